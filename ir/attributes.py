@@ -1,0 +1,140 @@
+"""Attributes of instructions: frozen dataclasses whose field names and types are the text format.
+
+An op declares its attributes once, as a subclass of `Attributes`; the parser and the printer walk the fields. A field
+without a default is required in text; a field equal to its default is not printed. The types a field may have are
+those in the codec tables of parser and printer: int, bool, str, float, enums, tuples of ints, called computations,
+literals, and the value types below.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+Dims = tuple[int, ...]
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """Base of all attribute classes; itself the attributes of an op that has none."""
+
+
+NONE = Attributes()
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """An attribute value that is a bare word which Hloom carries without interpreting it."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class SliceDim:
+    """`[start:limit:stride]` of one dimension."""
+
+    start: int
+    limit: int
+    stride: int = 1
+
+
+SliceDims = tuple[SliceDim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PadDim:
+    """`low_high_interior` of one dimension; low and high may be negative."""
+
+    low: int
+    high: int
+    interior: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingConfig:
+    """`low_high[_interior]x..`, one entry per dimension. A scalar's is empty."""
+
+    dims: tuple[PadDim, ...] = ()
+
+    def __str__(self) -> str:
+        inner = any(d.interior for d in self.dims)
+        return "x".join(f"{d.low}_{d.high}" + (f"_{d.interior}" if inner else "") for d in self.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDim:
+    size: int
+    stride: int = 1
+    low: int = 0
+    high: int = 0
+    lhs_dilate: int = 1
+    rhs_dilate: int = 1
+    reversal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """`{size=3x3 stride=2x2 pad=0_1x0_1 lhs_dilate=.. rhs_dilate=.. rhs_reversal=..}`."""
+
+    dims: tuple[WindowDim, ...] = ()
+
+    def __str__(self) -> str:
+        d = self.dims
+        if not d:
+            return "{}"
+        parts = ["size=" + "x".join(str(w.size) for w in d)]
+        if any(w.stride != 1 for w in d):
+            parts.append("stride=" + "x".join(str(w.stride) for w in d))
+        if any(w.low or w.high for w in d):
+            parts.append("pad=" + "x".join(f"{w.low}_{w.high}" for w in d))
+        if any(w.lhs_dilate != 1 for w in d):
+            parts.append("lhs_dilate=" + "x".join(str(w.lhs_dilate) for w in d))
+        if any(w.rhs_dilate != 1 for w in d):
+            parts.append("rhs_dilate=" + "x".join(str(w.rhs_dilate) for w in d))
+        if any(w.reversal for w in d):
+            parts.append("rhs_reversal=" + "x".join(str(int(w.reversal)) for w in d))
+        return "{" + " ".join(parts) + "}"
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeField:
+    """One field of an attribute class. `default` is `dataclasses.MISSING` for a required one."""
+
+    name: str
+    type: Any
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        return self.default is dataclasses.MISSING
+
+
+@cache
+def attribute_fields(cls: type[Attributes]) -> dict[str, AttributeField]:
+    """The fields of an attribute class by name, in the order in which they print, with resolved types.
+
+    `X | None` is reported as X: None only marks absence.
+    """
+    import sys
+
+    scope = dict(vars(sys.modules[cls.__module__]))
+    if "Computation" not in scope:
+        from .computation import Computation
+
+        scope["Computation"] = Computation
+    hints = typing.get_type_hints(cls, scope)
+    result: dict[str, AttributeField] = {}
+    for field in dataclasses.fields(cls):
+        kind = hints[field.name]
+        options = [t for t in typing.get_args(kind) if t is not type(None)]
+        if type(None) in typing.get_args(kind):
+            kind = options[0] if len(options) == 1 else typing.Union[tuple(options)]  # noqa: UP007
+        result[field.name] = AttributeField(field.name, kind, field.default)
+    return result

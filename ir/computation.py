@@ -1,0 +1,193 @@
+"""Computations: ordered instructions with one root. The computation alone edits its graph.
+
+The order is the order of the text and, in a scheduled module, the schedule; operands always come before their users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from .attributes import NONE, Attributes
+from .diagnostics import Location
+from .instruction import Instruction
+from .op import AnyOp, op_named
+from .shape import Shape
+
+if TYPE_CHECKING:
+    from .module import Module
+
+
+class Computation:
+    """A function from its parameters to the value of its root.
+
+    `root` is set by whoever builds the computation, or is the last instruction. Iterating gives the instructions in
+    order. `execution_thread` is the text of that attribute, empty for the main thread.
+    """
+
+    def __init__(self, name: str, location: Location | None = None) -> None:
+        self.name = name
+        self.location = location
+        self.execution_thread = ""
+        self.parent: Module | None = None
+        self._order: dict[Instruction, None] = {}
+        self._names: dict[str, Instruction] = {}
+        self._counters: dict[str, int] = {}
+        self._root: Instruction | None = None
+
+    # -- reading
+
+    def __iter__(self) -> Iterator[Instruction]:
+        return iter(self._order)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def root(self) -> Instruction:
+        """The instruction whose value is the result. Raises ValueError while the computation is empty."""
+        if self._root is not None:
+            return self._root
+        if not self._order:
+            raise ValueError(f"computation {self.name} is empty")
+        return next(reversed(self._order))
+
+    @root.setter
+    def root(self, instruction: Instruction) -> None:
+        self._root = instruction
+
+    @property
+    def parameters(self) -> list[Instruction]:
+        """The parameter instructions in the order of their numbers."""
+        found = [i for i in self._order if i.opcode == "parameter"]
+        return sorted(found, key=lambda i: getattr(i.attributes, "number"))  # noqa: B009
+
+    def find(self, name: str) -> Instruction | None:
+        """The instruction of this name (without `%`), if there is one."""
+        return self._names.get(name)
+
+    def reachable(self) -> set[Instruction]:
+        """The root and everything it depends on, through operands and control predecessors."""
+        seen: set[Instruction] = set()
+        stack = [self.root]
+        while stack:
+            instruction = stack.pop()
+            if instruction not in seen:
+                seen.add(instruction)
+                stack.extend(instruction.operands)
+                stack.extend(instruction.control_predecessors)
+        return seen
+
+    # -- editing
+
+    def add(
+        self,
+        op: AnyOp | str,
+        operands: Sequence[Instruction] = (),
+        attributes: Attributes = NONE,
+        shape: Shape | None = None,
+        name: str | None = None,
+        like: Instruction | None = None,
+    ) -> Instruction:
+        """Appends an instruction. Its shape is inferred if not given; its name made unique; `like` lends location and
+        metadata. Raises ShapeError if the shape is to be inferred and the operands do not fit, KeyError for an unknown
+        opcode.
+        """
+        op = op_named(op) if isinstance(op, str) else op
+        if shape is None:
+            shape = op.infer_shape([o.shape for o in operands], attributes, None)
+        instruction = Instruction(self.unique_name(name or op.opcode), op, list(operands), attributes, shape)
+        if like is not None:
+            instruction.copy_annotations(like)
+        self.append(instruction)
+        return instruction
+
+    def append(self, instruction: Instruction) -> None:
+        """Appends a finished instruction under its own name, which must be free here."""
+        instruction.parent = self
+        self._order[instruction] = None
+        self._names[instruction.name] = instruction
+        for operand in instruction.operands:
+            operand.users[instruction] = operand.users.get(instruction, 0) + 1
+
+    def unique_name(self, base: str) -> str:
+        """`base`, or `base.N` with the smallest unused N."""
+        if base not in self._names:
+            return base
+        number = self._counters.get(base, 0) + 1
+        while f"{base}.{number}" in self._names:
+            number += 1
+        self._counters[base] = number
+        return f"{base}.{number}"
+
+    def rename(self, instruction: Instruction, name: str) -> None:
+        """Gives the instruction a name, made unique."""
+        del self._names[instruction.name]
+        instruction.name = self.unique_name(name)
+        self._names[instruction.name] = instruction
+
+    def set_operand(self, user: Instruction, index: int, value: Instruction) -> None:
+        """Makes `value` the operand of `user` at `index`."""
+        self._drop_use(user.operands[index], user)
+        user.operands[index] = value
+        value.users[user] = value.users.get(user, 0) + 1
+
+    def replace_all_uses(self, old: Instruction, new: Instruction) -> None:
+        """Makes every user of `old` use `new`; a root moves too. `old` stays, without users."""
+        if old is new:
+            return
+        for user in list(old.users):
+            for index, operand in enumerate(user.operands):
+                if operand is old:
+                    user.operands[index] = new
+                    new.users[user] = new.users.get(user, 0) + 1
+        old.users.clear()
+        for instruction in self._order:
+            if old in instruction.control_predecessors:
+                instruction.control_predecessors = tuple(
+                    new if p is old else p for p in instruction.control_predecessors
+                )
+        if self.root is old:
+            self._root = new
+
+    def remove(self, instruction: Instruction) -> None:
+        """Removes an instruction without users. Raises ValueError if it is used or is the root."""
+        self.remove_all((instruction,))
+
+    def remove_all(self, instructions: Iterable[Instruction]) -> None:
+        """Removes instructions that nothing else uses; they may use each other. Raises ValueError otherwise."""
+        dead = set(instructions)
+        for instruction in dead:
+            if instruction is self.root or any(u not in dead for u in instruction.users):
+                raise ValueError(f"{instruction.name} is still used")
+        for instruction in dead:
+            for operand in instruction.operands:
+                if operand not in dead:
+                    operand.users.pop(instruction, None)
+            del self._order[instruction]
+            del self._names[instruction.name]
+            instruction.parent = None
+
+    def reorder(self, instructions: Sequence[Instruction]) -> None:
+        """Sets the order. Must hold the same instructions, operands before users."""
+        if len(instructions) != len(self._order) or any(i not in self._order for i in instructions):
+            raise ValueError("reorder must keep the instructions")
+        root = self.root
+        self._order = dict.fromkeys(instructions)
+        self._root = root
+
+    def move_before(self, instruction: Instruction, place: Instruction) -> None:
+        """Moves one instruction to just before another. Linear in the size of the computation."""
+        rest = [i for i in self._order if i is not instruction]
+        at = next(n for n, i in enumerate(rest) if i is place)
+        self.reorder([*rest[:at], instruction, *rest[at:]])
+
+    def _drop_use(self, operand: Instruction, user: Instruction) -> None:
+        count = operand.users.get(user, 0) - 1
+        if count > 0:
+            operand.users[user] = count
+        else:
+            operand.users.pop(user, None)
+
+    def __repr__(self) -> str:
+        return f"<computation {self.name}, {len(self)} instructions>"

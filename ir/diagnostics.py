@@ -1,0 +1,172 @@
+"""Diagnostics: what went wrong, where, and what to do about it.
+
+A frontend or pass collects every finding in a `Diagnostics` list and raises one `CompileError` at the end, so that a
+user sees all mistakes of a file at once. A `Location` is a span of a `SourceFile`; line and column are computed only
+when a message is shown, because a module has many locations and shows few of them.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import NoReturn
+
+
+class Severity(Enum):
+    ERROR = "error"
+    WARNING = "warning"
+    REMARK = "remark"
+    NOTE = "note"
+
+
+class SourceFile:
+    """The text a module was read from. `name` is what messages call it (a path, or `<stdin>`)."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        starts = [0]
+        position = self.text.find("\n")
+        while position >= 0:
+            starts.append(position + 1)
+            position = self.text.find("\n", position + 1)
+        return starts
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column, both counted from 1, of a character offset."""
+        line = bisect.bisect_right(self._line_starts, offset) - 1
+        return line + 1, offset - self._line_starts[line] + 1
+
+    def line_text(self, line: int) -> str:
+        """The text of a line (counted from 1), without its line break."""
+        start = self._line_starts[line - 1]
+        end = self.text.find("\n", start)
+        return self.text[start : len(self.text) if end < 0 else end].rstrip("\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A span of characters, `start` up to and without `end`, of a source file."""
+
+    source: SourceFile
+    start: int
+    end: int
+
+    @property
+    def line(self) -> int:
+        return self.source.position(self.start)[0]
+
+    @property
+    def column(self) -> int:
+        return self.source.position(self.start)[1]
+
+    def __str__(self) -> str:
+        return f"{self.source.name}:{self.line}:{self.column}"
+
+
+_LONGEST_EXCERPT = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One message. `notes` are further places that explain it, `help` says what the user can do."""
+
+    severity: Severity
+    message: str
+    location: Location | None = None
+    help: str | None = None
+    notes: tuple[Diagnostic, ...] = ()
+
+    @property
+    def line(self) -> int:
+        """Line counted from 1; 0 if the message belongs to no place in a text."""
+        return self.location.line if self.location else 0
+
+    @property
+    def column(self) -> int:
+        """Column counted from 1; 0 if the message belongs to no place in a text."""
+        return self.location.column if self.location else 0
+
+    def render(self) -> str:
+        """The message as `file:line:col: severity: text` with the line, a caret, notes and help."""
+        where = f"{self.location}: " if self.location else "hloom: "
+        lines = [f"{where}{self.severity.value}: {self.message}"]
+        if self.location:
+            lines += _excerpt(self.location)
+        lines += [note.render() for note in self.notes]
+        if self.help:
+            lines.append(f"  help: {self.help}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.render()
+
+
+def _excerpt(location: Location) -> list[str]:
+    line, column = location.source.position(location.start)
+    text = location.source.line_text(line)
+    width = max(1, min(location.end - location.start, len(text) - column + 1))
+    begin = max(0, column - 1 - _LONGEST_EXCERPT // 2) if len(text) > _LONGEST_EXCERPT else 0
+    shown = text[begin : begin + _LONGEST_EXCERPT]
+    column -= begin
+    # Tabs are kept in front of the caret so that it stands under its character at any tab width.
+    lead = "".join(c if c == "\t" else " " for c in shown[: column - 1])
+    number = str(line)
+    caret = "^" * min(width, max(1, len(shown) - column + 1))
+    return [f"  {number} | {shown}", f"  {' ' * len(number)} | {lead}{caret}"]
+
+
+class CompileError(Exception):
+    """User input that cannot be compiled. `diagnostics` holds every finding, errors first in order of discovery."""
+
+    def __init__(self, diagnostics: list[Diagnostic]) -> None:
+        super().__init__("\n".join(d.render() for d in diagnostics))
+        self.diagnostics = diagnostics
+
+
+class InternalError(Exception):
+    """A mistake of Hloom's own, never of the user's input. `pass_name` says where it was found."""
+
+    def __init__(self, message: str, pass_name: str | None = None) -> None:
+        super().__init__(f"{pass_name}: {message}" if pass_name else message)
+        self.pass_name = pass_name
+
+
+@dataclass
+class Diagnostics:
+    """A growing list of findings. `raise_errors` raises them all at once if one of them is an error."""
+
+    found: list[Diagnostic] = field(default_factory=list[Diagnostic])
+
+    def error(
+        self,
+        message: str,
+        location: Location | None = None,
+        help: str | None = None,
+        notes: tuple[Diagnostic, ...] = (),
+    ) -> None:
+        self.found.append(Diagnostic(Severity.ERROR, message, location, help, notes))
+
+    def warning(self, message: str, location: Location | None = None, help: str | None = None) -> None:
+        self.found.append(Diagnostic(Severity.WARNING, message, location, help))
+
+    def remark(self, message: str, location: Location | None = None, help: str | None = None) -> None:
+        self.found.append(Diagnostic(Severity.REMARK, message, location, help))
+
+    @property
+    def has_errors(self) -> bool:
+        return any(d.severity is Severity.ERROR for d in self.found)
+
+    def raise_errors(self) -> None:
+        if self.has_errors:
+            raise CompileError([d for d in self.found if d.severity is Severity.ERROR])
+
+
+def fail(message: str, location: Location | None = None, help: str | None = None) -> NoReturn:
+    """Raises a `CompileError` with this one error."""
+    raise CompileError([Diagnostic(Severity.ERROR, message, location, help)])

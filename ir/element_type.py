@@ -1,0 +1,117 @@
+"""Element types of HLO arrays: name, width, kind and the numpy type that holds them.
+
+The names are XLA's (`shape_util`, `primitive_util`). The small floats, bfloat16 and the sub-byte integers come from
+ml_dtypes; a type without a numpy type (`token`, `opaque`, `s1`, `u1`) can be parsed and printed but not evaluated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+
+class Kind(Enum):
+    PRED = "pred"
+    SIGNED = "signed"
+    UNSIGNED = "unsigned"
+    FLOAT = "float"
+    COMPLEX = "complex"
+    TOKEN = "token"
+    OPAQUE = "opaque"
+    TUPLE = "tuple"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ElementType:
+    """One element type; there is one object per type, so types compare by identity.
+
+    `bits` is the logical width (4 for s4); `numpy` is None where numpy has no such type.
+    """
+
+    name: str
+    bits: int
+    kind: Kind
+    numpy: np.dtype[Any] | None
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in (Kind.SIGNED, Kind.UNSIGNED)
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind is Kind.FLOAT
+
+    @property
+    def is_complex(self) -> bool:
+        return self.kind is Kind.COMPLEX
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes of one element as numpy and the runtime store it (sub-byte types take one byte)."""
+        return self.numpy.itemsize if self.numpy is not None else 0
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"ElementType({self.name})"
+
+
+def _make() -> dict[str, ElementType]:
+    rows: list[tuple[str, int, Kind, Any]] = [
+        ("pred", 8, Kind.PRED, np.bool_),
+        ("s1", 1, Kind.SIGNED, None),
+        ("s2", 2, Kind.SIGNED, ml_dtypes.int2),
+        ("s4", 4, Kind.SIGNED, ml_dtypes.int4),
+        ("s8", 8, Kind.SIGNED, np.int8),
+        ("s16", 16, Kind.SIGNED, np.int16),
+        ("s32", 32, Kind.SIGNED, np.int32),
+        ("s64", 64, Kind.SIGNED, np.int64),
+        ("u1", 1, Kind.UNSIGNED, None),
+        ("u2", 2, Kind.UNSIGNED, ml_dtypes.uint2),
+        ("u4", 4, Kind.UNSIGNED, ml_dtypes.uint4),
+        ("u8", 8, Kind.UNSIGNED, np.uint8),
+        ("u16", 16, Kind.UNSIGNED, np.uint16),
+        ("u32", 32, Kind.UNSIGNED, np.uint32),
+        ("u64", 64, Kind.UNSIGNED, np.uint64),
+        ("f16", 16, Kind.FLOAT, np.float16),
+        ("bf16", 16, Kind.FLOAT, ml_dtypes.bfloat16),
+        ("f32", 32, Kind.FLOAT, np.float32),
+        ("f64", 64, Kind.FLOAT, np.float64),
+        ("f8e5m2", 8, Kind.FLOAT, ml_dtypes.float8_e5m2),
+        ("f8e4m3", 8, Kind.FLOAT, ml_dtypes.float8_e4m3),
+        ("f8e4m3fn", 8, Kind.FLOAT, ml_dtypes.float8_e4m3fn),
+        ("f8e4m3b11fnuz", 8, Kind.FLOAT, ml_dtypes.float8_e4m3b11fnuz),
+        ("f8e5m2fnuz", 8, Kind.FLOAT, ml_dtypes.float8_e5m2fnuz),
+        ("f8e4m3fnuz", 8, Kind.FLOAT, ml_dtypes.float8_e4m3fnuz),
+        ("f8e3m4", 8, Kind.FLOAT, ml_dtypes.float8_e3m4),
+        ("f8e8m0fnu", 8, Kind.FLOAT, ml_dtypes.float8_e8m0fnu),
+        ("f4e2m1fn", 4, Kind.FLOAT, ml_dtypes.float4_e2m1fn),
+        ("c64", 64, Kind.COMPLEX, np.complex64),
+        ("c128", 128, Kind.COMPLEX, np.complex128),
+        ("token", 0, Kind.TOKEN, None),
+        ("opaque", 0, Kind.OPAQUE, None),
+    ]
+    return {n: ElementType(n, bits, kind, np.dtype(t) if t is not None else None) for n, bits, kind, t in rows}
+
+
+ELEMENT_TYPES: dict[str, ElementType] = _make()
+TUPLE = ElementType("tuple", 0, Kind.TUPLE, None)
+
+PRED = ELEMENT_TYPES["pred"]
+S32 = ELEMENT_TYPES["s32"]
+S64 = ELEMENT_TYPES["s64"]
+U32 = ELEMENT_TYPES["u32"]
+F32 = ELEMENT_TYPES["f32"]
+TOKEN = ELEMENT_TYPES["token"]
+
+_BY_NUMPY = {t.numpy: t for t in ELEMENT_TYPES.values() if t.numpy is not None}
+
+
+def from_numpy(dtype: np.dtype[Any]) -> ElementType:
+    """The element type of a numpy type. Raises KeyError if HLO has no such type (strings, objects, float128)."""
+    return _BY_NUMPY[np.dtype(dtype)]

@@ -1,0 +1,138 @@
+"""Instructions: the nodes of the graph. Identity equality; edited through their computation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from .attributes import NONE, Attributes, attribute_fields
+from .diagnostics import Location
+from .op import AnyOp, OpCall
+from .shape import Shape
+from .sharding import AnySharding
+from .strings import Raw, quote, unescape
+
+if TYPE_CHECKING:
+    from .computation import Computation
+
+FrontendAttributes = Mapping[str, "str | Raw"]
+NO_FRONTEND_ATTRIBUTES: FrontendAttributes = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """`metadata={..}`, kept as the raw text between the braces; the fields that messages need are read from it."""
+
+    text: str
+
+    @staticmethod
+    def named(op_name: str) -> Metadata:
+        """Metadata with just an op_name."""
+        return Metadata(f"op_name={quote(op_name)}")
+
+    @property
+    def op_name(self) -> str:
+        return _string_field(self.text, "op_name")
+
+    @property
+    def source_file(self) -> str:
+        return _string_field(self.text, "source_file")
+
+    @property
+    def source_line(self) -> int:
+        return _int_field(self.text, "source_line")
+
+    @property
+    def stack_frame_id(self) -> int:
+        return _int_field(self.text, "stack_frame_id")
+
+
+@lru_cache(maxsize=65536)
+def _string_field(text: str, field: str) -> str:
+    match = re.search(rf'\b{field}="((?:[^"\\]|\\.)*)"', text)
+    return unescape(match[1]) if match else ""
+
+
+def _int_field(text: str, field: str) -> int:
+    match = re.search(rf"\b{field}=(\d+)", text)
+    return int(match[1]) if match else 0
+
+
+class Instruction:
+    """One operation of a computation.
+
+    `sharding` is what `sharding=` says; `shardy` what `xla.sdy.sharding` among the frontend attributes says (the
+    frontend resolves it once; it is not printed from here). `users` counts, per user, how many operands refer to this
+    instruction. `other` holds further common attributes verbatim (statistics, origin, parameter_replication).
+    """
+
+    __slots__ = (
+        "attributes", "backend_config", "control_predecessors", "frontend_attributes", "location", "metadata", "name",
+        "op", "operands", "other", "parent", "shape", "sharding", "shardy", "users",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        op: AnyOp,
+        operands: list[Instruction],
+        attributes: Attributes,
+        shape: Shape,
+        location: Location | None = None,
+    ) -> None:
+        self.name = name
+        self.op = op
+        self.operands = operands
+        self.attributes = attributes
+        self.shape = shape
+        self.location = location
+        self.sharding: AnySharding | None = None
+        self.shardy: AnySharding | None = None
+        self.metadata: Metadata | None = None
+        self.frontend_attributes: FrontendAttributes = NO_FRONTEND_ATTRIBUTES
+        self.backend_config: str | Raw | None = None
+        self.control_predecessors: tuple[Instruction, ...] = ()
+        self.other: tuple[tuple[str, str], ...] = ()
+        self.users: dict[Instruction, int] = {}
+        self.parent: Computation | None = None
+
+    @property
+    def opcode(self) -> str:
+        return self.op.opcode
+
+    @property
+    def annotation(self) -> AnySharding | None:
+        """The sharding the program asks for: Shardy's where there is one, for it has names, else HLO's."""
+        return self.shardy if self.shardy is not None else self.sharding
+
+    @property
+    def call(self) -> OpCall[Any]:
+        """This use of the op, without its place in the graph."""
+        return OpCall(tuple(o.shape for o in self.operands), self.attributes, self.shape)
+
+    def called(self) -> list[Computation]:
+        """The computations that the attributes refer to, in field order."""
+        from .computation import Computation
+
+        if self.attributes is NONE:
+            return []
+        found: list[Computation] = []
+        for name in attribute_fields(type(self.attributes)):
+            value = getattr(self.attributes, name)
+            if isinstance(value, Computation):
+                found.append(value)
+            elif isinstance(value, tuple):
+                found += [v for v in value if isinstance(v, Computation)]  # pyright: ignore[reportUnknownVariableType]
+        return found
+
+    def copy_annotations(self, other: Instruction) -> None:
+        """Takes over what says where an instruction comes from: location and metadata."""
+        self.location = other.location
+        self.metadata = other.metadata
+
+    def __repr__(self) -> str:
+        operands = ", ".join(o.name for o in self.operands)
+        return f"<{self.name} = {self.shape} {self.opcode}({operands})>"

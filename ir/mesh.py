@@ -1,0 +1,168 @@
+"""Meshes: named axes over an ordered set of devices.
+
+A mesh is a row-major grid with one named axis per dimension. Its device order says which device stands at each place:
+`None` for 0, 1, 2, ..; `IotaOrder` for XLA's `([4,2]T(1,0))`; or an explicit list. Axes turn into digits of the device
+number where the order permits (every order but irregular explicit lists); otherwise the digits count *places* and
+`Mesh.order_key` holds the list that turns places into devices. Nothing here enumerates devices unless the list does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from .digit import Digit, Digits, cut, iota_digits, merge, recognise, refine, split
+
+
+@dataclass(frozen=True, slots=True)
+class IotaOrder:
+    """The device list `iota(prod(dims)).reshape(dims).transpose(perm)`, flattened."""
+
+    dims: tuple[int, ...]
+    perm: tuple[int, ...]
+
+    def __str__(self) -> str:
+        dims = f"[{','.join(map(str, self.dims))}]"
+        return f"({dims}T({','.join(map(str, self.perm))}))" if len(self.dims) > 1 else f"({dims})"
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRef:
+    """An axis, or the sub-axis `name:(pre)size`: the axis seen as `[pre, size, rest]`, its middle part.
+
+    `size` is 0 for a whole axis.
+    """
+
+    name: str
+    pre: int = 1
+    size: int = 0
+
+    def text(self, quote: str) -> str:
+        name = f"{quote}{self.name}{quote}"
+        return f"{name}:({self.pre}){self.size}" if self.size else name
+
+    def __str__(self) -> str:
+        return self.text("'")
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """`axes` are (name, size) pairs, major first. `named` is False for meshes made up from HLO device lists.
+
+    `symbol` is the name Shardy knows it by (`@mesh`).
+    """
+
+    axes: tuple[tuple[str, int], ...]
+    order: IotaOrder | tuple[int, ...] | None = None
+    named: bool = True
+    symbol: str = "mesh"
+
+    @property
+    def size(self) -> int:
+        return math.prod(size for _, size in self.axes)
+
+    def axis_size(self, name: str) -> int:
+        """Size of the named axis. Raises KeyError if there is none."""
+        return dict(self.axes)[name]
+
+    def ref_size(self, ref: AxisRef) -> int:
+        return ref.size or self.axis_size(ref.name)
+
+    @property
+    def order_key(self) -> tuple[int, ...] | None:
+        """None if the axes are digits of the device number itself, else the list from places to devices."""
+        return _digits_of(self)[1]
+
+    def digits(self, ref: AxisRef) -> Digits:
+        """The axis or sub-axis as digits. Raises KeyError for an unknown axis, ValueError for an impossible part."""
+        whole = _digits_of(self)[0][ref.name]
+        if not ref.size:
+            return whole
+        total = self.axis_size(ref.name)
+        if ref.pre < 1 or total % (ref.pre * ref.size):
+            raise ValueError(f"axis '{ref.name}' of size {total} has no part ({ref.pre}){ref.size}")
+        parts = split(whole, [ref.pre, ref.size])
+        if parts is None:
+            raise ValueError(f"axis '{ref.name}' cannot be split as ({ref.pre}){ref.size} in this device order")
+        return parts[1]
+
+    def refs(self, digits: Digits) -> tuple[AxisRef, ...] | None:
+        """The axes and sub-axes that these digits are, in their order; None if this mesh has no such axes."""
+        return _refs(self, merge(digits))
+
+    def device_ids(self) -> tuple[int, ...]:
+        """All devices in the mesh's order. Costs one entry per device."""
+        if self.order is None:
+            return tuple(range(self.size))
+        if isinstance(self.order, IotaOrder):
+            ids = np.arange(self.size).reshape(self.order.dims).transpose(self.order.perm)
+            return tuple(int(i) for i in ids.reshape(-1))
+        return self.order
+
+    def __str__(self) -> str:
+        """`mesh['x'=2,'y'=4]`, with `device_ids=` after it where the order is not 0, 1, 2, .."""
+        axes = ",".join(f"'{n}'={s}" for n, s in self.axes)
+        if self.order is None:
+            return f"mesh[{axes}]"
+        ids = str(self.order) if isinstance(self.order, IotaOrder) else f"({','.join(map(str, self.order))})"
+        return f"mesh[{axes}], device_ids={ids}"
+
+
+@lru_cache(maxsize=4096)
+def _digits_of(mesh: Mesh) -> tuple[dict[str, Digits], tuple[int, ...] | None]:
+    sizes = [size for _, size in mesh.axes]
+    names = [name for name, _ in mesh.axes]
+    if mesh.order is None:
+        sequence = iota_digits(sizes, range(len(sizes)))
+    elif isinstance(mesh.order, IotaOrder):
+        sequence = iota_digits(mesh.order.dims, mesh.order.perm)
+    else:
+        sequence = recognise(mesh.order)
+    parts = split(sequence, sizes) if sequence is not None else None
+    if parts is not None:
+        return dict(zip(names, map(merge, parts), strict=True)), None
+    places = split(iota_digits(sizes, range(len(sizes))), sizes)
+    assert places is not None
+    return dict(zip(names, places, strict=True)), mesh.device_ids()
+
+
+@lru_cache(maxsize=65536)
+def _refs(mesh: Mesh, digits: Digits) -> tuple[AxisRef, ...] | None:
+    axes = _digits_of(mesh)[0]
+    found: list[AxisRef] = []
+    for piece in cut(digits, refine(axes.values())):
+        ref = next((r for name in axes if (r := _ref_within(mesh, name, axes[name], piece))), None)
+        if ref is None:
+            return None
+        found.append(ref)
+    return _join(mesh, found)
+
+
+def _ref_within(mesh: Mesh, name: str, axis: Digits, piece: Digit) -> AxisRef | None:
+    """The sub-axis of `name` that is this digit, if the digit lies inside one digit of the axis."""
+    size, below = mesh.axis_size(name), 1
+    for part in reversed(axis):
+        if part.overlaps(piece):
+            low, rest = divmod(piece.stride, part.stride)
+            if rest or low < 1 or part.size % (low * piece.size):
+                return None
+            pre = size // (piece.size * low * below)
+            return AxisRef(name) if piece.size == size else AxisRef(name, pre, piece.size)
+        below *= part.size
+    return None
+
+
+def _join(mesh: Mesh, refs: list[AxisRef]) -> tuple[AxisRef, ...]:
+    """Joins neighbouring sub-axes of one axis."""
+    result: list[AxisRef] = []
+    for ref in refs:
+        last = result[-1] if result else None
+        if last and last.size and ref.size and last.name == ref.name and last.pre * last.size == ref.pre:
+            size = last.size * ref.size
+            result[-1] = AxisRef(ref.name) if size == mesh.axis_size(ref.name) else AxisRef(ref.name, last.pre, size)
+        else:
+            result.append(ref)
+    return tuple(result)

@@ -1,0 +1,102 @@
+"""Modules: computations and the header, at one stage of the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from .computation import Computation
+from .diagnostics import SourceFile
+from .instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes
+from .mesh import Mesh
+from .shape import Shape
+
+
+class Stage(Enum):
+    """How far a module has come. The verifier has invariants for each."""
+
+    GLOBAL = "global"  # whole-tensor shapes, some shardings
+    SHARDED = "sharded"  # every value has a sharding
+    LOCAL = "local"  # per-device shapes and explicit collectives: one program for all devices
+    SCHEDULED = "scheduled"  # LOCAL, and the order of the instructions is the schedule
+
+
+@dataclass(frozen=True, slots=True)
+class EntryLayout:
+    """`entry_computation_layout={(parameters)->result}`."""
+
+    parameters: tuple[Shape, ...]
+    result: Shape
+
+
+class Module:
+    """A program. `computations` holds callees before callers; `entry` is one of them.
+
+    Header attributes that Hloom carries without interpreting them are kept verbatim: `input_output_alias`,
+    `buffer_donor`, `origin_recovery_table` (text with braces, empty if absent) and `stack_frames` (the four tables, as
+    text). `meshes` are Shardy's, by symbol, from `xla.sdy.meshes`. `global_layout` of a LOCAL module gives the shapes
+    of the program it was made from.
+    """
+
+    def __init__(self, name: str, source: SourceFile | None = None) -> None:
+        self.name = name
+        self.source = source
+        self.stage = Stage.GLOBAL
+        self.computations: list[Computation] = []
+        self._entry: Computation | None = None
+        self.is_scheduled = False
+        self.replica_count = 1
+        self.num_partitions = 1
+        self.entry_layout: EntryLayout | None = None
+        self.global_layout: EntryLayout | None = None
+        self.allow_propagation_to_parameters: tuple[bool, ...] | None = None
+        self.allow_propagation_to_output: tuple[bool, ...] | None = None
+        self.input_output_alias = ""
+        self.buffer_donor = ""
+        self.alias_passthrough_params = False
+        self.origin_recovery_table = ""
+        self.frontend_attributes: FrontendAttributes = NO_FRONTEND_ATTRIBUTES
+        self.meshes: dict[str, Mesh] = {}
+        self.stack_frames = ""
+
+    @property
+    def entry(self) -> Computation:
+        """The entry computation. Raises ValueError if the module has none."""
+        if self._entry is None:
+            raise ValueError(f"module {self.name} has no entry computation")
+        return self._entry
+
+    @entry.setter
+    def entry(self, computation: Computation) -> None:
+        self._entry = computation
+
+    def add_computation(self, computation: Computation, entry: bool = False) -> Computation:
+        """Appends a computation; `entry` makes it the entry."""
+        computation.parent = self
+        self.computations.append(computation)
+        if entry:
+            self._entry = computation
+        return computation
+
+    def unique_computation_name(self, base: str) -> str:
+        """`base`, or `base.N` with the smallest N not yet used for a computation."""
+        taken = {c.name for c in self.computations}
+        if base not in taken:
+            return base
+        number = 1
+        while f"{base}.{number}" in taken:
+            number += 1
+        return f"{base}.{number}"
+
+    def __iter__(self) -> Iterator[Computation]:
+        return iter(self.computations)
+
+    def to_text(self) -> str:
+        """The module as HLO text that XLA's parser and ours accept."""
+        from .printer import module_text
+
+        return module_text(self)
+
+    def __repr__(self) -> str:
+        return f"<module {self.name}, {self.stage.value}, {len(self.computations)} computations>"

@@ -1,0 +1,123 @@
+"""Ops: what an opcode is, described once.
+
+An op is one stateless class: its attributes, its shape inference, its sharding rule, its meaning in numpy. Parser,
+printer, verifier, propagation, partitioner and runtime read this description and never switch on the opcode. Classes
+live in `ops/<family>.py` and register one object per opcode.
+
+Values at run time: a numpy array for an array shape (numpy type of its element type, read-only by convention), a Python
+tuple for a tuple shape, None for a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from .attributes import Attributes
+from .shape import Shape
+from .sharding_rule import ShardingRule, elementwise_rule, replicated_rule
+
+if TYPE_CHECKING:
+    from .computation import Computation
+
+A = TypeVar("A", bound=Attributes)
+
+Value = Any  # numpy array, tuple of values, or None
+Kernel = Callable[..., Value]  # operand values in, result value out
+Compile = Callable[["Computation"], Kernel]  # a called computation as a function of its parameters
+
+
+class ShapeError(Exception):
+    """Operands or attributes that do not fit the op. The verifier reports it at the instruction."""
+
+    def __init__(self, message: str, help: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.help = help
+
+
+class NotEvaluable(Exception):
+    """The op has no meaning that numpy can compute (a foreign custom-call, say). The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall(Generic[A]):
+    """One use of an op, without its place in a graph: operand shapes, attributes, result shape."""
+
+    operands: tuple[Shape, ...]
+    attributes: A
+    shape: Shape
+
+
+class Op(Generic[A]):
+    """Base of all ops. Defaults: no attributes, same shape as the first operand, element-wise sharding rule.
+
+    Class attributes:
+      opcode         as in HLO text
+      attributes     the class of its attributes
+      arity          least and greatest number of operands (None: no limit)
+      inline         the attribute printed between the parentheses (`parameter(0)`, `constant({..})`)
+      side_effect    never removed as dead code
+      is_elementwise every result element depends on the operand elements at the same place (scalars: on all places);
+                     such ops pass shardings on before all others
+      is_collective  exchanges data between devices: the runtime, not `kernel`, runs it
+      is_control     calls computations that may contain collectives (call, while, conditional): likewise
+      result_hint    a result shape must be written in the text, for it cannot be inferred
+    """
+
+    opcode: ClassVar[str] = ""
+    attributes: ClassVar[type[Attributes]] = Attributes
+    arity: ClassVar[tuple[int, int | None]] = (1, 1)
+    inline: ClassVar[str | None] = None
+    side_effect: ClassVar[bool] = False
+    is_elementwise: ClassVar[bool] = False
+    is_collective: ClassVar[bool] = False
+    is_control: ClassVar[bool] = False
+    result_hint: ClassVar[bool] = False
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: A, declared: Shape | None) -> Shape:
+        """The result shape, without layout. Raises ShapeError if operands or attributes do not fit.
+
+        `declared` is the shape written in the program, or None. An op whose shape cannot be inferred (`result_hint`)
+        takes what it needs from it and checks the rest; the verifier compares the answer with it.
+        """
+        return operands[0].without_layout()
+
+    def sharding_rule(self, call: OpCall[A]) -> ShardingRule:
+        """The factors of this use. Tuple results have one entry per leaf. Operands of the op are arrays here."""
+        if self.is_elementwise:
+            return elementwise_rule(call.operands, tuple(call.shape.leaves()))
+        return replicated_rule(call.operands, tuple(call.shape.leaves()))
+
+    def localize(self, call: OpCall[A], operands: Sequence[Shape], shape: Shape) -> A:
+        """The attributes of the per-device op, given the global use and the local shapes of operands and result.
+
+        Only ops whose attributes contain sizes of dimensions (slice limits, slice sizes) need to override it.
+        """
+        return call.attributes
+
+    def kernel(self, call: OpCall[A], compile: Compile) -> Kernel:
+        """A function that computes the op on numpy values. Everything that depends only on the shapes is done here,
+        once; the function itself is called once per execution. Raises NotEvaluable.
+        """
+        raise NotEvaluable(f"{self.opcode} cannot be evaluated")
+
+
+AnyOp = Op[Any]
+
+OPS: dict[str, AnyOp] = {}
+
+
+def register(op: type[AnyOp] | AnyOp) -> Any:
+    """Adds an op to the table; usable as a class decorator. Raises ValueError if the opcode is taken."""
+    instance = op() if isinstance(op, type) else op
+    if instance.opcode in OPS:
+        raise ValueError(f"opcode {instance.opcode} is registered twice")
+    OPS[instance.opcode] = instance
+    return op
+
+
+def op_named(opcode: str) -> AnyOp:
+    """The op of an opcode. Raises KeyError if Hloom does not have it."""
+    return OPS[opcode]

@@ -1,0 +1,1 @@
+"""The ops, by family. Importing this package registers them all."""

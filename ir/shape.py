@@ -1,0 +1,150 @@
+"""Shapes: element type, dimensions and layout of an array, or a tuple of shapes.
+
+Immutable values. Two shapes are *compatible* if they differ in layout only; HLO text compares shapes that way in most
+places, so `compatible` is what checks call and `==` is what round-trip tests call. `b(...)` buffer shapes are kept as a
+flag. Bounded dynamic dimensions (`<=5`) are marked in `dynamic`; an unbounded one (`?`) has size `UNBOUNDED`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from .element_type import TUPLE, ElementType, Kind
+
+UNBOUNDED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Physical layout as XLA spells it: `{minor_to_major:D(..)T(8,128)L(n)#(..)*(..)E(4)S(1)...}`.
+
+    `minor_to_major` is None when only the parts after `:` are given (scalars). `tiles` holds one tuple per tile, None
+    standing for `*`. `rest` keeps the parts after the tiles verbatim, in XLA's fixed order: Hloom carries, and does not
+    interpret, memory spaces, element sizes and the like.
+    """
+
+    minor_to_major: tuple[int, ...] | None = None
+    tiles: tuple[tuple[int | None, ...], ...] = ()
+    rest: str = ""
+
+    def __str__(self) -> str:
+        order = "" if self.minor_to_major is None else ",".join(map(str, self.minor_to_major))
+        tiles = "".join("(" + ",".join("*" if d is None else str(d) for d in t) + ")" for t in self.tiles)
+        tail = (f"T{tiles}" if tiles else "") + self.rest
+        return "{" + order + (f":{tail}" if tail else "") + "}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An array shape (`element`, `dims`, `layout`) or a tuple shape (`element` is TUPLE, `elements` its parts)."""
+
+    element: ElementType
+    dims: tuple[int, ...] = ()
+    layout: Layout | None = None
+    elements: tuple[Shape, ...] = ()
+    dynamic: tuple[bool, ...] = ()
+    is_buffer: bool = False
+
+    @property
+    def is_tuple(self) -> bool:
+        return self.element is TUPLE
+
+    @property
+    def is_array(self) -> bool:
+        return self.element.kind not in (Kind.TUPLE, Kind.TOKEN, Kind.OPAQUE)
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.is_array and not self.dims
+
+    @property
+    def is_dynamic(self) -> bool:
+        return any(self.dynamic) or UNBOUNDED in self.dims or any(e.is_dynamic for e in self.elements)
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def num_elements(self) -> int:
+        """Number of elements of an array (1 for a scalar); the sum over the leaves for a tuple."""
+        if self.is_tuple:
+            return sum(e.num_elements for e in self.elements)
+        return math.prod(self.dims)
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes that the runtime needs to hold a value of this shape."""
+        if self.is_tuple:
+            return sum(e.byte_size for e in self.elements)
+        return math.prod(self.dims) * self.element.byte_size
+
+    def leaves(self) -> Iterator[Shape]:
+        """The array, token and opaque shapes inside, depth first, left to right. An array is its own only leaf."""
+        if not self.is_tuple:
+            yield self
+            return
+        for element in self.elements:
+            yield from element.leaves()
+
+    @property
+    def num_leaves(self) -> int:
+        return sum(e.num_leaves for e in self.elements) if self.is_tuple else 1
+
+    def leaf_range(self, index: int) -> tuple[int, int]:
+        """First and one-past-last leaf number of tuple element `index`."""
+        start = sum(e.num_leaves for e in self.elements[:index])
+        return start, start + self.elements[index].num_leaves
+
+    def with_dims(self, dims: tuple[int, ...]) -> Shape:
+        """The same element type with other dimensions and no layout."""
+        return array(self.element, dims)
+
+    def with_element(self, element: ElementType) -> Shape:
+        """The same dimensions with another element type and no layout."""
+        return Shape(element, self.dims, None, (), self.dynamic)
+
+    def without_layout(self) -> Shape:
+        """This shape with no layout anywhere."""
+        if self.is_tuple:
+            return tuple_shape(tuple(e.without_layout() for e in self.elements))
+        return self if self.layout is None else replace(self, layout=None)
+
+    def compatible(self, other: Shape) -> bool:
+        """Equal up to layouts."""
+        if self is other:
+            return True
+        if self.element is not other.element or self.dims != other.dims:
+            return False
+        if len(self.elements) != len(other.elements) or any(self.dynamic) != any(other.dynamic):
+            return False
+        return all(a.compatible(b) for a, b in zip(self.elements, other.elements, strict=True))
+
+    def __str__(self) -> str:
+        return _text(self)
+
+
+@lru_cache(maxsize=65536)
+def _text(shape: Shape) -> str:
+    if shape.is_tuple:
+        parts = ((f"/*index={i}*/" if i and i % 5 == 0 else "") + str(e) for i, e in enumerate(shape.elements))
+        text = "(" + ", ".join(parts) + ")"
+    else:
+        dynamic = shape.dynamic or (False,) * len(shape.dims)
+        dims = ("?" if d == UNBOUNDED else f"<={d}" if y else str(d) for d, y in zip(shape.dims, dynamic, strict=True))
+        text = f"{shape.element.name}[{','.join(dims)}]" + (str(shape.layout) if shape.layout else "")
+    return f"b({text})" if shape.is_buffer else text
+
+
+@lru_cache(maxsize=65536)
+def array(element: ElementType, dims: tuple[int, ...] = ()) -> Shape:
+    """The array shape without layout; equal shapes made here are one object."""
+    return Shape(element, dims)
+
+
+def tuple_shape(elements: tuple[Shape, ...]) -> Shape:
+    """The tuple of these shapes."""
+    return Shape(TUPLE, (), None, elements)

@@ -1,0 +1,157 @@
+"""Shardings: how the annotations of HLO and Shardy place a value on a mesh.
+
+One type holds all spellings. A sharding is *axis based*: a mesh, and per dimension an ordered list of axes or sub-axes;
+HLO's device lists (`devices=[2,4]<=[8]`) become axes of a made-up mesh on reading and device lists again on printing
+(`tile_assignment`). `tiling` gives the meaning, free of names. The forms without a mesh (`replicated`, `manual`,
+`unknown`, `unreduced`, `maximal device=N`) are kinds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import lru_cache
+
+from .digit import Digits, merge
+from .mesh import AxisRef, Mesh
+from .tiling import Tiling
+
+
+class ShardingKind(Enum):
+    TILED = "tiled"  # by the axes of a mesh; with no axes anywhere it is replicated
+    REPLICATED = "replicated"
+    MANUAL = "manual"
+    UNKNOWN = "unknown"
+    UNREDUCED = "unreduced"
+    MAXIMAL = "maximal"  # the whole value on one device
+
+
+class Spelling(Enum):
+    """How a sharding is printed. V1 lists devices, V2 gives them as an iota, NAMED uses mesh axes."""
+
+    V1 = 1
+    V2 = 2
+    NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DimSharding:
+    """The axes of one dimension, major to minor. An open dimension (`?`) may get more axes from propagation."""
+
+    axes: tuple[AxisRef, ...] = ()
+    is_open: bool = False
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardGroup:
+    """`shard_as N` or `shard_like N`: values of one group are to be sharded alike."""
+
+    kind: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """The sharding of one array. `dims` may be empty for the kinds without a mesh, whatever the rank.
+
+    `replicated`, `unreduced` and `manual` are the axes so marked; axes mentioned nowhere are replicated as well.
+    `device` belongs to MAXIMAL. `metadata` is the raw text between the braces of `metadata={..}`.
+    """
+
+    kind: ShardingKind
+    mesh: Mesh | None = None
+    dims: tuple[DimSharding, ...] = ()
+    replicated: tuple[AxisRef, ...] = ()
+    unreduced: tuple[AxisRef, ...] = ()
+    manual: tuple[AxisRef, ...] = ()
+    device: int = 0
+    group: ShardGroup | None = None
+    metadata: str | None = None
+    spelling: Spelling = Spelling.V2
+
+    @staticmethod
+    def from_tiling(tiling: Tiling, mesh: Mesh) -> Sharding | None:
+        """The sharding on `mesh` that means `tiling`; None if the mesh has no such axes (other device order)."""
+        if tiling.order != mesh.order_key and (any(tiling.dims) or tiling.unreduced):
+            return None
+        dims: list[DimSharding] = []
+        for digits in tiling.dims:
+            refs = mesh.refs(digits)
+            if refs is None:
+                return None
+            dims.append(DimSharding(refs))
+        unreduced = mesh.refs(tiling.unreduced)
+        if unreduced is None:
+            return None
+        spelling = Spelling.NAMED if mesh.named else Spelling.V2
+        return Sharding(ShardingKind.TILED, mesh, tuple(dims), unreduced=unreduced, spelling=spelling)
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether every device holds the whole value."""
+        if self.kind is ShardingKind.TILED:
+            return not any(d.axes for d in self.dims) and not self.unreduced and not self.manual
+        return self.kind is ShardingKind.REPLICATED
+
+    @property
+    def has_manual(self) -> bool:
+        return self.kind is ShardingKind.MANUAL or bool(self.manual)
+
+    def tiling(self, rank: int) -> Tiling:
+        """The meaning for an array of this rank. Kinds without a mesh, MAXIMAL too, count as replicated here.
+
+        Raises KeyError for an unknown axis, ValueError for an axis used twice or a part the axis does not have.
+        """
+        return _tiling(self, rank)
+
+    def with_mesh(self, mesh: Mesh) -> Sharding:
+        """The same axes on another mesh that has axes of these names."""
+        return replace(self, mesh=mesh)
+
+    def __str__(self) -> str:
+        from .sharding_text import sharding_text
+
+        return sharding_text(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TupleSharding:
+    """One sharding per leaf of a tuple-shaped value, flattened depth first."""
+
+    elements: tuple[Sharding, ...]
+
+    def __str__(self) -> str:
+        parts = (("/*index=" + str(i) + "*/" if i and i % 5 == 0 else "") + str(e) for i, e in enumerate(self.elements))
+        return "{" + ", ".join(parts) + "}"
+
+
+AnySharding = Sharding | TupleSharding
+
+REPLICATED = Sharding(ShardingKind.REPLICATED)
+MANUAL = Sharding(ShardingKind.MANUAL)
+
+
+def leaf_shardings(sharding: AnySharding | None, num_leaves: int) -> tuple[Sharding | None, ...]:
+    """One entry per leaf: a single sharding on a tuple holds for all its leaves."""
+    if isinstance(sharding, TupleSharding):
+        if len(sharding.elements) != num_leaves:
+            raise ValueError(f"sharding has {len(sharding.elements)} entries for {num_leaves} leaves")
+        return sharding.elements
+    return (sharding,) * num_leaves
+
+
+@lru_cache(maxsize=65536)
+def _tiling(sharding: Sharding, rank: int) -> Tiling:
+    mesh = sharding.mesh
+    if sharding.kind is not ShardingKind.TILED or mesh is None:
+        return Tiling.replicated(rank)
+
+    def digits(refs: tuple[AxisRef, ...]) -> Digits:
+        return merge(d for ref in refs for d in mesh.digits(ref))
+
+    dims = [digits(d.axes) for d in sharding.dims] + [()] * (rank - len(sharding.dims))
+    tiling = Tiling(tuple(dims), digits(sharding.unreduced), mesh.order_key).canonical()
+    if not tiling.is_consistent():
+        raise ValueError("an axis is used twice")
+    return tiling

@@ -1,0 +1,173 @@
+"""Sharding rules: the index space of an op, as einsum names it.
+
+A rule names *factors* and says which factors make up each dimension of each operand and result. The dot of [i,k] and
+[k,j] is `([i k], [k j]) -> [i j]` with k a reduction factor; a reshape of [6,4] to [24] is `([i j]) -> [(i j)]`, a
+compound dimension, major factor first. Propagation moves mesh axes along factors; the partitioner divides each factor
+by its axes. The idea is Shardy's op sharding rule. Assumption: the sizes of the factors of a dimension multiply to its
+size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from .shape import Shape
+
+
+class FactorKind(Enum):
+    """What sharding a factor means for the local op.
+
+    PASS: devices work on their part alone. REDUCTION: results of the parts must be combined over the factor's axes
+    (`ShardingRule.monoid`). REPLICATE: the dimension must be whole on every device; axes do not travel along it.
+    PERMUTATION: the dimension could be sharded at the price of exchanging data between neighbours (slice, pad, ..).
+    """
+
+    PASS = "pass"
+    REDUCTION = "reduction"
+    REPLICATE = "replicate"
+    PERMUTATION = "permutation"
+
+
+class Monoid(Enum):
+    """A commutative reduction with an identity. The value is the opcode that combines two elements."""
+
+    ADD = "add"
+    MULTIPLY = "multiply"
+    MAXIMUM = "maximum"
+    MINIMUM = "minimum"
+    AND = "and"
+    OR = "or"
+    XOR = "xor"
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    size: int
+    kind: FactorKind = FactorKind.PASS
+
+
+DimFactors = tuple[int, ...]  # numbers of factors, major first; empty for a dimension of size 1
+ValueFactors = tuple[DimFactors, ...]  # one entry per dimension
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingRule:
+    """`operands` and `results` have one entry per leaf (arrays are their own leaf), each one entry per dimension.
+
+    `monoid` combines partial results over reduction factors. `masked` lists the operands whose padding in reduction
+    factors must be replaced by the monoid's identity before the op (None: all operands that have such a factor).
+    """
+
+    factors: tuple[Factor, ...]
+    operands: tuple[ValueFactors, ...]
+    results: tuple[ValueFactors, ...]
+    monoid: Monoid | None = None
+    masked: frozenset[int] | None = None
+
+    def values(self) -> tuple[ValueFactors, ...]:
+        """Operands, then results."""
+        return self.operands + self.results
+
+    @property
+    def compound(self) -> frozenset[int]:
+        """Factors that share a dimension with another factor somewhere: their sharding must divide them evenly."""
+        return frozenset(f for v in self.values() for dim in v if len(dim) > 1 for f in dim)
+
+    def __str__(self) -> str:
+        """`([i k], [k j]) -> [i j] {i=8, j=16, k=32} reduction={k}`."""
+        names = [_factor_name(i) for i in range(len(self.factors))]
+
+        def dim(factors: DimFactors) -> str:
+            if not factors:
+                return "1"
+            text = " ".join(names[f] for f in factors)
+            return f"({text})" if len(factors) > 1 else text
+
+        def value(v: ValueFactors) -> str:
+            return "[" + " ".join(map(dim, v)) + "]"
+
+        sizes = ", ".join(f"{n}={f.size}" for n, f in zip(names, self.factors, strict=True))
+        result = ", ".join(map(value, self.results))
+        text = f"({', '.join(map(value, self.operands))}) -> {result if len(self.results) == 1 else f'({result})'}"
+        text += f" {{{sizes}}}"
+        for kind in (FactorKind.REDUCTION, FactorKind.REPLICATE, FactorKind.PERMUTATION):
+            chosen = [n for n, f in zip(names, self.factors, strict=True) if f.kind is kind]
+            if chosen:
+                text += f" {kind.value}={{{', '.join(chosen)}}}"
+        return text
+
+
+def _factor_name(index: int) -> str:
+    letters = "ijklmnopqrstuvwxyzabcdefgh"
+    return letters[index % 26] + (f"_{index // 26}" if index >= 26 else "")
+
+
+@dataclass
+class RuleBuilder:
+    """Builds a rule factor by factor.
+
+        b = RuleBuilder()
+        i, k, j = b.factor(8), b.factor(32, FactorKind.REDUCTION), b.factor(16)
+        rule = b.rule([[i, k], [k, j]], [[i, j]], monoid=Monoid.ADD)
+
+    Dimensions of size 1 have no factor: `factor(1)` gives None, and None (or an empty tuple) stands for such a
+    dimension.
+    """
+
+    factors: list[Factor] = field(default_factory=list[Factor])
+
+    def factor(self, size: int, kind: FactorKind = FactorKind.PASS) -> int | None:
+        """The number of a new factor, or None if its size is 1 (nothing can be divided)."""
+        if size == 1:
+            return None
+        self.factors.append(Factor(size, kind))
+        return len(self.factors) - 1
+
+    def dims(self, shape: Shape, kind: FactorKind = FactorKind.PASS) -> list[int | None]:
+        """A new factor for each dimension of an array."""
+        return [self.factor(n, kind) for n in shape.dims]
+
+    def rule(
+        self,
+        operands: Sequence[Sequence[int | Sequence[int] | None]],
+        results: Sequence[Sequence[int | Sequence[int] | None]],
+        monoid: Monoid | None = None,
+        masked: frozenset[int] | None = None,
+    ) -> ShardingRule:
+        def value(dims: Sequence[int | Sequence[int] | None]) -> ValueFactors:
+            return tuple(() if d is None else (d,) if isinstance(d, int) else tuple(d) for d in dims)
+
+        return ShardingRule(
+            tuple(self.factors), tuple(map(value, operands)), tuple(map(value, results)), monoid, masked
+        )
+
+
+def elementwise_rule(operands: Sequence[Shape], results: Sequence[Shape]) -> ShardingRule:
+    """All results and all operands of the results' rank share one factor per dimension; scalars have none."""
+    builder = RuleBuilder()
+    dims = builder.dims(results[0])
+    return builder.rule([dims if s.rank else [] for s in operands], [dims for _ in results])
+
+
+def replicated_rule(operands: Sequence[Shape], results: Sequence[Shape]) -> ShardingRule:
+    """Every dimension must be whole: the rule of an op about which nothing is known."""
+    builder = RuleBuilder()
+    kind = FactorKind.REPLICATE
+    return builder.rule([builder.dims(s, kind) for s in operands], [builder.dims(s, kind) for s in results])
+
+
+def check_rule(rule: ShardingRule, operands: Sequence[Shape], results: Sequence[Shape]) -> str | None:
+    """What is wrong with a rule for these shapes, or None: ranks must agree and factor sizes multiply to dimensions."""
+    for what, factors, shapes in (("operand", rule.operands, operands), ("result", rule.results, results)):
+        if len(factors) != len(shapes):
+            return f"rule has {len(factors)} {what}s, op has {len(shapes)}"
+        for number, (value, shape) in enumerate(zip(factors, shapes, strict=True)):
+            if len(value) != shape.rank:
+                return f"{what} {number} has rank {shape.rank}, the rule gives {len(value)} dimensions"
+            for dim, (dim_factors, size) in enumerate(zip(value, shape.dims, strict=True)):
+                if math.prod(rule.factors[f].size for f in dim_factors) != size:
+                    return f"{what} {number} dimension {dim}: factors do not multiply to {size}"
+    return None

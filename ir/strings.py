@@ -1,0 +1,61 @@
+"""Quoted strings of HLO text: C escapes, in and out, and brace text that is kept verbatim."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_NAMED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_NAMED_OUT = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "'": "\\'", "\\": "\\\\"}
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f-\U0010ffff\"'\\]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Text in braces that HLO carries verbatim (backend configs, frontend attributes). `text` includes the braces."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def unescape(text: str) -> str:
+    """The string between the quotes of a token, its C escapes resolved; bytes are read as UTF-8."""
+    if "\\" not in text:
+        return text
+
+    def one(match: re.Match[str]) -> str:
+        code = match[1]
+        if code[0] == "x" and len(code) > 1:
+            return chr(int(code[1:], 16))
+        if code[0] in "01234567":
+            return chr(int(code, 8) & 0xFF)
+        return _NAMED.get(code, code)
+
+    # Characters beyond one byte pass through; escaped bytes are joined and decoded as UTF-8 where they are valid.
+    parts = _ESCAPE.split(text)
+    resolved = _ESCAPE.sub(one, text)
+    if len(parts) == 1 or all(ord(c) < 128 for c in resolved):
+        return resolved
+    data = b"".join(bytes([ord(c)]) if ord(c) < 256 else c.encode() for c in resolved)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "surrogateescape")
+
+
+def quote(text: str) -> str:
+    """The string as a quoted token the way XLA prints it: non-ASCII bytes in octal."""
+    if _PLAIN.match(text):
+        return f'"{text}"'
+    parts: list[str] = []
+    for char in text:
+        if char in _NAMED_OUT:
+            parts.append(_NAMED_OUT[char])
+        elif 32 <= ord(char) < 127:
+            parts.append(char)
+        else:
+            parts += [f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape")]
+    return '"' + "".join(parts) + '"'

@@ -1,0 +1,80 @@
+"""Tilings: what a sharding means, free of names and spellings.
+
+Per dimension the digits (major to minor) that number its tiles. A dimension of size n cut into t tiles has tiles of
+ceil(n / t) elements; the last ones are padded or empty (the rule of HLO shardings). Devices that agree on all digits
+used hold the same tile. Passes compute on tilings; `Sharding.tiling` and `Sharding.from_tiling` convert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .digit import Digits, disjoint, merge, product
+from .shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Digits per dimension, and the digits over which the value is still a sum to be reduced (`unreduced`).
+
+    `order` is None when digits count devices; otherwise it lists the device at each place (see `mesh`), and tilings
+    with different orders have no digits in common.
+    """
+
+    dims: tuple[Digits, ...]
+    unreduced: Digits = ()
+    order: tuple[int, ...] | None = None
+
+    @staticmethod
+    def replicated(rank: int) -> Tiling:
+        return Tiling(((),) * rank)
+
+    @property
+    def is_replicated(self) -> bool:
+        return not any(self.dims) and not self.unreduced
+
+    def tiles(self, dim: int) -> int:
+        return product(self.dims[dim])
+
+    def digits(self) -> Iterator[Digits]:
+        yield from self.dims
+        if self.unreduced:
+            yield self.unreduced
+
+    def used(self) -> Digits:
+        """All digits in use, in no canonical order."""
+        return tuple(d for digits in self.dims for d in digits) + self.unreduced
+
+    def canonical(self) -> Tiling:
+        return Tiling(tuple(merge(d) for d in self.dims), merge(sorted(self.unreduced, key=lambda d: -d.stride)),
+                      self.order if any(self.dims) or self.unreduced else None)
+
+    def is_consistent(self) -> bool:
+        """Whether no digit is used twice."""
+        seen: list[Digits] = []
+        for digits in self.digits():
+            for i, digit in enumerate(digits):
+                if not disjoint((digit,), digits[:i]):
+                    return False
+            if any(not disjoint(digits, other) for other in seen):
+                return False
+            seen.append(digits)
+        return True
+
+    def with_dim(self, dim: int, digits: Digits) -> Tiling:
+        return Tiling((*self.dims[:dim], digits, *self.dims[dim + 1 :]), self.unreduced, self.order)
+
+    def local_dims(self, dims: tuple[int, ...]) -> tuple[int, ...]:
+        """Dimensions of one device's tile of an array with these dimensions."""
+        return tuple(-(-n // product(d)) for n, d in zip(dims, self.dims, strict=True))
+
+    def local_shape(self, shape: Shape) -> Shape:
+        """The shape that one device holds of an array of this shape."""
+        if not any(self.dims):
+            return shape.without_layout()
+        return shape.with_dims(self.local_dims(shape.dims))
+
+    def is_even(self, dims: tuple[int, ...]) -> bool:
+        """Whether no tile is padded."""
+        return all(n % product(d) == 0 for n, d in zip(dims, self.dims, strict=True))
