@@ -1,1 +1,15 @@
 """The ops, by family. Importing this package registers them all."""
+
+from . import collectives as collectives
+from . import comparison as comparison
+from . import control as control
+from . import conversion as conversion
+from . import custom_call as custom_call
+from . import dot as dot
+from . import elementwise as elementwise
+from . import gather as gather
+from . import reduce as reduce
+from . import scatter as scatter
+from . import shaping as shaping
+from . import slicing as slicing
+from . import structure as structure

@@ -1,0 +1,98 @@
+"""Checks that shape inference of many ops shares. Every one raises ShapeError with the op's name and both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ..element_type import Kind
+from ..op import ShapeError
+from ..shape import Shape, array
+
+
+def text(shape: Shape) -> str:
+    """A shape as messages show it: without layout."""
+    return str(shape.without_layout())
+
+
+def require_array(opcode: str, shape: Shape, what: str = "operand") -> None:
+    """The value is an array, not a tuple, token or opaque."""
+    if not shape.is_array:
+        raise ShapeError(f"{opcode}: {what} must be an array, is {text(shape)}")
+
+
+def require_static(opcode: str, *shapes: Shape) -> None:
+    """No dimension of the arrays is dynamic."""
+    for shape in shapes:
+        if shape.is_dynamic:
+            raise ShapeError(f"{opcode}: dynamic dimensions are not supported by {opcode} yet: {text(shape)}")
+
+
+def require_kind(opcode: str, shape: Shape, kinds: Collection[Kind], what: str = "operand") -> None:
+    """The value is an array of one of these kinds of elements."""
+    require_array(opcode, shape, what)
+    if shape.element.kind not in kinds:
+        names = [k.value for k in Kind if k in kinds]
+        allowed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+        raise ShapeError(f"{opcode}: {what} must have {allowed} elements, is {text(shape)}")
+
+
+def require_index(opcode: str, shape: Shape, what: str) -> None:
+    """The value is a scalar integer."""
+    if not shape.is_scalar or not shape.element.is_integer:
+        raise ShapeError(f"{opcode}: {what} must be a scalar integer, is {text(shape)}")
+
+
+def require_same_element(opcode: str, first: Shape, second: Shape, what: str = "operand") -> None:
+    """Two arrays have one element type."""
+    if first.element is not second.element:
+        raise ShapeError(f"{opcode}: {what} element types differ: {text(first)} and {text(second)}")
+
+
+def require_rank(opcode: str, what: str, count: int, shape: Shape) -> None:
+    """There is one entry (`count` of `what`) per dimension of the array."""
+    if count != shape.rank:
+        raise ShapeError(f"{opcode}: {count} {what} for {text(shape)}, which has {shape.rank} dimensions")
+
+
+def require_dims(opcode: str, dims: Sequence[int], shape: Shape, what: str = "dimensions") -> None:
+    """`dims` are different dimension numbers of the array."""
+    for dim in dims:
+        if not 0 <= dim < shape.rank:
+            raise ShapeError(f"{opcode}: {what} contains {dim}, but {text(shape)} has {shape.rank} dimensions")
+    if len(set(dims)) != len(dims):
+        raise ShapeError(f"{opcode}: {what} {_list(dims)} names a dimension twice")
+
+
+def require_permutation(opcode: str, dims: Sequence[int], shape: Shape) -> None:
+    """`dims` is a permutation of the array's dimensions."""
+    if sorted(dims) != list(range(shape.rank)):
+        raise ShapeError(f"{opcode}: dimensions {_list(dims)} does not permute the {shape.rank} of {text(shape)}")
+
+
+def require_declared(opcode: str, declared: Shape | None) -> Shape:
+    """The result shape written in the program, which this op cannot do without; it must be an array."""
+    if declared is None:
+        raise ShapeError(f"{opcode}: the result shape must be given")
+    require_array(opcode, declared, "result")
+    return declared
+
+
+def elementwise_shape(opcode: str, operands: Sequence[Shape]) -> Shape:
+    """The shape of all operands; they may differ in layout and in which dimensions are dynamic."""
+    first = operands[0]
+    for other in operands[1:]:
+        if first.dims != other.dims or first.element is not other.element:
+            raise ShapeError(f"{opcode}: operand shapes differ: {text(first)} and {text(other)}")
+    return with_dynamic(array(first.element, first.dims), operands)
+
+
+def with_dynamic(shape: Shape, operands: Sequence[Shape]) -> Shape:
+    """`shape`, dynamic in each dimension in which one of the operands of its rank is."""
+    marked = [o.dynamic for o in operands if any(o.dynamic) and o.rank == shape.rank]
+    if not marked:
+        return shape
+    return Shape(shape.element, shape.dims, None, (), tuple(map(any, zip(*marked, strict=True))))
+
+
+def _list(dims: Sequence[int]) -> str:
+    return "{" + ",".join(map(str, dims)) + "}"

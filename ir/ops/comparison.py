@@ -1,0 +1,150 @@
+"""Compare, select and clamp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+import numpy as np
+
+from ..attributes import Attributes
+from ..element_type import PRED, ElementType, Kind
+from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..shape import Shape
+from .checks import elementwise_shape, require_array, require_kind, require_same_element, text, with_dynamic
+from .numerics import Array, Function, compute_type, lift, total_order_key
+
+
+class Direction(Enum):
+    EQ = "EQ"
+    NE = "NE"
+    GE = "GE"
+    GT = "GT"
+    LE = "LE"
+    LT = "LT"
+
+
+class ComparisonType(Enum):
+    """How numbers are ordered. TOTALORDER orders floats -NaN < -inf < .. < -0 < 0 < .. < inf < NaN."""
+
+    FLOAT = "FLOAT"
+    TOTALORDER = "TOTALORDER"
+    SIGNED = "SIGNED"
+    UNSIGNED = "UNSIGNED"
+
+
+@dataclass(frozen=True, slots=True)
+class CompareAttributes(Attributes):
+    """`type` is None for the default of the operands' element type."""
+
+    direction: Direction
+    type: ComparisonType | None = None
+
+
+_FUNCTIONS: dict[Direction, Function] = {
+    Direction.EQ: np.equal,
+    Direction.NE: np.not_equal,
+    Direction.GE: np.greater_equal,
+    Direction.GT: np.greater,
+    Direction.LE: np.less_equal,
+    Direction.LT: np.less,
+}
+
+_TYPES: dict[Kind, tuple[ComparisonType, ...]] = {
+    Kind.PRED: (ComparisonType.UNSIGNED,),
+    Kind.SIGNED: (ComparisonType.SIGNED,),
+    Kind.UNSIGNED: (ComparisonType.UNSIGNED,),
+    Kind.FLOAT: (ComparisonType.FLOAT, ComparisonType.TOTALORDER),
+    Kind.COMPLEX: (ComparisonType.FLOAT,),
+}
+
+
+@register
+class Compare(Op[CompareAttributes]):
+    """Whether x and y stand in the given relation. With NaN all but NE are false, except in the total order."""
+
+    opcode = "compare"
+    attributes = CompareAttributes
+    arity = (2, 2)
+    is_elementwise = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: CompareAttributes, declared: Shape | None) -> Shape:
+        for operand in operands:
+            require_array("compare", operand)
+        shape = elementwise_shape("compare", operands)
+        allowed = _TYPES[shape.element.kind]
+        if attributes.type is not None and attributes.type not in allowed:
+            names = " or ".join(t.value for t in allowed)
+            raise ShapeError(f"compare: type={attributes.type.value} does not fit {text(shape)}", f"use type={names}")
+        if shape.element.is_complex and attributes.direction not in (Direction.EQ, Direction.NE):
+            raise ShapeError(f"compare: {text(shape)} has no order for direction={attributes.direction.value}")
+        return shape.with_element(PRED)
+
+    def kernel(self, call: OpCall[CompareAttributes], compile: Compile) -> Kernel:
+        element = call.operands[0].element
+        function = _FUNCTIONS[call.attributes.direction]
+        if call.attributes.type is ComparisonType.TOTALORDER:
+            return partial(_in_total_order, function, element)
+        return lift(function, element, PRED, call.shape.rank)
+
+
+def _in_total_order(function: Function, element: ElementType, x: Array, y: Array) -> Array:
+    return np.asarray(function(_total_order(element, x), _total_order(element, y)))
+
+
+def _total_order(element: ElementType, x: Array) -> Array:
+    # 4-bit floats have no NaN and their bits do not fill a byte: f32 keeps their order and the sign of zero.
+    return total_order_key(x.astype(np.float32) if element.bits < 8 else x)
+
+
+@register
+class Select(Op[Attributes]):
+    """The second operand where the first is true, else the third; a scalar first operand chooses one whole."""
+
+    opcode = "select"
+    arity = (3, 3)
+    is_elementwise = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
+        chooser, on_true, on_false = operands
+        require_kind("select", chooser, (Kind.PRED,), "operand 0")
+        require_array("select", on_true)
+        require_array("select", on_false)
+        shape = elementwise_shape("select", (on_true, on_false))
+        if chooser.rank and chooser.dims != shape.dims:
+            raise ShapeError(f"select: operand 0 is {text(chooser)}, but the values are {text(shape)}")
+        return with_dynamic(shape, operands)
+
+    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
+        return np.where
+
+
+@register
+class Clamp(Op[Attributes]):
+    """min(max(x, least), greatest) of operands (least, x, greatest); the bounds may be scalars. NaN stays."""
+
+    opcode = "clamp"
+    arity = (3, 3)
+    is_elementwise = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
+        least, value, greatest = operands
+        for operand in operands:
+            require_kind("clamp", operand, (Kind.PRED, Kind.SIGNED, Kind.UNSIGNED, Kind.FLOAT))
+        for bound, what in ((least, "lower"), (greatest, "upper")):
+            require_same_element("clamp", bound, value)
+            if bound.rank and bound.dims != value.dims:
+                raise ShapeError(f"clamp: the {what} bound is {text(bound)}, but the value is {text(value)}")
+        return with_dynamic(Shape(value.element, value.dims), operands)
+
+    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
+        element = call.shape.element
+        if compute_type(element) is None or element.is_float:
+            return _clamp
+        return lift(_clamp, element, element, call.shape.rank)
+
+
+def _clamp(least: Array, value: Array, greatest: Array) -> Array:
+    return np.asarray(np.minimum(np.maximum(value, least), greatest))

@@ -1,0 +1,133 @@
+"""Ops that change the type or the precision of elements, and copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import methodcaller
+
+import numpy as np
+
+from ..attributes import Attributes
+from ..element_type import Kind
+from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, Value, register
+from ..shape import Shape
+from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from . import numerics
+from .checks import require_array, require_declared, require_kind, require_static, text
+
+
+@register
+class Convert(Op[Attributes]):
+    """The same numbers in another element type: float to integer rounds toward zero and saturates, integers wrap."""
+
+    opcode = "convert"
+    is_elementwise = True
+    result_hint = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
+        (operand,) = operands
+        require_array("convert", operand)
+        target = require_declared("convert", declared).element
+        if operand.element.is_complex and not target.is_complex:
+            raise ShapeError(f"convert: {text(operand)} cannot be converted to {target}", "take the real part first")
+        return operand.with_element(target)
+
+    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
+        return numerics.convert(call.operands[0].element, call.shape.element)
+
+
+@register
+class BitcastConvert(Op[Attributes]):
+    """The bits of the elements read as another type. To a narrower type the parts, lowest first, become a new last
+    dimension; to a wider one the last dimension is joined.
+    """
+
+    opcode = "bitcast-convert"
+    result_hint = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
+        (operand,) = operands
+        require_array("bitcast-convert", operand)
+        require_static("bitcast-convert", operand)
+        target = require_declared("bitcast-convert", declared).element
+        source = operand.element
+        if source.is_complex != target.is_complex:
+            raise ShapeError(f"bitcast-convert: complex and real types do not mix: {text(operand)} to {target}")
+        if source.bits >= target.bits:
+            parts, rest = divmod(source.bits, target.bits)
+            if rest:
+                raise ShapeError(f"bitcast-convert: {source.bits} bits of {source} are not a multiple of {target}")
+            return operand.with_dims((*operand.dims, parts) if parts > 1 else operand.dims).with_element(target)
+        if not operand.rank or operand.dims[-1] * source.bits != target.bits:
+            raise ShapeError(
+                f"bitcast-convert: the last dimension of {text(operand)} must fill one {target}"
+            )
+        return operand.with_dims(operand.dims[:-1]).with_element(target)
+
+    def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
+        builder = RuleBuilder()
+        operand, result = call.operands[0].dims, call.shape.dims
+        shared: list[int | None] = [builder.factor(n) for n in operand[: len(result)]]
+
+        def with_parts(dims: tuple[int, ...]) -> list[int | None]:
+            return shared + [builder.factor(n, FactorKind.REPLICATE) for n in dims[len(shared) :]]
+
+        return builder.rule([with_parts(operand)], [with_parts(result)])
+
+    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
+        source, target = call.operands[0].element, call.shape.element
+        final, dims = numerics.numpy_type(target), call.shape.dims
+        if source.bits == target.bits:
+            return methodcaller("view", final)
+        if min(source.bits, target.bits) < 8:
+            raise NotEvaluable(f"bitcast-convert from {source} to {target}: parts of bytes are not supported")
+
+        def function(x: numerics.Array) -> numerics.Array:
+            return np.ascontiguousarray(x).reshape(-1).view(final).reshape(dims)
+
+        return function
+
+
+@register
+class Copy(Op[Attributes]):
+    """The same value, perhaps elsewhere in memory or in another layout."""
+
+    opcode = "copy"
+    is_elementwise = True
+
+    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
+        return _same
+
+
+def _same(value: Value) -> Value:
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class ReducePrecisionAttributes(Attributes):
+    exponent_bits: int
+    mantissa_bits: int
+
+
+@register
+class ReducePrecision(Op[ReducePrecisionAttributes]):
+    """Rounds to what a float format with these numbers of exponent and mantissa bits can hold, in the same type."""
+
+    opcode = "reduce-precision"
+    attributes = ReducePrecisionAttributes
+    is_elementwise = True
+
+    def infer_shape(
+        self, operands: Sequence[Shape], attributes: ReducePrecisionAttributes, declared: Shape | None
+    ) -> Shape:
+        require_kind("reduce-precision", operands[0], (Kind.FLOAT,))
+        if attributes.exponent_bits < 1:
+            raise ShapeError(f"reduce-precision: exponent_bits must be at least 1, is {attributes.exponent_bits}")
+        if attributes.mantissa_bits < 0:
+            raise ShapeError(f"reduce-precision: mantissa_bits must be at least 0, is {attributes.mantissa_bits}")
+        return operands[0].without_layout()
+
+    def kernel(self, call: OpCall[ReducePrecisionAttributes], compile: Compile) -> Kernel:
+        bits = call.attributes
+        return numerics.reduce_precision(call.shape.element, bits.exponent_bits, bits.mantissa_bits)

@@ -1,0 +1,174 @@
+"""Element-wise ops: tables of opcode, meaning per kind of element, and one class per arity.
+
+A row is all there is to say about such an op: the kinds among its keys are the element types it accepts, the values
+are the functions on numpy arrays. Shape, sharding rule and kernel follow. Functions receive small floats as f32 and
+sub-byte integers as bytes (see `numerics.lift`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..attributes import Attributes
+from ..element_type import ELEMENT_TYPES, PRED, ElementType, Kind
+from ..op import A, Compile, Kernel, Op, OpCall, ShapeError, register
+from ..shape import Shape
+from ..strings import Raw
+from . import numerics as n
+from .checks import elementwise_shape, require_kind
+from .numerics import ByWidth, Function
+
+Functions = Mapping[Kind, Function | ByWidth]
+
+P, S, U, F, C = Kind.PRED, Kind.SIGNED, Kind.UNSIGNED, Kind.FLOAT, Kind.COMPLEX
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyAttributes(Attributes):
+    """`result_accuracy={..}` of transcendental functions: what precision XLA should choose; carried verbatim."""
+
+    result_accuracy: Raw | None = None
+
+
+class Elementwise(Op[A]):
+    """Operands of one shape, a result of that shape; `functions` says which kinds of elements and what they mean."""
+
+    is_elementwise = True
+    functions: ClassVar[Functions]
+
+    def result_element(self, element: ElementType) -> ElementType:
+        """The result's type of elements for operands with this one."""
+        return element
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: A, declared: Shape | None) -> Shape:
+        for operand in operands:
+            require_kind(self.opcode, operand, self.functions)
+        shape = elementwise_shape(self.opcode, operands)
+        return shape.with_element(self.result_element(shape.element))
+
+    def kernel(self, call: OpCall[A], compile: Compile) -> Kernel:
+        element = call.operands[0].element
+        return n.lift(self.functions[element.kind], element, call.shape.element, call.shape.rank)
+
+
+class Unary(Elementwise[A]):
+    """Element-wise, of one operand."""
+
+    arity = (1, 1)
+
+
+class Binary(Elementwise[A]):
+    """Element-wise, of two operands of one shape."""
+
+    arity = (2, 2)
+
+
+class ComponentUnary(Unary[Attributes]):
+    """The result has the type of the real and imaginary parts."""
+
+    def result_element(self, element: ElementType) -> ElementType:
+        return ELEMENT_TYPES[{"c64": "f32", "c128": "f64"}.get(element.name, element.name)]
+
+
+class Predicate(Unary[Attributes]):
+    """The result is a truth value."""
+
+    def result_element(self, element: ElementType) -> ElementType:
+        return PRED
+
+
+class Composition(Binary[Attributes]):
+    """The result is complex, made from two parts."""
+
+    def result_element(self, element: ElementType) -> ElementType:
+        if element.bits < 32:
+            raise ShapeError(f"{self.opcode}: operands must have f32 or f64 elements, not {element}")
+        return ELEMENT_TYPES["c64" if element.bits == 32 else "c128"]
+
+
+def _row(base: type[Elementwise[Any]], opcode: str, doc: str, functions: Functions, **more: Any) -> None:
+    """Makes and registers the class of one row."""
+    name = "".join(part.capitalize() for part in opcode.split("-"))
+    fields = {"opcode": opcode, "__doc__": doc, "__module__": __name__, "functions": functions, **more}
+    register(type(name, (base,), fields))
+
+
+def _all(function: Function | ByWidth, *kinds: Kind) -> Functions:
+    return dict.fromkeys(kinds, function)
+
+
+def _unary(opcode: str, doc: str, functions: Functions) -> None:
+    _row(Unary, opcode, doc, functions)
+
+
+def _transcendental(opcode: str, doc: str, function: Function, complex_function: Function | None = None) -> None:
+    functions = {F: function, C: complex_function or function}
+    _row(Unary, opcode, doc, functions, attributes=AccuracyAttributes)
+
+
+def _binary(opcode: str, doc: str, functions: Functions) -> None:
+    _row(Binary, opcode, doc, functions)
+
+
+_row(ComponentUnary, "abs", "Absolute value; the least signed integer stays itself.", _all(np.abs, S, U, F, C))
+_unary("negate", "Minus x; integers wrap.", _all(np.negative, S, U, F, C))
+_unary("sign", "-1, 0 or 1; for floats zeros keep their sign and NaN stays; for complex numbers x / |x|.",
+       {S: np.sign, U: n.sign_unsigned, F: n.sign_float, C: n.sign_complex})  # fmt: skip
+_unary("not", "Logical not of pred, bitwise not of integers.", _all(np.invert, P, S, U))
+_unary("popcnt", "Number of set bits.", _all(ByWidth(n.population_count), S, U))
+_unary("count-leading-zeros", "Number of zero bits above the highest set bit.",
+       _all(ByWidth(n.count_leading_zeros), S, U))  # fmt: skip
+_unary("ceil", "Rounds up.", {F: np.ceil})
+_unary("floor", "Rounds down.", {F: np.floor})
+_unary("round-nearest-afz", "Rounds to the nearest integer, halves away from zero.", {F: n.round_half_away})
+_unary("round-nearest-even", "Rounds to the nearest integer, halves to the even one.", {F: np.rint})
+_row(Predicate, "is-finite", "Whether x is neither infinite nor NaN.", {F: np.isfinite})
+_row(ComponentUnary, "real", "The real part.", {F: np.asarray, C: np.real})
+_row(ComponentUnary, "imag", "The imaginary part; 0 for floats.", {F: np.zeros_like, C: np.imag})
+_row(Unary, "erf", "The error function.", {F: n.error_function}, attributes=AccuracyAttributes)
+
+_transcendental("cbrt", "Cube root.", np.cbrt, n.cbrt_complex)
+_transcendental("cosine", "Cosine of x in radians.", np.cos)
+_transcendental("exponential", "e to the x.", np.exp)
+_transcendental("exponential-minus-one", "e to the x, minus 1, exact near 0.", np.expm1)
+_transcendental("log", "Natural logarithm.", np.log)
+_transcendental("log-plus-one", "Natural logarithm of x + 1, exact near 0.", np.log1p)
+_transcendental("logistic", "1 / (1 + exp(-x)).", n.logistic)
+_transcendental("rsqrt", "1 / sqrt(x).", n.rsqrt)
+_transcendental("sine", "Sine of x in radians.", np.sin)
+_transcendental("sqrt", "Square root.", np.sqrt)
+_transcendental("tan", "Tangent of x in radians.", np.tan)
+_transcendental("tanh", "Hyperbolic tangent.", np.tanh)
+_transcendental("acos", "Inverse cosine.", np.arccos)
+_transcendental("acosh", "Inverse hyperbolic cosine.", np.arccosh)
+_transcendental("asin", "Inverse sine.", np.arcsin)
+_transcendental("asinh", "Inverse hyperbolic sine.", np.arcsinh)
+_transcendental("atanh", "Inverse hyperbolic tangent.", np.arctanh)
+_transcendental("cosh", "Hyperbolic cosine.", np.cosh)
+_transcendental("sinh", "Hyperbolic sine.", np.sinh)
+
+_binary("add", "x + y; integers wrap; of preds it is or.", _all(np.add, P, S, U, F, C))
+_binary("subtract", "x - y; integers wrap.", _all(np.subtract, S, U, F, C))
+_binary("multiply", "x * y; integers wrap; of preds it is and.", _all(np.multiply, P, S, U, F, C))
+_binary("divide", "x / y; integers round toward zero, and x / 0 has all bits set.",
+        {S: n.divide_signed, U: n.divide_unsigned, F: np.divide, C: np.divide})  # fmt: skip
+_binary("remainder", "What the division x / y, rounded toward zero, leaves; has the sign of x; integer x % 0 is x.",
+        {S: n.remainder_signed, U: n.remainder_unsigned, F: np.fmod})  # fmt: skip
+_binary("power", "x to the y.", {S: n.power_integer, U: n.power_integer, F: np.power, C: np.power})
+_binary("maximum", "The larger; NaN if one is NaN.", _all(np.maximum, P, S, U, F))
+_binary("minimum", "The smaller; NaN if one is NaN.", _all(np.minimum, P, S, U, F))
+_binary("atan2", "The angle of the point (y, x), from -pi to pi.", {F: np.arctan2})
+_row(Composition, "complex", "x + iy.", {F: n.make_complex})
+_binary("and", "Logical and of preds, bitwise and of integers.", _all(np.bitwise_and, P, S, U))
+_binary("or", "Logical or of preds, bitwise or of integers.", _all(np.bitwise_or, P, S, U))
+_binary("xor", "Exclusive or of preds, bitwise of integers.", _all(np.bitwise_xor, P, S, U))
+_binary("shift-left", "x shifted by y bits; 0 if y is not less than the width.", _all(np.left_shift, S, U))
+_binary("shift-right-arithmetic", "x shifted right by y bits, filled with the top bit.",
+        _all(ByWidth(n.shift_right_arithmetic), S, U))  # fmt: skip
+_binary("shift-right-logical", "x shifted right by y bits, filled with zeros.",
+        _all(ByWidth(n.shift_right_logical), S, U))  # fmt: skip
+_binary("mulhi", "The upper half of the product of two integers.", _all(ByWidth(n.multiply_high), S, U))

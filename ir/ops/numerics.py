@@ -1,0 +1,316 @@
+"""The arithmetic of HLO where numpy's differs: integer division, shifts, rounding, special functions.
+
+All functions work element by element on arrays of any (broadcastable) shapes and expect that the caller has turned
+numpy's floating point warnings off. `lift` adapts them to element types in which numpy does not compute: small floats
+are computed in f32 and rounded once, as XLA does; sub-byte integers in bytes, then wrapped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
+
+from ..element_type import ElementType, Kind
+from ..op import NotEvaluable
+
+Array = np.ndarray[Any, Any]
+Function = Callable[..., Any]
+Function1 = Callable[[Array], Array]
+Function2 = Callable[[Array, Array], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class ByWidth:
+    """A function of integers that depends on their width in bits: `make(bits)` is the function of arrays."""
+
+    make: Callable[[int], Function]
+
+
+def compute_type(element: ElementType) -> np.dtype[Any] | None:
+    """The numpy type to compute in, or None if it is the element type's own."""
+    if element.is_float and element.bits < 32:
+        return np.dtype(np.float32)
+    if element.is_integer and element.bits < 8:
+        return np.dtype(np.int8 if element.kind is Kind.SIGNED else np.uint8)
+    return None
+
+
+def numpy_type(element: ElementType) -> np.dtype[Any]:
+    """The numpy type of an element type. Raises NotEvaluable if there is none."""
+    if element.numpy is None:
+        raise NotEvaluable(f"numpy has no type for {element}")
+    return element.numpy
+
+
+def lift(function: Function | ByWidth, element: ElementType, result: ElementType, rank: int) -> Function:
+    """`function` as a kernel on operands of type `element` with results of type `result`.
+
+    `rank` is the declared rank of the result: only scalar kernels pay for turning numpy scalars into arrays.
+    """
+    plain = function.make(element.bits) if isinstance(function, ByWidth) else function
+    wide = compute_type(element)
+    final = numpy_type(result)
+
+    def scalar(*operands: Array) -> Array:
+        return np.asarray(plain(*operands))
+
+    def computed(*operands: Array) -> Array:
+        return np.asarray(plain(*[o.astype(wide) for o in operands])).astype(final, copy=False)
+
+    if wide is not None:
+        return computed
+    return plain if rank else scalar
+
+
+# -- integers
+
+
+def divide_signed(x: Array, y: Array) -> Array:
+    """Rounds toward zero; x / 0 is -1, and the least number divided by -1 is itself."""
+    by = np.where((y == 0) | (y == -1), 1, y)
+    quotient = (x - np.fmod(x, by)) // by
+    return np.where(y == 0, np.array(-1, quotient.dtype), np.where(y == -1, np.negative(x), quotient))
+
+
+def divide_unsigned(x: Array, y: Array) -> Array:
+    """x / 0 has all bits set."""
+    quotient = x // np.where(y == 0, 1, y)
+    return np.where(y == 0, np.array(np.iinfo(quotient.dtype).max, quotient.dtype), quotient)
+
+
+def remainder_signed(x: Array, y: Array) -> Array:
+    """Has the sign of x; x % 0 is x."""
+    return np.where(y == 0, x, np.fmod(x, np.where((y == 0) | (y == -1), 1, y)))
+
+
+def remainder_unsigned(x: Array, y: Array) -> Array:
+    """x % 0 is x."""
+    return np.where(y == 0, x, x % np.where(y == 0, 1, y))
+
+
+def power_integer(x: Array, y: Array) -> Array:
+    """Wraps. A negative exponent gives 0 unless x is 1 or -1. Only the 6 low bits of the exponent count, as in XLA."""
+    base, rest = np.asarray(x), np.asarray(y)
+    result = np.ones_like(base)
+    for _ in range(6):
+        result = np.where(rest & 1, result * base, result)
+        base = base * base
+        rest = rest >> 1
+    odd_sign = np.where(np.asarray(y) & 1, x, np.ones_like(x))
+    inverse = np.where(np.asarray(x) == 1, x, np.where(np.negative(x) == 1, odd_sign, np.zeros_like(x)))
+    return np.where(np.asarray(y) < 0, inverse, result)
+
+
+def sign_unsigned(x: Array) -> Array:
+    return np.minimum(x, np.ones_like(x))
+
+
+def count_leading_zeros(bits: int) -> Function1:
+    """Of the binary form in `bits` bits; `bits` for 0."""
+
+    def function(x: Array) -> Array:
+        unsigned = _unsigned(x, bits)
+        shift = 1
+        while shift < bits:
+            unsigned = unsigned | (unsigned >> shift)
+            shift *= 2
+        return (bits - np.bitwise_count(unsigned)).astype(x.dtype)
+
+    return function
+
+
+def population_count(bits: int) -> Function1:
+    """The number of set bits among `bits`."""
+    return lambda x: np.bitwise_count(_unsigned(x, bits)).astype(x.dtype)
+
+
+def shift_right_logical(bits: int) -> Function2:
+    """Fills with zeros, for signed numbers too; numpy gives 0 where the shift is the width or more."""
+    return lambda x, y: np.right_shift(_unsigned(x, bits), _unsigned(y, bits)).view(x.dtype)
+
+
+def shift_right_arithmetic(bits: int) -> Function2:
+    """Fills with the top bit, for unsigned numbers too; shifting by the width or more leaves only that."""
+
+    def function(x: Array, y: Array) -> Array:
+        integer = f"i{x.dtype.itemsize}"
+        signed, spare = x.view(integer), 8 * x.dtype.itemsize - bits
+        if spare:
+            signed = np.right_shift(np.left_shift(signed, spare), spare)
+        return np.right_shift(signed, y.view(integer)).view(x.dtype)
+
+    return function
+
+
+def multiply_high(bits: int) -> Function2:
+    """The upper half of the product, from products of half words."""
+
+    def function(x: Array, y: Array) -> Array:
+        half = bits // 2
+        low = (1 << half) - 1
+        a, b = _unsigned(x, bits), _unsigned(y, bits)
+        a_low, a_high, b_low, b_high = a & low, a >> half, b & low, b >> half
+        middle = a_high * b_low + ((a_low * b_low) >> half)
+        carry = a_low * b_high + (middle & low)
+        high = (a_high * b_high + (middle >> half) + (carry >> half)).view(x.dtype)
+        if x.dtype.kind == "u":
+            return high
+        return high - np.where(x < 0, y, np.zeros_like(y)) - np.where(y < 0, x, np.zeros_like(x))
+
+    return function
+
+
+def _unsigned(x: Array, bits: int) -> Array:
+    unsigned = x.view(f"u{x.dtype.itemsize}")
+    return unsigned if bits == 8 * x.dtype.itemsize else unsigned & ((1 << bits) - 1)
+
+
+# -- floats
+
+
+def logistic(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def rsqrt(x: Array) -> Array:
+    return 1 / np.sqrt(x)
+
+
+def round_half_away(x: Array) -> Array:
+    """Rounds halves away from zero. The largest number below 0.5 is added, so that what lies just below stays below."""
+    half = np.nextafter(x.dtype.type(0.5), x.dtype.type(0))
+    return np.trunc(x + np.copysign(half, x))
+
+
+def sign_float(x: Array) -> Array:
+    """-1, 1, or x itself for zeros (with their sign) and NaN."""
+    return np.where((x == 0) | np.isnan(x), x, np.copysign(x.dtype.type(1), x))
+
+
+def sign_complex(x: Array) -> Array:
+    """x / |x|, and 0 for 0."""
+    return np.where(x == 0, np.zeros_like(x), x / np.abs(x))
+
+
+def cbrt_complex(x: Array) -> Array:
+    """The principal cube root."""
+    return np.power(x, np.asarray(1 / 3, x.dtype))
+
+
+def make_complex(x: Array, y: Array) -> Array:
+    """x + iy, without arithmetic: NaN and signs of zero stay where they are."""
+    result = np.empty(np.broadcast_shapes(x.shape, y.shape), np.result_type(x.dtype, np.complex64))
+    result.real, result.imag = x, y
+    return result
+
+
+def error_function(x: Array) -> Array:
+    """erf, from Chebyshev interpolants in double precision: of erf(x)/x for |x| < 1 and of erf itself for |x| < 6."""
+    near, far = _erf_interpolants()
+    y = np.asarray(x, np.float64)
+    size = np.minimum(np.abs(y), 6.0)
+    small = size < 1
+    inner = y * near(np.where(small, 2 * size * size - 1, 0.0))
+    outer = np.copysign(far(np.where(small, 0.0, (2 * size - 7) / 5)), y)
+    return np.where(small, inner, outer).astype(x.dtype)
+
+
+@cache
+def _erf_interpolants() -> tuple[Function1, Function1]:
+    interpolate = np.polynomial.Chebyshev.interpolate
+
+    def near(t: Array) -> Array:
+        root = np.sqrt((t + 1) / 2)
+        return np.array([math.erf(r) / r if r else 2 / math.sqrt(math.pi) for r in root])
+
+    def far(t: Array) -> Array:
+        return np.array([math.erf((5 * v + 7) / 2) for v in t])
+
+    return interpolate(near, 18), interpolate(far, 48)
+
+
+# -- comparison, conversion, reduced precision
+
+
+def total_order_key(x: Array) -> Array:
+    """Signed integers that are ordered as the floats are in the total order: -NaN < -inf < .. < -0 < 0 < .. < NaN."""
+    bits = x.view(f"i{x.dtype.itemsize}")
+    width = 8 * x.dtype.itemsize
+    return bits ^ ((bits >> (width - 1)) & np.iinfo(bits.dtype).max)
+
+
+def convert(source: ElementType, target: ElementType) -> Function1:
+    """The function that converts arrays of one element type to another.
+
+    Float to integer rounds toward zero and saturates, NaN becomes 0; integers wrap; to pred is `!= 0`.
+    """
+    final = numpy_type(target)
+    numpy_type(source)
+    if source is target:
+        return np.asarray
+    if target.kind is Kind.PRED:
+        return lambda x: np.asarray(x != 0)
+    if source.is_float and target.is_integer:
+        return _float_to_integer(source, target)
+    if target.bits < 8 and source.is_integer:
+        # Only 8-bit integers are known to wrap on the way to ml_dtypes' sub-byte types.
+        byte = np.int8 if target.kind is Kind.SIGNED else np.uint8
+        return lambda x: x.astype(byte).astype(final)
+    if target.is_float and target.bits < 32 and source.bits == 64 and target.name != "f16":
+        return lambda x: x.astype(np.float32).astype(final)
+    return lambda x: x.astype(final)
+
+
+def _float_to_integer(source: ElementType, target: ElementType) -> Function1:
+    signed = target.kind is Kind.SIGNED
+    above = 2.0 ** (target.bits - signed)
+    below = -above if signed else 0.0
+    largest, least = int(above) - 1, int(below)
+    wide = np.dtype(np.float64 if source.bits == 64 else np.float32)
+    holder = np.dtype(np.int8 if signed else np.uint8) if target.bits < 8 else numpy_type(target)
+    final = numpy_type(target)
+
+    def function(x: Array) -> Array:
+        x = x.astype(wide, copy=False)
+        high, low = x >= above, x < below
+        result = np.where(high | low | np.isnan(x), wide.type(0), x).astype(holder)
+        result = np.where(high, np.array(largest, holder), np.where(low, np.array(least, holder), result))
+        return result.astype(final, copy=False)
+
+    return function
+
+
+def reduce_precision(element: ElementType, exponent_bits: int, mantissa_bits: int) -> Function1:
+    """Rounds to the nearest number (ties to even) of a float format of these sizes, in the same element type.
+
+    What is too large becomes infinite, what is below the least normal number zero; NaN stays as it is.
+    """
+    info = cast(Any, ml_dtypes.finfo(numpy_type(element)))
+    mantissa, exponent = int(info.nmant), int(info.nexp)
+    unsigned = np.dtype(f"u{element.byte_size}")
+    sign = np.array(1 << (mantissa + exponent), unsigned)
+    drop = mantissa - mantissa_bits
+    infinity = ((1 << exponent) - 1) << mantissa
+    bias, small_bias = (1 << (exponent - 1)) - 1, (1 << (exponent_bits - 1)) - 1
+    # Exponents (biased, in place) beyond these overflow or underflow the reduced format.
+    top = (bias + small_bias) << mantissa
+    bottom = (bias - small_bias) << mantissa
+
+    def function(x: Array) -> Array:
+        bits = x.view(unsigned)
+        negative, size = bits & sign, bits & ~sign
+        if drop > 0:
+            odd = (size >> drop) & 1
+            size = (size + (odd + ((1 << (drop - 1)) - 1))) & ~np.array((1 << drop) - 1, unsigned)
+        if exponent_bits < exponent:
+            power = size & infinity
+            size = np.where(power > top, unsigned.type(infinity), np.where(power <= bottom, unsigned.type(0), size))
+        return np.where(np.isnan(x), x, (size | negative).astype(unsigned).view(x.dtype))
+
+    return function

@@ -1,0 +1,324 @@
+"""Ops that move elements without computing: broadcast, reshape, transpose, reverse, concatenate, iota.
+
+Kernels give views where numpy can; values are read-only by convention.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import methodcaller
+
+import numpy as np
+
+from ..attributes import Attributes, Dims
+from ..element_type import Kind
+from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..shape import Shape
+from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
+from .checks import (
+    require_array,
+    require_declared,
+    require_dims,
+    require_kind,
+    require_permutation,
+    require_rank,
+    require_same_element,
+    require_static,
+    text,
+)
+from .numerics import Array, numpy_type
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastAttributes(Attributes):
+    """`dimensions[i]` is the result dimension that operand dimension i becomes."""
+
+    dimensions: Dims = ()
+
+
+@register
+class Broadcast(Op[BroadcastAttributes]):
+    """Repeats the operand along new dimensions."""
+
+    opcode = "broadcast"
+    attributes = BroadcastAttributes
+    result_hint = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: BroadcastAttributes, declared: Shape | None) -> Shape:
+        (operand,) = operands
+        dims = attributes.dimensions
+        require_array("broadcast", operand)
+        result = require_declared("broadcast", declared)
+        require_static("broadcast", operand, result)
+        require_rank("broadcast", "dimensions", len(dims), operand)
+        require_dims("broadcast", dims, result)
+        for i, dim in enumerate(dims):
+            if operand.dims[i] != result.dims[dim]:
+                raise ShapeError(
+                    "broadcast: "
+                    f"operand dimension {i} is {operand.dims[i]}, but result dimension {dim} is {result.dims[dim]}"
+                )
+        return operand.with_dims(result.dims)
+
+    def sharding_rule(self, call: OpCall[BroadcastAttributes]) -> ShardingRule:
+        builder = RuleBuilder()
+        result = builder.dims(call.shape)
+        return builder.rule([[result[d] for d in call.attributes.dimensions]], [result])
+
+    def kernel(self, call: OpCall[BroadcastAttributes], compile: Compile) -> Kernel:
+        dims, target = call.attributes.dimensions, call.shape.dims
+        order = sorted(range(len(dims)), key=lambda i: dims[i])
+        placed = tuple(n if d in dims else 1 for d, n in enumerate(target))
+        in_order = order == list(range(len(dims)))
+
+        def function(x: Array) -> Array:
+            x = x if in_order else x.transpose(order)
+            return np.broadcast_to(x.reshape(placed), target)
+
+        return function
+
+
+@dataclass(frozen=True, slots=True)
+class ReshapeAttributes(Attributes):
+    """`inferred_dimension` says which dimension a dynamic size would go to; it has no meaning for static shapes."""
+
+    inferred_dimension: int | None = None
+
+
+@register
+class Reshape(Op[ReshapeAttributes]):
+    """The same elements in row-major order, with other dimensions."""
+
+    opcode = "reshape"
+    attributes = ReshapeAttributes
+    result_hint = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: ReshapeAttributes, declared: Shape | None) -> Shape:
+        (operand,) = operands
+        require_array("reshape", operand)
+        result = require_declared("reshape", declared)
+        require_static("reshape", operand, result)
+        if operand.num_elements != result.num_elements:
+            raise ShapeError(
+                f"reshape: {text(operand)} has {operand.num_elements} elements, "
+                f"but {text(result)} has {result.num_elements}"
+            )
+        if attributes.inferred_dimension is not None:
+            require_dims("reshape", (attributes.inferred_dimension,), result, "inferred_dimension")
+        return operand.with_dims(result.dims)
+
+    def sharding_rule(self, call: OpCall[ReshapeAttributes]) -> ShardingRule:
+        if call.shape.num_elements == 0:
+            return replicated_rule(call.operands, (call.shape,))
+        builder = RuleBuilder()
+        operand, result = reshape_factors(builder, call.operands[0].dims, call.shape.dims)
+        return builder.rule([operand], [result])
+
+    def localize(
+        self, call: OpCall[ReshapeAttributes], operands: Sequence[Shape], shape: Shape
+    ) -> ReshapeAttributes:
+        return replace(call.attributes, inferred_dimension=None)
+
+    def kernel(self, call: OpCall[ReshapeAttributes], compile: Compile) -> Kernel:
+        dims = call.shape.dims
+        return methodcaller("reshape", dims)
+
+
+def reshape_factors(builder: RuleBuilder, source: Dims, target: Dims) -> tuple[list[list[int]], list[list[int]]]:
+    """The factors of each dimension before and after a reshape of a non-empty array, major first.
+
+    Walks both shapes from the major end and splits off what the current dimensions have in common. Where they have
+    nothing in common the boundaries of the two shapes do not nest ([2,3] to [3,2]): until the products agree again,
+    what is left of every dimension must be whole.
+    """
+    factors: tuple[list[list[int]], list[list[int]]] = [[] for _ in source], [[] for _ in target]
+    rest = list(source), list(target)
+    place = [0, 0]
+
+    def take(side: int, size: int, factor: int | None) -> None:
+        if factor is not None:
+            factors[side][place[side]].append(factor)
+        rest[side][place[side]] //= size
+        while place[side] < len(rest[side]) and rest[side][place[side]] == 1:
+            place[side] += 1
+
+    take_units = [side for side in (0, 1) if rest[side]]
+    for side in take_units:
+        take(side, 1, None)
+    while place[0] < len(source) and place[1] < len(target):
+        common = math.gcd(rest[0][place[0]], rest[1][place[1]])
+        if common > 1:
+            factor = builder.factor(common)
+            take(0, common, factor)
+            take(1, common, factor)
+            continue
+        done = [1, 1]
+        while done[0] != done[1] or done[0] == 1:
+            side = 0 if done[0] <= done[1] else 1
+            size = rest[side][place[side]]
+            done[side] *= size
+            take(side, size, builder.factor(size, FactorKind.REPLICATE))
+    return factors
+
+
+@dataclass(frozen=True, slots=True)
+class TransposeAttributes(Attributes):
+    """Result dimension i is operand dimension `dimensions[i]`."""
+
+    dimensions: Dims
+
+
+@register
+class Transpose(Op[TransposeAttributes]):
+    """Permutes the dimensions."""
+
+    opcode = "transpose"
+    attributes = TransposeAttributes
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: TransposeAttributes, declared: Shape | None) -> Shape:
+        (operand,) = operands
+        require_array("transpose", operand)
+        require_static("transpose", operand)
+        require_permutation("transpose", attributes.dimensions, operand)
+        return operand.with_dims(tuple(operand.dims[d] for d in attributes.dimensions))
+
+    def sharding_rule(self, call: OpCall[TransposeAttributes]) -> ShardingRule:
+        builder = RuleBuilder()
+        operand = builder.dims(call.operands[0])
+        return builder.rule([operand], [[operand[d] for d in call.attributes.dimensions]])
+
+    def kernel(self, call: OpCall[TransposeAttributes], compile: Compile) -> Kernel:
+        dims = call.attributes.dimensions
+        return methodcaller("transpose", dims)
+
+
+@dataclass(frozen=True, slots=True)
+class ReverseAttributes(Attributes):
+    """The dimensions whose elements change their order."""
+
+    dimensions: Dims
+
+
+@register
+class Reverse(Op[ReverseAttributes]):
+    """Turns the order of elements around along some dimensions."""
+
+    opcode = "reverse"
+    attributes = ReverseAttributes
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: ReverseAttributes, declared: Shape | None) -> Shape:
+        (operand,) = operands
+        require_array("reverse", operand)
+        require_static("reverse", operand)
+        require_dims("reverse", attributes.dimensions, operand)
+        return operand.without_layout()
+
+    def sharding_rule(self, call: OpCall[ReverseAttributes]) -> ShardingRule:
+        builder = RuleBuilder()
+        reversed_dims = call.attributes.dimensions
+        kinds = [FactorKind.PERMUTATION if d in reversed_dims else FactorKind.PASS for d in range(call.shape.rank)]
+        dims = [builder.factor(n, kind) for n, kind in zip(call.shape.dims, kinds, strict=True)]
+        return builder.rule([dims], [dims])
+
+    def kernel(self, call: OpCall[ReverseAttributes], compile: Compile) -> Kernel:
+        dims = call.attributes.dimensions
+        return partial(np.flip, axis=dims)
+
+
+@dataclass(frozen=True, slots=True)
+class ConcatenateAttributes(Attributes):
+    """The one dimension along which operands are put behind each other."""
+
+    dimensions: Dims
+
+
+@register
+class Concatenate(Op[ConcatenateAttributes]):
+    """Puts arrays behind each other along one dimension."""
+
+    opcode = "concatenate"
+    attributes = ConcatenateAttributes
+    arity = (1, None)
+
+    def infer_shape(
+        self, operands: Sequence[Shape], attributes: ConcatenateAttributes, declared: Shape | None
+    ) -> Shape:
+        first = operands[0]
+        if len(attributes.dimensions) != 1:
+            raise ShapeError(f"concatenate: needs one dimension, has {len(attributes.dimensions)}")
+        for operand in operands:
+            require_array("concatenate", operand)
+        require_static("concatenate", *operands)
+        require_dims("concatenate", attributes.dimensions, first)
+        along = attributes.dimensions[0]
+        for other in operands[1:]:
+            require_same_element("concatenate", first, other)
+            if _without(first.dims, along) != _without(other.dims, along) or first.rank != other.rank:
+                raise ShapeError(
+                    f"concatenate: operands differ in more than dimension {along}: {text(first)} and {text(other)}"
+                )
+        total = sum(o.dims[along] for o in operands)
+        return first.with_dims((*first.dims[:along], total, *first.dims[along + 1 :]))
+
+    def sharding_rule(self, call: OpCall[ConcatenateAttributes]) -> ShardingRule:
+        builder = RuleBuilder()
+        (along,) = call.attributes.dimensions
+        shared = [None if d == along else builder.factor(n) for d, n in enumerate(call.shape.dims)]
+
+        def value(shape: Shape) -> list[int | None]:
+            own = builder.factor(shape.dims[along], FactorKind.PERMUTATION)
+            return [*shared[:along], own, *shared[along + 1 :]]
+
+        return builder.rule([value(o) for o in call.operands], [value(call.shape)])
+
+    def kernel(self, call: OpCall[ConcatenateAttributes], compile: Compile) -> Kernel:
+        (along,) = call.attributes.dimensions
+
+        def function(*operands: Array) -> Array:
+            return np.concatenate(operands, along)
+
+        return function
+
+
+def _without(dims: Dims, index: int) -> Dims:
+    return dims[:index] + dims[index + 1 :]
+
+
+@dataclass(frozen=True, slots=True)
+class IotaAttributes(Attributes):
+    """The dimension along which the numbers count."""
+
+    iota_dimension: int
+
+
+@register
+class Iota(Op[IotaAttributes]):
+    """0, 1, 2, .. along one dimension, repeated along the others."""
+
+    opcode = "iota"
+    attributes = IotaAttributes
+    arity = (0, 0)
+    result_hint = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: IotaAttributes, declared: Shape | None) -> Shape:
+        result = require_declared("iota", declared)
+        require_static("iota", result)
+        require_kind("iota", result, (Kind.SIGNED, Kind.UNSIGNED, Kind.FLOAT, Kind.COMPLEX), "result")
+        require_dims("iota", (attributes.iota_dimension,), result, "iota_dimension")
+        return result.without_layout()
+
+    def sharding_rule(self, call: OpCall[IotaAttributes]) -> ShardingRule:
+        builder = RuleBuilder()
+        return builder.rule([], [builder.dims(call.shape)])
+
+    def kernel(self, call: OpCall[IotaAttributes], compile: Compile) -> Kernel:
+        shape, along = call.shape, call.attributes.iota_dimension
+        count = np.arange(shape.dims[along])
+        if shape.element.bits < 8:
+            count = count.astype(np.int8)
+        placed = [shape.dims[along] if d == along else 1 for d in range(shape.rank)]
+        value = np.broadcast_to(count.astype(numpy_type(shape.element)).reshape(placed), shape.dims)
+        return lambda: value

@@ -1,0 +1,255 @@
+"""Ops that take or put parts of arrays: slice, pad, dynamic-slice, dynamic-update-slice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from ..attributes import Attributes, Dims, PadDim, PaddingConfig, SliceDim, SliceDims
+from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..shape import Shape
+from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from .checks import require_array, require_index, require_rank, require_same_element, require_static, text
+from .numerics import Array, numpy_type
+
+
+def _rule_with_whole_dims(call: OpCall[Any], whole: Callable[[int], bool], kind: FactorKind) -> ShardingRule:
+    """Dimensions that are `whole` share a factor; others have one of `kind` in operand 0 and another in the result.
+
+    All further operands are scalars.
+    """
+    builder = RuleBuilder()
+    operand: list[int | None] = []
+    result: list[int | None] = []
+    for dim, (before, after) in enumerate(zip(call.operands[0].dims, call.shape.dims, strict=True)):
+        if whole(dim):
+            operand.append(builder.factor(before))
+            result.append(operand[-1])
+        else:
+            operand.append(builder.factor(before, kind))
+            result.append(builder.factor(after, kind))
+    return builder.rule([operand, *[[] for _ in call.operands[1:]]], [result])
+
+
+@dataclass(frozen=True, slots=True)
+class SliceAttributes(Attributes):
+    """Start, limit and stride of each dimension."""
+
+    slice: SliceDims
+
+
+@register
+class Slice(Op[SliceAttributes]):
+    """The elements start, start + stride, .. below limit of each dimension."""
+
+    opcode = "slice"
+    attributes = SliceAttributes
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: SliceAttributes, declared: Shape | None) -> Shape:
+        (operand,) = operands
+        require_array("slice", operand)
+        require_static("slice", operand)
+        require_rank("slice", "slices", len(attributes.slice), operand)
+        dims: list[int] = []
+        for dim, (size, s) in enumerate(zip(operand.dims, attributes.slice, strict=True)):
+            if not 0 <= s.start <= s.limit <= size:
+                raise ShapeError(f"slice: [{s.start}:{s.limit}] does not lie in dimension {dim} of {text(operand)}")
+            if s.stride < 1:
+                raise ShapeError(f"slice: stride {s.stride} of dimension {dim} must be at least 1")
+            dims.append(-((s.start - s.limit) // s.stride))
+        return operand.with_dims(tuple(dims))
+
+    def sharding_rule(self, call: OpCall[SliceAttributes]) -> ShardingRule:
+        return _rule_with_whole_dims(call, lambda dim: _is_whole(call, dim), FactorKind.PERMUTATION)
+
+    def localize(self, call: OpCall[SliceAttributes], operands: Sequence[Shape], shape: Shape) -> SliceAttributes:
+        sizes = operands[0].dims
+        slices = call.attributes.slice
+        return SliceAttributes(
+            tuple(SliceDim(0, sizes[d]) if _is_whole(call, d) else s for d, s in enumerate(slices))
+        )
+
+    def kernel(self, call: OpCall[SliceAttributes], compile: Compile) -> Kernel:
+        index = tuple(slice(s.start, s.limit, s.stride) for s in call.attributes.slice)
+        return itemgetter(index)
+
+
+def _is_whole(call: OpCall[SliceAttributes], dim: int) -> bool:
+    return call.attributes.slice[dim] == SliceDim(0, call.operands[0].dims[dim])
+
+
+@dataclass(frozen=True, slots=True)
+class PadAttributes(Attributes):
+    """What is added (or, if negative, cut off) before, behind and between the elements of each dimension."""
+
+    padding: PaddingConfig
+
+
+@register
+class Pad(Op[PadAttributes]):
+    """Surrounds and interleaves the operand with copies of a scalar; negative amounts cut elements off."""
+
+    opcode = "pad"
+    attributes = PadAttributes
+    arity = (2, 2)
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: PadAttributes, declared: Shape | None) -> Shape:
+        operand, filler = operands
+        require_array("pad", operand)
+        require_static("pad", operand)
+        if not filler.is_scalar:
+            raise ShapeError(f"pad: the padding value must be a scalar, is {text(filler)}")
+        require_same_element("pad", operand, filler)
+        require_rank("pad", "padding entries", len(attributes.padding.dims), operand)
+        dims: list[int] = []
+        for dim, (size, p) in enumerate(zip(operand.dims, attributes.padding.dims, strict=True)):
+            if p.interior < 0:
+                raise ShapeError(f"pad: interior padding {p.interior} of dimension {dim} is negative")
+            padded = size + p.low + p.high + p.interior * max(size - 1, 0)
+            if padded < 0:
+                raise ShapeError(f"pad: dimension {dim} of {text(operand)} would get the size {padded}")
+            dims.append(padded)
+        return operand.with_dims(tuple(dims))
+
+    def sharding_rule(self, call: OpCall[PadAttributes]) -> ShardingRule:
+        padding = call.attributes.padding.dims
+        return _rule_with_whole_dims(call, lambda dim: padding[dim] == PadDim(0, 0), FactorKind.PERMUTATION)
+
+    def kernel(self, call: OpCall[PadAttributes], compile: Compile) -> Kernel:
+        places = [_pad_places(n, p) for n, p in zip(call.operands[0].dims, call.attributes.padding.dims, strict=True)]
+        source = tuple(s for s, _ in places)
+        target = tuple(t for _, t in places)
+        dims, element = call.shape.dims, numpy_type(call.shape.element)
+
+        def function(x: Array, filler: Array) -> Array:
+            result = np.empty(dims, element)
+            result[...] = filler
+            result[target] = x[source]
+            return result
+
+        return function
+
+
+def _pad_places(size: int, pad: PadDim) -> tuple[slice, slice]:
+    """Which elements of a dimension of `size` survive padding, and where they go."""
+    step = pad.interior + 1
+    total = size + pad.low + pad.high + pad.interior * max(size - 1, 0)
+    first = max(0, -(pad.low // step))  # the first i with low + i * step >= 0
+    end = min(size, -((pad.low - total) // step))  # the first i with low + i * step >= total
+    if end <= first:
+        return slice(0, 0), slice(0, 0)
+    return slice(first, end), slice(pad.low + first * step, pad.low + (end - 1) * step + 1, step)
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSliceAttributes(Attributes):
+    """The size of the slice in each dimension."""
+
+    dynamic_slice_sizes: Dims
+
+
+@register
+class DynamicSlice(Op[DynamicSliceAttributes]):
+    """A part of given size from computed indices on (one scalar operand per dimension), moved inside if needed."""
+
+    opcode = "dynamic-slice"
+    attributes = DynamicSliceAttributes
+    arity = (1, None)
+
+    def infer_shape(
+        self, operands: Sequence[Shape], attributes: DynamicSliceAttributes, declared: Shape | None
+    ) -> Shape:
+        operand, *starts = operands
+        sizes = attributes.dynamic_slice_sizes
+        require_array("dynamic-slice", operand)
+        require_static("dynamic-slice", operand)
+        _require_starts("dynamic-slice", operand, starts)
+        require_rank("dynamic-slice", "dynamic_slice_sizes", len(sizes), operand)
+        for dim, (size, whole) in enumerate(zip(sizes, operand.dims, strict=True)):
+            if not 0 <= size <= whole:
+                raise ShapeError(f"dynamic-slice: size {size} does not fit dimension {dim} of {text(operand)}")
+        return operand.with_dims(sizes)
+
+    def sharding_rule(self, call: OpCall[DynamicSliceAttributes]) -> ShardingRule:
+        before, after = call.operands[0].dims, call.shape.dims
+        return _rule_with_whole_dims(call, lambda dim: before[dim] == after[dim], FactorKind.REPLICATE)
+
+    def localize(
+        self, call: OpCall[DynamicSliceAttributes], operands: Sequence[Shape], shape: Shape
+    ) -> DynamicSliceAttributes:
+        return DynamicSliceAttributes(shape.dims)
+
+    def kernel(self, call: OpCall[DynamicSliceAttributes], compile: Compile) -> Kernel:
+        place = _clamped_place(call.operands[0].dims, call.shape.dims)
+
+        def function(x: Array, *starts: Array) -> Array:
+            return x[place(starts)]
+
+        return function
+
+
+@register
+class DynamicUpdateSlice(Op[Attributes]):
+    """The first operand with the second put in at computed indices (one scalar operand per dimension), moved inside if
+    needed.
+    """
+
+    opcode = "dynamic-update-slice"
+    arity = (2, None)
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
+        operand, update, *starts = operands
+        require_array("dynamic-update-slice", operand)
+        require_array("dynamic-update-slice", update, "update")
+        require_static("dynamic-update-slice", operand, update)
+        require_same_element("dynamic-update-slice", operand, update)
+        if operand.rank != update.rank:
+            raise ShapeError(f"dynamic-update-slice: ranks differ: {text(operand)} and update {text(update)}")
+        if any(u > n for u, n in zip(update.dims, operand.dims, strict=True)):
+            raise ShapeError(f"dynamic-update-slice: update {text(update)} is larger than {text(operand)}")
+        _require_starts("dynamic-update-slice", operand, starts)
+        return operand.without_layout()
+
+    def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
+        builder = RuleBuilder()
+        whole: list[int | None] = []
+        part: list[int | None] = []
+        for size, updated in zip(call.operands[0].dims, call.operands[1].dims, strict=True):
+            if size == updated:
+                whole.append(builder.factor(size))
+                part.append(whole[-1])
+            else:
+                whole.append(builder.factor(size, FactorKind.REPLICATE))
+                part.append(builder.factor(updated, FactorKind.REPLICATE))
+        return builder.rule([whole, part, *[[] for _ in call.operands[2:]]], [whole])
+
+    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
+        place = _clamped_place(call.operands[0].dims, call.operands[1].dims)
+
+        def function(x: Array, update: Array, *starts: Array) -> Array:
+            result = x.copy()
+            result[place(starts)] = update
+            return result
+
+        return function
+
+
+def _require_starts(opcode: str, operand: Shape, starts: Sequence[Shape]) -> None:
+    require_rank(opcode, "start indices", len(starts), operand)
+    for dim, start in enumerate(starts):
+        require_index(opcode, start, f"start index {dim}")
+
+
+def _clamped_place(dims: Dims, sizes: Dims) -> Callable[[Sequence[Array]], tuple[slice, ...]]:
+    """From start indices to the index of a part of `sizes`, moved so that it lies inside `dims`."""
+    last = [n - size for n, size in zip(dims, sizes, strict=True)]
+
+    def place(starts: Sequence[Array]) -> tuple[slice, ...]:
+        first = [min(max(int(s), 0), top) for s, top in zip(starts, last, strict=True)]
+        return tuple(slice(f, f + size) for f, size in zip(first, sizes, strict=True))
+
+    return place
