@@ -63,6 +63,7 @@ class Op(Generic[A]):
                      such ops pass shardings on before all others
       is_collective  exchanges data between devices: the runtime, not `kernel`, runs it
       is_control     calls computations that may contain collectives (call, while, conditional): likewise
+      is_device_id   the value is the number of the device that runs it; the runtime supplies it
       result_hint    a result shape must be written in the text, for it cannot be inferred
     """
 
@@ -74,6 +75,7 @@ class Op(Generic[A]):
     is_elementwise: ClassVar[bool] = False
     is_collective: ClassVar[bool] = False
     is_control: ClassVar[bool] = False
+    is_device_id: ClassVar[bool] = False
     result_hint: ClassVar[bool] = False
 
     def infer_shape(self, operands: Sequence[Shape], attributes: A, declared: Shape | None) -> Shape:
@@ -83,6 +85,10 @@ class Op(Generic[A]):
         takes what it needs from it and checks the rest; the verifier compares the answer with it.
         """
         return operands[0].without_layout()
+
+    def has_side_effect(self, attributes: A) -> bool:
+        """Whether this use may not be removed as dead code: the class's answer unless the attributes decide."""
+        return self.side_effect
 
     def sharding_rule(self, call: OpCall[A]) -> ShardingRule:
         """The factors of this use. Tuple results have one entry per leaf. Operands of the op are arrays here."""

@@ -1,0 +1,130 @@
+"""Reductions: which monoid a called computation is, and how to run a scalar computation on whole arrays.
+
+Collectives, `reduce` and `scatter` carry their combiner as a computation. Where it is one binary op of its two
+parameters it is a known monoid, with an identity and a numpy ufunc; only then may partial results of several devices be
+combined. Everything else runs through `elementwise_kernel`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from .element_type import ElementType, Kind
+from .op import Compile, Kernel, NotEvaluable
+from .sharding_rule import Monoid
+
+if TYPE_CHECKING:
+    from .computation import Computation
+
+MONOID_OPS: dict[Monoid, np.ufunc] = {
+    Monoid.ADD: np.add,
+    Monoid.MULTIPLY: np.multiply,
+    Monoid.MAXIMUM: np.maximum,
+    Monoid.MINIMUM: np.minimum,
+    Monoid.AND: np.bitwise_and,
+    Monoid.OR: np.bitwise_or,
+    Monoid.XOR: np.bitwise_xor,
+}
+
+_BY_OPCODE = {m.value: m for m in Monoid}
+
+_SCALAR_OPS = frozenset(("parameter", "constant", "tuple", "get-tuple-element"))
+
+
+def reduction_monoid(computation: Computation) -> Monoid | None:
+    """The monoid that the computation is: its root is one binary op of its two parameters, in any order. Else None."""
+    root = computation.root
+    if root.opcode not in _BY_OPCODE or len(root.operands) != 2:
+        return None
+    parameters = computation.parameters
+    if len(parameters) != 2 or set(root.operands) != set(parameters):
+        return None
+    return _BY_OPCODE[root.opcode]
+
+
+def identity(monoid: Monoid, element: ElementType) -> np.generic[Any]:
+    """The element that changes nothing when combined, as a numpy scalar of the element type.
+
+    Raises NotEvaluable for a type without a numpy type, and for maximum and minimum of complex numbers.
+    """
+    if element.numpy is None:
+        raise NotEvaluable(f"{element} has no numpy type")
+    one = element.numpy.type
+    match monoid:
+        case Monoid.ADD | Monoid.OR | Monoid.XOR:
+            return one(0)
+        case Monoid.MULTIPLY:
+            return one(1)
+        case Monoid.AND:
+            return one(True) if element.kind is Kind.PRED else one(_all_ones(element))
+        case Monoid.MAXIMUM | Monoid.MINIMUM:
+            return _extreme(element, element.numpy, largest=monoid is Monoid.MINIMUM)
+
+
+def _all_ones(element: ElementType) -> int:
+    return -1 if element.kind is Kind.SIGNED else 2**element.bits - 1
+
+
+def _extreme(element: ElementType, dtype: np.dtype[Any], largest: bool) -> np.generic[Any]:
+    """The greatest or least value: an infinity where the type has one."""
+    if element.kind is Kind.PRED:
+        return dtype.type(largest)
+    if element.is_integer:
+        info = ml_dtypes.iinfo(dtype)
+        return dtype.type(info.max if largest else info.min)
+    if element.is_float:
+        infinite = np.asarray(np.inf if largest else -np.inf).astype(dtype)
+        if np.isinf(infinite.astype(np.float64)):
+            return dtype.type(infinite)
+        finite: Any = ml_dtypes.finfo(dtype)
+        return dtype.type(finite.max if largest else finite.min)
+    raise NotEvaluable(f"{element} numbers have no order")
+
+
+def elementwise_kernel(computation: Computation, compile: Compile) -> Kernel:
+    """A computation on scalars as a function on arrays of one shape, applied element by element.
+
+    Its results have the shape of the first argument: one array, or a tuple of arrays if the root is a tuple. Where all
+    its ops are element-wise its own kernel already does that; otherwise it is called once per element.
+    """
+    kernel = compile(computation)
+    is_tuple = computation.root.shape.is_tuple
+    if not _is_scalar_program(computation):
+        kernel = _per_element(kernel, computation)
+
+    def run(*arrays: Any) -> Any:
+        shape = arrays[0].shape
+        result = kernel(*arrays)
+        # A root that does not depend on the parameters (a constant) is still a scalar.
+        if is_tuple:
+            return tuple(np.broadcast_to(r, shape) for r in result)
+        return np.broadcast_to(result, shape)
+
+    return run
+
+
+def _is_scalar_program(computation: Computation) -> bool:
+    return all(
+        i.op.is_elementwise
+        or i.opcode in _SCALAR_OPS
+        or (i.opcode == "call" and all(map(_is_scalar_program, i.called())))
+        for i in computation
+    )
+
+
+def _per_element(kernel: Kernel, computation: Computation) -> Kernel:
+    leaves = [s.element.numpy for s in computation.root.shape.leaves()]
+    is_tuple = computation.root.shape.is_tuple
+
+    def run(*arrays: Any) -> Any:
+        results = [np.empty(arrays[0].shape, dtype) for dtype in leaves]
+        for place in np.ndindex(*arrays[0].shape):
+            value = kernel(*(np.asarray(a[place]) for a in arrays))
+            for result, part in zip(results, value if is_tuple else (value,), strict=True):
+                result[place] = part
+        return tuple(results) if is_tuple else results[0]
+
+    return run

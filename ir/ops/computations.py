@@ -1,0 +1,101 @@
+"""What ops with called computations and dimension numbers share: signature checks, dimension checks, numpy types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..attributes import Dims
+from ..element_type import ElementType
+from ..op import NotEvaluable, ShapeError
+from ..shape import Shape
+from .checks import require_array, text
+
+if TYPE_CHECKING:
+    from ..computation import Computation
+
+
+def numpy_type(element: ElementType) -> np.dtype[Any]:
+    """The numpy type of an element type. Raises NotEvaluable if it has none."""
+    if element.numpy is None:
+        raise NotEvaluable(f"numpy has no type for {element}")
+    return element.numpy
+
+
+def accumulator(element: ElementType) -> np.dtype[Any]:
+    """The numpy type in which sums of this element type are computed before rounding: at least 32 bits for floats and
+    for integers that numpy cannot add by itself. Raises NotEvaluable if the type has no numpy type.
+    """
+    dtype = numpy_type(element)
+    if element.is_float and element.bits < 32:
+        return np.dtype(np.float32)
+    if element.is_integer and element.bits < 8:
+        return np.dtype(np.int32)
+    return dtype
+
+
+def rounded(x: Any, element: ElementType) -> Any:
+    """An array computed in the accumulator type, in its element type; integers wrap around."""
+    dtype = numpy_type(element)
+    if element.is_integer and element.bits < 8 and x.dtype != dtype:
+        # numpy only knows how to wrap to whole bytes; the missing bits are filled with the sign by hand.
+        spare = 32 - element.bits
+        wide = x.astype(np.int32 if element.kind.value == "signed" else np.uint32)
+        x = np.right_shift(np.left_shift(wide, spare), spare)
+    return x.astype(dtype, copy=False)
+
+
+def check_arrays(opcode: str, operands: Sequence[Shape]) -> None:
+    """Every operand must be an array."""
+    for number, shape in enumerate(operands):
+        require_array(opcode, shape, f"operand {number}")
+
+
+def check_dims(what: str, dims: Dims, rank: int, ascending: bool = False) -> None:
+    """Dimension numbers must lie within the rank and not repeat; `ascending` asks for their order too."""
+    for dim in dims:
+        if not 0 <= dim < rank:
+            raise ShapeError(f"{what}: dimension {dim} is out of range for rank {rank}")
+    if len(set(dims)) != len(dims):
+        repeated = next(d for d in dims if dims.count(d) > 1)
+        raise ShapeError(f"{what}: dimension {repeated} is listed twice")
+    if ascending and tuple(sorted(dims)) != dims:
+        raise ShapeError(f"{what}: dimensions must be in ascending order, not {list(dims)}")
+
+
+def check_signature(what: str, computation: Computation, parameters: Sequence[Shape], result: Shape | None) -> None:
+    """The called computation must take these parameters and, unless None, give this result."""
+    found = [p.shape for p in computation.parameters]
+    name = f"{what} computation {computation.name}"
+    if len(found) != len(parameters):
+        raise ShapeError(f"{name} takes {len(found)} parameters, it gets {len(parameters)}")
+    for number, (have, want) in enumerate(zip(found, parameters, strict=True)):
+        if not have.compatible(want):
+            raise ShapeError(f"{name}: parameter {number} is {text(have)}, it gets {text(want)}")
+    if result is not None and not computation.root.shape.compatible(result):
+        raise ShapeError(f"{name} returns {text(computation.root.shape)}, it must return {text(result)}")
+
+
+def check_reducer(what: str, computation: Computation, scalars: Sequence[Shape]) -> None:
+    """The computation must combine two sets of such scalars into one: types may differ in float precision only."""
+    parameters = [p.shape for p in computation.parameters]
+    name = f"{what}: the computation {computation.name}"
+    if len(parameters) != 2 * len(scalars):
+        raise ShapeError(f"{name} must take {2 * len(scalars)} parameters, it takes {len(parameters)}")
+    for number, shape in enumerate(parameters):
+        _check_scalar(f"{name}: parameter {number}", shape, scalars[number % len(scalars)])
+    root = computation.root.shape
+    results = list(root.elements) if root.is_tuple else [root]
+    if len(results) != len(scalars) or (root.is_tuple and len(scalars) == 1):
+        expected = "a scalar" if len(scalars) == 1 else f"{len(scalars)} scalars"
+        raise ShapeError(f"{name} must return {expected}, it returns {text(root)}")
+    for number, (shape, want) in enumerate(zip(results, scalars, strict=True)):
+        _check_scalar(f"{name}: result {number}", shape, want)
+
+
+def _check_scalar(what: str, shape: Shape, want: Shape) -> None:
+    same = shape.element is want.element or (shape.element.is_float and want.element.is_float)
+    if not shape.is_scalar or not same:
+        raise ShapeError(f"{what} is {text(shape)}, it must be {text(want)}")

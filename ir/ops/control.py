@@ -1,0 +1,223 @@
+"""Ops that call computations: call, while, conditional, fusion, map.
+
+The first three may contain collectives, so the runtime walks into them; their kernels are for programs on one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..attributes import Attributes, Dims, Word
+from ..element_type import PRED, S32
+from ..monoid import elementwise_kernel
+from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..shape import Shape, array
+from ..sharding_rule import ShardingRule, replicated_rule
+from ..strings import Raw
+from .checks import text
+from .computations import check_arrays, check_signature, numpy_type
+from .structure import leaves_of
+
+if TYPE_CHECKING:
+    from ..computation import Computation
+
+
+class _Control(Op[Any]):
+    is_control = True
+
+    def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
+        return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))
+
+
+@dataclass(frozen=True, slots=True)
+class CallAttributes(Attributes):
+    to_apply: Computation
+    is_composite: bool = False
+
+
+@register
+class Call(_Control):
+    """The value of a computation for these arguments."""
+
+    opcode = "call"
+    attributes = CallAttributes
+    arity = (0, None)
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: CallAttributes, declared: Shape | None) -> Shape:
+        check_signature("call: the", attributes.to_apply, operands, None)
+        return attributes.to_apply.root.shape.without_layout()
+
+    def kernel(self, call: OpCall[CallAttributes], compile: Compile) -> Kernel:
+        return compile(call.attributes.to_apply)
+
+
+@dataclass(frozen=True, slots=True)
+class WhileAttributes(Attributes):
+    condition: Computation
+    body: Computation
+
+
+@register
+class While(_Control):
+    """Applies the body to the value again and again as long as the condition holds for it."""
+
+    opcode = "while"
+    attributes = WhileAttributes
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: WhileAttributes, declared: Shape | None) -> Shape:
+        check_signature("while: the condition", attributes.condition, operands, array(PRED))
+        check_signature("while: the body", attributes.body, operands, operands[0])
+        return operands[0].without_layout()
+
+    def kernel(self, call: OpCall[WhileAttributes], compile: Compile) -> Kernel:
+        condition, body = compile(call.attributes.condition), compile(call.attributes.body)
+
+        def run(value: Any) -> Any:
+            while condition(value):
+                value = body(value)
+            return value
+
+        return run
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionalAttributes(Attributes):
+    true_computation: Computation | None = None
+    false_computation: Computation | None = None
+    branch_computations: tuple[Computation, ...] = ()
+
+    @property
+    def branches(self) -> tuple[Computation, ...]:
+        """The computations in the order of their operands: true before false, or branch 0, 1, .."""
+        if self.true_computation is not None and self.false_computation is not None:
+            return (self.true_computation, self.false_computation)
+        return self.branch_computations
+
+
+@register
+class Conditional(_Control):
+    """One of several computations, each with an argument of its own, chosen by the first operand.
+
+    A pred chooses between true and false, an s32 counts the branches, the last one standing for all numbers out of
+    range.
+    """
+
+    opcode = "conditional"
+    attributes = ConditionalAttributes
+    arity = (2, None)
+
+    def infer_shape(
+        self, operands: Sequence[Shape], attributes: ConditionalAttributes, declared: Shape | None
+    ) -> Shape:
+        selector, arguments = operands[0], operands[1:]
+        _check_form(selector, attributes)
+        branches = attributes.branches
+        if len(branches) != len(arguments):
+            raise ShapeError(f"conditional: {len(branches)} branches get {len(arguments)} arguments")
+        result = branches[0].root.shape
+        for number, (branch, argument) in enumerate(zip(branches, arguments, strict=True)):
+            check_signature(f"conditional: branch {number}", branch, [argument], result)
+        return result.without_layout()
+
+    def kernel(self, call: OpCall[ConditionalAttributes], compile: Compile) -> Kernel:
+        branches = [compile(c) for c in call.attributes.branches]
+        select = branch_selector(call.operands[0], len(branches))
+
+        def run(selector: Any, *arguments: Any) -> Any:
+            chosen = select(selector)
+            return branches[chosen](arguments[chosen])
+
+        return run
+
+
+def branch_selector(selector: Shape, branches: int) -> Callable[[Any], int]:
+    """A function from the value of the first operand of a conditional to the number of its branch."""
+    if selector.element is PRED:
+        return _branch_of_pred
+
+    def choose(value: Any) -> int:
+        number = int(value)
+        return number if 0 <= number < branches else branches - 1
+
+    return choose
+
+
+def _branch_of_pred(value: Any) -> int:
+    return 0 if value else 1
+
+
+def _check_form(selector: Shape, attributes: ConditionalAttributes) -> None:
+    has_pair = attributes.true_computation is not None and attributes.false_computation is not None
+    if selector.dims or selector.element not in (PRED, S32):
+        raise ShapeError(f"conditional: operand 0 must be pred[] or s32[], it is {text(selector)}")
+    if selector.element is PRED and not has_pair and len(attributes.branch_computations) != 2:
+        raise ShapeError("conditional on a pred needs true_computation and false_computation")
+    if selector.element is S32 and not attributes.branch_computations:
+        raise ShapeError("conditional on an s32 needs branch_computations")
+    if attributes.branch_computations and (attributes.true_computation or attributes.false_computation):
+        raise ShapeError("conditional: true_computation and false_computation exclude branch_computations")
+
+
+@dataclass(frozen=True, slots=True)
+class FusionAttributes(Attributes):
+    kind: Word
+    calls: Computation
+    output_to_operand_aliasing: Raw | None = None
+
+
+@register
+class Fusion(Op[FusionAttributes]):
+    """A call that a back end compiles into one kernel; it contains no collectives."""
+
+    opcode = "fusion"
+    attributes = FusionAttributes
+    arity = (0, None)
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: FusionAttributes, declared: Shape | None) -> Shape:
+        check_signature("fusion: the", attributes.calls, operands, None)
+        return attributes.calls.root.shape.without_layout()
+
+    def sharding_rule(self, call: OpCall[FusionAttributes]) -> ShardingRule:
+        return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))
+
+    def kernel(self, call: OpCall[FusionAttributes], compile: Compile) -> Kernel:
+        return compile(call.attributes.calls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapAttributes(Attributes):
+    dimensions: Dims = ()
+    to_apply: Computation
+
+
+@register
+class Map(Op[MapAttributes]):
+    """A computation on scalars, applied to the elements of arrays of equal dimensions."""
+
+    opcode = "map"
+    attributes = MapAttributes
+    arity = (1, None)
+    is_elementwise = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: MapAttributes, declared: Shape | None) -> Shape:
+        check_arrays("map", operands)
+        dims = operands[0].dims
+        for number, shape in enumerate(operands):
+            if shape.dims != dims:
+                raise ShapeError(f"map: operand {number} has dimensions {list(shape.dims)}, operand 0 {list(dims)}")
+        if attributes.dimensions not in ((), tuple(range(len(dims)))):
+            raise ShapeError(f"map: dimensions must be all {len(dims)} in order, not {list(attributes.dimensions)}")
+        check_signature("map: the", attributes.to_apply, [array(s.element) for s in operands], None)
+        result = attributes.to_apply.root.shape
+        if not result.is_scalar:
+            raise ShapeError(f"map: {attributes.to_apply.name} must return a scalar, not {text(result)}")
+        return array(result.element, dims)
+
+    def kernel(self, call: OpCall[MapAttributes], compile: Compile) -> Kernel:
+        function = elementwise_kernel(call.attributes.to_apply, compile)
+        dtype = numpy_type(call.shape.element)
+        return lambda *operands: np.asarray(function(*operands), dtype)

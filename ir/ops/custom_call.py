@@ -1,0 +1,198 @@
+"""custom-call: an op known only by its target's name.
+
+Targets that Hloom knows have a behaviour object in `BEHAVIOURS`; for any other one the shape is what the program says,
+no dimension may be sharded and there is no kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..attributes import Attributes, Window, Word
+from ..element_type import S32
+from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..shape import Shape
+from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
+from ..strings import Raw
+from .checks import text
+from .structure import leaf_rule, leaves_of, unchanged
+
+if TYPE_CHECKING:
+    from ..computation import Computation
+
+
+@dataclass(frozen=True, slots=True)
+class CustomCallAttributes(Attributes):
+    custom_call_target: str
+    window: Window | None = None
+    dim_labels: Word | None = None
+    feature_group_count: int = 1
+    batch_group_count: int = 1
+    operand_precision: tuple[Word, ...] = ()
+    padding_type: Word | None = None
+    operand_layout_constraints: Raw | None = None
+    custom_call_has_side_effect: bool = False
+    output_to_operand_aliasing: Raw | None = None
+    schedule: Word | None = None
+    to_apply: Computation | None = None
+    called_computations: tuple[Computation, ...] = ()
+    api_version: Word | None = None
+
+
+Call = OpCall[CustomCallAttributes]
+
+
+class Behaviour:
+    """What is known of a target: by default nothing but its name. The methods are those of `Op`."""
+
+    is_identity = False
+
+    def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
+        """Raises ShapeError if operands or result do not fit the target."""
+
+    def sharding_rule(self, call: Call) -> ShardingRule:
+        return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))
+
+    def kernel(self, call: Call, compile: Compile) -> Kernel:
+        target = call.attributes.custom_call_target
+        raise NotEvaluable(f'custom-call target "{target}" is not known here, so it cannot be evaluated')
+
+
+class Identity(Behaviour):
+    """Its operand, unchanged."""
+
+    is_identity = True
+
+    def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
+        if len(operands) != 1:
+            raise ShapeError(f"custom-call {target} takes one operand, it has {len(operands)}")
+        if not operands[0].compatible(result):
+            raise ShapeError(f"custom-call {target}: the operand is {text(operands[0])}, the result is {text(result)}")
+
+    def sharding_rule(self, call: Call) -> ShardingRule:
+        return leaf_rule(leaves_of(call.operands), leaves_of([call.shape]))
+
+    def kernel(self, call: Call, compile: Compile) -> Kernel:
+        return unchanged
+
+
+class ManualBoundary(Behaviour):
+    """Between whole-tensor and per-device shapes; the partitioner removes it."""
+
+    def kernel(self, call: Call, compile: Compile) -> Kernel:
+        target = call.attributes.custom_call_target
+        raise NotEvaluable(f"custom-call {target} marks manual partitioning: partition the program first")
+
+
+class Annotation(Behaviour):
+    """Says something to the partitioner and computes nothing."""
+
+    def kernel(self, call: Call, compile: Compile) -> Kernel:
+        return lambda *values: values if call.shape.is_tuple else values[0]
+
+
+class TopK(Behaviour):
+    """The k greatest elements along the last dimension, greatest first, and their places (s32)."""
+
+    def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
+        parts = result.elements
+        if len(operands) != 1 or not operands[0].rank or len(parts) != 2:
+            raise ShapeError(f"custom-call {target} takes one array of rank 1 or more and returns values and places")
+        values, places = parts
+        (operand,) = operands
+        if values.element is not operand.element or places.element is not S32 or values.dims != places.dims:
+            raise ShapeError(f"custom-call {target}: {text(result)} are no values and places of {text(operand)}")
+        if values.dims[:-1] != operand.dims[:-1] or values.dims[-1] > operand.dims[-1]:
+            raise ShapeError(f"custom-call {target}: {text(values)} cannot be elements of {text(operand)}")
+
+    def sharding_rule(self, call: Call) -> ShardingRule:
+        (operand,) = call.operands
+        b = RuleBuilder()
+        batch = [b.factor(n) for n in operand.dims[:-1]]
+        last = b.factor(operand.dims[-1], FactorKind.REPLICATE)
+        k = b.factor(call.shape.elements[0].dims[-1], FactorKind.REPLICATE)
+        return b.rule([[*batch, last]], [[*batch, k]] * 2)
+
+    def kernel(self, call: Call, compile: Compile) -> Kernel:
+        k = call.shape.elements[0].dims[-1]
+
+        def run(x: Any) -> Any:
+            places = descending_order(x)[..., :k]
+            return np.take_along_axis(x, places, -1), places.astype(np.int32)
+
+        return run
+
+
+def descending_order(x: Any) -> Any:
+    """The stable order of the last dimension, greatest first: NaN above all, -0.0 equal to 0.0, first place first."""
+    keys = x.astype(np.float64) if x.dtype.kind not in "iub" else x
+    flipped = np.flip(keys, -1)
+    order = np.flip(np.argsort(flipped, axis=-1, kind="stable"), -1)
+    return x.shape[-1] - 1 - order
+
+
+BEHAVIOURS: dict[str, Behaviour] = {
+    **dict.fromkeys(
+        (
+            "Sharding",
+            "ShardBarrierFrom",
+            "ShardBarrierTo",
+            "MoveToHost",
+            "MoveToDevice",
+            "PinToDevice",
+            "annotate_device_placement",
+            "xla.sdy.FuncResultSharding",
+            "xla.sdy.PropagationBarrier",
+        ),
+        Identity(),
+    ),
+    **dict.fromkeys(
+        (
+            "SPMDFullToShardShape",
+            "SPMDShardToFullShape",
+            "xla.sdy.GlobalToLocalShape",
+            "xla.sdy.LocalToGlobalShape",
+        ),
+        ManualBoundary(),
+    ),
+    "xla.sdy.ShardingGroup": Annotation(),
+    "TopK": TopK(),
+}
+
+_FOREIGN = Behaviour()
+
+
+def behaviour(attributes: CustomCallAttributes) -> Behaviour:
+    """What is known of the target of a custom-call."""
+    return BEHAVIOURS.get(attributes.custom_call_target, _FOREIGN)
+
+
+@register
+class CustomCall(Op[CustomCallAttributes]):
+    """A call of something outside the program."""
+
+    opcode = "custom-call"
+    attributes = CustomCallAttributes
+    arity = (0, None)
+    result_hint = True
+
+    def infer_shape(
+        self, operands: Sequence[Shape], attributes: CustomCallAttributes, declared: Shape | None
+    ) -> Shape:
+        if declared is None:
+            raise ShapeError(f"custom-call {attributes.custom_call_target} needs a result shape")
+        behaviour(attributes).check(attributes.custom_call_target, operands, declared)
+        return declared.without_layout()
+
+    def has_side_effect(self, attributes: CustomCallAttributes) -> bool:
+        return attributes.custom_call_has_side_effect
+
+    def sharding_rule(self, call: Call) -> ShardingRule:
+        return behaviour(call.attributes).sharding_rule(call)
+
+    def kernel(self, call: Call, compile: Compile) -> Kernel:
+        return behaviour(call.attributes).kernel(call, compile)

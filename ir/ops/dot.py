@@ -1,0 +1,144 @@
+"""dot: the general product of two arrays over contracting dimensions, with batch dimensions.
+
+Result dimensions are the batch dimensions, then the free ones of lhs, then those of rhs, each in operand order. The
+kernel turns every dot into one batched `np.matmul`, which calls BLAS for floats of 32 and 64 bits; smaller floats are
+multiplied and added in f32 and rounded once at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..attributes import Attributes, Dims, Word
+from ..element_type import ElementType, Kind
+from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..shape import Shape, array
+from ..sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
+from .computations import accumulator, check_arrays, check_dims, rounded
+
+Words = tuple[Word, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DotAttributes(Attributes):
+    lhs_batch_dims: Dims = ()
+    lhs_contracting_dims: Dims = ()
+    rhs_batch_dims: Dims = ()
+    rhs_contracting_dims: Dims = ()
+    operand_precision: Words = ()
+    algorithm: Word | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The dimensions of one operand by their role."""
+
+    batch: Dims
+    contracting: Dims
+    free: Dims
+
+
+def _sides(operands: Sequence[Shape], a: DotAttributes) -> tuple[_Side, _Side]:
+    def side(shape: Shape, batch: Dims, contracting: Dims) -> _Side:
+        return _Side(batch, contracting, tuple(d for d in range(shape.rank) if d not in batch + contracting))
+
+    lhs, rhs = operands
+    return side(lhs, a.lhs_batch_dims, a.lhs_contracting_dims), side(rhs, a.rhs_batch_dims, a.rhs_contracting_dims)
+
+
+@register
+class Dot(Op[DotAttributes]):
+    """Sums of products of lhs and rhs over the contracting dimensions."""
+
+    opcode = "dot"
+    attributes = DotAttributes
+    arity = (2, 2)
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: DotAttributes, declared: Shape | None) -> Shape:
+        check_arrays("dot", operands)
+        lhs, rhs = operands
+        a = attributes
+        check_dims("dot: lhs", a.lhs_batch_dims + a.lhs_contracting_dims, lhs.rank)
+        check_dims("dot: rhs", a.rhs_batch_dims + a.rhs_contracting_dims, rhs.rank)
+        _check_pairs("batch", lhs, rhs, a.lhs_batch_dims, a.rhs_batch_dims)
+        _check_pairs("contracting", lhs, rhs, a.lhs_contracting_dims, a.rhs_contracting_dims)
+        left, right = _sides(operands, a)
+        dims = [lhs.dims[d] for d in left.batch + left.free] + [rhs.dims[d] for d in right.free]
+        return array(_result_element(lhs.element, rhs.element, declared), tuple(dims))
+
+    def sharding_rule(self, call: OpCall[DotAttributes]) -> ShardingRule:
+        lhs, rhs = call.operands
+        left, right = _sides(call.operands, call.attributes)
+        b = RuleBuilder()
+        batch = [b.factor(lhs.dims[d]) for d in left.batch]
+        rows = [b.factor(lhs.dims[d]) for d in left.free]
+        columns = [b.factor(rhs.dims[d]) for d in right.free]
+        contracting = [b.factor(lhs.dims[d], FactorKind.REDUCTION) for d in left.contracting]
+
+        def operand(side: _Side, free: list[int | None]) -> list[int | None]:
+            place = dict(zip(side.batch + side.contracting + side.free, batch + contracting + free, strict=True))
+            return [place[d] for d in range(len(place))]
+
+        monoid = Monoid.OR if call.shape.element.kind is Kind.PRED else Monoid.ADD
+        return b.rule([operand(left, rows), operand(right, columns)], [batch + rows + columns], monoid)
+
+    def kernel(self, call: OpCall[DotAttributes], compile: Compile) -> Kernel:
+        lhs, rhs = call.operands
+        left, right = _sides(call.operands, call.attributes)
+        element, compute = call.shape.element, _compute_type(call)
+        batch = tuple(lhs.dims[d] for d in left.batch)
+        depth = math.prod(lhs.dims[d] for d in left.contracting)
+        rows = math.prod(lhs.dims[d] for d in left.free)
+        columns = math.prod(rhs.dims[d] for d in right.free)
+        lhs_order, lhs_shape = left.batch + left.free + left.contracting, (*batch, rows, depth)
+        rhs_order, rhs_shape = right.batch + right.contracting + right.free, (*batch, depth, columns)
+        dims = call.shape.dims
+
+        def run(x: Any, y: Any) -> Any:
+            x = x.astype(compute, copy=False).transpose(lhs_order).reshape(lhs_shape)
+            y = y.astype(compute, copy=False).transpose(rhs_order).reshape(rhs_shape)
+            return rounded(np.matmul(x, y).reshape(dims), element)
+
+        return run
+
+
+def _check_pairs(what: str, lhs: Shape, rhs: Shape, lhs_dims: Dims, rhs_dims: Dims) -> None:
+    if len(lhs_dims) != len(rhs_dims):
+        raise ShapeError(f"dot: lhs has {len(lhs_dims)} {what} dimensions, rhs has {len(rhs_dims)}")
+    for left, right in zip(lhs_dims, rhs_dims, strict=True):
+        if lhs.dims[left] != rhs.dims[right]:
+            raise ShapeError(
+                f"dot: {what} dimensions differ: "
+                f"lhs dimension {left} is {lhs.dims[left]}, rhs dimension {right} is {rhs.dims[right]}"
+            )
+
+
+_CLASS = {Kind.PRED: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 1, Kind.FLOAT: 2, Kind.COMPLEX: 3}
+
+
+def _result_element(lhs: ElementType, rhs: ElementType, declared: Shape | None) -> ElementType:
+    """The declared element type (XLA's preferred_element_type), else the operands'."""
+    if lhs is not rhs and _CLASS[lhs.kind] != _CLASS[rhs.kind]:
+        raise ShapeError(f"dot: element types differ: lhs is {lhs}, rhs is {rhs}")
+    wider = lhs if lhs.bits >= rhs.bits else rhs
+    if declared is None or not declared.is_array:
+        if lhs is not rhs and lhs.kind is not Kind.FLOAT:
+            raise ShapeError(f"dot: element types differ: lhs is {lhs}, rhs is {rhs}", "give the result a type")
+        return wider
+    if _CLASS[declared.element.kind] < _CLASS[wider.kind]:
+        raise ShapeError(f"dot: operands of type {wider} cannot give a result of type {declared.element}")
+    return declared.element
+
+
+def _compute_type(call: OpCall[DotAttributes]) -> np.dtype[Any]:
+    """The widest of the accumulators; integers wrap around in the result's type."""
+    result = accumulator(call.shape.element)
+    if call.shape.element.is_integer or call.shape.element.kind is Kind.PRED:
+        return result
+    types = [accumulator(s.element) for s in call.operands if not s.element.is_integer]
+    return np.result_type(result, *types)

@@ -1,0 +1,119 @@
+"""reduce: combines the elements along some dimensions with any computation, for one or several arrays at once.
+
+Known monoids are one numpy call. Any other computation is applied to halves of the array as a tree: neighbours are
+combined first, so the order of elements is kept, as HLO asks (it leaves the association open).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..attributes import Attributes, Dims
+from ..monoid import MONOID_OPS, elementwise_kernel, reduction_monoid
+from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..shape import Shape, array, tuple_shape
+from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from .checks import text
+from .computations import accumulator, check_arrays, check_dims, check_reducer, numpy_type, rounded
+
+if TYPE_CHECKING:
+    from ..computation import Computation
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceAttributes(Attributes):
+    dimensions: Dims
+    to_apply: Computation
+
+
+@register
+class Reduce(Op[ReduceAttributes]):
+    """Operands are n arrays of equal dimensions, then their n initial values; n > 1 gives a tuple."""
+
+    opcode = "reduce"
+    attributes = ReduceAttributes
+    arity = (2, None)
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: ReduceAttributes, declared: Shape | None) -> Shape:
+        check_arrays("reduce", operands)
+        count, odd = divmod(len(operands), 2)
+        if odd:
+            raise ShapeError(f"reduce needs as many initial values as arrays, it has {len(operands)} operands")
+        arrays, inits = operands[:count], operands[count:]
+        dims = arrays[0].dims
+        for number, (operand, init) in enumerate(zip(arrays, inits, strict=True)):
+            if operand.dims != dims:
+                raise ShapeError(f"reduce: operand {number} has dimensions {list(operand.dims)}, not {list(dims)}")
+            if init.dims:
+                raise ShapeError(f"reduce: initial value {number} must be a scalar, it is {text(init)}")
+        check_dims("reduce", attributes.dimensions, len(dims))
+        check_reducer("reduce", attributes.to_apply, [array(s.element) for s in inits])
+        kept = tuple(n for d, n in enumerate(dims) if d not in attributes.dimensions)
+        results = tuple(array(leaf.element, kept) for leaf in attributes.to_apply.root.shape.leaves())
+        return results[0] if count == 1 else tuple_shape(results)
+
+    def sharding_rule(self, call: OpCall[ReduceAttributes]) -> ShardingRule:
+        count = len(call.operands) // 2
+        monoid = reduction_monoid(call.attributes.to_apply)
+        kind = FactorKind.REPLICATE if monoid is None else FactorKind.REDUCTION
+        reduced = call.attributes.dimensions
+        b = RuleBuilder()
+        dims = [b.factor(n, kind if d in reduced else FactorKind.PASS) for d, n in enumerate(call.operands[0].dims)]
+        kept = [f for d, f in enumerate(dims) if d not in reduced]
+        operands: list[list[int | None]] = [dims] * count + [[]] * count
+        return b.rule(operands, [kept] * count, monoid, masked=frozenset(range(count)))
+
+    def kernel(self, call: OpCall[ReduceAttributes], compile: Compile) -> Kernel:
+        monoid = reduction_monoid(call.attributes.to_apply)
+        if monoid is None:
+            return _tree_kernel(call, compile)
+        axes, element = call.attributes.dimensions, call.shape.element
+        compute = accumulator(element)
+        ufunc = MONOID_OPS[monoid]
+
+        def run(x: Any, init: Any) -> Any:
+            x, init = x.astype(compute, copy=False), init.astype(compute, copy=False)
+            return rounded(np.asarray(ufunc.reduce(x, axis=axes, dtype=compute, initial=init[()])), element)
+
+        return run
+
+
+def _tree_kernel(call: OpCall[ReduceAttributes], compile: Compile) -> Kernel:
+    reduced = call.attributes.dimensions
+    dims = call.operands[0].dims
+    kept = tuple(d for d in range(len(dims)) if d not in reduced)
+    order = tuple(sorted(reduced)) + kept
+    length = math.prod(dims[d] for d in reduced)
+    shape = (length, *(dims[d] for d in kept))
+    types = [numpy_type(leaf.element) for leaf in call.shape.leaves()]
+    count = len(types)
+    function = elementwise_kernel(call.attributes.to_apply, compile)
+    is_tuple = call.attributes.to_apply.root.shape.is_tuple
+
+    def combine(left: list[Any], right: list[Any]) -> list[Any]:
+        result = function(*left, *right)
+        return list(result) if is_tuple else [result]
+
+    def run(*operands: Any) -> Any:
+        values = [x.transpose(order).reshape(shape).astype(t, copy=False) for x, t in zip(operands, types)]
+        inits = [np.broadcast_to(i.astype(t, copy=False), shape[1:]) for i, t in zip(operands[count:], types)]
+        results = combine(inits, tree(values, combine)) if length else inits
+        final = tuple(np.asarray(r, t) for r, t in zip(results, types))
+        return final if count > 1 else final[0]
+
+    return run
+
+
+def tree(values: list[Any], combine: Callable[[list[Any], list[Any]], list[Any]]) -> list[Any]:
+    """Combines the elements along axis 0, of which there is at least one, neighbours first."""
+    while (length := values[0].shape[0]) > 1:
+        pairs = combine([v[0 : length - 1 : 2] for v in values], [v[1::2] for v in values])
+        if length % 2:
+            pairs = [np.concatenate([p, v[-1:]]) for p, v in zip(pairs, values, strict=True)]
+        values = pairs
+    return [v[0] for v in values]

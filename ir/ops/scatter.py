@@ -1,0 +1,218 @@
+"""scatter: an array with windows of updates combined into it, at the places that an array of indices gives.
+
+The mirror image of gather: dimensions of the updates are *window* dimensions or *scatter* dimensions (those of the
+indices without the index vector); the operand's are in a window, *inserted* (a window of size 1 that the updates do not
+have) or *batching*. A window that does not lie wholly inside the operand is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..attributes import Attributes, Dims
+from ..element_type import ElementType
+from ..monoid import MONOID_OPS, elementwise_kernel, reduction_monoid
+from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..shape import Shape, array, tuple_shape
+from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from .checks import text
+from .computations import accumulator, check_arrays, check_dims, check_reducer, rounded
+from .gather import WindowPlaces, batch_dims, check_index_dims, indexable
+
+if TYPE_CHECKING:
+    from ..computation import Computation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScatterAttributes(Attributes):
+    update_window_dims: Dims
+    inserted_window_dims: Dims
+    scatter_dims_to_operand_dims: Dims
+    input_batching_dims: Dims = ()
+    scatter_indices_batching_dims: Dims = ()
+    index_vector_dim: int
+    indices_are_sorted: bool = False
+    unique_indices: bool = False
+    to_apply: Computation
+
+    def window_dims(self, operand: Shape) -> Dims:
+        """The operand dimensions that the updates have, in order; one per update window dimension."""
+        gone = self.inserted_window_dims + self.input_batching_dims
+        return tuple(d for d in range(operand.rank) if d not in gone)
+
+    def window_sizes(self, operand: Shape, update: Shape) -> Dims:
+        """The size of the window in each operand dimension."""
+        sizes = dict(zip(self.window_dims(operand), (update.dims[d] for d in self.update_window_dims)))
+        return tuple(sizes.get(d, 1) for d in range(operand.rank))
+
+
+@register
+class Scatter(Op[ScatterAttributes]):
+    """Operands are n arrays, the indices, n updates; n > 1 gives a tuple."""
+
+    opcode = "scatter"
+    attributes = ScatterAttributes
+    arity = (3, None)
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: ScatterAttributes, declared: Shape | None) -> Shape:
+        check_arrays("scatter", operands)
+        if len(operands) % 2 == 0:
+            raise ShapeError(f"scatter needs n arrays, indices and n updates, it has {len(operands)} operands")
+        arrays, indices, updates = split_operands(operands)
+        a, operand, update = attributes, arrays[0], updates[0]
+        check_index_dims(
+            "scatter", operand, indices, a.scatter_dims_to_operand_dims, a.index_vector_dim,
+            a.input_batching_dims, a.scatter_indices_batching_dims,
+        )  # fmt: skip
+        for number, (x, u) in enumerate(zip(arrays, updates, strict=True)):
+            if x.dims != operand.dims:
+                raise ShapeError(f"scatter: array {number} is {text(x)}, array 0 has dimensions {list(operand.dims)}")
+            if u.dims != update.dims:
+                raise ShapeError(f"scatter: update {number} is {text(u)}, update 0 has dimensions {list(update.dims)}")
+        _check_updates(operand, indices, update, a)
+        check_reducer("scatter", a.to_apply, [array(x.element) for x in arrays])
+        results = tuple(x.without_layout() for x in arrays)
+        return results[0] if len(results) == 1 else tuple_shape(results)
+
+    def sharding_rule(self, call: OpCall[ScatterAttributes]) -> ShardingRule:
+        arrays, indices, updates = split_operands(call.operands)
+        a, operand, update = call.attributes, arrays[0], updates[0]
+        monoid = reduction_monoid(a.to_apply) if len(arrays) == 1 else None
+        b = RuleBuilder()
+        index_dims = [b.factor(n, _index_kind(d, a, monoid is not None)) for d, n in enumerate(indices.dims)]
+        scattered = iter([index_dims[d] for d in batch_dims(indices, a.index_vector_dim)])
+        operand_dims: list[int | None] = [None] * operand.rank
+        for own, other in zip(a.input_batching_dims, a.scatter_indices_batching_dims, strict=True):
+            operand_dims[own] = index_dims[other]
+        # A device skips the updates of an indexed dimension that fall outside its part.
+        for d in a.inserted_window_dims:
+            indexed = d in a.scatter_dims_to_operand_dims
+            operand_dims[d] = b.factor(operand.dims[d], FactorKind.PASS if indexed else FactorKind.REPLICATE)
+        window: list[int | None] = []
+        for d, u in zip(a.window_dims(operand), a.update_window_dims, strict=True):
+            full = operand.dims[d] == update.dims[u]
+            operand_dims[d] = b.factor(operand.dims[d], FactorKind.PASS if full else FactorKind.REPLICATE)
+            window.append(operand_dims[d] if full else b.factor(update.dims[u], FactorKind.REPLICATE))
+        windows = iter(window)
+        update_dims = [next(windows) if d in a.update_window_dims else next(scattered) for d in range(update.rank)]
+        n = len(arrays)
+        return b.rule(
+            [operand_dims] * n + [index_dims] + [update_dims] * n, [operand_dims] * n, monoid, masked=frozenset()
+        )
+
+    def kernel(self, call: OpCall[ScatterAttributes], compile: Compile) -> Kernel:
+        arrays, indices, updates = split_operands(call.operands)
+        a, operand, update = call.attributes, arrays[0], updates[0]
+        sizes = a.window_sizes(operand, update)
+        window = a.window_dims(operand)
+        full = tuple(d for d in window if sizes[d] == operand.dims[d])
+        partial = tuple(d for d in window if d not in full)
+        place = WindowPlaces(
+            operand, indices, a.scatter_dims_to_operand_dims, a.index_vector_dim, partial, sizes, full,
+            dict(zip(a.input_batching_dims, a.scatter_indices_batching_dims)),
+        )  # fmt: skip
+        update_place = dict(zip(window, a.update_window_dims, strict=True))
+        scatter_dims = tuple(d for d in range(update.rank) if d not in a.update_window_dims)
+        update_order = scatter_dims + tuple(update_place[d] for d in partial + full)
+        limits = np.asarray([operand.dims[d] - sizes[d] for d in a.scatter_dims_to_operand_dims], np.int64)
+        combine = _combiner(call, compile)
+        count = len(arrays)
+
+        def run(*operands: Any) -> Any:
+            vectors = place.vectors(operands[count])
+            inside = ((vectors >= 0) & (vectors <= limits)).all(axis=-1)
+            grid = tuple(g[inside] for g in place.grid(vectors))
+            new = [u.transpose(update_order)[inside] for u in operands[count + 1 :]]
+            results = combine(list(operands[:count]), place.order, grid, new)
+            return results[0] if count == 1 else tuple(results)
+
+        return run
+
+
+Combiner = Any  # (arrays, order of their dimensions, index grid, updates) -> new arrays
+
+
+def _combiner(call: OpCall[ScatterAttributes], compile: Compile) -> Combiner:
+    """How updates go in: at once for a known monoid or a plain overwrite, else one index vector after the other."""
+    computation = call.attributes.to_apply
+    root, parameters = computation.root, computation.parameters
+    count = len(call.operands) // 2
+    monoid = reduction_monoid(computation)
+    if monoid is not None:
+        return _accumulate(MONOID_OPS[monoid], call.shape.element)
+    if count == 1 and root is parameters[1]:
+        return _overwrite
+    return _one_by_one(elementwise_kernel(computation, compile), root.shape.is_tuple, call.attributes.unique_indices)
+
+
+def _accumulate(ufunc: np.ufunc, element: ElementType) -> Combiner:
+    compute = accumulator(element)
+
+    def combine(arrays: list[Any], order: Dims, grid: tuple[Any, ...], updates: list[Any]) -> list[Any]:
+        (x,), (u,) = arrays, updates
+        result = x.astype(compute)
+        ufunc.at(indexable(result, order), grid, u.astype(compute, copy=False))
+        return [rounded(result, element)]
+
+    return combine
+
+
+def _overwrite(arrays: list[Any], order: Dims, grid: tuple[Any, ...], updates: list[Any]) -> list[Any]:
+    (x,), (u,) = arrays, updates
+    result = x.copy()
+    indexable(result, order)[grid] = u  # where places repeat, the last one stays
+    return [result]
+
+
+def _one_by_one(function: Kernel, is_tuple: bool, unique: bool) -> Combiner:
+    def combine(arrays: list[Any], order: Dims, grid: tuple[Any, ...], updates: list[Any]) -> list[Any]:
+        results = [x.copy() for x in arrays]
+        views = [indexable(r, order) for r in results]
+        count = len(grid[0])
+        steps = [slice(0, count)] if unique else [slice(k, k + 1) for k in range(count)]
+        for step in steps:
+            at = tuple(g[step] for g in grid)
+            new = function(*(v[at] for v in views), *(u[step].astype(v.dtype) for u, v in zip(updates, views)))
+            for view, value in zip(views, new if is_tuple else (new,), strict=True):
+                view[at] = value
+        return results
+
+    return combine
+
+
+def split_operands(operands: Sequence[Any]) -> tuple[Sequence[Any], Any, Sequence[Any]]:
+    """The arrays, the indices, the updates."""
+    count = len(operands) // 2
+    return operands[:count], operands[count], operands[count + 1 :]
+
+
+def _index_kind(dim: int, a: ScatterAttributes, is_monoid: bool) -> FactorKind:
+    if dim in a.scatter_indices_batching_dims:
+        return FactorKind.PASS
+    if dim == a.index_vector_dim or not is_monoid:
+        return FactorKind.REPLICATE
+    return FactorKind.REDUCTION
+
+
+def _check_updates(operand: Shape, indices: Shape, update: Shape, a: ScatterAttributes) -> None:
+    check_dims("scatter: update_window_dims", a.update_window_dims, update.rank, ascending=True)
+    check_dims("scatter: inserted_window_dims", a.inserted_window_dims, operand.rank, ascending=True)
+    check_dims("scatter: inserted and batching", a.inserted_window_dims + a.input_batching_dims, operand.rank)
+    window = a.window_dims(operand)
+    if len(window) != len(a.update_window_dims):
+        raise ShapeError(
+            f"scatter: {len(a.update_window_dims)} update window dimensions for {len(window)} window dimensions"
+        )
+    for d, u in zip(window, a.update_window_dims, strict=True):
+        if update.dims[u] > operand.dims[d]:
+            raise ShapeError(
+                f"scatter: update dimension {u} is {update.dims[u]}, operand dimension {d} is only {operand.dims[d]}"
+            )
+    scattered = [n for d, n in enumerate(update.dims) if d not in a.update_window_dims]
+    wanted = [indices.dims[d] for d in batch_dims(indices, a.index_vector_dim)]
+    if scattered != wanted:
+        raise ShapeError(f"scatter: the updates' scatter dimensions are {scattered}, the indices have {wanted}")

@@ -1,0 +1,228 @@
+"""Ops that give a program its structure: parameters, constants, tuples, barriers, tokens and device numbers.
+
+They compute nothing. Tuples are data flow: their rules pass every leaf on one to one.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..attributes import Attributes
+from ..element_type import TOKEN, U32
+from ..literal import Literal
+from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..shape import Shape, array, tuple_shape
+from ..sharding_rule import RuleBuilder, ShardingRule
+from .checks import text
+
+
+def leaves_of(shapes: Iterable[Shape]) -> tuple[Shape, ...]:
+    """The leaves of all shapes, in order."""
+    return tuple(leaf for shape in shapes for leaf in shape.leaves())
+
+
+def leaf_rule(operands: Sequence[Shape], results: Sequence[Shape], first: int = 0) -> ShardingRule:
+    """Result leaf i is operand leaf `first + i`, unchanged; the other operand leaves are not looked at."""
+    b = RuleBuilder()
+    passed = [b.dims(leaf) for leaf in results]
+    chosen = range(first, first + len(results))
+    dims = [passed[n - first] if n in chosen else b.dims(leaf) for n, leaf in enumerate(operands)]
+    return b.rule(dims, passed)
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterAttributes(Attributes):
+    number: int
+
+
+@register
+class Parameter(Op[ParameterAttributes]):
+    """An argument of the computation. Its value comes from the caller."""
+
+    opcode = "parameter"
+    attributes = ParameterAttributes
+    arity = (0, 0)
+    inline = "number"
+    result_hint = True
+
+    def infer_shape(
+        self, operands: Sequence[Shape], attributes: ParameterAttributes, declared: Shape | None
+    ) -> Shape:
+        if attributes.number < 0:
+            raise ShapeError(f"parameter: number {attributes.number} is negative")
+        if declared is None:
+            raise ShapeError(f"parameter {attributes.number} needs a shape")
+        return declared.without_layout()
+
+    def sharding_rule(self, call: OpCall[ParameterAttributes]) -> ShardingRule:
+        return _free_rule(call.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantAttributes(Attributes):
+    literal: Literal
+
+
+@register
+class Constant(Op[ConstantAttributes]):
+    """A literal value. Every device can make any part of it, so all dimensions may be sharded."""
+
+    opcode = "constant"
+    attributes = ConstantAttributes
+    arity = (0, 0)
+    inline = "literal"
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: ConstantAttributes, declared: Shape | None) -> Shape:
+        shape = attributes.literal.shape
+        if declared is not None and not shape.compatible(declared):
+            raise ShapeError(f"constant: the literal is {text(shape)}, the declared shape is {text(declared)}")
+        return declared.without_layout() if declared is not None else shape
+
+    def sharding_rule(self, call: OpCall[ConstantAttributes]) -> ShardingRule:
+        return _free_rule(call.shape)
+
+    def kernel(self, call: OpCall[ConstantAttributes], compile: Compile) -> Kernel:
+        if _is_elided(call.attributes.literal):
+            raise NotEvaluable("the values of this constant were left out when the program was printed ({...})")
+        value = call.attributes.literal.value
+        return lambda: value
+
+
+def _is_elided(literal: Literal) -> bool:
+    return literal.elided is not None or any(map(_is_elided, literal.elements))
+
+
+def _free_rule(shape: Shape) -> ShardingRule:
+    """No operands; every dimension of every leaf can be sharded."""
+    b = RuleBuilder()
+    return b.rule([], [b.dims(leaf) for leaf in shape.leaves()])
+
+
+@register
+class Tuple(Op[Attributes]):
+    """Its operands as one value."""
+
+    opcode = "tuple"
+    arity = (0, None)
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
+        return tuple_shape(tuple(s.without_layout() for s in operands))
+
+    def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
+        return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
+
+    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
+        return lambda *values: values
+
+
+@dataclass(frozen=True, slots=True)
+class GetTupleElementAttributes(Attributes):
+    index: int
+
+
+@register
+class GetTupleElement(Op[GetTupleElementAttributes]):
+    """One element of a tuple."""
+
+    opcode = "get-tuple-element"
+    attributes = GetTupleElementAttributes
+
+    def infer_shape(
+        self, operands: Sequence[Shape], attributes: GetTupleElementAttributes, declared: Shape | None
+    ) -> Shape:
+        (operand,) = operands
+        if not operand.is_tuple:
+            raise ShapeError(f"get-tuple-element: the operand must be a tuple, it is {text(operand)}")
+        if not 0 <= attributes.index < len(operand.elements):
+            size = len(operand.elements)
+            raise ShapeError(f"get-tuple-element: index {attributes.index} is out of range for {size} elements")
+        return operand.elements[attributes.index].without_layout()
+
+    def sharding_rule(self, call: OpCall[GetTupleElementAttributes]) -> ShardingRule:
+        first, _ = call.operands[0].leaf_range(call.attributes.index)
+        return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()), first)
+
+    def kernel(self, call: OpCall[GetTupleElementAttributes], compile: Compile) -> Kernel:
+        return operator.itemgetter(call.attributes.index)
+
+
+@register
+class OptimizationBarrier(Op[Attributes]):
+    """The identity, on any value; nothing may be moved across it."""
+
+    opcode = "opt-barrier"
+
+    def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
+        return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
+
+    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
+        return unchanged
+
+
+@register
+class AfterAll(Op[Attributes]):
+    """A token that is there once all operand tokens are."""
+
+    opcode = "after-all"
+    arity = (0, None)
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
+        for number, shape in enumerate(operands):
+            if shape.element is not TOKEN:
+                raise ShapeError(f"after-all: operand {number} must be a token, it is {text(shape)}")
+        return array(TOKEN)
+
+    def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
+        return RuleBuilder().rule([[] for _ in call.operands], [[]])
+
+    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
+        return lambda *tokens: None
+
+
+@register
+class AddDependency(Op[Attributes]):
+    """Its first operand, once the token that is its second operand is there."""
+
+    opcode = "add-dependency"
+    arity = (2, 2)
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
+        if operands[1].element is not TOKEN:
+            raise ShapeError(f"add-dependency: operand 1 must be a token, it is {text(operands[1])}")
+        return operands[0].without_layout()
+
+    def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
+        return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
+
+    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
+        return unchanged
+
+
+def unchanged(value: Any, *others: Any) -> Any:
+    """The kernel of the identity; further operands only have to be there."""
+    return value
+
+
+class _DeviceNumber(Op[Attributes]):
+    arity = (0, 0)
+    is_device_id = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
+        return array(U32)
+
+
+@register
+class PartitionId(_DeviceNumber):
+    """The number of the partition that runs the program, u32[]."""
+
+    opcode = "partition-id"
+
+
+@register
+class ReplicaId(_DeviceNumber):
+    """The number of the replica that runs the program, u32[]."""
+
+    opcode = "replica-id"
