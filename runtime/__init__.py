@@ -1,0 +1,6 @@
+"""Runs a Module: on one device, on all devices in this process, or on the ranks of an MPI job."""
+
+from .evaluator import evaluate
+from .simulator import simulate
+
+__all__ = ["evaluate", "simulate"]

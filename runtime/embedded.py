@@ -1,0 +1,63 @@
+"""Embedded computations: plans as Python functions, for ops that apply a computation to elements.
+
+Reducers and comparators run often and are small, so a plan of plain compute steps becomes one closure, and one that is
+a single op of its parameters becomes that op's kernel. Values may be arrays of any shape where the computation is made
+of element-wise ops; see `ir.monoid.elementwise_kernel`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..ir.computation import Computation
+from ..ir.op import Kernel, NotEvaluable, Value
+from .steps import NO_DEVICE, Compute, flatten, unflatten
+
+if TYPE_CHECKING:
+    from .collectives import Collective
+    from .plan import Plan
+    from .process_grid import ProcessGrid
+
+
+def embedded_kernel(plan: Plan, computation: Computation, grid: ProcessGrid) -> Kernel:
+    """The computation as a function from its arguments to its value. It must contain no collective."""
+    shapes = [p.shape for p in computation.parameters]
+    simple = all(type(step) is Compute for step in plan.steps)
+    if simple and not any(s.is_tuple for s in shapes) and not computation.root.shape.is_tuple:
+        return _closure(plan)
+
+    from .executor import Machine
+
+    machine = Machine(grid, NoFabric())
+
+    def run(*arguments: Value) -> Value:
+        leaves = [leaf for value, shape in zip(arguments, shapes, strict=True) for leaf in flatten(value, shape)]
+        return unflatten(machine.execute(plan, [plan.frame(NO_DEVICE, leaves)])[0], computation.root.shape)
+
+    return run
+
+
+def _closure(plan: Plan) -> Kernel:
+    steps = [(step.kernel, step.reads, step.writes[0]) for step in plan.steps if isinstance(step, Compute)]
+    template, (result,), count = plan.template, plan.results, len(plan.parameters)
+    if len(steps) == 1 and steps[0][1] == plan.parameters and steps[0][2] == result:
+        return steps[0][0]
+
+    def run(*arguments: Value) -> Value:
+        frame = template[:]
+        frame[1 : 1 + count] = arguments  # parameters have the first buffers
+        for kernel, reads, write in steps:
+            frame[write] = kernel(*[frame[i] for i in reads])
+        return frame[result]
+
+    return run
+
+
+class NoFabric:
+    """Stands where no collective may be."""
+
+    def start(self, collective: Collective, devices: list[int], operands: list[list[Value]]) -> NoReturn:
+        raise NotEvaluable(f"{collective.kind} cannot stand inside a computation that is applied to elements")
+
+    def wait(self, handle: Any) -> NoReturn:
+        raise AssertionError("nothing was started")

@@ -1,0 +1,120 @@
+"""The interpreter of plans, and modules made ready to run.
+
+One `Machine` serves the evaluator (one device), the simulator (all devices in lock step) and MPI (the devices of one
+rank); they differ in the fabric that moves data. Devices may disagree about a condition: each branch then runs with the
+devices that chose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..ir.diagnostics import CompileError, InternalError, fail
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ir.op import NotEvaluable, ShapeError, Value
+from ..ir.shape import Shape
+from .collectives import Collective
+from .plan import Compilation, Plan
+from .process_grid import ProcessGrid
+from .steps import Frame
+
+Array = np.ndarray[Any, Any]
+
+
+class Fabric(Protocol):
+    """Moves data between devices. `devices` are the active local ones, `operands` and results go along with them."""
+
+    def start(self, collective: Collective, devices: list[int], operands: list[list[Value]]) -> Any:
+        """Begins a collective and returns a handle."""
+        ...
+
+    def wait(self, handle: Any) -> list[list[Value]]:
+        """Finishes it: the results per device."""
+        ...
+
+
+class Machine:
+    """Runs plans on a fabric. Errors of the program become CompileErrors at the instruction."""
+
+    def __init__(self, grid: ProcessGrid, fabric: Fabric) -> None:
+        self.grid = grid
+        self.fabric = fabric
+
+    def execute(self, plan: Plan, frames: list[Frame]) -> list[list[Value]]:
+        """Runs the plan on the frames of the active devices; returns the leaves of the result of each."""
+        step = None
+        try:
+            for step in plan.steps:
+                step.run(frames, self)
+        except (CompileError, InternalError):
+            raise
+        except (NotEvaluable, ShapeError) as error:
+            assert step is not None
+            fail(f"{_name(step.instruction)}: {error}", step.instruction.location)
+        except MemoryError:
+            assert step is not None
+            size = step.instruction.shape.byte_size
+            fail(f"{_name(step.instruction)}: out of memory ({size:,} bytes asked for)", step.instruction.location)
+        except Exception as error:
+            assert step is not None
+            raise InternalError(f"{_name(step.instruction)}: {type(error).__name__}: {error}", "runtime") from error
+        return [[frame[i] for i in plan.results] for frame in frames]
+
+
+def _name(instruction: Instruction) -> str:
+    return f"{instruction.opcode} {instruction.name}"
+
+
+class Executable:
+    """A module compiled for a process grid; may be run any number of times."""
+
+    def __init__(self, module: Module, grid: ProcessGrid) -> None:
+        self.module = module
+        self.grid = grid
+        self.compilation = Compilation(module, grid)
+        with np.errstate(all="ignore"):
+            self.plan = self.compilation.plan(module.entry)
+
+    @property
+    def parameter_shapes(self) -> list[Shape]:
+        """The leaves of all parameters, in order: what one device takes."""
+        return [leaf for p in self.module.entry.parameters for leaf in p.shape.leaves()]
+
+    @property
+    def result_shapes(self) -> list[Shape]:
+        """The leaves of the result: what one device gives."""
+        return list(self.module.entry.root.shape.leaves())
+
+    def run(self, devices: Sequence[int], inputs: Sequence[Sequence[Array]], fabric: Fabric) -> list[list[Array]]:
+        """Runs the program on these devices, each with inputs of its own; the result leaves per device.
+
+        Raises CompileError if inputs do not fit the parameters or the program cannot be run.
+        """
+        shapes = self.parameter_shapes
+        checked = [check_inputs(shapes, values) for values in inputs]
+        frames = [self.plan.frame(device, values) for device, values in zip(devices, checked, strict=True)]
+        del checked, inputs
+        with np.errstate(all="ignore"):
+            return Machine(self.grid, fabric).execute(self.plan, frames)
+
+
+def check_inputs(shapes: Sequence[Shape], inputs: Sequence[Array]) -> list[Value]:
+    """The inputs as arrays. Raises CompileError unless there is one of the right type and dimensions per shape."""
+    wanted = [shape for shape in shapes if shape.is_array]
+    if len(inputs) != len(wanted):
+        fail(f"the program takes {len(wanted)} arrays, {len(inputs)} were given")
+    rest = iter(enumerate(inputs))
+    return [_check_input(shape, *next(rest)) if shape.is_array else None for shape in shapes]
+
+
+def _check_input(shape: Shape, number: int, value: Array) -> Array:
+    array = np.asarray(value)
+    if array.shape != shape.dims:
+        fail(f"input {number} has dimensions {list(array.shape)}, the program takes {shape.without_layout()}")
+    if array.dtype != shape.element.numpy:
+        fail(f"input {number} has element type {array.dtype}, the program takes {shape.without_layout()}")
+    return array

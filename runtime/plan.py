@@ -1,0 +1,317 @@
+"""Plans: a computation compiled into a flat list of steps over numbered buffers.
+
+Compiling resolves once what does not change between runs: tuples become groups of buffers (`tuple` and
+`get-tuple-element` cost nothing at run time), operands become buffer numbers, ops become closures over their shapes, a
+buffer's last reader is known and frees it. A computation with one call site is inlined; others are plans of their own.
+A collective starts where it stands and is waited for just before its first use.
+
+Assumption: operands come before their users, and a computation is not part of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from ..ir.computation import Computation
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ir.op import Kernel, NotEvaluable, ShapeError, Value
+from ..ir.ops.control import Call as CallOp
+from ..ir.ops.control import Conditional as ConditionalOp
+from ..ir.ops.control import Fusion
+from ..ir.ops.control import While as WhileOp
+from ..ir.ops.structure import AddDependency, GetTupleElement, OptimizationBarrier, Tuple
+from .collectives import Collective
+from .embedded import embedded_kernel
+from .process_grid import ProcessGrid
+from .steps import (
+    Call,
+    Compute,
+    Conditional,
+    DeviceId,
+    Frame,
+    Start,
+    Step,
+    Tree,
+    TupleCompute,
+    Wait,
+    While,
+    tree_leaves,
+)
+
+FOLDED_BYTES = 1 << 16  # results of ops without operands up to this size are computed once and kept
+
+_MOVES = (Tuple, GetTupleElement, OptimizationBarrier, AddDependency)  # their kernels work on trees as on values
+_CALLS = (CallOp, Fusion)
+
+
+@dataclass
+class Plan:
+    """`parameters` and `results` are the buffers of the leaves; `template` is a fresh frame, constants in place."""
+
+    name: str
+    steps: list[Step] = field(default_factory=list[Step])
+    parameters: tuple[int, ...] = ()
+    results: tuple[int, ...] = ()
+    template: Frame = field(default_factory=lambda: [None])
+
+    def frame(self, device: int, arguments: list[Value]) -> Frame:
+        """The buffers of one device before the first step."""
+        frame = self.template[:]
+        frame[0] = device
+        for buffer, value in zip(self.parameters, arguments, strict=True):
+            frame[buffer] = value
+        return frame
+
+
+class Compilation:
+    """The plans of one module on one process grid, each made once. `collectives` lists all that were met, in order."""
+
+    def __init__(self, module: Module, grid: ProcessGrid) -> None:
+        self.module = module
+        self.grid = grid
+        self.collectives: list[Collective] = []
+        self._plans: dict[Computation, Plan] = {}
+        self._kernels: dict[Computation, Kernel] = {}
+        self._call_sites = _count_call_sites(module)
+
+    def plan(self, computation: Computation) -> Plan:
+        """The plan of a computation. Raises CompileError for collectives that do not fit the grid."""
+        if computation not in self._plans:
+            for callee in _callees_first(computation):
+                if callee not in self._plans and (callee is computation or not self.is_inlined(callee)):
+                    self._plans[callee] = _Builder(self, callee).build()
+        return self._plans[computation]
+
+    def kernel(self, computation: Computation) -> Kernel:
+        """A computation as a function on values: what ops get that apply one to elements (reduce, sort, ..)."""
+        if computation not in self._kernels:
+            self._kernels[computation] = embedded_kernel(self.plan(computation), computation, self.grid)
+        return self._kernels[computation]
+
+    def is_inlined(self, computation: Computation) -> bool:
+        """Whether the only use of the computation is one call."""
+        return self._call_sites.get(computation, 0) == 1
+
+
+def _count_call_sites(module: Module) -> dict[Computation, int]:
+    """Calls per computation; a use by anything but a call counts as two, for it needs a plan."""
+    sites: dict[Computation, int] = {}
+    for computation in module:
+        for instruction in computation:
+            weight = 1 if isinstance(instruction.op, _CALLS) else 2
+            for callee in instruction.called():
+                sites[callee] = sites.get(callee, 0) + weight
+    return sites
+
+
+def _callees_first(computation: Computation) -> list[Computation]:
+    """The computation and all it calls, callees before callers, without recursion."""
+    order: dict[Computation, None] = {}
+    stack: list[tuple[Computation, Iterator[Computation]]] = [(computation, _called(computation))]
+    while stack:
+        current, rest = stack[-1]
+        callee = next((c for c in rest if c not in order), None)
+        if callee is None:
+            order[current] = None
+            stack.pop()
+        else:
+            stack.append((callee, _called(callee)))
+    return list(order)
+
+
+def _called(computation: Computation) -> Iterator[Computation]:
+    return (callee for instruction in computation for callee in instruction.called())
+
+
+def live_instructions(computation: Computation) -> list[Instruction]:
+    """What the root or a side effect depends on, in order."""
+    live = computation.reachable()
+    stack = [i for i in computation if i not in live and i.op.has_side_effect(i.attributes)]
+    while stack:
+        instruction = stack.pop()
+        if instruction not in live:
+            live.add(instruction)
+            stack += [*instruction.operands, *instruction.control_predecessors]
+    return [i for i in computation if i in live]
+
+
+@dataclass
+class _Scope:
+    """A computation that is being walked: the values met so far, and the call that it is inlined for."""
+
+    computation: Computation
+    rest: Iterator[Instruction]
+    values: dict[Instruction, Tree]
+    call: Instruction | None = None
+
+
+class _Builder:
+    """Builds the plan of one computation."""
+
+    def __init__(self, owner: Compilation, computation: Computation) -> None:
+        self.owner = owner
+        self.computation = computation
+        self.plan = Plan(computation.name)
+        self.constants: set[int] = set()
+        self.pending: dict[int, Wait] = {}  # buffers that a started collective will fill
+
+    def build(self) -> Plan:
+        parameters = [self.new_tree(p) for p in self.computation.parameters]
+        self.plan.parameters = tuple(i for tree in parameters for i in tree_leaves(tree))
+        self.plan.results = tuple(tree_leaves(self.walk(parameters)))
+        for wait in list(dict.fromkeys(self.pending.values())):
+            self.plan.steps.append(wait)
+        self.find_last_uses()
+        return self.plan
+
+    def walk(self, arguments: list[Tree]) -> Tree:
+        """Emits the steps of the computation and of those inlined into it; returns the tree of the root."""
+        scopes = [_scope(self.computation, arguments, None)]
+        while True:
+            scope = scopes[-1]
+            instruction = next(scope.rest, None)
+            if instruction is None:
+                result = scope.values[scope.computation.root]
+                scopes.pop()
+                if not scopes:
+                    return result
+                assert scope.call is not None
+                scopes[-1].values[scope.call] = result
+            elif instruction not in scope.values:
+                operands = [scope.values[o] for o in instruction.operands]
+                callee = instruction.called()[0] if isinstance(instruction.op, _CALLS) else None
+                if callee is not None and self.owner.is_inlined(callee):
+                    scopes.append(_scope(callee, operands, instruction))
+                else:
+                    scope.values[instruction] = self.emit(instruction, operands)
+
+    def emit(self, instruction: Instruction, operands: list[Tree]) -> Tree:
+        """Emits the steps of one instruction and returns the tree of its value."""
+        op = instruction.op
+        if isinstance(op, _MOVES):
+            return op.kernel(instruction.call, self.owner.kernel)(*operands)
+        if op.is_collective:
+            return self.emit_collective(instruction, operands)
+        for kind, emit in _CONTROL.items():
+            if isinstance(op, kind):
+                return emit(self, instruction, operands)
+        result = self.new_tree(instruction)
+        if op.is_device_id:
+            self.push(DeviceId(instruction, (), tree_leaves(result)))
+        else:
+            self.emit_compute(instruction, operands, result)
+        return result
+
+    def emit_compute(self, instruction: Instruction, operands: list[Tree], result: Tree) -> None:
+        kernel = _kernel(instruction, self.owner)
+        if not operands and self.fold(instruction, kernel, result):
+            return
+        if isinstance(result, int) and all(isinstance(o, int) for o in operands):
+            self.push(Compute(instruction, kernel, operands, result))
+        else:
+            self.push(TupleCompute(instruction, kernel, operands, tree_leaves(result)))
+
+    def fold(self, instruction: Instruction, kernel: Kernel, result: Tree) -> bool:
+        """Computes an op without operands now, if it always gives the same small array."""
+        shape, op = instruction.shape, instruction.op
+        if not isinstance(result, int) or shape.byte_size > FOLDED_BYTES or op.has_side_effect(instruction.attributes):
+            return False
+        try:
+            self.plan.template[result] = kernel()
+        except NotEvaluable:
+            return False  # reported if it is ever executed
+        self.constants.add(result)
+        return True
+
+    def emit_collective(self, instruction: Instruction, operands: list[Tree]) -> Tree:
+        collective = Collective.of(instruction, self.owner.grid, self.owner.kernel)
+        self.owner.collectives.append(collective)
+        result = self.new_tree(instruction)
+        handle = self.new_buffer()
+        self.push(Start(instruction, collective, [i for tree in operands for i in tree_leaves(tree)], handle))
+        wait = Wait(instruction, [handle], tree_leaves(result))
+        for buffer in wait.writes:
+            self.pending[buffer] = wait
+        return result
+
+    def emit_call(self, instruction: Instruction, operands: list[Tree]) -> Tree:
+        result = self.new_tree(instruction)
+        callee = self.owner.plan(instruction.called()[0])
+        self.push(Call(instruction, callee, tree_leaves(tuple(operands)), tree_leaves(result)))
+        return result
+
+    def emit_while(self, instruction: Instruction, operands: list[Tree]) -> Tree:
+        result = self.new_tree(instruction)
+        condition, body = (self.owner.plan(c) for c in instruction.called())
+        self.push(While(instruction, condition, body, tree_leaves(operands[0]), tree_leaves(result)))
+        return result
+
+    def emit_conditional(self, instruction: Instruction, operands: list[Tree]) -> Tree:
+        result = self.new_tree(instruction)
+        reads, slices = tree_leaves(operands[0]), list[slice]()
+        for tree in operands[1:]:
+            leaves = tree_leaves(tree)
+            slices.append(slice(len(reads), len(reads) + len(leaves)))
+            reads += leaves
+        branches = [self.owner.plan(c) for c in instruction.attributes.branches]  # pyright: ignore
+        self.push(Conditional(instruction, branches, reads, slices, tree_leaves(result)))
+        return result
+
+    def push(self, step: Step) -> None:
+        """Appends a step, after the waits for what it reads."""
+        for buffer in step.reads:
+            wait = self.pending.get(buffer)
+            if wait is not None:
+                self.plan.steps.append(wait)
+                for written in wait.writes:
+                    del self.pending[written]
+        self.plan.steps.append(step)
+
+    def new_buffer(self) -> int:
+        self.plan.template.append(None)
+        return len(self.plan.template) - 1
+
+    def new_tree(self, instruction: Instruction) -> Tree:
+        """New buffers for the leaves of the instruction's value."""
+
+        def build(shape: Any) -> Tree:
+            return tuple(build(e) for e in shape.elements) if shape.is_tuple else self.new_buffer()
+
+        return build(instruction.shape)
+
+    def find_last_uses(self) -> None:
+        keep = self.constants.union(self.plan.results)
+        for step in reversed(self.plan.steps):
+            touched = dict.fromkeys((*step.reads, *step.writes))
+            step.dead = tuple(i for i in touched if i not in keep)
+            keep.update(touched)
+
+
+def _scope(computation: Computation, arguments: list[Tree], call: Instruction | None) -> _Scope:
+    values = dict(zip(computation.parameters, arguments, strict=True))
+    return _Scope(computation, iter(live_instructions(computation)), values, call)
+
+
+def _kernel(instruction: Instruction, owner: Compilation) -> Kernel:
+    """The kernel of an instruction; one that cannot be had is reported only where it is executed."""
+    try:
+        return instruction.op.kernel(instruction.call, owner.kernel)
+    except (NotEvaluable, ShapeError) as error:
+        message = str(error)
+
+    def report(*_: Value) -> NoReturn:
+        raise NotEvaluable(message)
+
+    return report
+
+
+_Emit = Callable[[_Builder, Instruction, list[Tree]], Tree]
+_CONTROL: dict[type[Any], _Emit] = {
+    CallOp: _Builder.emit_call,
+    Fusion: _Builder.emit_call,
+    WhileOp: _Builder.emit_while,
+    ConditionalOp: _Builder.emit_conditional,
+}

@@ -1,0 +1,107 @@
+"""The process grid: which devices there are, and which of them a collective brings together.
+
+The words are those of the StableHLO specification ("Process groups"). A device is a (replica, partition) pair; its
+number is the flattened id `replica * partitions + partition`. How the replica groups of an instruction are read depends
+on its kind, on whether it has a channel, and on `use_global_device_ids`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from ..ir.module import Module
+from ..ir.replica_groups import Groups
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+class GroupMode(Enum):
+    """What the numbers in replica groups and source-target pairs count."""
+
+    CROSS_REPLICA = "replicas, within each partition"
+    CROSS_PARTITION = "partitions, within each replica"
+    CROSS_REPLICA_AND_PARTITION = "replicas, all their partitions together"
+    FLATTENED_IDS = "devices"
+
+
+def group_mode(reduces_or_gathers: bool, has_channel: bool, use_global_device_ids: bool) -> GroupMode:
+    """The mode of an instruction; `reduces_or_gathers` holds for all-reduce, all-gather and reduce-scatter."""
+    if use_global_device_ids:
+        return GroupMode.FLATTENED_IDS
+    if not has_channel:
+        return GroupMode.CROSS_REPLICA
+    return GroupMode.CROSS_REPLICA_AND_PARTITION if reduces_or_gathers else GroupMode.CROSS_PARTITION
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGrid:
+    """`alone` stands for one device that runs a program of whole tensors: its collectives have groups of one."""
+
+    replicas: int = 1
+    partitions: int = 1
+    alone: bool = False
+
+    @staticmethod
+    def of(module: Module) -> ProcessGrid:
+        """The grid that the module's header asks for."""
+        return ProcessGrid(module.replica_count, module.num_partitions)
+
+    @property
+    def size(self) -> int:
+        return self.replicas * self.partitions
+
+    def id_of(self, device: int, opcode: str) -> int:
+        """The value of `partition-id` or `replica-id` on a device."""
+        replica, partition = divmod(device, self.partitions)
+        return partition if opcode == "partition-id" else replica
+
+    def count(self, mode: GroupMode) -> int:
+        """How many things the numbers of this mode count."""
+        if mode is GroupMode.FLATTENED_IDS:
+            return self.size
+        return self.partitions if mode is GroupMode.CROSS_PARTITION else self.replicas
+
+    def process_groups(self, mode: GroupMode, groups: Groups) -> Groups:
+        """The groups as device numbers. Raises ValueError for numbers out of range or named twice."""
+        self._check(mode, [i for group in groups for i in group])
+        if self.alone:
+            return ((0,),)
+        if mode is GroupMode.CROSS_REPLICA_AND_PARTITION:
+            return tuple(
+                tuple(self._device(replica, partition) for partition in range(self.partitions) for replica in group)
+                for group in groups
+            )
+        return tuple(tuple(map(place, group)) for group in groups for place in self._places(mode))
+
+    def process_pairs(self, mode: GroupMode, pairs: Pairs) -> Pairs:
+        """Source-target pairs as device numbers. Raises ValueError for a bad number, source or target twice."""
+        self._check(mode, [s for s, _ in pairs], "source")
+        self._check(mode, [t for _, t in pairs], "target")
+        if self.alone:
+            return ((0, 0),)
+        return tuple((place(s), place(t)) for place in self._places(mode) for s, t in pairs)
+
+    def _check(self, mode: GroupMode, numbers: list[int], what: str = "entry") -> None:
+        limit = self.count(mode)
+        outside = next((i for i in numbers if not 0 <= i < limit), None)
+        if outside is not None and not self.alone:
+            raise ValueError(
+                f"{what} {outside} is out of range: the numbers count {mode.value}, and there are {limit} "
+                f"(replica_count={self.replicas}, num_partitions={self.partitions})"
+            )
+        if len(set(numbers)) != len(numbers):
+            twice = next(i for i in numbers if numbers.count(i) > 1)
+            raise ValueError(f"{what} {twice} occurs twice")
+
+    def _device(self, replica: int, partition: int) -> int:
+        return replica * self.partitions + partition
+
+    def _places(self, mode: GroupMode) -> list[Callable[[int], int]]:
+        """One function from numbers to devices per repetition of the groups."""
+        if mode is GroupMode.FLATTENED_IDS:
+            return [lambda i: i]
+        if mode is GroupMode.CROSS_PARTITION:
+            return [lambda i, r=r: self._device(r, i) for r in range(self.replicas)]
+        return [lambda i, p=p: self._device(i, p) for p in range(self.partitions)]

@@ -1,0 +1,113 @@
+"""Global arrays to shards and back, by the rule of HLO shardings.
+
+A dimension of size n in t tiles has tiles of ceil(n / t); the last ones are padded or empty. Padding is zeros, or
+poison (NaN, largest integers), which proves that a program does not let it leak. On the way back devices that hold the
+same tile must agree on it to the bit, NaNs apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.diagnostics import fail
+from ..ir.digit import Digits, product
+from ..ir.element_type import Kind, from_numpy
+from ..ir.monoid import identity
+from ..ir.sharding_rule import Monoid
+from ..ir.tiling import Tiling
+
+Array = np.ndarray[Any, Any]
+
+
+def digit_value(digits: Digits, place: int) -> int:
+    """The number that the digits, major to minor, have at this place."""
+    value = 0
+    for digit in digits:
+        value = value * digit.size + (place // digit.stride) % digit.size
+    return value
+
+
+def place_of(tiling: Tiling, device: int) -> int:
+    """The place whose digits count: the device itself, or where an irregular device list has it."""
+    return device if tiling.order is None else tiling.order.index(device)
+
+
+def tile_slices(tiling: Tiling, dims: tuple[int, ...], device: int) -> tuple[slice, ...]:
+    """Which part of an array of these dimensions a device holds, padding left out (so it may be empty)."""
+    place = place_of(tiling, device)
+    slices: list[slice] = []
+    for n, local, digits in zip(dims, tiling.local_dims(dims), tiling.dims, strict=True):
+        start = min(digit_value(digits, place) * local, n)
+        slices.append(slice(start, min(start + local, n)))
+    return tuple(slices)
+
+
+def poison_value(dtype: np.dtype[Any]) -> np.generic[Any]:
+    """A value that shows up in results: NaN, the largest integer, True."""
+    element = from_numpy(dtype)
+    if element.is_float or element.is_complex:
+        return np.full((1,), np.nan).astype(dtype)[0]
+    return dtype.type(True) if element.kind is Kind.PRED else identity(Monoid.MINIMUM, element)
+
+
+def shard(array: Array, tiling: Tiling, device: int, poison: bool = False) -> Array:
+    """What a device holds of a global array. Of a sum that is yet to be reduced the first device holds everything."""
+    local_dims = tiling.local_dims(array.shape)
+    if digit_value(tiling.unreduced, place_of(tiling, device)):
+        return np.zeros(local_dims, array.dtype)
+    part = array[tile_slices(tiling, array.shape, device)]
+    if part.shape == local_dims:
+        return np.ascontiguousarray(part).reshape(local_dims)
+    result = np.full(local_dims, poison_value(array.dtype) if poison else array.dtype.type(0), array.dtype)
+    result[tuple(slice(0, n) for n in part.shape)] = part
+    return result
+
+
+def assemble(locals_: Sequence[Array], tiling: Tiling, dims: tuple[int, ...], what: str = "value") -> Array:
+    """The global array of these dimensions from what devices 0, 1, .. hold.
+
+    Raises CompileError if devices that hold the same tile disagree; `what` names the value in the message.
+    """
+    result = np.zeros(dims, locals_[0].dtype)
+    seen: dict[tuple[int, ...], int] = {}
+    for device, local in enumerate(locals_):
+        place = place_of(tiling, device)
+        key = tuple(digit_value(d, place) for d in (*tiling.dims, tiling.unreduced))
+        where = tile_slices(tiling, dims, device)
+        part = local[tuple(slice(0, s.stop - s.start) for s in where)]
+        if key in seen:
+            other = locals_[seen[key]][tuple(slice(0, s.stop - s.start) for s in where)]
+            _check_replicas(other, part, (seen[key], device), where, what)
+            continue
+        seen[key] = device
+        if product(tiling.unreduced) > 1:
+            result[where] += part
+        else:
+            result[where] = part
+    return result
+
+
+def same_bits(a: Array, b: Array) -> Array:
+    """Where two arrays of one type are equal to the bit, all NaNs counting as equal."""
+
+    def bits(x: Array) -> Array:
+        return np.ascontiguousarray(x).reshape(-1).view(np.uint8).reshape(*x.shape, x.dtype.itemsize)
+
+    return (bits(a) == bits(b)).all(-1) | ((a != a) & (b != b))
+
+
+def _check_replicas(a: Array, b: Array, devices: tuple[int, int], where: tuple[slice, ...], what: str) -> None:
+    if a.tobytes() == b.tobytes():
+        return
+    same = np.asarray(same_bits(a, b))
+    if same.all():
+        return
+    place = tuple(int(i) for i in np.argwhere(~same)[0])
+    position = [i + s.start for i, s in zip(place, where, strict=True)]
+    fail(
+        f"devices {devices[0]} and {devices[1]} hold the same part of {what} but disagree at {position}: "
+        f"{a[place]} and {b[place]} ({int((~same).sum())} of {same.size} elements differ)"
+    )

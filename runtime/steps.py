@@ -1,0 +1,259 @@
+"""The steps of a plan: what one instruction does to the buffers of the devices that run it.
+
+A frame holds the buffers of one device: slot 0 is the number of the device, each other slot an array (None for a token
+or a freed buffer). A step runs on the frames of all active devices at once, so that one interpreter serves one device,
+many devices in lock step, and the devices of an MPI rank. Arrays are never written to after creation, hence buffers
+may share memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..ir.instruction import Instruction
+from ..ir.op import Kernel, NotEvaluable, Value
+from ..ir.shape import Shape
+
+if TYPE_CHECKING:
+    from .collectives import Collective
+    from .executor import Machine
+    from .plan import Plan
+
+Frame = list[Any]
+Tree = Any  # a buffer number, or the tuple of the trees of a tuple's elements
+NO_DEVICE = -1
+
+
+class Step:
+    """One step. `reads` and `writes` are buffers; `dead` those that nobody reads afterwards: the step frees them."""
+
+    __slots__ = ("dead", "instruction", "reads", "writes")
+
+    def __init__(self, instruction: Instruction, reads: Sequence[int], writes: Sequence[int]) -> None:
+        self.instruction = instruction
+        self.reads = tuple(reads)
+        self.writes = tuple(writes)
+        self.dead: tuple[int, ...] = ()
+
+    def run(self, frames: list[Frame], machine: Machine) -> None:
+        """Executes the step on the frames of the active devices."""
+        raise NotImplementedError
+
+    def take(self, frames: list[Frame]) -> list[list[Value]]:
+        """The operands of each frame, after freeing what is dead: a callee can then drop them as it goes."""
+        taken = [[frame[i] for i in self.reads] for frame in frames]
+        for frame in frames:
+            for i in self.dead:
+                frame[i] = None
+        return taken
+
+    def give(self, frames: list[Frame], results: list[list[Value]]) -> None:
+        """Stores the results of each frame."""
+        for frame, values in zip(frames, results, strict=True):
+            for i, value in zip(self.writes, values, strict=True):
+                frame[i] = value
+
+
+class Compute(Step):
+    """Calls a kernel whose operands and result are arrays."""
+
+    __slots__ = ("kernel",)
+
+    def __init__(self, instruction: Instruction, kernel: Kernel, reads: Sequence[int], write: int) -> None:
+        super().__init__(instruction, reads, (write,))
+        self.kernel = kernel
+
+    def run(self, frames: list[Frame], machine: Machine) -> None:
+        kernel, reads, write, dead = self.kernel, self.reads, self.writes[0], self.dead
+        for frame in frames:
+            frame[write] = kernel(*[frame[i] for i in reads])
+            for i in dead:
+                frame[i] = None
+
+
+class TupleCompute(Step):
+    """Calls a kernel that takes or returns tuples: packs the operand trees, flattens the result."""
+
+    __slots__ = ("kernel", "operands")
+
+    def __init__(
+        self, instruction: Instruction, kernel: Kernel, operands: Sequence[Tree], writes: Sequence[int]
+    ) -> None:
+        super().__init__(instruction, [i for tree in operands for i in tree_leaves(tree)], writes)
+        self.kernel = kernel
+        self.operands = tuple(operands)
+
+    def run(self, frames: list[Frame], machine: Machine) -> None:
+        for frame in frames:
+            result = self.kernel(*[pack(tree, frame) for tree in self.operands])
+            for i, value in zip(self.writes, flatten(result, self.instruction.shape), strict=True):
+                frame[i] = value
+            for i in self.dead:
+                frame[i] = None
+
+
+class DeviceId(Step):
+    """partition-id and replica-id: the one thing in which devices differ."""
+
+    __slots__ = ()
+
+    def run(self, frames: list[Frame], machine: Machine) -> None:
+        opcode, dtype = self.instruction.opcode, self.instruction.shape.element.numpy
+        for frame in frames:
+            if frame[0] == NO_DEVICE:
+                raise NotEvaluable(f"{opcode} cannot stand inside a computation that is applied to elements")
+            frame[self.writes[0]] = np.asarray(machine.grid.id_of(frame[0], opcode), dtype)
+        self.take(frames)
+
+
+class Start(Step):
+    """Starts a collective. The handle goes to its buffer of the first frame; `Wait` finds it there."""
+
+    __slots__ = ("collective",)
+
+    def __init__(
+        self, instruction: Instruction, collective: Collective, reads: Sequence[int], handle: int
+    ) -> None:
+        super().__init__(instruction, reads, (handle,))
+        self.collective = collective
+
+    def run(self, frames: list[Frame], machine: Machine) -> None:
+        devices = [frame[0] for frame in frames]
+        frames[0][self.writes[0]] = machine.fabric.start(self.collective, devices, self.take(frames))
+
+
+class Wait(Step):
+    """Finishes a collective: stands just before the first use of its result."""
+
+    __slots__ = ()
+
+    def run(self, frames: list[Frame], machine: Machine) -> None:
+        results = machine.fabric.wait(frames[0][self.reads[0]])
+        self.give(frames, results)
+        self.take(frames)
+
+
+class Call(Step):
+    """Runs another plan (of a computation with several call sites; others are inlined)."""
+
+    __slots__ = ("callee",)
+
+    def __init__(self, instruction: Instruction, callee: Plan, reads: Sequence[int], writes: Sequence[int]) -> None:
+        super().__init__(instruction, reads, writes)
+        self.callee = callee
+
+    def run(self, frames: list[Frame], machine: Machine) -> None:
+        inner = [self.callee.frame(f[0], values) for f, values in zip(frames, self.take(frames), strict=True)]
+        self.give(frames, machine.execute(self.callee, inner))
+        free_unused(self, frames)
+
+
+class While(Step):
+    """A loop. Devices leave it one by one as their conditions become false."""
+
+    __slots__ = ("body", "condition")
+
+    def __init__(
+        self, instruction: Instruction, condition: Plan, body: Plan, reads: Sequence[int], writes: Sequence[int]
+    ) -> None:
+        super().__init__(instruction, reads, writes)
+        self.condition = condition
+        self.body = body
+
+    def run(self, frames: list[Frame], machine: Machine) -> None:
+        devices = [frame[0] for frame in frames]
+        states = self.take(frames)
+        active = list(range(len(frames)))
+        while active:
+            tests = machine.execute(self.condition, [self.condition.frame(devices[i], states[i]) for i in active])
+            active = [i for i, test in zip(active, tests, strict=True) if test[0]]
+            inner: list[Frame] = []
+            for i in active:
+                inner.append(self.body.frame(devices[i], states[i]))
+                states[i] = []  # the frame alone holds the state, and drops it as it goes
+            if inner:
+                for i, state in zip(active, machine.execute(self.body, inner), strict=True):
+                    states[i] = state
+        self.give(frames, states)
+        free_unused(self, frames)
+
+
+class Conditional(Step):
+    """Runs one branch per device; devices that choose the same branch run it together, branches in their order.
+
+    The first read is the predicate (true: branch 0) or the branch index (out of range: the last branch), the rest the
+    operands of all branches, `slices` telling which belong to which.
+    """
+
+    __slots__ = ("branches", "slices")
+
+    def __init__(
+        self,
+        instruction: Instruction,
+        branches: Sequence[Plan],
+        reads: Sequence[int],
+        slices: Sequence[slice],
+        writes: Sequence[int],
+    ) -> None:
+        super().__init__(instruction, reads, writes)
+        self.branches = tuple(branches)
+        self.slices = tuple(slices)
+
+    def choose(self, selector: Any) -> int:
+        """The number of the branch for this predicate or index."""
+        if selector.dtype == np.bool_:
+            return 0 if selector else 1
+        index = int(selector)
+        return index if 0 <= index < len(self.branches) else len(self.branches) - 1
+
+    def run(self, frames: list[Frame], machine: Machine) -> None:
+        taken = self.take(frames)
+        chosen = [self.choose(values[0]) for values in taken]
+        for number in sorted(set(chosen)):
+            branch = self.branches[number]
+            members = [i for i, choice in enumerate(chosen) if choice == number]
+            inner = [branch.frame(frames[i][0], taken[i][self.slices[number]]) for i in members]
+            for i in members:
+                taken[i] = []
+            self.give([frames[i] for i in members], machine.execute(branch, inner))
+        free_unused(self, frames)
+
+
+def free_unused(step: Step, frames: list[Frame]) -> None:
+    """Frees results that nobody reads."""
+    unused = [i for i in step.writes if i in step.dead]
+    for frame in frames:
+        for i in unused:
+            frame[i] = None
+
+
+def tree_leaves(tree: Tree) -> list[int]:
+    """The buffers of a tree, left to right."""
+    if isinstance(tree, int):
+        return [tree]
+    return [i for part in tree for i in tree_leaves(part)]
+
+
+def pack(tree: Tree, frame: Frame) -> Value:
+    """The value whose leaves lie in the buffers of the tree."""
+    return frame[tree] if isinstance(tree, int) else tuple(pack(part, frame) for part in tree)
+
+
+def flatten(value: Value, shape: Shape) -> list[Value]:
+    """The leaves of a value of this shape."""
+    if not shape.is_tuple:
+        return [value]
+    return [leaf for part, inner in zip(value, shape.elements, strict=True) for leaf in flatten(part, inner)]
+
+
+def unflatten(leaves: Sequence[Value], shape: Shape) -> Value:
+    """The value of this shape that has these leaves."""
+    rest = iter(leaves)
+
+    def build(part: Shape) -> Value:
+        return tuple(build(element) for element in part.elements) if part.is_tuple else next(rest)
+
+    return build(shape)
