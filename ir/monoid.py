@@ -7,7 +7,7 @@ combined. Everything else runs through `elementwise_kernel`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -79,7 +79,7 @@ def _extreme(element: ElementType, dtype: np.dtype[Any], largest: bool) -> np.ge
         infinite = np.asarray(np.inf if largest else -np.inf).astype(dtype)
         if np.isinf(infinite.astype(np.float64)):
             return dtype.type(infinite)
-        finite: Any = ml_dtypes.finfo(dtype)
+        finite = cast(Any, ml_dtypes.finfo(dtype))
         return dtype.type(finite.max if largest else finite.min)
     raise NotEvaluable(f"{element} numbers have no order")
 
