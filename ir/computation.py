@@ -29,6 +29,7 @@ class Computation:
         self.name = name
         self.location = location
         self.execution_thread = ""
+        self.has_control_dependencies = False
         self.parent: Module | None = None
         self._order: dict[Instruction, None] = {}
         self._names: dict[str, Instruction] = {}
@@ -91,9 +92,11 @@ class Computation:
     ) -> Instruction:
         """Appends an instruction. Its shape is inferred if not given; its name made unique; `like` lends location and
         metadata. Raises ShapeError if the shape is to be inferred and the operands do not fit, KeyError for an unknown
-        opcode.
+        opcode, TypeError if required attributes are missing.
         """
         op = op_named(op) if isinstance(op, str) else op
+        if attributes is NONE and op.attributes is not Attributes:
+            attributes = op.attributes()
         if shape is None:
             shape = op.infer_shape([o.shape for o in operands], attributes, None)
         instruction = Instruction(self.unique_name(name or op.opcode), op, list(operands), attributes, shape)
@@ -107,6 +110,7 @@ class Computation:
         instruction.parent = self
         self._order[instruction] = None
         self._names[instruction.name] = instruction
+        self.has_control_dependencies |= bool(instruction.control_predecessors)
         for operand in instruction.operands:
             operand.users[instruction] = operand.users.get(instruction, 0) + 1
 
@@ -142,7 +146,7 @@ class Computation:
                     user.operands[index] = new
                     new.users[user] = new.users.get(user, 0) + 1
         old.users.clear()
-        for instruction in self._order:
+        for instruction in self._order if self.has_control_dependencies else ():
             if old in instruction.control_predecessors:
                 instruction.control_predecessors = tuple(
                     new if p is old else p for p in instruction.control_predecessors

@@ -1,9 +1,9 @@
 """Digits: (sub-)axes of a mesh as digits of the device number.
 
 Write a device number in mixed radix; each digit is then a mesh axis or a part of one. A `Digit(size, stride)` stands
-for `(device // stride) % size`. Digits make axes comparable without names: two meshes over the same devices agree wherever
-their digits do, splitting an axis is splitting a digit, and a tile's number is computed from the partition id with one
-division and one remainder, whatever the number of devices. Sequences of digits run from major to minor.
+for `(device // stride) % size`. Digits make axes comparable without names: two meshes over the same devices agree
+wherever their digits do, splitting an axis is splitting a digit, and a tile's number is computed from the partition id
+with one division and one remainder, whatever the number of devices. Sequences of digits run from major to minor.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Instruction:
     """
 
     __slots__ = (
-        "attributes", "backend_config", "control_predecessors", "frontend_attributes", "location", "metadata", "name",
+        "_control_predecessors", "attributes", "backend_config", "frontend_attributes", "location", "metadata", "name",
         "op", "operands", "other", "parent", "shape", "sharding", "shardy", "users",
     )  # fmt: skip
 
@@ -94,10 +94,21 @@ class Instruction:
         self.metadata: Metadata | None = None
         self.frontend_attributes: FrontendAttributes = NO_FRONTEND_ATTRIBUTES
         self.backend_config: str | Raw | None = None
-        self.control_predecessors: tuple[Instruction, ...] = ()
+        self._control_predecessors: tuple[Instruction, ...] = ()
         self.other: tuple[tuple[str, str], ...] = ()
         self.users: dict[Instruction, int] = {}
         self.parent: Computation | None = None
+
+    @property
+    def control_predecessors(self) -> tuple[Instruction, ...]:
+        """Instructions of the same computation that must run before this one, whatever the data flow says."""
+        return self._control_predecessors
+
+    @control_predecessors.setter
+    def control_predecessors(self, instructions: tuple[Instruction, ...]) -> None:
+        self._control_predecessors = instructions
+        if self.parent is not None and instructions:
+            self.parent.has_control_dependencies = True
 
     @property
     def opcode(self) -> str:

@@ -1,0 +1,85 @@
+"""How often a loop runs, where its text says so: a counter from a constant, by a constant, up to a constant."""
+
+from __future__ import annotations
+
+from ..ir.computation import Computation
+from ..ir.instruction import Instruction
+
+
+def trip_count(loop: Instruction) -> int | None:
+    """Trips of a `while` that counts one state element upwards (LT, LE, NE) or downwards (GT, GE, NE); None if unknown.
+
+    Looks through tuples, copies and opt-barriers, not through computed bounds.
+    """
+    condition: Computation = getattr(loop.attributes, "condition")  # noqa: B009
+    body: Computation = getattr(loop.attributes, "body")  # noqa: B009
+    test = _look_through(condition.root)
+    if test.opcode != "compare":
+        return None
+    left, right = (_look_through(o) for o in test.operands)
+    direction = str(getattr(test.attributes, "direction").value)  # noqa: B009
+    if _number(left) is not None:
+        left, right = right, left
+        direction = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}.get(direction, direction)
+    limit, place = _number(right), _state_index(left)
+    if limit is None or place is None:
+        return None
+    start = _number(_element(loop.operands[0], place))
+    step = _step(_element(body.root, place), place)
+    if start is None or not step:
+        return None
+    return _trips(start, limit, step, direction)
+
+
+def _trips(start: int, limit: int, step: int, direction: str) -> int | None:
+    if direction in ("LE", "GE"):
+        limit += 1 if direction == "LE" else -1
+    upwards = direction in ("LT", "LE") or (direction == "NE" and step > 0)
+    if (step > 0) != upwards or direction == "EQ":
+        return None
+    return max(0, -((start - limit) // step))
+
+
+def _look_through(value: Instruction | None) -> Instruction:
+    assert value is not None
+    while value.opcode in ("copy", "opt-barrier", "convert", "reshape") and len(value.operands) == 1:
+        if value.operands[0].shape.num_elements != value.shape.num_elements:
+            break
+        value = value.operands[0]
+    return value
+
+
+def _element(value: Instruction, place: int) -> Instruction | None:
+    value = _look_through(value)
+    if not value.shape.is_tuple:
+        return value if place == 0 else None
+    return _look_through(value.operands[place]) if value.opcode == "tuple" else None
+
+
+def _number(value: Instruction | None) -> int | None:
+    literal = getattr(value.attributes, "literal", None) if value is not None else None
+    if literal is None or literal.array is None or literal.array.size != 1 or literal.array.dtype.kind not in "iu":
+        return None
+    return int(literal.array.reshape(()))
+
+
+def _state_index(value: Instruction) -> int | None:
+    """Which element of the loop state a value is, 0 if the whole state is one array."""
+    if value.opcode == "parameter":
+        return 0
+    if value.opcode == "get-tuple-element" and value.operands[0].opcode == "parameter":
+        return int(getattr(value.attributes, "index"))  # noqa: B009
+    return None
+
+
+def _step(value: Instruction | None, place: int) -> int | None:
+    """What the body adds to the state element at `place`."""
+    if value is None or value.opcode not in ("add", "subtract"):
+        return None
+    left, right = (_look_through(o) for o in value.operands)
+    if value.opcode == "add" and _number(left) is not None:
+        left, right = right, left
+    amount = _number(right)
+    if amount is None or _state_index(left) != place:
+        return None
+    return amount if value.opcode == "add" else -amount

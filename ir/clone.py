@@ -1,0 +1,82 @@
+"""Copies of instructions, computations and modules.
+
+A `Cloner` maps called computations as it copies: `map_computation` decides what a copied instruction calls. Values are
+immutable and shared; only the graph is copied.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from .attributes import NONE, Attributes, attribute_fields
+from .computation import Computation
+from .instruction import Instruction
+from .module import Module
+
+MapComputation = Callable[[Computation], Computation]
+
+
+def map_called(attributes: Attributes, map_computation: MapComputation) -> Attributes:
+    """The attributes with every called computation replaced."""
+    if attributes is NONE:
+        return attributes
+    changes: dict[str, object] = {}
+    for name in attribute_fields(type(attributes)):
+        value = getattr(attributes, name)
+        if isinstance(value, Computation):
+            changes[name] = map_computation(value)
+        elif isinstance(value, tuple) and any(isinstance(v, Computation) for v in value):  # pyright: ignore[reportUnknownVariableType]
+            changes[name] = tuple(map_computation(v) for v in value)  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+    return dataclasses.replace(attributes, **changes) if changes else attributes
+
+
+def clone_instruction(
+    target: Computation, source: Instruction, operands: Sequence[Instruction], map_computation: MapComputation
+) -> Instruction:
+    """Appends a copy of `source` with these operands to `target`. Control predecessors are not copied."""
+    copy = Instruction(
+        target.unique_name(source.name),
+        source.op,
+        list(operands),
+        map_called(source.attributes, map_computation),
+        source.shape,
+        source.location,
+    )
+    copy.sharding, copy.shardy = source.sharding, source.shardy
+    copy.metadata, copy.frontend_attributes = source.metadata, source.frontend_attributes
+    copy.backend_config, copy.other = source.backend_config, source.other
+    target.append(copy)
+    return copy
+
+
+def clone_computation(source: Computation, map_computation: MapComputation, name: str | None = None) -> Computation:
+    """A copy that calls what `map_computation` gives; it belongs to no module yet."""
+    target = Computation(name or source.name, source.location)
+    target.execution_thread = source.execution_thread
+    copies: dict[Instruction, Instruction] = {}
+    for instruction in source:
+        operands = [copies[o] for o in instruction.operands]
+        copies[instruction] = clone_instruction(target, instruction, operands, map_computation)
+    for instruction in source:
+        copies[instruction].control_predecessors = tuple(copies[p] for p in instruction.control_predecessors)
+    target.root = copies[source.root]
+    return target
+
+
+def clone_module(module: Module) -> Module:
+    """A deep copy: no computation or instruction is shared."""
+    copy = shell_of(module)
+    copies: dict[Computation, Computation] = {}
+    for computation in module.computations:
+        copies[computation] = clone_computation(computation, copies.__getitem__)
+        copy.add_computation(copies[computation], entry=computation is module.entry)
+    return copy
+
+
+def shell_of(module: Module) -> Module:
+    """A module with the same header and no computations."""
+    copy = Module(module.name, module.source)
+    skipped = ("computations", "_entry", "name", "source")
+    copy.__dict__.update({k: v for k, v in module.__dict__.items() if k not in skipped})
+    return copy

@@ -1,0 +1,117 @@
+"""Passes and pipelines.
+
+A pass is a frozen dataclass whose fields are its options. It edits a module in place, from the stage it consumes to
+the stage it produces, and says whether it changed anything. A `Pipeline` is a pass made of passes; around each it
+checks the stage, times, verifies and dumps, as the context asks. Findings go to the context's diagnostics.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ..ir.diagnostics import CompileError, Diagnostics, InternalError, fail
+from ..ir.module import Module, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class PassRecord:
+    """What a pipeline saw of one pass: seconds and whether the module changed."""
+
+    name: str
+    seconds: float
+    changed: bool
+
+
+@dataclass
+class PassContext:
+    """What passes share. `num_devices` is the number asked for, or None to take what the program says.
+
+    `after` is called with the pass name and the module after every pass (dumps). `verify` checks the module after every
+    pass; a violation is Hloom's own mistake and raises InternalError.
+    """
+
+    num_devices: int | None = None
+    verify: bool = False
+    after: Callable[[str, Module], None] | None = None
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    records: list[PassRecord] = field(default_factory=list[PassRecord])
+
+
+class Pass(ABC):
+    """Base of all passes. `consumes` lists the stages it accepts, `produces` the stage it leaves (None: the same)."""
+
+    name: ClassVar[str] = ""
+    consumes: ClassVar[frozenset[Stage]] = frozenset(Stage)
+    produces: ClassVar[Stage | None] = None
+
+    @abstractmethod
+    def run(self, module: Module, context: PassContext) -> bool:
+        """Edits the module; True if it changed. Raises CompileError for programs that cannot be compiled."""
+
+
+@dataclass(frozen=True)
+class Pipeline(Pass):
+    """Runs passes one after the other."""
+
+    name: ClassVar[str] = "pipeline"
+    passes: tuple[Pass, ...]
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = False
+        for step in self.passes:
+            changed |= run_pass(step, module, context)
+        return changed
+
+
+@dataclass(frozen=True)
+class FixedPoint(Pass):
+    """Repeats a pass until it changes nothing, at most `limit` times."""
+
+    name: ClassVar[str] = "fixed-point"
+    body: Pass
+    limit: int = 10
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        for count in range(self.limit):
+            if not run_pass(self.body, module, context):
+                return count > 0
+        return True
+
+
+def run_pass(step: Pass, module: Module, context: PassContext) -> bool:
+    """Runs one pass with everything around it. Raises CompileError if the module is at a stage it cannot take."""
+    if module.stage not in step.consumes:
+        wanted = " or ".join(sorted(s.name for s in step.consumes))
+        fail(f"pass {step.name} needs a {wanted} module, this one is {module.stage.name}")
+    start = time.perf_counter()
+    changed = step.run(module, context)
+    if step.produces is not None:
+        module.stage = step.produces
+    if isinstance(step, Pipeline | FixedPoint):
+        return changed
+    context.records.append(PassRecord(step.name, time.perf_counter() - start, changed))
+    if context.verify:
+        _verify(step.name, module)
+    if context.after is not None:
+        context.after(step.name, module)
+    return changed
+
+
+def run_pipeline(passes: Iterable[Pass], module: Module, context: PassContext) -> None:
+    """Runs passes and raises what they found to be errors."""
+    for step in passes:
+        run_pass(step, module, context)
+        context.diagnostics.raise_errors()
+
+
+def _verify(name: str, module: Module) -> None:
+    from ..ir.verifier import check
+
+    try:
+        check(module)
+    except CompileError as error:
+        raise InternalError(f"left an invalid module: {error}", name) from error

@@ -1,0 +1,62 @@
+"""Dead code elimination: instructions that no root needs, and computations that nothing calls.
+
+Parameters stay (they are the signature), and so does everything with a side effect and what that depends on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...ir.computation import Computation
+from ...ir.instruction import Instruction
+from ...ir.module import Module
+from ..base import Pass, PassContext
+
+
+@dataclass(frozen=True)
+class DeadCodeElimination(Pass):
+    """Removes what does not contribute to a result or an effect."""
+
+    name: ClassVar[str] = "dce"
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = sum(_sweep(c) for c in module.computations) > 0
+        called = _called_from(module.entry)
+        kept = [c for c in module.computations if c in called]
+        changed |= len(kept) != len(module.computations)
+        module.computations = kept
+        return changed
+
+
+def _sweep(computation: Computation) -> int:
+    live: set[Instruction] = set()
+    stack = [i for i in computation if i is computation.root or i.opcode == "parameter" or _has_effect(i)]
+    while stack:
+        instruction = stack.pop()
+        if instruction not in live:
+            live.add(instruction)
+            stack += instruction.operands
+            stack += instruction.control_predecessors
+    dead = [i for i in computation if i not in live]
+    if dead:
+        computation.root = computation.root
+        computation.remove_all(dead)
+    return len(dead)
+
+
+def _has_effect(instruction: Instruction) -> bool:
+    if instruction.op.side_effect or getattr(instruction.attributes, "custom_call_has_side_effect", False):
+        return True
+    return any(_has_effect(i) for c in instruction.called() for i in c)
+
+
+def _called_from(entry: Computation) -> set[Computation]:
+    seen: set[Computation] = set()
+    stack = [entry]
+    while stack:
+        computation = stack.pop()
+        if computation not in seen:
+            seen.add(computation)
+            stack += [c for i in computation for c in i.called()]
+    return seen

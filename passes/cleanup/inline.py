@@ -1,0 +1,86 @@
+"""Call inlining: every `call` is replaced by the body it calls.
+
+Partitioning then sees one computation per level of control flow. Computations of `while` and `conditional` are copied,
+so that each has one caller: shardings of a loop body belong to one loop. Composite and other calls are all inlined.
+
+    before:  y = f32[4] call(x), to_apply=f          after:  y = f32[4] negate(x)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...ir.clone import clone_instruction, shell_of
+from ...ir.computation import Computation
+from ...ir.instruction import Instruction
+from ...ir.module import Module
+from ..base import Pass, PassContext
+
+
+@dataclass(frozen=True)
+class CallInliner(Pass):
+    """Inlines calls; drops computations that nothing calls any more."""
+
+    name: ClassVar[str] = "call-inliner"
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        new = shell_of(module)
+        before = sum(len(c) for c in module)
+        inliner = _Inliner(new)
+        entry = inliner.copy(module.entry)
+        new.add_computation(entry, entry=True)
+        module.__dict__.update(new.__dict__)
+        for computation in module:
+            computation.parent = module
+        return sum(len(c) for c in module) != before
+
+
+class _Inliner:
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.shared: dict[Computation, Computation] = {}
+
+    def copy(self, source: Computation) -> Computation:
+        target = Computation(self.module.unique_computation_name(source.name), source.location)
+        target.execution_thread = source.execution_thread
+        copies = self.body(target, source, None)
+        target.root = copies[source.root]
+        return target
+
+    def body(
+        self, target: Computation, source: Computation, arguments: list[Instruction] | None
+    ) -> dict[Instruction, Instruction]:
+        """Appends the instructions of `source`; `arguments` take the place of its parameters."""
+        copies: dict[Instruction, Instruction] = {}
+        for instruction in source:
+            operands = [copies[o] for o in instruction.operands]
+            if instruction.opcode == "parameter" and arguments is not None:
+                copies[instruction] = arguments[getattr(instruction.attributes, "number")]  # noqa: B009
+            elif instruction.opcode == "call":
+                callee = instruction.called()[0]
+                result = self.body(target, callee, operands)[callee.root]
+                self._keep_annotation(instruction, result, callee.root)
+                copies[instruction] = result
+            else:
+                called = self._fresh if instruction.op.is_control else self._shared
+                copies[instruction] = clone_instruction(target, instruction, operands, called)
+        for instruction in source:
+            kept = [copies[p] for p in instruction.control_predecessors]
+            if kept and copies[instruction] not in kept:
+                copies[instruction].control_predecessors += tuple(kept)
+        return copies
+
+    def _keep_annotation(self, call: Instruction, result: Instruction, root: Instruction) -> None:
+        # A sharding on the call holds for what takes its place, unless that has its own or existed before the call.
+        if call.annotation is not None and root.opcode != "parameter" and result.annotation is None:
+            result.sharding, result.shardy = call.sharding, call.shardy
+
+    def _fresh(self, computation: Computation) -> Computation:
+        copy = self.copy(computation)
+        return self.module.add_computation(copy)
+
+    def _shared(self, computation: Computation) -> Computation:
+        if computation not in self.shared:
+            self.shared[computation] = self._fresh(computation)
+        return self.shared[computation]

@@ -1,0 +1,123 @@
+"""The pipelines, on one page, and passes by name.
+
+A pipeline can be written as text: `propagate,spmd-partition,cse` or with options `fixed-point{limit=3}`; option names
+are the fields of the pass with `-` for `_`. Order constraints are data, checked when this module is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from ..ir.diagnostics import Diagnostic, Severity, fail
+from ..ir.module import Module, Stage
+from .base import Pass, PassContext, run_pipeline
+from .cleanup.cse import CommonSubexpressions
+from .cleanup.dce import DeadCodeElimination
+from .cleanup.inline import CallInliner
+from .propagation.propagate import Propagate
+from .spmd.partition import SpmdPartition
+
+PASSES: dict[str, type[Pass]] = {
+    p.name: p for p in (CallInliner, DeadCodeElimination, CommonSubexpressions, Propagate, SpmdPartition)
+}
+
+PROPAGATE: tuple[Pass, ...] = (
+    CallInliner(),  # one computation per level of control flow: shardings of a body belong to one caller
+    DeadCodeElimination(),  # what nobody needs should not vote on shardings
+    Propagate(),
+)
+
+PARTITION: tuple[Pass, ...] = (
+    SpmdPartition(),
+    CommonSubexpressions(),  # equal masks, offsets and gathers of different ops
+    DeadCodeElimination(),  # operands that local forms did not need
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Pass `first` must come before pass `second` where both are in a pipeline."""
+
+    first: str
+    second: str
+    why: str
+
+
+ORDER: tuple[Before, ...] = (
+    Before("call-inliner", "propagate", "propagation ties values within one computation per caller"),
+    Before("propagate", "spmd-partition", "the partitioner needs a sharding for every value"),
+)
+
+
+def check_order(passes: Sequence[Pass]) -> None:
+    """Raises CompileError if a pipeline breaks a constraint."""
+    names = [p.name for p in passes]
+    for rule in ORDER:
+        if rule.first in names and rule.second in names and names.index(rule.first) > names.index(rule.second):
+            fail(f"pass {rule.first} must come before {rule.second}: {rule.why}")
+
+
+def propagate(module: Module, context: PassContext | None = None) -> Module:
+    """GLOBAL to SHARDED, in place; returns the module. Raises CompileError."""
+    run_pipeline(PROPAGATE, module, context or PassContext())
+    return module
+
+
+def partition(module: Module, context: PassContext | None = None) -> Module:
+    """GLOBAL or SHARDED to LOCAL, in place; returns the module. Raises CompileError."""
+    context = context or PassContext()
+    if module.stage is Stage.GLOBAL:
+        propagate(module, context)
+    run_pipeline(PARTITION, module, context)
+    return module
+
+
+_ITEM = re.compile(r"\s*([a-z][a-z0-9-]*)\s*(?:\{([^{}]*)\})?\s*(,|$)")
+
+
+def parse_pipeline(text: str) -> list[Pass]:
+    """The passes that a text names. Raises CompileError for unknown passes or options and for broken order."""
+    passes: list[Pass] = []
+    place = 0
+    while place < len(text):
+        match = _ITEM.match(text, place)
+        if match is None:
+            fail(f"cannot read pipeline at '{text[place:place + 20]}'", help="write pass,pass{option=value},..")
+        passes.append(_make(match[1], match[2] or ""))
+        place = match.end()
+    check_order(passes)
+    return passes
+
+
+def _make(name: str, options: str) -> Pass:
+    if name not in PASSES:
+        fail(f"there is no pass '{name}'", help="passes: " + ", ".join(sorted(PASSES)))
+    cls = PASSES[name]
+    known = {f.name.replace("_", "-"): f for f in fields(cls)}  # pyright: ignore[reportArgumentType]
+    given: dict[str, Any] = {}
+    for part in filter(None, (p.strip() for p in options.split(","))):
+        key, _, value = part.partition("=")
+        if key not in known:
+            fail(f"pass {name} has no option '{key}'", help="options: " + (", ".join(known) or "none"))
+        default = known[key].default
+        if default is MISSING:
+            fail(f"option '{key}' of pass {name} cannot be set from text")
+        given[known[key].name] = _value(name, key, value, default)
+    return cls(**given)
+
+
+def _value(name: str, key: str, value: str, default: Any) -> Any:
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[value]
+        return type(default)(value)
+    except (KeyError, ValueError):
+        fail(f"option '{key}' of pass {name} cannot be '{value}'", help=f"it is of type {type(default).__name__}")
+
+
+def remarks(context: PassContext) -> list[Diagnostic]:
+    """What passes had to say besides errors."""
+    return [d for d in context.diagnostics.found if d.severity is not Severity.ERROR]

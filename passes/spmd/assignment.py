@@ -1,0 +1,143 @@
+"""Assignments: which digits divide each factor of an op.
+
+The candidates come from how operands and results are sharded anyway: each value's sharding alone, extended by what the
+others offer, and the same with digits of factors that cannot be divided moved to ones that can. The cheapest one is
+taken, counting the bytes to reshard the operands there, those to reshard the results from there, and the local work.
+No opcode is looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...cost.weights import INDEX_POINT, MEMORY_BYTE
+from ...ir.digit import Digits, disjoint, merge, product
+from ...ir.shape import Shape
+from ...ir.sharding_rule import FactorKind, ShardingRule, ValueFactors
+from ...ir.tiling import Tiling
+from ..propagation.factors import dim_digits, is_expressible, value_digits
+from .reshard_plan import plan_reshard
+
+Assignment = dict[int, Digits]
+DIVISIBLE = (FactorKind.PASS, FactorKind.REDUCTION)
+
+
+@dataclass(frozen=True, slots=True)
+class OpSharding:
+    """A rule with the shapes of its values, and the tilings that they have (operands) or are wanted in (results)."""
+
+    rule: ShardingRule
+    shapes: tuple[Shape, ...]
+    tilings: tuple[Tiling, ...]
+    order: tuple[int, ...] | None
+
+    def tiling(self, value: int, assignment: Assignment) -> Tiling:
+        """The tiling of one value (operands first) when the factors are divided so."""
+        factors = self.rule.values()[value]
+        dims = tuple(dim_digits(f, assignment, self.rule) for f in factors)
+        return Tiling(dims, (), self.order if any(dims) else None)
+
+    def reduced(self, assignment: Assignment) -> Digits:
+        """The digits over which results are partial."""
+        factors = self.rule.factors
+        found = [d for f, part in assignment.items() if factors[f].kind is FactorKind.REDUCTION for d in part]
+        return merge(sorted(found, key=lambda d: -d.stride))
+
+
+def choose(op: OpSharding) -> Assignment:
+    """The cheapest assignment. The empty one (everything whole on every device) is always a candidate."""
+    candidates: dict[tuple[tuple[int, Digits], ...], Assignment] = {}
+    for assignment in _candidates(op):
+        candidates.setdefault(tuple(sorted(assignment.items())), assignment)
+    if len(candidates) == 1:
+        return next(iter(candidates.values()))
+    return min(candidates.values(), key=lambda a: cost(op, a))
+
+
+def cost(op: OpSharding, assignment: Assignment) -> float:
+    """Bytes received per device, plus local work in the same unit."""
+    total = 0.0
+    operands = len(op.rule.operands)
+    reduced = op.reduced(assignment)
+    for value, (shape, tiling) in enumerate(zip(op.shapes, op.tilings, strict=True)):
+        size = shape.element.byte_size
+        local = op.tiling(value, assignment)
+        if value < operands:
+            total += plan_reshard(tiling, local, shape.dims).cost * size
+        else:
+            source = Tiling(local.dims, reduced, op.order) if reduced else local
+            total += plan_reshard(source, tiling, shape.dims).cost * size
+        total += MEMORY_BYTE * size * math.prod(local.local_dims(shape.dims))
+    points = math.prod(
+        -(-f.size // product(assignment.get(i, ()))) for i, f in enumerate(op.rule.factors)
+    )
+    return total + INDEX_POINT * points
+
+
+def _candidates(op: OpSharding) -> Iterator[Assignment]:
+    values = op.rule.values()
+    offers: list[Assignment] = [
+        value_digits(t.dims, f, op.rule) if t.order == op.order else {}
+        for t, f in zip(op.tilings, values, strict=True)
+    ]
+    yield {}
+    if not any(offers):
+        return
+    # Results first, then operands by size: later offers only add what does not contradict the earlier ones.
+    by_size = sorted(range(len(values)), key=lambda v: (v < len(op.rule.operands), -op.shapes[v].byte_size, v))
+    for first in range(len(values)):
+        if not offers[first]:
+            continue
+        alone = _legal(op.rule, [offers[first]])
+        yield alone
+        rest = [offers[v] for v in by_size if v != first]
+        yield _legal(op.rule, [offers[first], *rest])
+        yield _legal(op.rule, [offers[first], *reversed(rest)])
+        moved = _moved(op, offers[first], alone, values[first])
+        if moved is not None:
+            yield moved
+
+
+def _legal(rule: ShardingRule, offers: Sequence[Assignment]) -> Assignment:
+    """Puts offers together in their order, as far as they are disjoint and every value can express the outcome."""
+    result: Assignment = {}
+    used: list[Digits] = []
+    for offer in offers:
+        for factor, digits in offer.items():
+            if factor in result or rule.factors[factor].kind not in DIVISIBLE:
+                continue
+            if any(not disjoint(digits, other) for other in used):
+                continue
+            result[factor] = digits
+            if _all_expressible(rule, result):
+                used.append(digits)
+            else:
+                del result[factor]
+    return result
+
+
+def _all_expressible(rule: ShardingRule, assignment: Assignment) -> bool:
+    return all(is_expressible(dim, assignment, rule) for v in rule.values() for dim in v if len(dim) > 1) and all(
+        rule.factors[f].size % product(d) == 0 for f, d in assignment.items() if f in rule.compound
+    )
+
+
+def _moved(op: OpSharding, offer: Assignment, legal: Assignment, factors: ValueFactors) -> Assignment | None:
+    """The digits of an offer that its own factors cannot take, given to other factors of the same value.
+
+    Instead of gathering a dimension that must be whole, its digits go to another one by all-to-all.
+    """
+    homeless = [d for f, part in offer.items() if f not in legal for d in part]
+    if not homeless:
+        return None
+    result = dict(legal)
+    mine = [f for dim in factors for f in dim if op.rule.factors[f].kind is FactorKind.PASS]
+    for digit in homeless:
+        for factor in sorted(mine, key=lambda f: -op.rule.factors[f].size):
+            trial = {**result, factor: merge((*result.get(factor, ()), digit))}
+            if op.rule.factors[factor].size % product(trial[factor]) == 0 and _all_expressible(op.rule, trial):
+                result = trial
+                break
+    return result if result != legal else None

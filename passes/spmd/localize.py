@@ -1,0 +1,97 @@
+"""The generic local form: divide each factor, run the op on tiles, leave results partial over reduction factors.
+
+Every op goes through here. An op whose tile needs more than the same op on smaller operands (an offset, a mask, other
+attributes) registers a *local form*: a function that emits the instruction, given operands that are already in the
+tilings the assignment asks for. Everything else about the op stays generic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ...ir.instruction import Instruction
+from ...ir.shape import Shape, tuple_shape
+from ...ir.sharding_rule import FactorKind, Monoid, ShardingRule
+from ...ir.tiling import Tiling
+from .assignment import Assignment, OpSharding
+from .local import Emitter, LocalValue
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOp:
+    """One op about to be emitted: the global instruction, its rule, the chosen assignment, operands in place.
+
+    `results` are the tilings that the result's leaves will have, partial results apart.
+    """
+
+    instruction: Instruction
+    rule: ShardingRule
+    assignment: Assignment
+    operands: Sequence[LocalValue]
+    results: Sequence[Tiling]
+    emitter: Emitter
+
+    def local_shape(self) -> Shape:
+        """The shape of the local result."""
+        leaves = tuple(t.local_shape(s) for s, t in zip(self.instruction.shape.leaves(), self.results, strict=True))
+        return tuple_shape(leaves) if self.instruction.shape.is_tuple else leaves[0]
+
+    def emit(self, operands: Sequence[Instruction] | None = None) -> Instruction:
+        """The op on tiles, its attributes adapted to the local sizes."""
+        given = [v.instruction for v in self.operands] if operands is None else operands
+        shape = self.local_shape()
+        op = self.instruction.op
+        attributes = op.localize(self.instruction.call, [o.shape for o in given], shape)
+        return self.emitter.add(op.opcode, given, attributes, shape, name=self.instruction.name)
+
+    def reduced_factors(self) -> list[int]:
+        """Reduction factors that are divided."""
+        return [f for f, d in self.assignment.items() if d and self.rule.factors[f].kind is FactorKind.REDUCTION]
+
+
+LocalForm = Callable[[LocalOp], Instruction]
+LOCAL_FORMS: dict[str, LocalForm] = {}
+
+
+def local_form(opcode: str) -> Callable[[LocalForm], LocalForm]:
+    """Registers the local form of an opcode."""
+
+    def add(function: LocalForm) -> LocalForm:
+        LOCAL_FORMS[opcode] = function
+        return function
+
+    return add
+
+
+def emit_local(op: OpSharding, local: LocalOp) -> list[LocalValue]:
+    """The result leaves of one op, unreduced over the digits of divided reduction factors."""
+    masked = replace(local, operands=[_masked(local, i) for i in range(len(local.operands))])
+    form = LOCAL_FORMS.get(local.instruction.opcode)
+    result = form(masked) if form else masked.emit()
+    reduced = op.reduced(local.assignment)
+    leaves = list(local.instruction.shape.leaves())
+    parts = [result] if not local.instruction.shape.is_tuple else _elements(local.emitter, result, len(leaves))
+    return [
+        LocalValue(part, shape, Tiling(t.dims, reduced, op.order) if reduced else t, local.rule.monoid)
+        for part, shape, t in zip(parts, leaves, local.results, strict=True)
+    ]
+
+
+def _elements(emitter: Emitter, value: Instruction, count: int) -> list[Instruction]:
+    from ...ir.ops.structure import GetTupleElementAttributes
+
+    return [emitter.add("get-tuple-element", (value,), GetTupleElementAttributes(n)) for n in range(count)]
+
+
+def _masked(local: LocalOp, number: int) -> LocalValue:
+    """The operand with neutral padding in the dimensions that are reduced across devices or within a padded tile."""
+    value = local.operands[number]
+    masked = local.rule.masked
+    if masked is not None and number not in masked:
+        return value
+    reduced = set(local.reduced_factors())
+    dims = [d for d, factors in enumerate(local.rule.operands[number]) if reduced.intersection(factors)]
+    if not dims:
+        return value
+    return local.emitter.fill_outside(value, dims, local.rule.monoid or Monoid.ADD)

@@ -1,0 +1,224 @@
+"""SPMD partitioning: a SHARDED module becomes LOCAL, one program for all devices (the GShard paper, section 3).
+
+Computations are rebuilt instruction by instruction. Each value is known as a list of `LocalValue`, one per leaf, so
+that tuples exist only where control flow or the root needs them. For each op an assignment of digits to factors is
+chosen (`assignment`), operands are resharded to it (`reshard`), the op is emitted on tiles (`localize`), and the results are
+resharded to the sharding that propagation gave them. Structure (parameters, tuples, control flow) has handlers in
+`structure`. The size of the result does not depend on the number of devices, irregular device orders apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...ir.clone import MapComputation, clone_computation, map_called, shell_of
+from ...ir.computation import Computation
+from ...ir.diagnostics import InternalError, fail
+from ...ir.instruction import Instruction
+from ...ir.module import EntryLayout, Module, Stage
+from ...ir.shape import Shape
+from ...ir.sharding import leaf_shardings
+from ...ir.tiling import Tiling
+from ..base import Pass, PassContext
+from .assignment import OpSharding, choose
+from .local import Emitter, LocalValue
+from .localize import LocalOp, emit_local
+from .reshard import Channels, Resharder
+
+Leaves = list[LocalValue]
+Handler = Callable[["Partitioner", Instruction], Leaves]
+HANDLERS: dict[str, Handler] = {}
+
+
+def handler(opcode: str) -> Callable[[Handler], Handler]:
+    """Registers the handler of an opcode that is structure rather than computation."""
+
+    def add(function: Handler) -> Handler:
+        HANDLERS[opcode] = function
+        return function
+
+    return add
+
+
+@dataclass(frozen=True)
+class SpmdPartition(Pass):
+    """Divides the program among `module.num_partitions` devices."""
+
+    name: ClassVar[str] = "spmd-partition"
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.SHARDED})
+    produces: ClassVar[Stage | None] = Stage.LOCAL
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        new = shell_of(module)
+        new.global_layout = EntryLayout(
+            tuple(p.shape.without_layout() for p in module.entry.parameters), module.entry.root.shape.without_layout()
+        )
+        state = _ModuleState(new, context, Channels(module.num_partitions))
+        entry = Partitioner(state, module.entry).entry()
+        for reducer in state.channels.reducers.values():
+            new.computations.insert(0, reducer)
+            reducer.parent = new
+            reducer.name = new.unique_computation_name(reducer.name + ".reducer")
+        new.add_computation(entry, entry=True)
+        new.entry_layout = None
+        module.__dict__.update(new.__dict__)
+        for computation in module:
+            computation.parent = module
+        return True
+
+
+@dataclass
+class _ModuleState:
+    """What the computations of one module share while it is being partitioned."""
+
+    module: Module
+    context: PassContext
+    channels: Channels
+
+    def __post_init__(self) -> None:
+        self.copies: dict[Computation, Computation] = {}
+
+    def copy(self, computation: Computation) -> Computation:
+        """A computation that is not partitioned (a reducer, a comparator), copied once into the new module."""
+        if computation not in self.copies:
+            map_computation: MapComputation = self.copy
+            copy = clone_computation(computation, map_computation)
+            for instruction in copy:
+                instruction.sharding = instruction.shardy = None
+            self.copies[computation] = self.module.add_computation(copy)
+        return self.copies[computation]
+
+
+class Partitioner:
+    """Partitions one computation."""
+
+    def __init__(self, state: _ModuleState, source: Computation) -> None:
+        self.state = state
+        self.source = source
+        self.target = Computation(source.name, source.location)
+        self.order = _module_order(source)
+        self.emitter = Emitter(self.target, self.order)
+        self.resharder = Resharder(self.emitter, state.channels)
+        self.values: dict[Instruction, Leaves] = {}
+
+    def child(self, source: Computation) -> Partitioner:
+        """A partitioner for a computation that control flow calls."""
+        return Partitioner(self.state, source)
+
+    def entry(self) -> Computation:
+        """The partitioned entry computation; its parameters and its root carry their shardings."""
+        leaves = self.run()
+        root = self.source.root
+        self.emitter.like = root
+        packed = self.pack(root, leaves)
+        if packed in self.target.parameters:
+            # A root that is a parameter would have two shardings to carry.
+            packed = self.emitter.add("copy", (packed,))
+        packed.sharding = root.sharding
+        self.target.root = packed
+        return self.target
+
+    def finish(self, leaves: Leaves, tilings: list[Tiling], why: str) -> None:
+        """Ends a computation that control flow calls: the root gets the tilings, the module the computation."""
+        root = self.source.root
+        self.emitter.like = root
+        self.target.root = self.pack(root, self.reshard(leaves, tilings, why))
+        for parameter in self.target.parameters:
+            parameter.sharding = None
+        self.target.name = self.state.module.unique_computation_name(self.target.name)
+        self.state.module.add_computation(self.target)
+
+    def run(self) -> Leaves:
+        """Partitions all instructions; the leaves of the root."""
+        for instruction in self.source:
+            self.emitter.like = instruction
+            visit = HANDLERS.get(instruction.opcode, Partitioner.generic)
+            try:
+                self.values[instruction] = visit(self, instruction)
+            except (AssertionError, KeyError, IndexError) as error:
+                raise InternalError(f"{instruction!r}: {error!r}", SpmdPartition.name) from error
+        return self.values[self.source.root]
+
+    # -- helpers for handlers
+
+    def tilings(self, instruction: Instruction) -> list[Tiling]:
+        """The tilings that propagation gave the leaves of a value."""
+        shapes = list(instruction.shape.leaves())
+        found: list[Tiling] = []
+        for sharding, shape in zip(leaf_shardings(instruction.sharding, len(shapes)), shapes, strict=True):
+            found.append(sharding.tiling(shape.rank) if sharding is not None else Tiling.replicated(shape.rank))
+        return found
+
+    def operands(self, instruction: Instruction) -> Leaves:
+        """The leaves of all operands, in order."""
+        return [leaf for operand in instruction.operands for leaf in self.values[operand]]
+
+    def reshard(self, leaves: Leaves, tilings: list[Tiling], why: str) -> Leaves:
+        return [self.resharder.reshard(v, t, why) for v, t in zip(leaves, tilings, strict=True)]
+
+    def pack(self, like: Instruction, leaves: Leaves) -> Instruction:
+        """One instruction with the leaves as the global value's shape has them: an array, or (nested) tuples."""
+        parts = iter([v.instruction for v in leaves])
+
+        def build(shape: Shape) -> Instruction:
+            if not shape.is_tuple:
+                return next(parts)
+            return self.emitter.add("tuple", [build(e) for e in shape.elements])
+
+        return build(like.shape)
+
+    # -- the generic way
+
+    def generic(self, instruction: Instruction) -> Leaves:
+        """Choose, reshard, run on tiles, reshard."""
+        _refuse(instruction)
+        operands = self.operands(instruction)
+        shapes = tuple(instruction.shape.leaves())
+        wanted = self.tilings(instruction)
+        rule = instruction.op.sharding_rule(instruction.call)
+        tilings = tuple(v.tiling for v in operands) + tuple(wanted)
+        op = OpSharding(rule, tuple(v.shape for v in operands) + shapes, tilings, self.order)
+        assignment = choose(op)
+        why = _why(instruction)
+        count = len(operands)
+        placed = self.reshard(operands, [op.tiling(i, assignment) for i in range(count)], f"operand of {why}")
+        results = [op.tiling(count + i, assignment) for i in range(len(shapes))]
+        local = LocalOp(self._calling(instruction), rule, assignment, placed, results, self.emitter)
+        return self.reshard(emit_local(op, local), wanted, f"result of {why}")
+
+    def _calling(self, instruction: Instruction) -> Instruction:
+        """The instruction as if it called the computations of the new module."""
+        if not instruction.called():
+            return instruction
+        attributes = map_called(instruction.attributes, self.state.copy)
+        view = Instruction(instruction.name, instruction.op, instruction.operands, attributes, instruction.shape,
+                           instruction.location)
+        view.metadata = instruction.metadata
+        return view
+
+
+def _why(instruction: Instruction) -> str:
+    """How a cause names an instruction."""
+    return f"{instruction.opcode} {instruction.name}"
+
+
+def _refuse(instruction: Instruction) -> None:
+    op = instruction.op
+    if op.is_collective or getattr(op, "is_device_id", False):
+        fail(f"{op.opcode} in a program that is not partitioned yet", instruction.location,
+             help="collectives and device numbers belong to programs per device")
+    if any(not s.is_array for s in instruction.shape.leaves()):
+        fail(f"{op.opcode} with a token or opaque result cannot be partitioned yet", instruction.location)
+
+
+def _module_order(computation: Computation) -> tuple[int, ...] | None:
+    """The device order that most shardings of a computation use."""
+    counts: dict[tuple[int, ...] | None, int] = {}
+    for instruction in computation:
+        for sharding in leaf_shardings(instruction.sharding, instruction.shape.num_leaves):
+            if sharding is not None and sharding.mesh is not None and not sharding.is_replicated:
+                key = sharding.mesh.order_key
+                counts[key] = counts.get(key, 0) + 1
+    return max(counts, key=lambda k: counts[k]) if counts else None

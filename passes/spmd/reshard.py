@@ -1,0 +1,231 @@
+"""Resharding: the moves of a plan, as instructions.
+
+`Resharder.reshard` brings a value into a tiling. What it made for one instruction and tiling is used again. Every
+collective carries its cause in the frontend attribute `hloom.cause`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...ir.computation import Computation
+from ...ir.digit import Digits, product
+from ...ir.instruction import FrontendAttributes, Instruction
+from ...ir.ops.collectives import (
+    AllGatherAttributes,
+    AllReduceAttributes,
+    AllToAllAttributes,
+    CollectivePermuteAttributes,
+    ReduceScatterAttributes,
+)
+from ...ir.ops.structure import ParameterAttributes
+from ...ir.replica_groups import ReplicaGroups, over_digits
+from ...ir.shape import Shape
+from ...ir.sharding_rule import Monoid
+from ...ir.tiling import Tiling
+from .local import Emitter, LocalValue
+from .reshard_plan import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Move,
+    Permute,
+    ReduceScatter,
+    Slice,
+    plan_reshard,
+)
+
+
+class Channels:
+    """Numbers collectives across the whole module, and makes the computations that reductions apply."""
+
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+        self.count = 0
+        self.reducers: dict[tuple[Monoid, str], Computation] = {}
+
+    def next(self) -> int:
+        self.count += 1
+        return self.count
+
+    def reducer(self, monoid: Monoid, shape: Shape) -> Computation:
+        key = (monoid, shape.element.name)
+        if key not in self.reducers:
+            self.reducers[key] = _reducer(monoid, shape)
+        return self.reducers[key]
+
+
+def _reducer(monoid: Monoid, shape: Shape) -> Computation:
+    computation = Computation(f"{monoid.value}_{shape.element}")
+    scalar = shape.with_dims(())
+    left, right = (
+        computation.add("parameter", (), ParameterAttributes(n), scalar, name) for n, name in enumerate("ab")
+    )
+    computation.root = computation.add(monoid.value, (left, right))
+    return computation
+
+
+class Resharder:
+    """Emits plans into one computation."""
+
+    def __init__(self, emitter: Emitter, channels: Channels) -> None:
+        self.emitter = emitter
+        self.channels = channels
+        self._done: dict[tuple[Instruction, Tiling], LocalValue] = {}
+
+    def reshard(self, value: LocalValue, target: Tiling, why: str) -> LocalValue:
+        """The value under another tiling; `why` ends up in the cause of each collective."""
+        if value.tiling == target:
+            return value
+        key = (value.instruction, target)
+        if key not in self._done:
+            self._done[key] = self._emit(value, target, why)
+        return self._done[key]
+
+    def _emit(self, value: LocalValue, target: Tiling, why: str) -> LocalValue:
+        plan = plan_reshard(value.tiling, target, value.shape.dims)
+        array = value.instruction
+        cause: FrontendAttributes = {"hloom.cause": why}
+        order = value.tiling.order if any(value.tiling.dims) or value.tiling.unreduced else target.order
+        slices: list[Slice] = []
+        for move in plan.moves:
+            if isinstance(move, Slice):
+                slices.append(move)
+                continue
+            array = self._slice(array, slices, target.order)
+            slices = []
+            array = self._move(array, move, order, value.monoid or Monoid.ADD, cause)
+        array = self._slice(array, slices, target.order)
+        return LocalValue(array, value.shape, target)
+
+    # -- moves
+
+    def _move(
+        self, array: Instruction, move: Move, order: tuple[int, ...] | None, monoid: Monoid, cause: FrontendAttributes
+    ) -> Instruction:
+        if isinstance(move, AllGather):
+            return self._all_gather(array, move, order, cause)
+        if isinstance(move, AllToAll):
+            return self._all_to_all(array, move, order, cause)
+        if isinstance(move, AllReduce):
+            return self._all_reduce(array, move.digits, order, monoid, cause)
+        if isinstance(move, ReduceScatter):
+            return self._reduce_scatter(array, move, order, monoid, cause)
+        assert isinstance(move, Permute)
+        pairs = permute_pairs(_ordered(move.source, order), _ordered(move.target, order), self.channels.devices)
+        attributes = CollectivePermuteAttributes(source_target_pairs=pairs, channel_id=self.channels.next())
+        return self.emitter.add("collective-permute", (array,), attributes, cause=cause)
+
+    def _groups(self, digits: Digits, order: tuple[int, ...] | None) -> ReplicaGroups:
+        return over_digits(self.channels.devices, digits, order)
+
+    def _slice(self, array: Instruction, slices: list[Slice], order: tuple[int, ...] | None) -> Instruction:
+        """All slices at once, as one dynamic-slice."""
+        if not slices:
+            return array
+        emitter = self._ordered_emitter(order)
+        parts: dict[int, Digits] = {}
+        for move in slices:
+            if move.dim not in parts:
+                array = emitter.pad_to(array, move.dim, move.padded)
+            parts[move.dim] = parts.get(move.dim, ()) + move.digits
+        sizes = [n // product(parts.get(dim, ())) for dim, n in enumerate(array.shape.dims)]
+        starts = {dim: emitter.offset(digits, sizes[dim]) for dim, digits in parts.items()}
+        return emitter.dynamic_slice(array, starts, tuple(sizes))
+
+    def _ordered_emitter(self, order: tuple[int, ...] | None) -> Emitter:
+        if order == self.emitter.order:
+            return self.emitter
+        other = Emitter(self.emitter.computation, order)
+        other.like = self.emitter.like
+        return other
+
+    def _all_gather(
+        self, array: Instruction, move: AllGather, order: tuple[int, ...] | None, cause: FrontendAttributes
+    ) -> Instruction:
+        size = product(move.digits)
+        shape = array.shape.with_dims(
+            tuple(n * size if i == move.dim else n for i, n in enumerate(array.shape.dims))
+        )
+        attributes = AllGatherAttributes(
+            dimensions=(move.dim,),
+            channel_id=self.channels.next(),
+            replica_groups=self._groups(move.digits, order),
+            use_global_device_ids=True,
+        )
+        gathered = self.emitter.add("all-gather", (array,), attributes, shape, cause)
+        return self.emitter.pad_to(gathered, move.dim, move.size)
+
+    def _all_to_all(
+        self, array: Instruction, move: AllToAll, order: tuple[int, ...] | None, cause: FrontendAttributes
+    ) -> Instruction:
+        emitter, count = self.emitter, product(move.digits)
+        a, b = move.source, move.target
+        array = emitter.pad_to(array, b, move.padded)
+        dims = array.shape.dims
+        # [.. b ..] as [.. count, b/count ..]; exchange along `count`; then count belongs in front of dimension a.
+        split = emitter.reshape(array, (*dims[:b], count, dims[b] // count, *dims[b + 1 :]))
+        attributes = AllToAllAttributes(
+            dimensions=(b,), channel_id=self.channels.next(), replica_groups=self._groups(move.digits, order)
+        )
+        moved = emitter.add("all-to-all", (split,), attributes, cause=cause)
+        rest = [i for i in range(len(dims) + 1) if i != b]
+        place = rest.index(a if a < b else a + 1)
+        perm = (*rest[:place], b, *rest[place:])
+        moved = emitter.transpose(moved, perm)
+        result = list(dims)
+        result[a] *= count
+        result[b] //= count
+        joined = emitter.reshape(moved, tuple(result))
+        return emitter.pad_to(joined, a, move.size)
+
+    def _all_reduce(
+        self, array: Instruction, digits: Digits, order: tuple[int, ...] | None, monoid: Monoid,
+        cause: FrontendAttributes,
+    ) -> Instruction:
+        attributes = AllReduceAttributes(
+            channel_id=self.channels.next(),
+            replica_groups=self._groups(digits, order),
+            use_global_device_ids=True,
+            to_apply=self.channels.reducer(monoid, array.shape),
+        )
+        return self.emitter.add("all-reduce", (array,), attributes, cause=cause)
+
+    def _reduce_scatter(
+        self, array: Instruction, move: ReduceScatter, order: tuple[int, ...] | None, monoid: Monoid,
+        cause: FrontendAttributes,
+    ) -> Instruction:
+        count = product(move.digits)
+        array = self.emitter.pad_to(array, move.dim, move.padded)
+        dims = tuple(n // count if i == move.dim else n for i, n in enumerate(array.shape.dims))
+        attributes = ReduceScatterAttributes(
+            dimensions=(move.dim,),
+            channel_id=self.channels.next(),
+            replica_groups=self._groups(move.digits, order),
+            use_global_device_ids=True,
+            to_apply=self.channels.reducer(monoid, array.shape),
+        )
+        return self.emitter.add("reduce-scatter", (array,), attributes, array.shape.with_dims(dims), cause)
+
+
+def _ordered(tiling: Tiling, order: tuple[int, ...] | None) -> Tiling:
+    return Tiling(tiling.dims, tiling.unreduced, tiling.order if tiling.order is not None else order)
+
+
+def permute_pairs(source: Tiling, target: Tiling, devices: int) -> tuple[tuple[int, int], ...]:
+    """Who sends to whom: the k-th holder of a tile under `source` sends to its k-th holder under `target`."""
+    senders, receivers = _holders(source, devices), _holders(target, devices)
+    return tuple(sorted((s, r) for s, r in zip(senders, receivers, strict=True)))
+
+
+def _holders(tiling: Tiling, devices: int) -> Sequence[int]:
+    """Devices sorted by the tile they hold, then by number."""
+    places = np.arange(devices)
+    tile = np.zeros(devices, dtype=np.int64)
+    for digits in tiling.dims:
+        for digit in digits:
+            tile = tile * digit.size + places // digit.stride % digit.size
+    ids = np.arange(devices) if tiling.order is None else np.asarray(tiling.order)
+    return [int(d) for d in ids[np.lexsort((ids, tile))]]

@@ -1,0 +1,283 @@
+"""Resharding as a search: the cheapest moves from one tiling to another.
+
+A state says, per dimension, which digits number its tiles and how long the padded dimension is, and over which digits
+the value is still unreduced. Moves change a state and have a cost in elements received per device; the cheapest path is
+found by uniform-cost search. States are few because moves only build towards the target: digits leave from the minor
+end of a dimension, and arrive only where the target wants them next.
+
+Padding: a dimension of n elements in t tiles is padded to t * ceil(n / t). Dimensions whose padding differs between
+source and target have to be whole in between, for their tiles begin at other places. Nothing depends on the number of
+devices but the number of digits.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ...ir.digit import Digits, cut, disjoint, product, refine
+from ...ir.tiling import Tiling
+
+LATENCY = 1024.0  # cost of a collective beyond its data, in elements: a few microseconds of a fast link
+_LIMIT = 4000  # states looked at before the plan becomes "gather everything, then slice"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Every device keeps its part: `digits` number new tiles of `dim`.
+
+    Here and below, `padded` is the size of the local dimension to be padded to before it is divided, and `size` the one
+    it is cut to after it was joined.
+    """
+
+    dim: int
+    digits: Digits
+    padded: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllGather:
+    """`digits`, the minor ones of `dim`, go."""
+
+    dim: int
+    digits: Digits
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllToAll:
+    """`digits` leave `source`, where they are the minor ones, and become the minor ones of `target`."""
+
+    source: int
+    target: int
+    digits: Digits
+    size: int
+    padded: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce:
+    """The value is reduced over `digits`."""
+
+    digits: Digits
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceScatter:
+    """The value is reduced over `digits`, which then number new tiles of `dim`."""
+
+    dim: int
+    digits: Digits
+    padded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Permute:
+    """Tiles stay as they are and move to other devices: from tiling `source` to tiling `target`."""
+
+    source: Tiling
+    target: Tiling
+
+
+Move = Slice | AllGather | AllToAll | AllReduce | ReduceScatter | Permute
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`received` is the number of elements that each device receives; `cost` adds the latencies."""
+
+    moves: tuple[Move, ...]
+    received: float
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    dims: tuple[Digits, ...]
+    padded: tuple[int, ...]
+    unreduced: Digits
+
+    def local(self, dim: int) -> int:
+        """Size of the dimension on one device."""
+        return self.padded[dim] // product(self.dims[dim])
+
+    def elements(self) -> int:
+        """Elements that one device holds."""
+        return math.prod(map(self.local, range(len(self.dims))))
+
+
+_Step = tuple[Move, "_State", float]
+
+
+def padded_dims(dims: tuple[int, ...], tiling: Tiling) -> tuple[int, ...]:
+    """Each dimension rounded up to whole tiles."""
+    return tuple(n * t for n, t in zip(tiling.local_dims(dims), map(product, tiling.dims), strict=True))
+
+
+@lru_cache(maxsize=65536)
+def plan_reshard(source: Tiling, target: Tiling, dims: tuple[int, ...]) -> Plan:
+    """The cheapest moves between two tilings of an array with these (global) dimensions.
+
+    Both tilings count the same devices. With different device orders the value is moved tile for tile where both have
+    the same number of tiles in each dimension, and otherwise through a replicated value.
+    """
+    if source.canonical() == target.canonical():
+        return Plan((), 0.0, 0.0)
+    if source.order != target.order and not source.is_replicated and not target.is_replicated:
+        return _between_orders(source, target, dims)
+    cuts = refine([*source.digits(), *target.digits()])
+    start = _State(tuple(cut(d, cuts) for d in source.dims), padded_dims(dims, source), cut(source.unreduced, cuts))
+    goal = _State(tuple(cut(d, cuts) for d in target.dims), padded_dims(dims, target), cut(target.unreduced, cuts))
+    return _search(start, goal, dims) or _through_replicated(source, target, dims)
+
+
+def _between_orders(source: Tiling, target: Tiling, dims: tuple[int, ...]) -> Plan:
+    counts = [tuple(map(product, t.dims)) for t in (source, target)]
+    if counts[0] == counts[1] and not source.unreduced and not target.unreduced:
+        received = math.prod(source.local_dims(dims))
+        return Plan((Permute(source, target),), received, received + LATENCY)
+    return _through_replicated(source, target, dims)
+
+
+def _through_replicated(source: Tiling, target: Tiling, dims: tuple[int, ...]) -> Plan:
+    moves: list[Move] = []
+    received = 0.0
+    held = float(math.prod(source.local_dims(dims)))
+    if source.unreduced:
+        moves.append(AllReduce(source.unreduced))
+        received += 2 * held
+    for dim, digits in enumerate(source.dims):
+        if digits:
+            moves.append(AllGather(dim, digits, dims[dim]))
+            received += held * (product(digits) - 1)
+            held *= product(digits)
+    cost = received + LATENCY * len(moves)
+    for dim, (digits, padded) in enumerate(zip(target.dims, padded_dims(dims, target), strict=True)):
+        if digits:
+            moves.append(Slice(dim, digits, padded))
+    return Plan(tuple(moves), received, cost)
+
+
+def _search(start: _State, goal: _State, dims: tuple[int, ...]) -> Plan | None:
+    best: dict[_State, float] = {start: 0.0}
+    arrived: dict[_State, tuple[_State, Move, float]] = {}
+    queue: list[tuple[float, int, _State]] = [(0.0, 0, start)]
+    count = 0
+    while queue and count < _LIMIT:
+        cost, _, state = heapq.heappop(queue)
+        if cost > best[state]:
+            continue
+        if state.dims == goal.dims and state.unreduced == goal.unreduced and _padding_fits(state, goal):
+            return _path(state, start, arrived, cost)
+        for move, after, received in _steps(state, goal, dims):
+            total = cost + received + (LATENCY if received else 0.0)
+            if total < best.get(after, math.inf):
+                best[after] = total
+                arrived[after] = (state, move, received)
+                count += 1
+                heapq.heappush(queue, (total, count, after))
+    return None
+
+
+def _padding_fits(state: _State, goal: _State) -> bool:
+    return all(not d or p == q for d, p, q in zip(state.dims, state.padded, goal.padded, strict=True))
+
+
+def _path(end: _State, start: _State, arrived: dict[_State, tuple[_State, Move, float]], cost: float) -> Plan:
+    moves: list[Move] = []
+    received = 0.0
+    while end != start:
+        end, move, data = arrived[end]
+        moves.append(move)
+        received += data
+    return Plan(tuple(reversed(moves)), received, cost)
+
+
+def _steps(state: _State, goal: _State, dims: tuple[int, ...]) -> Iterator[_Step]:
+    held = state.elements()
+    yield from _reductions(state, goal, held)
+    used = [d for digits in state.dims for d in digits] + list(state.unreduced)
+    for dim in range(len(dims)):
+        for digits in _wanted(state, goal, dim):
+            if disjoint(digits, used) and (after := _arrive(state, goal, dim, digits)):
+                yield Slice(dim, digits, after.local(dim) * product(digits)), after, 0.0
+    for dim, digits in enumerate(state.dims):
+        for count in range(1, len(digits) + 1):
+            leaving = digits[len(digits) - count :]
+            without = _leave(state, dim, count, dims)
+            yield AllGather(dim, leaving, without.local(dim)), without, held * (product(leaving) - 1.0)
+            for other in range(len(dims)):
+                if other != dim and leaving in _wanted(state, goal, other):
+                    after = _arrive(without, goal, other, leaving)
+                    if after:
+                        share = 1.0 - 1.0 / product(leaving)
+                        padded = after.local(other) * product(leaving)
+                        move = AllToAll(dim, other, leaving, without.local(dim), padded)
+                        yield move, after, max(held, after.elements()) * share
+    yield from _permutes(state, goal, held)
+
+
+def _reductions(state: _State, goal: _State, held: int) -> Iterator[_Step]:
+    done = tuple(d for d in state.unreduced if d not in goal.unreduced)
+    if not done:
+        return
+    kept = tuple(d for d in state.unreduced if d in goal.unreduced)
+    share = 1.0 - 1.0 / product(done)
+    yield AllReduce(done), _State(state.dims, state.padded, kept), 2.0 * held * share
+    for dim in range(len(state.dims)):
+        for digits in _wanted(state, goal, dim):
+            if all(d in done for d in digits):
+                rest = tuple(d for d in state.unreduced if d not in digits)
+                after = _arrive(_State(state.dims, state.padded, rest), goal, dim, digits)
+                if after:
+                    padded = after.local(dim) * product(digits)
+                    received = after.elements() * (product(digits) - 1.0)
+                    yield ReduceScatter(dim, digits, padded), after, received
+
+
+def _wanted(state: _State, goal: _State, dim: int) -> list[Digits]:
+    """The runs of digits that the target has next in a dimension, if what is there is how the target begins."""
+    have, want = state.dims[dim], goal.dims[dim]
+    if want[: len(have)] != have:
+        return []
+    rest = want[len(have) :]
+    return [rest[:n] for n in range(1, len(rest) + 1)]
+
+
+def _arrive(state: _State, goal: _State, dim: int, digits: Digits) -> _State | None:
+    """`state` with further digits at the minor end of a dimension; None if its padding does not allow them."""
+    padded = state.padded[dim] if state.dims[dim] else goal.padded[dim]
+    new = state.dims[dim] + digits
+    if padded % product(new):
+        return None
+    dims = (*state.dims[:dim], new, *state.dims[dim + 1 :])
+    return _State(dims, (*state.padded[:dim], padded, *state.padded[dim + 1 :]), state.unreduced)
+
+
+def _leave(state: _State, dim: int, count: int, dims: tuple[int, ...]) -> _State:
+    """`state` without the last `count` digits of a dimension; a dimension that becomes whole loses its padding."""
+    new = state.dims[dim][: len(state.dims[dim]) - count]
+    padded = state.padded[dim] if new else dims[dim]
+    return _State(
+        (*state.dims[:dim], new, *state.dims[dim + 1 :]),
+        (*state.padded[:dim], padded, *state.padded[dim + 1 :]),
+        state.unreduced,
+    )
+
+
+def _permutes(state: _State, goal: _State, held: int) -> Iterator[_Step]:
+    """The move to the beginning of the target that has as many tiles per dimension as the state."""
+    if state.unreduced:
+        return
+    dims: list[Digits] = []
+    for have, want, padded, wanted in zip(state.dims, goal.dims, state.padded, goal.padded, strict=True):
+        count = next((n for n in range(len(want) + 1) if product(want[:n]) == product(have)), None)
+        if count is None or (have and padded != wanted):
+            return
+        dims.append(want[:count])
+    after = _State(tuple(dims), state.padded, ())
+    if after != state:
+        yield Permute(Tiling(state.dims), Tiling(after.dims)), after, float(held)

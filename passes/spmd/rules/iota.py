@@ -1,0 +1,56 @@
+"""Local forms of the ops that make values out of nothing: iota and constant."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from ....ir.attributes import NONE
+from ....ir.digit import product
+from ....ir.element_type import S32, S64
+from ....ir.instruction import Instruction
+from ....ir.literal import Literal
+from ....ir.ops.shaping import IotaAttributes
+from ....ir.ops.structure import ConstantAttributes
+from ....ir.shape import array
+from ..localize import LocalOp, local_form
+
+
+@local_form("iota")
+def iota(local: LocalOp) -> Instruction:
+    """A local iota plus the tile's offset.
+
+    Computed in s32 (s64 for 64-bit types) and converted at the end, so that narrow floats round as the whole does.
+    """
+    dim = cast(IotaAttributes, local.instruction.attributes).iota_dimension
+    digits = local.results[0].dims[dim]
+    shape, emitter = local.local_shape(), local.emitter
+    if not digits:
+        return local.emit()
+    element = S64 if shape.element.bits >= 64 else S32
+    places = array(element, shape.dims)
+    index = emitter.add("iota", (), local.instruction.attributes, places)
+    start = emitter.offset(digits, shape.dims[dim])
+    if element is S64:
+        start = emitter.shared("convert", (start,), NONE, array(S64))
+    index = emitter.add("add", (index, emitter.splat(start, shape.dims)))
+    return index if element is shape.element else emitter.add("convert", (index,), NONE, shape)
+
+
+@local_form("constant")
+def constant(local: LocalOp) -> Instruction:
+    """A constant of one repeated value becomes a smaller one; any other is sliced on the device."""
+    literal = cast(ConstantAttributes, local.instruction.attributes).literal
+    tiling, emitter = local.results[0], local.emitter
+    if not any(tiling.dims) or literal.array is None:
+        return local.emit(())
+    shape = local.local_shape()
+    if literal.is_splat:
+        filled = Literal(np.broadcast_to(literal.array.reshape(-1)[:1].reshape((1,) * shape.rank), shape.dims))
+        return emitter.add("constant", (), ConstantAttributes(filled), shape)
+    whole = emitter.literal(literal)
+    for dim, digits in enumerate(tiling.dims):
+        whole = emitter.pad_to(whole, dim, shape.dims[dim] * product(digits))
+    starts = {d: emitter.offset(digits, shape.dims[d]) for d, digits in enumerate(tiling.dims) if digits}
+    return emitter.dynamic_slice(whole, starts, shape.dims)

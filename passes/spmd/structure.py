@@ -1,0 +1,125 @@
+"""Structure: parameters, tuples, control flow, annotations. What moves values rather than computing them."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ...ir.clone import map_called
+from ...ir.instruction import Instruction
+from ...ir.ops.control import ConditionalAttributes, WhileAttributes
+from ...ir.ops.custom_call import CustomCallAttributes
+from ...ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
+from ...ir.shape import Shape, tuple_shape
+from ...ir.tiling import Tiling
+from .local import LocalValue
+from .partition import Leaves, Partitioner, handler
+
+
+def local_shape(shape: Shape, tilings: list[Tiling]) -> Shape:
+    """The shape of a (possibly nested) value when its leaves are tiled so."""
+    rest = iter(tilings)
+
+    def build(part: Shape) -> Shape:
+        return tuple_shape(tuple(map(build, part.elements))) if part.is_tuple else next(rest).local_shape(part)
+
+    return build(shape)
+
+
+def unpack(p: Partitioner, value: Instruction, shape: Shape, tilings: list[Tiling]) -> Leaves:
+    """The leaves of an emitted value of global shape `shape`."""
+    rest = iter(tilings)
+
+    def walk(instruction: Instruction, part: Shape) -> Leaves:
+        if not part.is_tuple:
+            return [LocalValue(instruction, part.without_layout(), next(rest))]
+        leaves: Leaves = []
+        for index, element in enumerate(part.elements):
+            item = p.emitter.add("get-tuple-element", (instruction,), GetTupleElementAttributes(index))
+            leaves += walk(item, element)
+        return leaves
+
+    return walk(value, shape)
+
+
+@handler("parameter")
+def parameter(p: Partitioner, instruction: Instruction) -> Leaves:
+    """A parameter of local shape; in the entry it keeps its sharding."""
+    tilings = p.tilings(instruction)
+    shape = local_shape(instruction.shape, tilings)
+    number = cast(ParameterAttributes, instruction.attributes).number
+    value = p.emitter.add("parameter", (), ParameterAttributes(number), shape, name=instruction.name)
+    value.sharding = instruction.sharding
+    return unpack(p, value, instruction.shape, tilings)
+
+
+@handler("tuple")
+def make_tuple(p: Partitioner, instruction: Instruction) -> Leaves:
+    return p.reshard(p.operands(instruction), p.tilings(instruction), f"tuple {instruction.name}")
+
+
+@handler("opt-barrier")
+def barrier(p: Partitioner, instruction: Instruction) -> Leaves:
+    """The barrier stays around the local values."""
+    tilings = p.tilings(instruction)
+    leaves = p.reshard(p.operands(instruction), tilings, f"opt-barrier {instruction.name}")
+    packed = p.pack(instruction, leaves)
+    return unpack(p, p.emitter.add("opt-barrier", (packed,)), instruction.shape, tilings)
+
+
+@handler("get-tuple-element")
+def get_tuple_element(p: Partitioner, instruction: Instruction) -> Leaves:
+    operand = instruction.operands[0]
+    start, end = operand.shape.leaf_range(cast(GetTupleElementAttributes, instruction.attributes).index)
+    return p.values[operand][start:end]
+
+
+@handler("custom-call")
+def custom_call(p: Partitioner, instruction: Instruction) -> Leaves:
+    """`Sharding` places its operand; any other target goes the generic way."""
+    attributes = cast(CustomCallAttributes, instruction.attributes)
+    if attributes.custom_call_target != "Sharding":
+        if not all(t.is_replicated for t in [*p.tilings(instruction), *(v.tiling for v in p.operands(instruction))]):
+            p.state.context.diagnostics.warning(
+                f"custom-call {attributes.custom_call_target} has no sharding rule: every device computes all of it "
+                f"({instruction.shape.byte_size} bytes)", instruction.location)
+        return p.generic(instruction)
+    return p.reshard(p.operands(instruction), p.tilings(instruction), f"sharding annotation {instruction.name}")
+
+
+@handler("while")
+def loop(p: Partitioner, instruction: Instruction) -> Leaves:
+    """The state of the loop has one sharding, at its start, in the condition, and around the body."""
+    attributes = cast(WhileAttributes, instruction.attributes)
+    tilings = p.tilings(instruction)
+    why = f"state of while {instruction.name}"
+    start = p.pack(instruction, p.reshard(p.operands(instruction), tilings, why))
+    condition = p.child(attributes.condition)
+    condition.finish(condition.run(), [Tiling.replicated(0)], "condition of while")
+    body = p.child(attributes.body)
+    body.finish(body.run(), tilings, why)
+    local = WhileAttributes(condition=condition.target, body=body.target)
+    shape = local_shape(instruction.shape, tilings)
+    result = p.emitter.add("while", (start,), local, shape, name=instruction.name)
+    return unpack(p, result, instruction.shape, tilings)
+
+
+@handler("conditional")
+def conditional(p: Partitioner, instruction: Instruction) -> Leaves:
+    """The predicate is whole; each branch takes its operand as its parameter is sharded, and gives the result's."""
+    attributes = cast(ConditionalAttributes, instruction.attributes)
+    tilings = p.tilings(instruction)
+    why = f"conditional {instruction.name}"
+    predicate = p.reshard(p.values[instruction.operands[0]], [Tiling.replicated(0)], f"predicate of {why}")
+    operands = [predicate[0].instruction]
+    targets: list[Partitioner] = []
+    for operand, branch in zip(instruction.operands[1:], instruction.called(), strict=True):
+        child = p.child(branch)
+        leaves = p.reshard(p.values[operand], p.tilings(branch.parameters[0]), f"operand of {why}")
+        operands.append(p.pack(operand, leaves))
+        child.finish(child.run(), tilings, f"branch of {why}")
+        targets.append(child)
+    made = {child.source: child.target for child in targets}
+    shape = local_shape(instruction.shape, tilings)
+    local = map_called(attributes, made.__getitem__)
+    result = p.emitter.add("conditional", operands, local, shape, name=instruction.name)
+    return unpack(p, result, instruction.shape, tilings)
