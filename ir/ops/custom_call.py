@@ -14,6 +14,7 @@ import numpy as np
 
 from ..attributes import Attributes, Window, Word
 from ..element_type import S32
+from ..literal import Literal
 from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..shape import Shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
@@ -36,6 +37,7 @@ class CustomCallAttributes(Attributes):
     padding_type: Word | None = None
     operand_layout_constraints: Raw | None = None
     custom_call_has_side_effect: bool = False
+    literal: Literal | None = None
     output_to_operand_aliasing: Raw | None = None
     schedule: Word | None = None
     to_apply: Computation | None = None

@@ -1,0 +1,39 @@
+"""Samples of dot: batch dimensions, several contracting dimensions, mixed and small element types."""
+
+from __future__ import annotations
+
+
+def _dot(lhs: str, rhs: str, result: str, attributes: str) -> str:
+    return f"""
+HloModule m
+ENTRY e {{
+  x = {lhs} parameter(0)
+  y = {rhs} parameter(1)
+  ROOT r = {result} dot(x, y){attributes}
+}}
+"""
+
+
+_PLAIN = ", lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+_BATCH = ", lhs_batch_dims={0,2}, lhs_contracting_dims={3}, rhs_batch_dims={2,0}, rhs_contracting_dims={1}"
+_TWO = ", lhs_contracting_dims={0,2}, rhs_contracting_dims={3,1}"
+
+SAMPLES: dict[str, list[str]] = {
+    "dot": [
+        _dot("f32[4,6]", "f32[6,5]", "f32[4,5]", _PLAIN),
+        _dot("f64[4,6]", "f64[6,5]", "f64[4,5]", _PLAIN),
+        _dot("c64[4,6]", "c64[6,5]", "c64[4,5]", _PLAIN),
+        _dot("s32[4,6]", "s32[6,5]", "s32[4,5]", _PLAIN),
+        _dot("u8[4,6]", "u8[6,5]", "u8[4,5]", _PLAIN),
+        _dot("s8[4,6]", "s8[6,5]", "s32[4,5]", _PLAIN),
+        _dot("pred[4,6]", "pred[6,5]", "pred[4,5]", _PLAIN),
+        _dot("f16[4,6]", "f16[6,5]", "f16[4,5]", _PLAIN),
+        _dot("bf16[4,6]", "bf16[6,5]", "f32[4,5]", _PLAIN),
+        _dot("f32[6]", "f32[6]", "f32[]", ", lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
+        _dot("f32[3]", "f32[2,1]", "f32[3,2,1]", ""),
+        _dot("f32[4,0]", "f32[0,5]", "f32[4,5]", _PLAIN),
+        _dot("f32[2,5,3,4]", "f32[3,4,2,7]", "f32[2,3,5,7]", _BATCH),
+        _dot("f32[2,5,3]", "f32[4,3,1,2]", "f32[5,4,1]", _TWO),
+        _dot("f32[4,6]", "f32[6,5]", "f32[4,5]", _PLAIN + ", operand_precision={highest,default}"),
+    ]
+}
