@@ -1,0 +1,86 @@
+"""HLO text: reading.
+
+    module = load("step.hlo")
+    module = parse("HloModule m ...")
+
+How to read this package: `scan` and `cursor` find where things end, `module_reader`, `header`, `instruction_reader` and
+`attribute_reader` read the skeleton; `values`, `shapes`, `literals` and `shardings` read single values, pure functions of
+their text, with `hlo.lark` for the irregular ones. Writing is `ir.printer`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from ...ir.diagnostics import Diagnostic, Location, Severity, SourceFile, fail
+from ...ir.diagnostics import CompileError as _CompileError
+from ...ir.module import Module
+from ...ir.replica_groups import ReplicaGroups
+from ...ir.shape import Shape
+from ...ir.sharding import AnySharding
+from ...ir.verifier import check
+from . import shapes, shardings
+from .errors import TextError
+from .module_reader import ModuleReader
+
+T = TypeVar("T")
+
+
+def parse(text: str, filename: str = "<string>", *, verify: bool = True, allow_elided: bool = False) -> Module:
+    """The module that `text` is. Raises CompileError with all that is wrong, each at its place in `filename`.
+
+    `verify=False` leaves out the checks of shapes and shardings. `allow_elided` accepts constants printed as `{...}`;
+    their values stay unknown.
+    """
+    module = ModuleReader(SourceFile(filename, text), allow_elided).read()
+    if verify:
+        check(module)
+    return module
+
+
+def load(path: str | Path, *, verify: bool = True, allow_elided: bool = False) -> Module:
+    """The module in a file; `-` is standard input. Raises CompileError, also if the file cannot be read."""
+    name = "<stdin>" if str(path) == "-" else str(path)
+    try:
+        data = sys.stdin.buffer.read() if name == "<stdin>" else Path(path).read_bytes()
+    except OSError as error:
+        fail(f"{name} cannot be read: {error.strerror or error}")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        readable = data[: error.start].decode()
+        source = SourceFile(name, readable)
+        place = len(readable)
+        fail(f"not UTF-8: byte {data[error.start]:#04x}", Location(source, place, place + 1),
+             help="HLO text is expected; is this a serialized proto?")
+    return parse(text, name, verify=verify, allow_elided=allow_elided)
+
+
+def parse_sharding(text: str) -> AnySharding:
+    """A sharding in any spelling of HLO, for example `{devices=[2,4]<=[8]}`. Raises CompileError."""
+    return _value(shardings.parse_sharding, text)
+
+
+def parse_shape(text: str) -> Shape:
+    """A shape, for example `f32[8,16]{1,0}`. Raises CompileError."""
+    return _value(shapes.parse_shape, text)
+
+
+def parse_replica_groups(text: str) -> ReplicaGroups:
+    """Replica groups, for example `{{0,1},{2,3}}` or `[2,4]<=[8]`. Raises CompileError."""
+    return _value(shardings.parse_replica_groups, text)
+
+
+def _value(reader: Callable[[str], T], text: str) -> T:
+    try:
+        return reader(text)
+    except (TextError, ValueError) as error:
+        place = error if isinstance(error, TextError) else TextError(str(error))
+        where = Location(SourceFile("<string>", text), place.start, place.end)
+        raise _CompileError([Diagnostic(Severity.ERROR, place.args[0], where, place.help)]) from None
+
+
+__all__ = ["load", "parse", "parse_replica_groups", "parse_shape", "parse_sharding"]

@@ -1,0 +1,330 @@
+"""The attributes after an instruction's operands.
+
+An op's own attributes are read by the types of the fields of its attribute class; those that every instruction may have
+by the table COMMON. Values are remembered by their text, and whole attribute objects by the texts of all their values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from ...ir.attributes import NONE, AttributeField, Attributes, attribute_fields
+from ...ir.computation import Computation
+from ...ir.diagnostics import SourceFile
+from ...ir.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction, Metadata
+from ...ir.literal import Literal
+from ...ir.mesh import Mesh
+from ...ir.op import AnyOp
+from ...ir.sharding import AnySharding, TupleSharding
+from ...ir.strings import Raw, unescape
+from .cursor import Cursor, Poisoned
+from .errors import TextError, did_you_mean
+from .literals import read_literal
+from .scan import IDENT, blank_comments, bracket_end, raw_end, skip_space, split_list, string_end, value_end
+from .shapes import read_shape
+from .shardings import parse_sharding, parse_shardy
+from .values import codec
+
+SHARDY_KEY = "xla.sdy.sharding"
+
+_COMMA = re.compile(rf",\s*({IDENT})=")
+_NAMED = re.compile(rf"({IDENT})=")
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*|\"(?:[^\"\\]|\\.)*\"")
+_SIMPLE = re.compile(r"\{[^{}\"'/]*\}|%?[A-Za-z0-9_.\-]+(?=[,\s])|\"[^\"\\]*\"")
+
+Own = tuple[str, str, int]  # name, text, place
+Common = tuple[Callable[[Any, Instruction, str, int], None], str, int]
+
+
+class AttributeReader(Cursor):
+    """Reads attribute lists. `computations` are those defined so far; `meshes` Shardy's."""
+
+    def __init__(self, source: SourceFile, allow_elided: bool) -> None:
+        super().__init__(source)
+        self.allow_elided = allow_elided
+        self.computations: dict[str, Computation] = {}
+        self.poisoned_computations: set[str] = set()
+        self.meshes: Mapping[str, Mesh] = {}
+        self._known: dict[tuple[Any, ...], Attributes] = {}
+
+    def inline_computation(self, start: int) -> Computation:
+        """A computation written out as an attribute value. The reader of computations provides it."""
+        raise NotImplementedError
+
+    def attribute_list(self, op: AnyOp, inline: Own | None, declared: Any) -> tuple[Attributes, list[Common]]:
+        """Everything after the closing parenthesis. `inline` is the attribute that stood inside; `declared` the result
+        shape, which a literal between the parentheses needs.
+        """
+        closing = self.place - 1
+        fields = attribute_fields(op.attributes)
+        own: list[Own] = [inline] if inline is not None else []
+        common: list[Common] = []
+        text = self.text
+        seen: set[str] = set()
+        while True:
+            match = _COMMA.match(text, self.place) or self._spaced_comma()
+            if match is None:
+                break
+            name, start = match[1], match.end()
+            if name in seen:
+                self.error(f"{op.opcode}: attribute '{name}' is given twice", match.start(1), match.end(1))
+            seen.add(name)
+            field = fields.get(name) if name != op.inline else None
+            kind = field.type if field is not None else None
+            setter = COMMON.get(name) if field is None else None
+            if field is None and setter is None:
+                self._unknown_attribute(op, name, match.start(1))
+            value = text[start : self._value_end(start, kind, name)]
+            if setter is not None:
+                common.append((setter, value, start))
+            else:
+                own.append((name, value, start))
+        return self.own_attributes(op, own, declared, closing), common
+
+    def _spaced_comma(self) -> re.Match[str] | None:
+        """The next attribute's name where comments or line breaks stand around the comma; None if no comma follows."""
+        place = self.skip()
+        if not self.text.startswith(",", place):
+            return None
+        self.place = place + 1
+        match = _NAMED.match(self.text, self.skip())
+        if match is None:
+            self.unexpected("attribute name after ','", "its '=' must follow the name without a space")
+        return match
+
+    def _value_end(self, start: int, kind: Any, name: str) -> int:
+        match = _SIMPLE.match(self.text, start)
+        if match is not None and kind is not Literal:
+            self.place = match.end()
+            return self.place
+        try:
+            start = skip_space(self.text, start)
+            if kind is Literal:
+                self.place = self._literal_end(start)
+            else:
+                raw = kind is Raw or name in ("backend_config", "frontend_attributes")
+                self.place = value_end(self.text, start, raw)
+        except TextError as error:
+            self.error(f"attribute '{name}': {error.message}", error.start, error.end, error.help)
+        return self.place
+
+    def _literal_end(self, start: int) -> int:
+        _, place = read_shape(self.text, start)
+        place = skip_space(self.text, place)
+        if self.text[place : place + 1] in ("{", "("):
+            return value_end(self.text, place) if self.text[place] == "{" else bracket_end(self.text, place)
+        return value_end(self.text, place)
+
+    def _unknown_attribute(self, op: AnyOp, name: str, start: int) -> None:
+        own = [n for n in attribute_fields(op.attributes) if n != op.inline]
+        allowed = f"{op.opcode} has {', '.join(own)}" if own else f"{op.opcode} has no attributes of its own"
+        help = did_you_mean(name, [*own, *COMMON], f"{allowed}; every instruction may have {', '.join(COMMON)}")
+        self.error(f"{op.opcode}: unknown attribute '{name}'", start, start + len(name), help)
+
+    def own_attributes(self, op: AnyOp, own: list[Own], declared: Any, closing: int) -> Attributes:
+        """The attribute object of an op from the texts of its fields; `closing` is where missing ones are reported."""
+        fields = attribute_fields(op.attributes)
+        if not fields:
+            return NONE
+        key = (op.opcode, declared if own and own[0][0] == op.inline and fields[own[0][0]].type is Literal else None,
+               *[(name, text) for name, text, _ in own])
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        values = {name: self._decode(fields[name], text, start, declared if name == op.inline else None)
+                  for name, text, start in own}
+        for field in fields.values():
+            if field.required and field.name not in values:
+                self.error(f"{op.opcode}: attribute '{field.name}' is missing", closing,
+                           help=f"write {field.name}=.. after the operands")
+        result = op.attributes(**values)
+        if not any("{" in text and _is_called(fields[name].type) for name, text, _ in own):
+            self._known[key] = result
+        return result
+
+    def _decode(self, field: AttributeField, text: str, start: int, declared: Any) -> Any:
+        kind = field.type
+        if kind is Computation:
+            return self._called(text, start)
+        if kind == tuple[Computation, ...]:
+            return self._called_list(text, start)
+        try:
+            if kind is Literal:
+                return self._literal(text, declared)
+            return codec(kind)(text.strip() if kind is Raw else blank_comments(text).strip())
+        except TextError as error:
+            lead = len(text) - len(text.lstrip())
+            self.relay(error, start + lead)
+        except ValueError as error:
+            self.error(f"attribute '{field.name}': {error}", start, start + len(text))
+
+    def _literal(self, text: str, shape: Any) -> Literal:
+        clean = blank_comments(text)
+        place = skip_space(clean, 0)
+        if shape is None:
+            shape, place = read_shape(clean, place)
+        literal, end = read_literal(clean, place, shape, self.allow_elided)
+        end = skip_space(clean, end)
+        if end < len(clean):
+            raise TextError(f"unexpected '{clean[end]}' after the constant", end)
+        return literal
+
+    def _called(self, text: str, start: int) -> Computation:
+        if text.lstrip().startswith("{"):
+            return self.inline_computation(start + len(text) - len(text.lstrip()))
+        name = text.strip().removeprefix("%")
+        found = self.computations.get(name)
+        if found is None:
+            if name in self.poisoned_computations:
+                raise Poisoned
+            help = did_you_mean(name, self.computations, "a computation must be defined before it is called")
+            self.error(f"no computation '{name}' so far", start, start + len(text), help)
+        return found
+
+    def _called_list(self, text: str, start: int) -> tuple[Computation, ...]:
+        if not text.startswith("{"):
+            return (self._called(text, start),)
+        clean = blank_comments(text)
+        return tuple(self._called(clean[a:b], start + a) for a, b in split_list(clean, 1, len(clean) - 1))
+
+    # -- what every instruction may have
+
+    def set_sharding(self, instruction: Instruction, text: str, start: int) -> None:
+        try:
+            instruction.sharding = parse_sharding(text)
+        except TextError as error:
+            self.relay(error, start)
+
+    def set_frontend_attributes(self, instruction: Instruction, text: str, start: int) -> None:
+        try:
+            instruction.frontend_attributes = parse_frontend_attributes(text)
+        except TextError as error:
+            self.relay(error, start)
+        shardy = instruction.frontend_attributes.get(SHARDY_KEY)
+        if shardy is not None:
+            instruction.shardy = self._shardy(instruction, shardy, text, start)
+
+    def _shardy(self, instruction: Instruction, value: str | Raw, text: str, start: int) -> AnySharding:
+        key_place = text.index(SHARDY_KEY)
+        quote_place = text.find('"', key_place)
+        if isinstance(value, Raw) or quote_place < 0:
+            self.error(f"{SHARDY_KEY} must be a string", start + key_place, start + key_place + len(SHARDY_KEY))
+        try:
+            found, per_value = parse_shardy(value, self.meshes)
+        except TextError as error:
+            offset = quote_place + 1
+            begin, end = (offset + _escaped_place(text[offset:], p) for p in (error.start, error.end))
+            self.error(error.message, start + begin, start + end, error.help)
+        if instruction.shape.is_tuple:
+            return TupleSharding(found) if per_value else found[0]
+        if len(found) != 1:
+            self.error(f"{SHARDY_KEY}: {len(found)} shardings for one value", start + quote_place)
+        return found[0]
+
+    def set_control_predecessors(self, instruction: Instruction, text: str, start: int) -> None:
+        clean = blank_comments(text)
+        assert instruction.parent is not None
+        found: list[Instruction] = []
+        if not clean.startswith("{"):
+            self.error("control-predecessors: list in braces expected", start, start + len(text))
+        for a, b in split_list(clean, 1, len(clean) - 1):
+            name = clean[a:b].removeprefix("%")
+            predecessor = instruction.parent.find(name)
+            if predecessor is None or predecessor is instruction:
+                self.error(f"control-predecessors: no instruction '{name}' so far", start + a, start + max(b, a + 1))
+            found.append(predecessor)
+        instruction.control_predecessors = tuple(found)
+
+    def set_metadata(self, instruction: Instruction, text: str, start: int) -> None:
+        if not text.startswith("{"):
+            self.error("metadata: text in braces expected", start, start + len(text))
+        instruction.metadata = _metadata(text)
+
+    def set_backend_config(self, instruction: Instruction, text: str, start: int) -> None:
+        if text.startswith("{"):
+            instruction.backend_config = Raw(text)
+        elif text[0] in "\"'":
+            instruction.backend_config = unescape(text[1:-1])
+        else:
+            self.error("backend_config: string or text in braces expected", start, start + len(text))
+
+
+def _verbatim(name: str) -> Callable[[AttributeReader, Instruction, str, int], None]:
+    def set_other(reader: AttributeReader, instruction: Instruction, text: str, start: int) -> None:
+        if not text.startswith("{"):
+            reader.error(f"{name}: text in braces expected", start, start + len(text))
+        instruction.other = tuple(sorted([*instruction.other, (name, text)], key=lambda pair: OTHER.index(pair[0])))
+
+    return set_other
+
+
+OTHER = ("parameter_replication", "statistics", "origin")
+
+COMMON: dict[str, Callable[[Any, Instruction, str, int], None]] = {
+    "sharding": AttributeReader.set_sharding,
+    "frontend_attributes": AttributeReader.set_frontend_attributes,
+    "control-predecessors": AttributeReader.set_control_predecessors,
+    "parameter_replication": _verbatim("parameter_replication"),
+    "statistics": _verbatim("statistics"),
+    "origin": _verbatim("origin"),
+    "metadata": AttributeReader.set_metadata,
+    "backend_config": AttributeReader.set_backend_config,
+}
+
+
+@lru_cache(maxsize=65536)
+def parse_frontend_attributes(text: str) -> FrontendAttributes:
+    """`{k="v",k2={raw}}`; raw values verbatim. Raises TextError."""
+    if not text.startswith("{"):
+        raise TextError("frontend attributes: '{' expected", 0)
+    found: dict[str, str | Raw] = {}
+    place = skip_space(text, 1)
+    while not text.startswith("}", place):
+        key = _KEY.match(text, place)
+        if key is None:
+            raise TextError("frontend attributes: key expected", place)
+        name = unescape(key[0].strip('"'))
+        if name in found:
+            raise TextError(f"frontend attributes: '{name}' is given twice", place, key.end())
+        if not text.startswith("=", key.end()):
+            raise TextError("frontend attributes: '=' expected right after the key", key.end())
+        place = skip_space(text, key.end() + 1)
+        if text.startswith("{", place):
+            end = raw_end(text, place)
+            found[name] = Raw(text[place:end])
+        elif text[place : place + 1] in ('"', "'"):
+            end = string_end(text, place)
+            found[name] = unescape(text[place + 1 : end - 1])
+        else:
+            raise TextError("frontend attributes: string or text in braces expected", place)
+        place = skip_space(text, end)
+        if text.startswith(",", place):
+            place = skip_space(text, place + 1)
+        elif not text.startswith("}", place):
+            raise TextError("frontend attributes: ',' or '}' expected", place)
+    return found or NO_FRONTEND_ATTRIBUTES
+
+
+def _is_called(kind: Any) -> bool:
+    return kind is Computation or kind == tuple[Computation, ...]
+
+
+@lru_cache(maxsize=65536)
+def _metadata(text: str) -> Metadata:
+    return Metadata(text[1:-1])
+
+
+_UNIT = re.compile(r"\\(?:x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)|.", re.DOTALL)
+
+
+def _escaped_place(text: str, place: int) -> int:
+    """The offset in an escaped string of the character at `place` of the unescaped one."""
+    offset = 0
+    for number, unit in enumerate(_UNIT.finditer(text)):
+        if number == place:
+            return unit.start()
+        offset = unit.end()
+    return offset

@@ -1,0 +1,103 @@
+"""A place in the text of a file, with the token-level reads that header, computations and instructions share."""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from ...ir.diagnostics import Diagnostic, Location, Severity, SourceFile
+from .errors import TextError
+from .scan import IDENT, skip_space
+
+_IDENT = re.compile(IDENT)
+_NAME = re.compile(rf"%?({IDENT})")
+_TOKEN = re.compile(r"[A-Za-z0-9_.%\-]+|\S")
+
+
+class Syntax(Exception):
+    """One finding, on its way to where reading can go on."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(diagnostic.message)
+        self.diagnostic = diagnostic
+
+
+class Poisoned(Exception):
+    """An instruction depends on one that could not be read: nothing new to report."""
+
+
+class Cursor:
+    """`place` is the offset of the next character of `text`."""
+
+    def __init__(self, source: SourceFile) -> None:
+        self.source = source
+        self.text = source.text
+        self.place = 0
+
+    def location(self, start: int, end: int) -> Location:
+        return Location(self.source, start, end)
+
+    def error(self, message: str, start: int, end: int | None = None, help: str | None = None,
+              notes: tuple[Diagnostic, ...] = ()) -> NoReturn:
+        """Raises Syntax at `text[start:end]`."""
+        where = self.location(start, start + 1 if end is None else end)
+        raise Syntax(Diagnostic(Severity.ERROR, message, where, help, notes))
+
+    def note(self, message: str, where: Location | None) -> tuple[Diagnostic, ...]:
+        return (Diagnostic(Severity.NOTE, message, where),)
+
+    def relay(self, error: TextError, start: int) -> NoReturn:
+        """Raises the error of a value that starts at `start` as Syntax."""
+        self.error(error.message, start + error.start, start + error.end, error.help)
+
+    def skip(self) -> int:
+        """Moves to the next token and returns its place."""
+        try:
+            self.place = skip_space(self.text, self.place)
+        except TextError as error:
+            self.relay(error, 0)
+        return self.place
+
+    def token(self) -> str:
+        """The next token, for messages; nothing is consumed."""
+        match = _TOKEN.match(self.text, self.place)
+        return f"'{match[0]}'" if match else "the end of the text"
+
+    def unexpected(self, wanted: str, help: str | None = None) -> NoReturn:
+        start = self.skip()
+        match = _TOKEN.match(self.text, start)
+        self.error(f"{wanted} expected, found {self.token()}", start, match.end() if match else start + 1, help)
+
+    def at(self, token: str) -> bool:
+        """Whether the next token begins so."""
+        return self.text.startswith(token, self.skip())
+
+    def accept(self, token: str) -> bool:
+        if self.at(token):
+            self.place += len(token)
+            return True
+        return False
+
+    def expect(self, token: str, where: str) -> int:
+        """Consumes the token and returns its place; `where` says after what, for the message."""
+        if not self.at(token):
+            self.unexpected(f"'{token}' {where}")
+        self.place += len(token)
+        return self.place - len(token)
+
+    def accept_word(self, word: str) -> bool:
+        """Consumes a whole identifier."""
+        match = _IDENT.match(self.text, self.skip())
+        if match is None or match[0] != word:
+            return False
+        self.place = match.end()
+        return True
+
+    def name(self, what: str) -> tuple[str, int]:
+        """A name without its `%`, and its place."""
+        start = self.skip()
+        match = _NAME.match(self.text, start)
+        if match is None:
+            self.unexpected(what)
+        self.place = match.end()
+        return match[1], start

@@ -1,0 +1,70 @@
+"""The lark parsers of the irregular values, made when first needed, and their errors as `TextError`."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import TextError, check_depth
+
+if TYPE_CHECKING:
+    from lark import Lark
+
+_STARTS = ("array_shape", "sharding", "replica_groups", "shardy", "meshes", "window")
+
+
+@cache
+def _parser() -> Lark:
+    from lark import Lark
+
+    text = (Path(__file__).parent / "hlo.lark").read_text()
+    return Lark(text, parser="lalr", start=list(_STARTS), maybe_placeholders=True, propagate_positions=True)
+
+
+def read(start: str, what: str, text: str) -> Any:
+    """The syntax tree of `text` by start rule `start`. Raises TextError where it does not fit; `what` names the kind of
+    value in messages.
+    """
+    from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+    check_depth(text)
+    try:
+        return _parser().parse(text, start=start)
+    except UnexpectedToken as error:
+        expected = error.accepts or error.expected
+        if error.token.type == "$END":
+            raise TextError(f"{what} ends too early", len(text), len(text) + 1, _expected(expected)) from None
+        place = error.token.start_pos or 0
+        raise TextError(
+            f"{what}: unexpected '{error.token}'", place, place + len(error.token), _expected(expected)
+        ) from None
+    except UnexpectedCharacters as error:
+        place = error.pos_in_stream
+        raise TextError(f"{what}: unexpected '{text[place]}'", place, place + 1, _expected(error.allowed)) from None
+    except UnexpectedInput as error:
+        raise TextError(f"{what}: cannot be read", error.pos_in_stream or 0) from None
+
+
+_NAMES = {
+    "INT": "a number", "INTS": "numbers", "QUOTED": "a quoted axis name", "METADATA": "metadata={..}",
+    "KIND": "replicated, manual, unreduced or unknown", "GROUP": "shard_as or shard_like",
+    "KIND_OR_MAXIMAL": "replicated, manual, unreduced or maximal",
+    "SYMBOL": "@name of a mesh", "MESH_NAME": "name of a mesh", "PRIORITY": "a priority (p1)", "$END": "the end",
+    "TYPE": "an element type", "WINDOW_WORD": "size, stride, pad, ..", "WINDOW_VALUE": "sizes (3x3)",
+    "DEVICE_IDS": "', device_ids='", "DIM_TYPES": "D(..)", "TAIL_ALIGNMENT": "L(..)", "INDEX_TYPE": "#(..)", "POINTER_TYPE": "*(..)",
+    "ELEMENT_BITS": "E(..)", "SPACE": "S(..)", "SPLITS": "SC(..)", "PHYSICAL": "P(..)", "METADATA_BYTES": "M(..)",
+}  # fmt: skip
+
+
+def _expected(names: set[str] | None) -> str | None:
+    if not names:
+        return None
+    return "expected " + " or ".join(sorted(_name(n) for n in names))
+
+
+def _name(terminal: str) -> str:
+    if terminal in _NAMES:
+        return _NAMES[terminal]
+    definition = next((t for t in _parser().terminals if t.name == terminal), None)
+    return f"'{definition.pattern.value}'" if definition is not None else terminal

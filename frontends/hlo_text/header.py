@@ -1,0 +1,181 @@
+"""The header of a module: `HloModule name, attribute=value, ..`, by a table of its attributes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NoReturn
+
+from ...ir.instruction import NO_FRONTEND_ATTRIBUTES
+from ...ir.module import EntryLayout, Module, Stage
+from ...ir.printer import GLOBAL_LAYOUT_KEY, STAGE_KEY
+from ...ir.strings import Raw
+from .attribute_reader import parse_frontend_attributes
+from .cursor import Cursor
+from .errors import TextError, did_you_mean
+from .scan import IDENT, blank_comments, skip_space, value_end
+from .shapes import parse_entry_layout
+from .shardings import parse_meshes
+
+MESHES_KEY = "xla.sdy.meshes"
+LARGEST_COUNT = 2**31 - 1
+
+_ATTRIBUTE = re.compile(rf"({IDENT})=")
+_INDEX = r"\{\s*(?:\d+\s*(?:,\s*\d+\s*)*)?\}"
+_ALIAS = re.compile(
+    rf"\{{\s*(?:{_INDEX}\s*:\s*\(\s*\d+\s*(?:,\s*{_INDEX}\s*(?:,\s*(?:may|must)-alias\s*)?)?\)\s*,?\s*)*\}}"
+)
+_DONOR = re.compile(rf"\{{\s*(?:\(\s*\d+\s*,\s*{_INDEX}\s*\)\s*,?\s*)*\}}")
+
+
+def read_header(cursor: Cursor, module: Module) -> None:
+    """Everything up to the first table or computation. Raises Syntax."""
+    module.name, _ = cursor.name("module name")
+    seen: set[str] = set()
+    while cursor.accept(","):
+        match = _ATTRIBUTE.match(cursor.text, cursor.skip())
+        if match is None:
+            cursor.unexpected("module attribute after ','")
+        name = match[1]
+        if name not in _SETTERS:
+            help = did_you_mean(name, _SETTERS, "a module may have " + ", ".join(_SETTERS))
+            cursor.error(f"unknown module attribute '{name}'", match.start(), match.end() - 1, help)
+        if name in seen:
+            cursor.error(f"module attribute '{name}' is given twice", match.start(), match.end() - 1)
+        seen.add(name)
+        _value(cursor, module, name, match.end())
+
+
+def _value(cursor: Cursor, module: Module, name: str, start: int) -> None:
+    text = cursor.text
+    raw = name in ("frontend_attributes", "origin_recovery_table")
+    try:
+        start = skip_space(text, start)
+        end = value_end(text, start, raw)
+    except TextError as error:
+        cursor.relay(error, 0)
+    value = text[start:end] if raw else blank_comments(text[start:end])
+    try:
+        _SETTERS[name](module, value)
+    except TextError as error:
+        cursor.relay(error, start)
+    except ValueError as error:
+        cursor.error(f"{name}: {error}", start, end)
+    cursor.place = end
+
+
+def _fail(text: str, message: str, help: str | None = None) -> NoReturn:
+    raise TextError(message, 0, len(text), help)
+
+
+def _bool(text: str) -> bool:
+    if text not in ("true", "false"):
+        _fail(text, f"true or false expected, found '{text}'")
+    return text == "true"
+
+
+def _bools(text: str) -> tuple[bool, ...]:
+    if not text.startswith("{"):
+        return (_bool(text),)
+    return tuple(_bool(part.strip()) for part in text[1:-1].split(",") if part.strip())
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"\d{1,10}", text) or not 1 <= int(text) <= LARGEST_COUNT:
+        _fail(text, f"positive number expected, found '{text}'")
+    return int(text)
+
+
+def _set_scheduled(module: Module, text: str) -> None:
+    module.is_scheduled = _bool(text)
+
+
+def _set_alias(module: Module, text: str) -> None:
+    if not _ALIAS.fullmatch(text):
+        _fail(text, "input_output_alias cannot be read", "for example { {0}: (0, {}, may-alias) }")
+    module.input_output_alias = text
+
+
+def _set_donor(module: Module, text: str) -> None:
+    if not _DONOR.fullmatch(text):
+        _fail(text, "buffer_donor cannot be read", "for example { (1, {}) }")
+    module.buffer_donor = text
+
+
+def _set_alias_passthrough(module: Module, text: str) -> None:
+    module.alias_passthrough_params = _bool(text)
+
+
+def _set_entry_layout(module: Module, text: str) -> None:
+    module.entry_layout = _entry_layout(text)
+
+
+def _entry_layout(text: str) -> EntryLayout:
+    if not text.startswith("{"):
+        _fail(text, "entry layout: '{' expected")
+    return parse_entry_layout(text)
+
+
+def _set_to_parameters(module: Module, text: str) -> None:
+    module.allow_propagation_to_parameters = _bools(text)
+
+
+def _set_to_output(module: Module, text: str) -> None:
+    module.allow_propagation_to_output = _bools(text)
+
+
+def _set_replicas(module: Module, text: str) -> None:
+    module.replica_count = _count(text)
+
+
+def _set_partitions(module: Module, text: str) -> None:
+    module.num_partitions = _count(text)
+
+
+def _set_recovery_table(module: Module, text: str) -> None:
+    if not text.startswith("{"):
+        _fail(text, "origin_recovery_table: text in braces expected")
+    module.origin_recovery_table = text
+
+
+def _set_frontend_attributes(module: Module, text: str) -> None:
+    found = dict(parse_frontend_attributes(text))
+    meshes = found.get(MESHES_KEY)
+    if meshes is not None:
+        value = meshes.text if isinstance(meshes, Raw) else meshes
+        try:
+            module.meshes = dict(parse_meshes(value))
+        except TextError as error:
+            # Inside a quoted string offsets would count its escapes; then the whole value is marked.
+            start = text.find(value)
+            if start < 0:
+                _fail(text, error.message, error.help)
+            raise error.shifted(start) from None
+    stage = found.pop(STAGE_KEY, None)
+    if stage is not None:
+        stages = {s.value: s for s in Stage}
+        if not isinstance(stage, str) or stage not in stages:
+            _fail(text, f"{STAGE_KEY} must be one of {', '.join(stages)}")
+        module.stage = stages[stage]
+    layout = found.pop(GLOBAL_LAYOUT_KEY, None)
+    if isinstance(layout, Raw):
+        try:
+            module.global_layout = _entry_layout(layout.text)
+        except TextError as error:
+            raise error.shifted(text.index(layout.text)) from None
+    module.frontend_attributes = found or NO_FRONTEND_ATTRIBUTES
+
+
+_SETTERS: dict[str, Callable[[Module, str], None]] = {
+    "is_scheduled": _set_scheduled,
+    "input_output_alias": _set_alias,
+    "buffer_donor": _set_donor,
+    "alias_passthrough_params": _set_alias_passthrough,
+    "entry_computation_layout": _set_entry_layout,
+    "allow_spmd_sharding_propagation_to_parameters": _set_to_parameters,
+    "allow_spmd_sharding_propagation_to_output": _set_to_output,
+    "replica_count": _set_replicas,
+    "num_partitions": _set_partitions,
+    "frontend_attributes": _set_frontend_attributes,
+    "origin_recovery_table": _set_recovery_table,
+}

@@ -1,0 +1,298 @@
+"""Instructions: `ROOT name = shape opcode(operands), attributes`.
+
+The common form of an instruction's head is one regular expression; whatever it does not take (comments, names without
+spaces, operands with shapes, nested operands) goes through the cursor step by step, which also finds what is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ...ir import ops as _ops  # noqa: F401  (registers all ops)
+
+from ...ir.attributes import attribute_fields
+from ...ir.computation import Computation
+from ...ir.element_type import ELEMENT_TYPES
+from ...ir.instruction import Instruction
+from ...ir.literal import Literal
+from ...ir.op import OPS, AnyOp, ShapeError
+from ...ir.shape import Shape
+from .attribute_reader import AttributeReader, Common, Own
+from .cursor import Poisoned
+from .errors import TextError, did_you_mean
+from .scan import IDENT, bracket_end
+from .shapes import parse_shape, read_shape, shape_end
+
+NESTING_LIMIT = 60
+"""How deep operands may be nested in operands, and computations in computations."""
+
+_HEAD = re.compile(
+    rf"\s*(ROOT\s+)?(?:%({IDENT})|({IDENT})(?=\s))\s*=\s*"
+    r"([a-z][a-z0-9]*\[[0-9,]*\](?:\{[0-9,]*\})?|\([^()/=]*\))\s+"
+    r"([a-z][a-z0-9\-]*)\(([^(){}\"/\[]*)\)",
+)
+_BARE_OPERAND = re.compile(rf"%?({IDENT})")
+_IDENT = re.compile(IDENT)
+_SHAPE_AHEAD = re.compile(r"[A-Za-z][A-Za-z0-9]*\s*\[|\(|b\(")
+_CALL_AHEAD = re.compile(rf"({IDENT})\s*\(")
+_INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
+
+
+@dataclass
+class Body:
+    """A computation being read, and the names of instructions in it that could not be read."""
+
+    computation: Computation
+    poisoned: set[str] = field(default_factory=set[str])
+    root_place: int | None = None
+    implicit_parameters: bool = False  # unknown operands become parameters (modules of a single instruction)
+
+
+@dataclass
+class Head:
+    """What stands before the attributes. `inside` is the extent between the parentheses."""
+
+    is_root: bool
+    name: str
+    start: int
+    shape: Shape | None
+    shape_place: int
+    op: AnyOp
+    inside: tuple[int, int]
+
+
+class InstructionReader(AttributeReader):
+    """Reads instructions into a computation."""
+
+    def instruction(self, body: Body) -> None:
+        """One instruction. Raises Syntax, or Poisoned if an operand could not be read; `place` is then anywhere."""
+        head = self._head(body)
+        computation = body.computation
+        if computation.find(head.name) is not None or head.name in body.poisoned:
+            earlier = computation.find(head.name)
+            self.error(f"instruction '{head.name}' is defined twice", head.start, head.start + len(head.name),
+                       notes=self.note("first defined here", earlier.location) if earlier else ())
+        body.poisoned.add(head.name)
+        self._finish(body, head)
+        body.poisoned.discard(head.name)
+
+    def _finish(self, body: Body, head: Head) -> None:
+        inline, operands = self._inside(body, head)
+        self.place = head.inside[1] + 1
+        attributes, common = self.attribute_list(head.op, inline, head.shape)
+        shape = head.shape
+        if shape is None:
+            try:
+                shape = self._inferred(head.op, operands, attributes)
+            except ShapeError as error:
+                self.error(error.message, head.start, head.inside[1] + 1, error.help)
+        location = self.location(head.start, head.inside[1] + 1)
+        instruction = Instruction(head.name, head.op, operands, attributes, shape, location)
+        self._annotate(body, instruction, common)
+        body.computation.append(instruction)
+        if head.is_root:
+            if body.root_place is not None:
+                self.error("a second ROOT", head.start, head.start + len(head.name),
+                           notes=self.note("the first is here", body.computation.root.location))
+            body.root_place = head.start
+            body.computation.root = instruction
+
+    def _annotate(self, body: Body, instruction: Instruction, common: list[Common]) -> None:
+        instruction.parent = body.computation
+        for setter, text, start in common:
+            setter(self, instruction, text, start)
+
+    @staticmethod
+    def _inferred(op: AnyOp, operands: list[Instruction], attributes: object) -> Shape:
+        if op.result_hint:
+            raise ShapeError(f"{op.opcode}: the result shape must be written", "for example x = f32[8,16] ..")
+        low, high = op.arity
+        if len(operands) < low or (high is not None and len(operands) > high):
+            raise ShapeError(f"{op.opcode}: {arity_text(op)} expected, found {len(operands)}")
+        return op.infer_shape([o.shape for o in operands], attributes, None)
+
+    # -- the head
+
+    def _head(self, body: Body) -> Head:
+        match = _HEAD.match(self.text, self.place)
+        if match is None:
+            return self._slow_head(body)
+        name = match[2] or match[3]
+        start = match.start(2) - 1 if match[2] else match.start(3)
+        if name in ELEMENT_TYPES or (name in _KEYWORDS and not match[2]):
+            return self._slow_head(body)
+        try:
+            shape = parse_shape(match[4])
+        except TextError as error:
+            body.poisoned.add(name)
+            self.relay(error, match.start(4))
+        except ValueError as error:
+            self.error(f"shape: {error}", match.start(4), match.end(4))
+        op = OPS.get(match[5]) or self._unknown_opcode(body, name, match[5], match.start(5))
+        return Head(match[1] is not None, name, start, shape, match.start(4), op, match.span(6))
+
+    def _slow_head(self, body: Body) -> Head:
+        is_root = self.accept_word("ROOT")
+        start = self.skip()
+        if _SHAPE_AHEAD.match(self.text, start) and body.implicit_parameters:
+            return self._anonymous_head(body, start)
+        name, start = self.name("instruction name")
+        if name in ELEMENT_TYPES:
+            self.error(f"an instruction cannot be called '{name}'", start, self.place, f"rename it to '{name}_'")
+        if name in _KEYWORDS and self.text[start] != "%":
+            self.error(f"'{name}' is a keyword", start, self.place, f"write %{name}")
+        if self.text[start] != "%" and self.text.startswith("=", self.place):
+            self.error(f"'{name}=' reads as an attribute", start, self.place + 1, "put a space before '=', or % before the name")
+        self.expect("=", f"after the name '{name}'")
+        body.poisoned.add(name)
+        head = self._after_name(body, is_root, name, start)
+        body.poisoned.discard(name)
+        return head
+
+    def _anonymous_head(self, body: Body, start: int) -> Head:
+        head = self._after_name(body, True, "", start)
+        head.name = body.computation.unique_name(head.op.opcode)
+        return head
+
+    def _after_name(self, body: Body, is_root: bool, name: str, start: int) -> Head:
+        shape, shape_place = None, self.skip()
+        if _SHAPE_AHEAD.match(self.text, shape_place):
+            shape = self.shape()
+        place = self.skip()
+        match = _IDENT.match(self.text, place)
+        if match is None:
+            self.unexpected("opcode" if shape is not None else "shape or opcode")
+        self.place = match.end()
+        op = OPS.get(match[0]) or self._unknown_opcode(body, name, match[0], place)
+        opening = self.expect("(", f"after '{match[0]}'")
+        return Head(is_root, name, start, shape, shape_place, op, (opening + 1, self._bracket_end(opening) - 1))
+
+    def _bracket_end(self, start: int) -> int:
+        try:
+            return bracket_end(self.text, start)
+        except TextError as error:
+            self.relay(error, 0)
+
+    def _unknown_opcode(self, body: Body, name: str, opcode: str, start: int) -> AnyOp:
+        body.poisoned.add(name)
+        if opcode in ELEMENT_TYPES or opcode in ("HloModule", "ENTRY", "ROOT"):
+            self.error(f"opcode expected, found '{opcode}'", start, start + len(opcode))
+        self.error(f"opcode '{opcode}' is not supported", start, start + len(opcode), did_you_mean(opcode, OPS))
+
+    def shape(self) -> Shape:
+        """The shape at the cursor."""
+        start = self.skip()
+        try:
+            shape, self.place = read_shape(self.text, start)
+        except TextError as error:
+            self.relay(error, 0)
+        except ValueError as error:
+            self.error(f"shape: {error}", start, shape_end(self.text, start))
+        return shape
+
+    # -- between the parentheses
+
+    def _inside(self, body: Body, head: Head) -> tuple[Own | None, list[Instruction]]:
+        start, end = head.inside
+        text = self.text[start:end]
+        inline = head.op.inline
+        if inline is None:
+            return None, self._operands(body, text, start, end)
+        kind = attribute_fields(head.op.attributes)[inline].type
+        if kind is Literal and head.shape is None:
+            self.error(f"{head.op.opcode}: the result shape must be written", head.start, end + 1)
+        if not text.strip():
+            self.error(f"{head.op.opcode}: {inline} expected between the parentheses", end, end + 1)
+        return (inline, text, start), []
+
+    def _operands(self, body: Body, text: str, start: int, end: int) -> list[Instruction]:
+        find = body.computation.find
+        if "/" in text:
+            text = _INDEX_COMMENT.sub("", text)
+        found: list[Instruction] = []
+        if text:
+            for word in text.split(", "):
+                operand = find(word[1:] if word[:1] == "%" else word)
+                if operand is None:
+                    return self._slow_operands(body, start, end, 0)
+                found.append(operand)
+        return found
+
+    def _slow_operands(self, body: Body, start: int, end: int, depth: int) -> list[Instruction]:
+        """Operands one by one, from `start` to the closing parenthesis at `end`."""
+        found: list[Instruction] = []
+        self.place = start
+        if self.skip() == end:
+            return found
+        while True:
+            found.append(self._operand(body, depth))
+            if self.skip() == end:
+                return found
+            self.expect(",", "or ')' after an operand")
+
+    def _operand(self, body: Body, depth: int) -> Instruction:
+        start = self.skip()
+        declared = self.shape() if _SHAPE_AHEAD.match(self.text, start) else None
+        place = self.skip()
+        call = _CALL_AHEAD.match(self.text, place)
+        if call is not None:
+            return self._nested(body, call, declared, start, depth)
+        name, place = self.name("operand")
+        operand = body.computation.find(name)
+        if operand is None:
+            operand = self._undefined(body, name, declared, place)
+        if declared is not None and not declared.compatible(operand.shape):
+            self.error(f"operand '{name}' is {operand.shape.without_layout()}, not {declared.without_layout()}",
+                       start, self.place, notes=self.note(f"{name} is defined here", operand.location))
+        return operand
+
+    def _undefined(self, body: Body, name: str, declared: Shape | None, place: int) -> Instruction:
+        if name in body.poisoned:
+            raise Poisoned
+        if body.implicit_parameters and declared is not None:
+            op = OPS["parameter"]
+            attributes = op.attributes(**{str(op.inline): len(body.computation.parameters)})
+            parameter = Instruction(name, op, [], attributes, declared, self.location(place, self.place))
+            body.computation.append(parameter)
+            return parameter
+        known = [i.name for i in body.computation]
+        help = "in a single instruction every operand needs a shape" if body.implicit_parameters else did_you_mean(
+            name, known, "operands must be defined earlier in the same computation")
+        self.error(f"no instruction '{name}' so far", place, self.place, help)
+
+    def _nested(self, body: Body, call: re.Match[str], declared: Shape | None, start: int, depth: int) -> Instruction:
+        if depth >= NESTING_LIMIT:
+            self.error(f"operands nested deeper than {NESTING_LIMIT} levels", start)
+        op = OPS.get(call[1]) or self._unknown_opcode(body, "", call[1], call.start(1))
+        end = self._bracket_end(call.end() - 1) - 1
+        if op.inline is not None:
+            inline: Own | None = (op.inline, self.text[call.end() : end], call.end())
+            operands: list[Instruction] = []
+        else:
+            inline, operands = None, self._slow_operands(body, call.end(), end, depth + 1)
+        self.place = end + 1
+        given = [inline] if inline is not None else []
+        attributes = self.own_attributes(op, given, declared, end)
+        if declared is None:
+            try:
+                declared = self._inferred(op, operands, attributes)
+            except ShapeError as error:
+                self.error(error.message, call.start(), end + 1, error.help)
+        name = body.computation.unique_name(op.opcode + ".anon")
+        instruction = Instruction(name, op, operands, attributes, declared, self.location(start, end + 1))
+        body.computation.append(instruction)
+        return instruction
+
+
+_KEYWORDS = frozenset(
+    "true false inf HloModule ENTRY ROOT maximal replicated manual last_tile_dim_replicate shard_as shard_like unknown "
+    "unreduced".split()
+)
+
+
+def arity_text(op: AnyOp) -> str:
+    """`2 operands`, `at least 1 operand`, ..: for messages."""
+    low, high = op.arity
+    count = f"{low}" if low == high else f"at least {low}" if high is None else f"{low} to {high}"
+    return f"{count} operand{'' if count in ('1', 'at least 1') else 's'}"

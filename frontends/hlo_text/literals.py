@@ -1,0 +1,289 @@
+"""Literals from text.
+
+An array is read in two steps: the skeleton of braces is compared with the one its shape asks for (by length before it is
+built, so that an absurd shape costs nothing), then the numbers of each row go through Python's number parsers and numpy.
+Plain numbers take that road; names and pairs (nan, inf, true, complex) are read token by token.
+One deliberate difference from XLA: `-0` in a float literal is minus zero, for XLA itself prints minus zero so.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any
+
+import numpy as np
+
+from ...ir.element_type import ElementType, Kind
+from ...ir.literal import Literal
+from ...ir.literal_text import MANTISSA_BITS
+from ...ir.shape import UNBOUNDED, Shape
+from .errors import DEPTH_LIMIT, TextError
+from .scan import blank_comments, bracket_end, skip_space
+
+_TOKEN = re.compile(r"[^\s,(){}]+")
+_PAIR = re.compile(r"\(\s*([^\s,(){}]+)\s*,\s*([^\s,(){}]+)\s*\)")
+_NUMBER = re.compile(r"-?(?:\d+\.\d*|\d+|(?<=-)\.\d+)(?:[eE][+-]?\d+)?")
+_NAN = re.compile(r"(-?)nan(?:\((0x[0-9a-fA-F]+)\))?")
+_NAN_TOKEN = re.compile(r"-?nan\(0x[0-9a-fA-F]+\)|[^\s,(){}]+")
+_NOT_PLAIN = re.compile(r"[^-+0-9.eE,\s]|[\s,][.+]|\A[.+]")
+_ROW = re.compile(r"\{([^{}]*)\}")
+_ELIDED = re.compile(r"\{[^{}]*\.\.\.\s*\}")
+
+
+def parse_literal(text: str, shape: Shape, allow_elided: bool = False) -> Literal:
+    """The value of this shape that `text` is. Raises TextError, also for numbers outside the range of the type."""
+    literal, end = read_literal(blank_comments(text), 0, shape, allow_elided)
+    end = skip_space(text, end)
+    if end < len(text):
+        raise TextError(f"unexpected '{text[end]}' after the literal", end)
+    return literal
+
+
+def read_literal(text: str, start: int, shape: Shape, allow_elided: bool = False, depth: int = 0) -> tuple[Literal, int]:
+    """The value at `start` and where it ends; comments must have been blanked. Raises TextError."""
+    start = skip_space(text, start)
+    elided = _ELIDED.match(text, start)
+    if elided is not None:
+        if not allow_elided:
+            raise TextError("constant without values: whoever printed this text left them out", start, elided.end(),
+                            help="print with large constants (print_large_constants), or parse with allow_elided")
+        return Literal(elided=shape.without_layout()), elided.end()
+    if shape.is_tuple:
+        return _tuple(text, start, shape, allow_elided, depth)
+    element = shape.element
+    if element.numpy is None:
+        raise TextError(f"constants of type {element.name} cannot be held", start)
+    if not shape.rank:
+        return _scalar(text, start, element)
+    if not text.startswith("{", start):
+        raise TextError(f"constant of shape {shape.without_layout()}: '{{' expected", start)
+    end = bracket_end(text, start)
+    return Literal(_array(text[start:end], start, shape, element)), end
+
+
+def _tuple(text: str, start: int, shape: Shape, allow_elided: bool, depth: int) -> tuple[Literal, int]:
+    if not text.startswith("(", start):
+        raise TextError(f"constant of shape {shape.without_layout()}: '(' expected", start)
+    if depth > DEPTH_LIMIT:
+        raise TextError(f"nested deeper than {DEPTH_LIMIT} levels", start)
+    place = start + 1
+    elements: list[Literal] = []
+    for number, element in enumerate(shape.elements):
+        place = skip_space(text, place)
+        if number:
+            if not text.startswith(",", place):
+                raise TextError(f"tuple constant: {len(shape.elements)} elements expected, found {number}", place)
+            place += 1
+        literal, place = read_literal(text, place, element, allow_elided, depth + 1)
+        elements.append(literal)
+    place = skip_space(text, place)
+    if not text.startswith(")", place):
+        raise TextError(f"tuple constant: ')' expected after {len(shape.elements)} elements", place)
+    return Literal(None, tuple(elements)), place + 1
+
+
+def _scalar(text: str, start: int, element: ElementType) -> tuple[Literal, int]:
+    match = _PAIR.match(text, start) if element.kind is Kind.COMPLEX else _NAN_TOKEN.match(text, start)
+    if match is None:
+        what = "'(re, im)'" if element.kind is Kind.COMPLEX else "value"
+        raise TextError(f"constant of type {element.name}: {what} expected", start)
+    return Literal(_numbers(match[0], start, element).reshape(())), match.end()
+
+
+def _array(text: str, start: int, shape: Shape, element: ElementType) -> Any:
+    """`text` is the array with its outer braces; `start` its offset, for messages."""
+    if UNBOUNDED in shape.dims:
+        raise TextError("a constant of unbounded size cannot be held", start)
+    if shape.rank > 1 or 0 in shape.dims:
+        _check_braces(text, start, shape)
+    counts = shape.dims[-1]
+    if 0 in shape.dims:
+        stray = re.search(r"[^{},\s]", text)
+        if stray:
+            raise TextError(f"constant of shape {shape.without_layout()} has no elements", start + stray.start())
+        return np.zeros(shape.dims, dtype=element.numpy)
+    rows: list[Any] = []
+    for row in _ROW.finditer(text):
+        values = _numbers(row[1], start + row.start(1), element)
+        if len(values) != counts:
+            raise TextError(f"constant of shape {shape.without_layout()}: {counts} values expected here, "
+                            f"found {len(values)}", start + row.start(), start + row.end())
+        rows.append(values)
+    if shape.rank == 1 and len(rows) != 1 or not rows:
+        raise TextError(f"constant of shape {shape.without_layout()}: braces nest {shape.rank} deep", start)
+    values = np.concatenate(rows) if len(rows) > 1 else rows[0]
+    return values.reshape(shape.dims)
+
+
+def _check_braces(text: str, start: int, shape: Shape) -> None:
+    """The braces of `text` must be those of an array of this shape."""
+    braces = re.sub(r"[^{}]+", "", text)
+    # Brace levels end at the first dimension of size zero, whose braces are empty.
+    levels = shape.dims[: shape.dims.index(0) + 1] if 0 in shape.dims else shape.dims
+    length, groups = 0, 1
+    for size in levels:
+        length += 2 * groups
+        groups *= size
+    wanted = ""
+    if length == len(braces):
+        for size in reversed(levels):
+            wanted = "{" + wanted * size + "}"
+    if wanted == braces:
+        return
+    dims = shape.without_layout()
+    for place, depth, counts in _levels(text):
+        if depth > len(levels):
+            raise TextError(f"constant of shape {dims}: braces nest deeper than {shape.rank}", start + place)
+        if depth < len(levels) and text[place] == "}" and counts != levels[depth - 1]:
+            expected = levels[depth - 1]
+            raise TextError(
+                f"constant of shape {dims}: {expected} groups expected before this, found {counts}", start + place
+            )
+    raise TextError(f"constant of shape {dims}: braces do not fit the shape", start, start + len(text))
+
+
+def _levels(text: str) -> list[tuple[int, int, int]]:
+    """Of every brace its place, its depth, and how many groups stand directly inside (for closing ones)."""
+    found: list[tuple[int, int, int]] = []
+    counts = [0]
+    for match in re.finditer(r"[{}]", text):
+        if match[0] == "{":
+            counts[-1] += 1
+            counts.append(0)
+            found.append((match.start(), len(counts) - 1, 0))
+        else:
+            found.append((match.start(), len(counts) - 1, counts.pop()))
+    return found
+
+
+def _numbers(text: str, start: int, element: ElementType) -> Any:
+    """All numbers of a run of tokens, as an array of the element type. Raises TextError at the token that is wrong."""
+    if element.kind is Kind.COMPLEX:
+        return _complex(text, start, element)
+    if element.kind is Kind.PRED or _NOT_PLAIN.search(text):
+        return _odd_numbers(text, start, element)
+    words = text.replace(",", " ").split()
+    try:
+        if element.is_float:
+            values = np.array(list(map(float, words)), dtype=np.float64)
+        else:
+            return _integers(list(map(int, words)), text, start, element)
+    except ValueError:
+        return _odd_numbers(text, start, element)
+    return _floats(values, text, start, element)
+
+
+def _integers(values: list[int], text: str, start: int, element: ElementType) -> Any:
+    low = -(1 << (element.bits - 1)) if element.kind is Kind.SIGNED else 0
+    high = (1 << (element.bits - (element.kind is Kind.SIGNED))) - 1
+    if values and (min(values) < low or max(values) > high):
+        bad = next(n for n, v in enumerate(values) if v < low or v > high)
+        raise _at(text, start, bad, f"{values[bad]} does not fit {element.name}", f"{low} .. {high}")
+    wide = np.array(values, dtype=np.int64 if element.kind is Kind.SIGNED else np.uint64)
+    return wide.astype(element.numpy)
+
+
+def _floats(values: Any, text: str, start: int, element: ElementType) -> Any:
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = values.astype(element.numpy)
+        lost = ~np.isfinite(result.astype(np.float64)) & np.isfinite(values)
+        if element.bits == 64:
+            lost = np.isinf(values)
+    if lost.any():
+        bad = int(np.nonzero(lost)[0][0])
+        raise _at(text, start, bad, f"{_word(text, bad)[0]} does not fit {element.name}")
+    return result
+
+
+def _word(text: str, number: int) -> re.Match[str]:
+    return next(m for n, m in enumerate(_NAN_TOKEN.finditer(text)) if n == number)
+
+
+def _at(text: str, start: int, number: int, message: str, range: str = "") -> TextError:
+    match = _word(text, number)
+    return TextError(message, start + match.start(), start + match.end(), f"its range is {range}" if range else None)
+
+
+def _odd_numbers(text: str, start: int, element: ElementType) -> Any:
+    """Token by token, as XLA's lexer takes them."""
+    result: list[Any] = []
+    place = 0
+    for match in _NAN_TOKEN.finditer(text):
+        between = text[place : match.start()]
+        stray = re.search(r"[^\s,]", between)
+        if stray:
+            raise TextError(f"unexpected '{stray[0]}' in a constant", start + place + stray.start())
+        try:
+            result.append(_one(match[0], element))
+        except TextError as error:
+            raise TextError(error.message, start + match.start(), start + match.end(), error.help) from None
+        place = match.end()
+    stray = re.search(r"[^\s,]", text[place:])
+    if stray:
+        raise TextError(f"unexpected '{stray[0]}' in a constant", start + place + stray.start())
+    return np.concatenate(result) if result else np.zeros(0, dtype=element.numpy)
+
+
+def _one(word: str, element: ElementType) -> Any:
+    """One value as an array of one element."""
+    if element.kind is Kind.PRED:
+        if word in ("true", "false"):
+            return np.array([word == "true"])
+        if re.fullmatch(r"-?\d+", word):
+            return np.array([int(word) != 0])
+        raise TextError(f"'{word}' is not a pred value", help="true, false, 1 or 0")
+    if element.is_float:
+        nan = _NAN.fullmatch(word)
+        if nan is not None:
+            return _nan(element, nan[1] == "-", nan[2])
+        if word in ("inf", "-inf"):
+            value = np.array([float(word)]).astype(element.numpy)
+            if not np.isinf(value.astype(np.float64))[0]:
+                raise TextError(f"{element.name} has no infinity")
+            return value
+        if _NUMBER.fullmatch(word):
+            return _floats(np.array([float(word)]), word, 0, element)
+        raise TextError(f"'{word}' is not a number")
+    if re.fullmatch(r"-?\d+", word):
+        return _integers([int(word)], word, 0, element)
+    if word in ("true", "false"):
+        return np.array([word == "true"]).astype(element.numpy)
+    raise TextError(f"'{word}' is not an integer, but {element.name} is expected")
+
+
+def _nan(element: ElementType, negative: bool, payload_text: str | None) -> Any:
+    mantissa = MANTISSA_BITS.get(element.name)
+    assert element.numpy is not None
+    if mantissa is None:
+        value = np.array([np.nan]).astype(element.numpy)
+        if not np.isnan(value.astype(np.float64))[0]:
+            raise TextError(f"{element.name} has no nan")
+        return value
+    payload = int(payload_text, 16) if payload_text else 1 << (mantissa - 1)
+    if not 0 < payload < 1 << mantissa:
+        raise TextError(f"nan payload {payload:#x} does not fit the {mantissa} bits of the mantissa of {element.name}")
+    exponent = ((1 << (element.bits - 1 - mantissa)) - 1) << mantissa
+    bits = exponent | payload | (int(negative) << (element.bits - 1))
+    code = {8: "<B", 16: "<H", 32: "<I", 64: "<Q"}[element.bits]
+    return np.frombuffer(struct.pack(code, bits), dtype=element.numpy.newbyteorder("<")).astype(element.numpy)
+
+
+def _complex(text: str, start: int, element: ElementType) -> Any:
+    part = np.dtype(np.float32 if element.bits == 64 else np.float64)
+    half = ElementType("f32" if element.bits == 64 else "f64", element.bits // 2, Kind.FLOAT, part)
+    found: list[Any] = []
+    place = 0
+    for match in _PAIR.finditer(text):
+        stray = re.search(r"[^\s,]", text[place : match.start()])
+        if stray:
+            raise TextError("complex value '(re, im)' expected", start + place + stray.start())
+        for number in (1, 2):
+            found.append(_numbers(match[number], start + match.start(number), half))
+        place = match.end()
+    stray = re.search(r"[^\s,]", text[place:])
+    if stray:
+        raise TextError("complex value '(re, im)' expected", start + place + stray.start())
+    if not found:
+        return np.zeros(0, dtype=element.numpy)
+    return np.concatenate(found).view(element.numpy)

@@ -1,0 +1,233 @@
+"""Modules: header, stack-frame tables, computations; the forms without a header; and going on after a mistake.
+
+After an instruction that cannot be read, reading goes on at the next line that looks like the start of one. What
+depends on the lost instruction is not reported again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ...ir.computation import Computation
+from ...ir.diagnostics import CompileError, Diagnostic, SourceFile
+from ...ir.module import EntryLayout, Module
+from ...ir.shape import Shape
+from ...ir.strings import unescape
+from .cursor import Poisoned, Syntax
+from .errors import TextError
+from .header import read_header
+from .instruction_reader import NESTING_LIMIT, Body, InstructionReader
+from .scan import IDENT, STRING
+
+ERROR_LIMIT = 50
+
+_TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
+_STRING_ROW = re.compile(rf"\s*(\d+)\s+(?:{STRING})", re.DOTALL)
+_LOCATION_ROW = re.compile(
+    r"\s*(\d+)\s*\{\s*file_name_id=\d+\s+function_name_id=\d+\s+line=-?\d+\s+end_line=-?\d+\s+column=-?\d+"
+    r"\s+end_column=-?\d+\s*\}"
+)
+_FRAME_ROW = re.compile(r"\s*(\d+)\s*\{\s*file_location_id=\d+(?:\s+parent_frame_id=\d+)?\s*\}")
+_ROWS = dict(zip(_TABLES, (_STRING_ROW, _STRING_ROW, _LOCATION_ROW, _FRAME_ROW), strict=True))
+_NEXT_START = re.compile(rf"\n[ \t]*(?=\}}|(?:ROOT\s+)?%?{IDENT}\s*=\s*[^=\s]|(?:ENTRY\s+)?%?{IDENT}\s*(?:\(.*)?\{{[ \t]*$)",
+                         re.MULTILINE)
+_COMPUTATION_AHEAD = re.compile(rf"(?:ENTRY\b|%?{IDENT}\s*\{{|%{IDENT}\s*\()")
+_PARAMETER_NAME = re.compile(rf"%?({IDENT})\s*:")
+_LAYOUT_ONLY = re.compile(r"\{")
+
+
+class ModuleReader(InstructionReader):
+    """Reads one text into one module, collecting what is wrong with it in `found`."""
+
+    def __init__(self, source: SourceFile, allow_elided: bool) -> None:
+        super().__init__(source, allow_elided)
+        self.found: list[Diagnostic] = []
+        self.module = Module("", source)
+        self._entry_place: int | None = None
+        self._depth = 0
+
+    def read(self) -> Module:
+        """The module. Raises CompileError with everything that is wrong."""
+        try:
+            self._module()
+        except Syntax as error:
+            self.found.append(error.diagnostic)
+        if self.found:
+            raise CompileError(self.found)
+        return self.module
+
+    def _module(self) -> None:
+        module = self.module
+        if self.accept_word("HloModule"):
+            read_header(self, module)
+            self.meshes = module.meshes
+            self._tables()
+        elif not _COMPUTATION_AHEAD.match(self.text, self.skip()):
+            self._single_instruction()
+            return
+        self.skip()
+        while self.place < len(self.text):
+            self._computation()
+            self.skip()
+        if not module.computations and not self.found:
+            self.unexpected("computation")
+        if module.computations and self._entry_place is None:
+            module.entry = module.computations[-1]
+        if not module.name and module.computations:
+            module.name = "module_" + module.entry.name
+
+    def _single_instruction(self) -> None:
+        """A module that is one instruction; operands that are not defined become parameters."""
+        self.module.name = "_"
+        self.module.is_scheduled = True
+        body = Body(Computation("entry"), implicit_parameters=True)
+        if self.skip() == len(self.text):
+            self.unexpected("HloModule", "the text is empty")
+        self.instruction(body)
+        if self.skip() < len(self.text):
+            self.unexpected("end of the text", "a text without HloModule or ENTRY is read as a single instruction")
+        self.module.add_computation(body.computation, entry=True)
+
+    # -- stack-frame tables
+
+    def _tables(self) -> None:
+        start = self.skip()
+        if not self.at(_TABLES[0]):
+            return
+        for title in _TABLES:
+            if not self.accept_word(title):
+                self.unexpected(f"'{title}'", "the four tables " + ", ".join(_TABLES) + " come together, in this order")
+            self._rows(_ROWS[title])
+        self.module.stack_frames = self.text[start : self.place].strip()
+
+    def _rows(self, row: re.Pattern[str]) -> None:
+        expected = 1
+        while True:
+            start = self.skip()
+            match = row.match(self.text, self.place)
+            if match is None:
+                if self.text[start : start + 1].isdigit():
+                    self.unexpected("table row", "this row has not the fields of its table")
+                return
+            if len(match[1]) > 9 or int(match[1]) != expected:
+                self.error(f"table row {match[1]}: {expected} expected", match.start(1), match.end(1))
+            expected += 1
+            self.place = match.end()
+
+    # -- computations
+
+    def _computation(self) -> None:
+        start = self.skip()
+        is_entry = self.accept_word("ENTRY")
+        name, name_place = self.name("computation")
+        span = (name_place, self.place)
+        if is_entry and self._entry_place is not None:
+            self.error("a second ENTRY computation", start, span[1])
+        if name in self.computations:
+            self.error(f"computation '{name}' is defined twice", *span,
+                       notes=self.note("first defined here", self.computations[name].location))
+        result = self._signature() if self.at("(") else None
+        computation = Computation(name, self.location(*span))
+        errors = len(self.found)
+        self._body(computation, result)
+        if self.accept(","):
+            self._execution_thread(computation)
+        if errors < len(self.found):
+            self.poisoned_computations.add(name)
+        else:
+            self.computations[name] = computation
+        self.module.add_computation(computation, entry=is_entry)
+        if is_entry:
+            self._entry_place = start
+
+    def _signature(self) -> tuple[Shape, int, int]:
+        self.expect("(", "before the parameters")
+        if not self.accept(")"):
+            while True:
+                match = _PARAMETER_NAME.match(self.text, self.skip())
+                if match is None:
+                    self.unexpected("parameter 'name: shape'")
+                self.place = match.end()
+                self.shape()
+                if self.accept(")"):
+                    break
+                self.expect(",", "or ')' after a parameter")
+        self.expect("->", "after the parameters")
+        start = self.skip()
+        return self.shape(), start, self.place
+
+    def _execution_thread(self, computation: Computation) -> None:
+        name, start = self.name("execution_thread=")
+        if name != "execution_thread" or not self.text.startswith('="', self.place):
+            self.error("execution_thread=\"..\" expected", start, self.place)
+        match = re.compile(STRING, re.DOTALL).match(self.text, self.place + 1)
+        if match is None:
+            self.error("string is not closed", self.place + 1)
+        computation.execution_thread = unescape(match[0][1:-1])
+        self.place = match.end()
+
+    def _body(self, computation: Computation, result: tuple[Shape, int, int] | None) -> Body:
+        """The instructions in braces. Mistakes inside are collected, and reading goes on."""
+        opening = self.expect("{", f"to begin computation '{computation.name}'")
+        body = Body(computation)
+        errors = len(self.found)
+        while True:
+            try:
+                if self.accept("}"):
+                    break
+                if self.place >= len(self.text):
+                    self.error(f"computation '{computation.name}' is not closed", opening, opening + 1)
+                self.instruction(body)
+            except Poisoned:
+                self._recover()
+            except Syntax as error:
+                self.found.append(error.diagnostic)
+                if len(self.found) >= ERROR_LIMIT or self._depth:
+                    raise CompileError(self.found) from None
+                self._recover()
+        if len(computation) == 0:
+            if errors == len(self.found):
+                self.error(f"computation '{computation.name}' has no instructions", opening, self.place)
+        elif result is not None and errors == len(self.found) and not result[0].compatible(computation.root.shape):
+            declared, actual = result[0].without_layout(), computation.root.shape.without_layout()
+            self.found.append(_diagnostic(lambda: self.error(
+                f"computation '{computation.name}' returns {declared} by its signature, but its root is {actual}",
+                result[1], result[2], notes=self.note("the root is here", computation.root.location))))
+        return body
+
+    def inline_computation(self, start: int) -> Computation:
+        """`{ x = .. ROOT .. }` as an attribute value becomes a computation of the module."""
+        if self._depth >= NESTING_LIMIT:
+            self.error(f"computations nested deeper than {NESTING_LIMIT} levels", start)
+        place, self.place = self.place, start
+        computation = Computation(self._free_name(), self.location(start, start + 1))
+        self._depth += 1
+        self._body(computation, None)
+        self._depth -= 1
+        self.place = place
+        self.computations[computation.name] = computation
+        return self.module.add_computation(computation)
+
+    def _free_name(self) -> str:
+        name, number = "_", 0
+        while name in self.computations:
+            number += 1
+            name = f"_.{number}"
+        return name
+
+    def _recover(self) -> None:
+        """Moves to the next line that looks like an instruction, the end or the start of a computation."""
+        match = _NEXT_START.search(self.text, max(self.place - 1, 0))
+        self.place = match.end() if match else len(self.text)
+
+
+def _diagnostic(raising: Callable[[], object]) -> Diagnostic:
+    try:
+        raising()
+    except Syntax as error:
+        return error.diagnostic
+    raise AssertionError
+
+
+__all__ = ["EntryLayout", "ModuleReader", "TextError"]

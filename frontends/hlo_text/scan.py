@@ -1,0 +1,144 @@
+"""The skeleton of HLO text: where a comment, a string, a bracketed text or an attribute value ends.
+
+These functions find extents with regular expressions; what stands inside is read by type, later, and only once per
+different text.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .errors import TextError
+
+IDENT = r"[A-Za-z_][A-Za-z0-9_.\-]*"
+STRING = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
+
+_SPACE = re.compile(r"(?:[ \t\r\n]+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
+_COMMENT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|/\*.*?\*/|//[^\n]*", re.DOTALL)
+_RAW_BRACES = re.compile(r"[^{}\"]+|\"(?:[^\"\\]|\\.)*\"|([{}])", re.DOTALL)
+_BRACKETS = re.compile(
+    r"[^(){}\[\]\"/]+|\"(?:[^\"\\]|\\.)*\"|/\*.*?\*/|//[^\n]*|/|([({\[])|([)}\]])", re.DOTALL
+)
+_SIMPLE_BRACES = re.compile(r"\{[^{}\"/]*\}")
+_STRING = re.compile(STRING, re.DOTALL)
+_MESH = re.compile(r"mesh\s*\[[^\]]*\](?:\s*,\s*device_ids=\((?:[^()]|\([^()]*\))*\))?\s*\{[^{}]*\}")
+_IOTA = re.compile(r"\[[^\]\n]*\]\s*<=\s*\[[^\]\n]*\](?:\s*T\s*\([^)\n]*\))?")
+_WORD = re.compile(r"[^\s,{}()\[\]\"']+")
+_PARTNER = {"(": ")", "{": "}", "[": "]"}
+
+
+def skip_space(text: str, start: int) -> int:
+    """The place of the next token. Raises TextError for a comment that is not closed."""
+    match = _SPACE.match(text, start)
+    assert match is not None
+    end = match.end()
+    if text.startswith("/*", end):
+        raise TextError("comment is not closed", end, end + 2)
+    return end
+
+
+def blank_comments(text: str) -> str:
+    """The text with comments overwritten by spaces, so that offsets stay."""
+    if "/" not in text:
+        return text
+    return _COMMENT.sub(lambda m: m[0] if m[0].startswith('"') else " " * len(m[0]), text)
+
+
+def bracket_end(text: str, start: int) -> int:
+    """Just after the bracket that closes the one at `start`. Raises TextError if none does or a wrong one stands there."""
+    if text[start] == "{":
+        simple = _SIMPLE_BRACES.match(text, start)
+        if simple:
+            return simple.end()
+    stack: list[tuple[str, int]] = []
+    place = start
+    while place < len(text):
+        match = _BRACKETS.match(text, place)
+        if match is None:
+            break
+        place = match.end()
+        if match[1]:
+            stack.append((match[1], place - 1))
+        elif match[2]:
+            opening, at = stack.pop()
+            if _PARTNER[opening] != match[2]:
+                raise TextError(f"'{opening}' is closed by '{match[2]}'", at, at + 1)
+            if not stack:
+                return place
+    if place < len(text) and text[place] == '"':
+        raise TextError("string is not closed", place)
+    raise TextError(f"'{text[start]}' is not closed", start)
+
+
+def raw_end(text: str, start: int) -> int:
+    """Like `bracket_end` for text that is carried verbatim: only braces count, and only strings hide them."""
+    depth = 0
+    place = start
+    while place < len(text):
+        match = _RAW_BRACES.match(text, place)
+        if match is None:
+            raise TextError("string is not closed", place)
+        place = match.end()
+        if match[1]:
+            depth += 1 if match[1] == "{" else -1
+            if depth == 0:
+                return place
+    raise TextError("'{' is not closed", start)
+
+
+def string_end(text: str, start: int) -> int:
+    """Just after the string token at `start`. Raises TextError if it is not closed."""
+    match = _STRING.match(text, start)
+    if match is None:
+        raise TextError("string is not closed", start)
+    return match.end()
+
+
+def value_end(text: str, start: int, raw: bool = False) -> int:
+    """Just after the attribute value at `start`. Raises TextError if there is none."""
+    char = text[start : start + 1]
+    if char == "{":
+        return raw_end(text, start) if raw else bracket_end(text, start)
+    if char in ('"', "'"):
+        return string_end(text, start)
+    match = None
+    if char == "[":
+        match = _IOTA.match(text, start)
+    elif text.startswith("mesh", start):
+        match = _MESH.match(text, start)
+    match = match or _WORD.match(text, start)
+    if match is None:
+        raise TextError("attribute value expected", start)
+    return match.end()
+
+
+def split_list(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """The extents of the comma-separated entries of `text[start:end]`, brackets respected, spaces trimmed.
+
+    An entry may be empty (`a,,b`); a blank text has no entries.
+    """
+    entries: list[tuple[int, int]] = []
+    place = first = start
+    while place < end:
+        char = text[place]
+        if char in "({[":
+            place = bracket_end(text, place)
+        elif char in "\"'":
+            place = string_end(text, place)
+        else:
+            if char == ",":
+                entries.append(_trim(text, first, place))
+                first = place + 1
+            place += 1
+    last = _trim(text, first, end)
+    if entries or last[0] < last[1]:
+        entries.append(last)
+    return entries
+
+
+def _trim(text: str, start: int, end: int) -> tuple[int, int]:
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    return start, end

@@ -1,0 +1,209 @@
+"""Shapes and layouts from text. Plain array shapes by a regular expression, the others by the grammar; all remembered."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from ...ir.element_type import ELEMENT_TYPES, ElementType
+from ...ir.module import EntryLayout
+from ...ir.shape import UNBOUNDED, Layout, Shape, array, tuple_shape
+from .errors import DEPTH_LIMIT, TextError, did_you_mean
+from .grammar import read
+from .scan import blank_comments, bracket_end, skip_space
+
+LARGEST_SIZE = 2**63 - 1
+
+_PLAIN = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\](?:\{(\d+(?:,\d+)*)\})?")
+_ARRAY_HEAD = re.compile(r"([A-Za-z][A-Za-z0-9]*)\s*\[[^\]\n]*\]?")
+_LAYOUT_FOLLOWS = re.compile(r"\s*\{\s*[\d:}]")
+
+
+@lru_cache(maxsize=65536)
+def parse_shape(text: str) -> Shape:
+    """The shape that `text` is, layout included. Raises TextError."""
+    end = skip_space(text, 0)
+    shape, end = read_shape(text, end)
+    end = skip_space(text, end)
+    if end < len(text):
+        raise TextError(f"unexpected '{text[end]}' after the shape {shape}", end)
+    return shape
+
+
+def read_shape(text: str, start: int) -> tuple[Shape, int]:
+    """The shape at `start` and where it ends. Raises TextError."""
+    end = shape_end(text, start)
+    try:
+        return _shape(text[start:end]), end
+    except TextError as error:
+        raise error.shifted(start) from None
+
+
+def shape_end(text: str, start: int) -> int:
+    """Just after the shape at `start`. A `{` after a shape belongs to it only if a number, `:` or `}` follows."""
+    if text.startswith("b(", start):
+        return bracket_end(text, start + 1)
+    if text.startswith("(", start):
+        return bracket_end(text, start)
+    head = _ARRAY_HEAD.match(text, start)
+    if head is None or text[head.end() - 1] != "]":
+        raise TextError("shape expected", start, help="for example f32[8,16] or (f32[], s32[4])")
+    end = head.end()
+    layout = _LAYOUT_FOLLOWS.match(text, end)
+    if layout is None or text.startswith("}", layout.end() - 1):
+        return end
+    return bracket_end(text, skip_space(text, end))
+
+
+def parse_entry_layout(text: str) -> EntryLayout:
+    """`{(f32[2]{0}, s32[])->f32[2]{0}}`. Raises TextError."""
+    place = skip_space(text, 1)
+    parameters, place = read_shape(text, place)
+    if not parameters.is_tuple:
+        raise TextError("entry layout: parameters in parentheses expected", skip_space(text, 1))
+    place = skip_space(text, place)
+    if not text.startswith("->", place):
+        raise TextError("entry layout: '->' expected", place)
+    result, place = read_shape(text, skip_space(text, place + 2))
+    place = skip_space(text, place)
+    if place != len(text) - 1:
+        raise TextError("entry layout: '}' expected", place)
+    return EntryLayout(parameters.elements, result)
+
+
+@lru_cache(maxsize=65536)
+def _shape(text: str) -> Shape:
+    match = _PLAIN.fullmatch(text)
+    if match is not None:
+        return _plain(match)
+    if text[0] == "(" or text.startswith("b("):
+        return _nested(blank_comments(text))
+    return _array(blank_comments(text))
+
+
+def element_type(name: str, start: int = 0) -> ElementType:
+    """The element type of this name. Raises TextError with a suggestion."""
+    found = ELEMENT_TYPES.get(name)
+    if found is None:
+        raise TextError(f"unknown element type '{name}'", start, start + len(name), did_you_mean(name, ELEMENT_TYPES))
+    return found
+
+
+def _plain(match: re.Match[str]) -> Shape:
+    element = element_type(match[1])
+    dims = tuple(map(int, match[2].split(","))) if match[2] else ()
+    if len(match[2]) > 18:
+        for dim in dims:
+            _check_size(dim, match.start(2), match.end(2))
+    if match[3] is None:
+        return array(element, dims)
+    order = tuple(map(int, match[3].split(",")))
+    _check_layout(order, dims, match.start(3) - 1, match.end(3) + 1)
+    return Shape(element, dims, Layout(order))
+
+
+def _check_size(size: int, start: int, end: int) -> None:
+    if size > LARGEST_SIZE:
+        raise TextError("dimension does not fit 64 bits", start, end)
+    if size < 0:
+        raise TextError(f"dimension is negative: {size}", start, end)
+
+
+def _check_layout(order: tuple[int, ...], dims: tuple[int, ...], start: int, end: int) -> None:
+    if len(order) != len(dims):
+        raise TextError(f"layout has {len(order)} dimensions, the shape has {len(dims)}", start, end)
+    if any(d >= len(dims) for d in order):
+        raise TextError(f"layout names dimension {max(order)}, the shape has rank {len(dims)}", start, end)
+
+
+def _nested(text: str) -> Shape:
+    """A tuple or buffer shape. A stack instead of recursion; the depth is limited all the same, for later readers."""
+    stack: list[tuple[bool, list[Shape]]] = []
+    place, comma = 0, True
+    while True:
+        place = skip_space(text, place)
+        is_buffer = text.startswith("b(", place)
+        if is_buffer or text.startswith("(", place):
+            stack.append((is_buffer, []))
+            if len(stack) > DEPTH_LIMIT:
+                raise TextError(f"shape nested deeper than {DEPTH_LIMIT} levels", place)
+            place += 2 if is_buffer else 1
+            comma = True
+            after = skip_space(text, place)
+            if not text.startswith(")", after):
+                continue
+            place = after
+        else:
+            end = shape_end(text, place)
+            try:
+                shape = _shape(text[place:end])
+            except TextError as error:
+                raise error.shifted(place) from None
+            stack[-1][1].append(shape)
+            place = skip_space(text, end)
+        while text.startswith(")", place):
+            shape = _closed(*stack.pop(), place)
+            if not stack:
+                return shape
+            stack[-1][1].append(shape)
+            place = skip_space(text, place + 1)
+        comma = text.startswith(",", place)
+        if not comma:
+            raise TextError("tuple shape: ',' or ')' expected", place)
+        place += 1
+
+
+def _closed(is_buffer: bool, elements: list[Shape], place: int) -> Shape:
+    if not is_buffer:
+        return tuple_shape(tuple(elements))
+    if len(elements) != 1 or elements[0].is_tuple:
+        raise TextError("b(..) holds one array shape", place)
+    inner = elements[0]
+    return Shape(inner.element, inner.dims, inner.layout, (), inner.dynamic, is_buffer=True)
+
+
+def _array(text: str) -> Shape:
+    """An array shape with dynamic sizes, spaces, or an elaborate layout."""
+    tree = read("array_shape", "shape", text)
+    name, *sizes, layout = tree.children
+    element = element_type(str(name), name.start_pos)
+    dims: list[int] = []
+    dynamic: list[bool] = []
+    for size in sizes:
+        if size is None:
+            continue
+        number = int(size.children[0]) if size.children else UNBOUNDED
+        if size.children:
+            token = size.children[0]
+            _check_size(number, token.start_pos, token.end_pos)
+        dims.append(number)
+        dynamic.append(size.data == "bounded_size")
+    marks = tuple(dynamic) if any(dynamic) else ()
+    return Shape(element, tuple(dims), _layout(layout, tuple(dims)) if layout is not None else None, (), marks)
+
+
+def _layout(tree: Any, dims: tuple[int, ...]) -> Layout:
+    order_token, tail = tree.children
+    order = ints(order_token) if order_token is not None else None
+    if order is not None:
+        _check_layout(order, dims, order_token.start_pos, order_token.end_pos)
+    elif dims:
+        raise TextError(f"layout has 0 dimensions, the shape has {len(dims)}", tree.meta.start_pos)
+    tiles: tuple[tuple[int | None, ...], ...] = ()
+    rest = ""
+    for part in tail.children if tail is not None else ():
+        if hasattr(part, "data"):
+            tiles = tuple(tuple(_tile_dim(d) for d in t.children if d is not None) for t in part.children)
+        elif part is not None and part.type != "DIM_TYPES":
+            rest += str(part)
+    return Layout(order, tiles, rest)
+
+
+def _tile_dim(tree: Any) -> int | None:
+    return int(tree.children[0]) if tree.children else None
+
+
+def ints(token: Any) -> tuple[int, ...]:
+    """The numbers of an INTS token."""
+    return tuple(int(n) for n in str(token).split(",") if n.strip())

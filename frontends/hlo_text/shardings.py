@@ -1,0 +1,381 @@
+"""Shardings, meshes and replica groups from text: the syntax tree of the grammar made into values, and checked.
+
+Everything a text can get wrong is found here, with its place: axes that the mesh does not have, axes used twice, parts
+of axes that do not exist, device lists of the wrong length or with a device twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...ir.mesh import AxisRef, IotaOrder, Mesh
+from ...ir.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
+from ...ir.sharding import (
+    AnySharding,
+    DimSharding,
+    ShardGroup,
+    Sharding,
+    ShardingKind,
+    Spelling,
+    TupleSharding,
+)
+from ...ir.sharding_text import from_tiles
+from ...ir.strings import unescape
+from .errors import TextError, did_you_mean
+from .grammar import read
+from .shapes import ints
+
+LARGEST_MESH = 2**31 - 1
+"""Device numbers are 32 bits wide in XLA."""
+
+_KINDS = {kind.value: kind for kind in ShardingKind}
+
+
+@lru_cache(maxsize=65536)
+def parse_sharding(text: str) -> AnySharding:
+    """The value of a `sharding=` attribute, in any of HLO's spellings. Raises TextError."""
+    tree = read("sharding", "sharding", text)
+    if tree.data == "tuple_sharding":
+        return TupleSharding(tuple(_single(child) for child in tree.children))
+    return _single(tree.children[0])
+
+
+@lru_cache(maxsize=4096)
+def parse_replica_groups(text: str) -> ReplicaGroups:
+    """The value of a `replica_groups=` attribute, in any of its three forms. Raises TextError."""
+    tree = read("replica_groups", "replica groups", text)
+    if tree.data == "explicit_groups":
+        return _explicit_groups(tree)
+    if tree.data == "iota_groups":
+        sizes, dims_token, perm_token = tree.children
+        order = _iota(dims_token, perm_token)
+        if len(ints(sizes)) != 2 or min(ints(sizes)) < 1:
+            raise _error(sizes, "two positive numbers expected: groups, devices per group")
+        groups, size = ints(sizes)
+        if groups * size != math.prod(order.dims):
+            raise _error(sizes, f"{groups} groups of {size} make {groups * size} devices, "
+                                f"the list has {math.prod(order.dims)}")
+        return IotaGroups(groups, size, order.dims, order.perm)
+    mesh = _mesh(tree.children[0])
+    refs = _refs(tree.children[1:], mesh, [])
+    if math.prod(mesh.ref_size(r) for r in refs) < 2:
+        raise TextError("replica groups: a group has one device only", 0, len(text))
+    return MeshGroups(mesh, refs)
+
+
+@lru_cache(maxsize=1024)
+def parse_meshes(text: str) -> Mapping[str, Mesh]:
+    """`{mesh = #sdy.mesh<["data"=2, "model"=4]>, ..}`: the meshes by name. Raises TextError."""
+    found: dict[str, Mesh] = {}
+    for entry in read("meshes", "xla.sdy.meshes", text).children:
+        if entry is None:
+            continue
+        name = str(entry.children[0]).strip('"')
+        if name in found:
+            raise _error(entry.children[0], f"mesh '{name}' is defined twice")
+        found[name] = _mesh_body(entry.children[1], name)
+    return found
+
+
+def parse_shardy(text: str, meshes: Mapping[str, Mesh]) -> tuple[tuple[Sharding, ...], bool]:
+    """The shardings of an `xla.sdy.sharding` attribute (unquoted), and whether it is a per-value list. Raises TextError."""
+    tree = read("shardy", "xla.sdy.sharding", text)
+    found = tuple(_shardy_body(child, meshes) for child in tree.children if child is not None)
+    return found, tree.data == "many_shardy"
+
+
+def _error(token: Any, message: str, help: str | None = None) -> TextError:
+    return TextError(message, token.start_pos, token.end_pos, help)
+
+
+def _number(token: Any, what: str, least: int = 0) -> int:
+    value = int(token)
+    if value < least or value > LARGEST_MESH:
+        raise _error(token, f"{what} must be between {least} and {LARGEST_MESH}, not {value}")
+    return value
+
+
+# -- device lists
+
+
+def _single(tree: Any) -> Sharding:
+    if tree.data == "maximal_mesh":
+        device = _number(tree.children[0], "device_id")
+        return Sharding(ShardingKind.MAXIMAL, device=device, spelling=Spelling.NAMED)
+    if tree.data == "named_sharding":
+        return _named(tree)
+    parts: dict[str, Any] = {}
+    for part in tree.children:
+        name = "main" if part.data in ("kind", "maximal", "devices") else str(part.data)
+        if name in parts:
+            place = part.meta.start_pos if not part.meta.empty else tree.meta.start_pos
+            raise TextError("sharding: this part is given twice", place)
+        parts[name] = part
+    main = parts.get("main")
+    start, end = tree.meta.start_pos, tree.meta.end_pos
+    if main is None:
+        raise TextError("sharding: devices=[..], replicated, manual, maximal, .. expected", start, end)
+    result = _main_part(main, parts, start, end)
+    if "group" in parts:
+        kind, number = parts["group"].children
+        result = replace(result, group=ShardGroup(str(kind), _number(number, "shard group")))
+    if "metadata" in parts:
+        result = replace(result, metadata=_metadata(parts["metadata"].children[0]))
+    return result
+
+
+def _main_part(main: Any, parts: dict[str, Any], start: int, end: int) -> Sharding:
+    for name, needs in (("device", "maximal"), ("last_replicated", "devices"), ("last_dims", "devices")):
+        if name in parts and main.data != needs:
+            raise TextError(f"sharding: {'device=' if name == 'device' else 'last_tile_dim..'} without {needs}", start, end)
+    if main.data == "kind":
+        return Sharding(_KINDS[str(main.children[0])])
+    if main.data == "maximal":
+        if "device" not in parts:
+            raise TextError("sharding: maximal needs device=N", start, end)
+        return Sharding(ShardingKind.MAXIMAL, device=_number(parts["device"].children[0], "device"))
+    subgroups: tuple[str, ...] = ()
+    if "last_replicated" in parts:
+        subgroups = ("replicated",)
+    if "last_dims" in parts:
+        if subgroups:
+            raise TextError("sharding: last_tile_dim_replicate and last_tile_dims exclude each other", start, end)
+        subgroups = tuple(str(k) for k in parts["last_dims"].children if k is not None)
+    if "maximal" in subgroups:
+        raise TextError("sharding: maximal subgroups are not supported", start, end)
+    return _tiles(main.children[0], main.children[1], subgroups)
+
+
+def _tiles(dims_token: Any, order_tree: Any, subgroups: tuple[str, ...]) -> Sharding:
+    dims = ints(dims_token)
+    if min(dims) < 1:
+        raise _error(dims_token, "sharding: tile dimensions must be positive")
+    if len(dims) < len(subgroups):
+        raise _error(dims_token, f"sharding: {len(dims)} tile dimensions for {len(subgroups)} subgroup dimensions")
+    count = math.prod(dims)
+    if order_tree.data == "iota_order":
+        order = _iota(*order_tree.children)
+        if math.prod(order.dims) != count:
+            raise _error(order_tree.children[0],
+                         f"sharding: {count} tiles, but the list has {math.prod(order.dims)} devices")
+        return from_tiles(dims, subgroups, order)
+    token = order_tree.children[0]
+    ids = ints(token)
+    if len(ids) != count:
+        raise _error(token, f"sharding: {count} tiles, but the list has {len(ids)} devices")
+    if count == 1:
+        raise _error(token, "sharding: a list of one device", "write {maximal device=N} or {replicated}")
+    _check_ids(ids, token)
+    if subgroups and set(subgroups) == {"replicated"}:
+        # Which devices hold the same tile matters, their order does not: XLA sorts them.
+        copies = math.prod(dims[len(dims) - len(subgroups) :])
+        ids = tuple(np.sort(np.array(ids).reshape(-1, copies), axis=1).reshape(-1).tolist())
+    return from_tiles(dims, subgroups, ids, Spelling.V1)
+
+
+def _check_ids(ids: Sequence[int], token: Any) -> None:
+    if min(ids, default=0) < 0 or max(ids, default=0) > LARGEST_MESH:
+        raise _error(token, "device ids must not be negative or beyond 32 bits")
+    if len(set(ids)) != len(ids):
+        seen: set[int] = set()
+        twice = next(i for i in ids if i in seen or seen.add(i))
+        raise _error(token, f"device {twice} is listed twice")
+
+
+def _iota(dims_token: Any, perm_token: Any) -> IotaOrder:
+    dims = ints(dims_token)
+    if min(dims) < 1 or math.prod(dims) > LARGEST_MESH:
+        raise _error(dims_token, "sizes of a device list must be positive and their product fit 32 bits")
+    perm = ints(perm_token) if perm_token is not None else tuple(range(len(dims)))
+    if perm_token is None and len(dims) > 1:
+        raise _error(dims_token, f"T(..) expected after <=[..] with {len(dims)} dimensions")
+    if sorted(perm) != list(range(len(dims))):
+        raise _error(perm_token, f"T(..) must be a permutation of 0 .. {len(dims) - 1}")
+    return IotaOrder(dims, perm)
+
+
+def _metadata(token: Any) -> str:
+    return str(token)[len("metadata={") : -1]
+
+
+# -- meshes and axes
+
+
+def _quoted(token: Any) -> str:
+    return unescape(str(token)[1:-1])
+
+
+def _axes(trees: Iterable[Any]) -> tuple[tuple[str, int], ...]:
+    axes: list[tuple[str, int]] = []
+    for tree in trees:
+        if tree is None:
+            continue
+        name, size = _quoted(tree.children[0]), _number(tree.children[1], "the size of an axis", 1)
+        if any(name == n for n, _ in axes):
+            raise _error(tree.children[0], f"axis '{name}' is defined twice")
+        axes.append((name, size))
+        if math.prod(s for _, s in axes) > LARGEST_MESH:
+            raise _error(tree.children[1], "the mesh has more devices than fit 32 bits")
+    return tuple(axes)
+
+
+def _mesh(tree: Any) -> Mesh:
+    """`mesh['x'=2,'y'=4], device_ids=..`."""
+    *axis_trees, _, ids = tree.children
+    axes = _axes(axis_trees)
+    if ids is None:
+        return Mesh(axes)
+    size = math.prod(s for _, s in axes)
+    if ids.data == "iota_ids":
+        order = _iota(*ids.children)
+        if math.prod(order.dims) != size:
+            raise _error(ids.children[0], f"the mesh has {size} places, the list {math.prod(order.dims)} devices")
+        trivial = order.perm == tuple(range(len(order.perm)))
+        return Mesh(axes, None if trivial else order)
+    return Mesh(axes, _ids(ids.children[0], size))
+
+
+def _ids(token: Any, size: int) -> tuple[int, ...] | None:
+    ids = ints(token)
+    if len(ids) != size:
+        raise _error(token, f"the mesh has {size} places, the list {len(ids)} devices")
+    _check_ids(ids, token)
+    return None if ids == tuple(range(size)) else ids
+
+
+def _mesh_body(tree: Any, symbol: str) -> Mesh:
+    """`<["x"=2], device_ids=[1, 0]>`; without axes and with one id it is a mesh of that single device."""
+    *axis_trees, _, ids = tree.children
+    axes = _axes(axis_trees)
+    size = math.prod(s for _, s in axes)
+    return Mesh(axes, _ids(ids, size) if ids is not None else None, symbol=symbol)
+
+
+def _ref(tree: Any, mesh: Mesh) -> AxisRef:
+    name_token, pre_token, size_token = tree.children
+    name = _quoted(name_token)
+    names = [n for n, _ in mesh.axes]
+    if name not in names and name.isascii() and name.isdigit() and int(name) < len(names):
+        name = names[int(name)]
+    if name not in names:
+        known = ", ".join(f"'{n}'={s}" for n, s in mesh.axes)
+        raise _error(name_token, f"the mesh has no axis '{name}'", did_you_mean(name, names, f"its axes are {known}"))
+    if pre_token is None:
+        return AxisRef(name)
+    total, pre, size = mesh.axis_size(name), int(pre_token), int(size_token)
+    if pre < 1 or size < 2 or total % (pre * size) or size == total:
+        raise TextError(f"axis '{name}' of size {total} has no part ({pre}){size}", name_token.start_pos,
+                        size_token.end_pos, "in 'x':(pre)size the product pre * size must divide the size of the axis")
+    ref = AxisRef(name, pre, size)
+    try:
+        mesh.digits(ref)
+    except ValueError as error:
+        raise TextError(str(error), name_token.start_pos, size_token.end_pos) from None
+    return ref
+
+
+def _refs(trees: Iterable[Any], mesh: Mesh, used: list[AxisRef]) -> tuple[AxisRef, ...]:
+    """The axes of one list. `used` collects all of a sharding: none may come twice."""
+    result: list[AxisRef] = []
+    for tree in trees:
+        if tree is None:
+            continue
+        ref = _ref(tree, mesh)
+        if any(_overlap(ref, other) for other in used):
+            token = tree.children[0]
+            raise _error(token, f"axis '{ref.name}' is used twice")
+        used.append(ref)
+        result.append(ref)
+    return tuple(result)
+
+
+def _overlap(a: AxisRef, b: AxisRef) -> bool:
+    if a.name != b.name:
+        return False
+    if not a.size or not b.size:
+        return True
+    return a.pre < b.pre * b.size and b.pre < a.pre * a.size
+
+
+def _dim(tree: Any, mesh: Mesh, used: list[AxisRef]) -> DimSharding:
+    *entries, priority = tree.children
+    entries = [e for e in entries if e is not None]
+    is_open = bool(entries) and entries[-1].data == "open_mark"
+    if is_open:
+        entries.pop()
+    for entry in entries:
+        if entry.data == "open_mark":
+            raise TextError("'?' must come last in a dimension", tree.meta.start_pos, tree.meta.end_pos)
+    axes = _refs([e.children[0] for e in entries], mesh, used)
+    return DimSharding(axes, is_open, int(priority[1:]) if priority is not None else None)
+
+
+def _sets(trees: Iterable[Any], mesh: Mesh, used: list[AxisRef]) -> dict[str, tuple[AxisRef, ...]]:
+    found: dict[str, tuple[AxisRef, ...]] = {}
+    for tree in trees:
+        word = str(tree.children[0])
+        if word in found or word == "unknown":
+            raise _error(tree.children[0], f"unexpected '{word}='" if word == "unknown" else f"{word}= is given twice")
+        found[word] = _refs(tree.children[1:], mesh, used)
+    return found
+
+
+def _named(tree: Any) -> Sharding:
+    mesh_tree, placement, *sets, metadata = tree.children
+    mesh = _mesh(mesh_tree)
+    used: list[AxisRef] = []
+    dims: tuple[DimSharding, ...] = ()
+    marked: dict[str, tuple[AxisRef, ...]] = {}
+    if placement.data == "dims":
+        dims = tuple(_dim(d, mesh, used) for d in placement.children if d is not None)
+    elif placement.children[0] in ("manual", "unreduced"):
+        used = [AxisRef(n) for n, _ in mesh.axes]
+        marked[str(placement.children[0])] = tuple(used)
+    elif placement.children[0] != "replicated":
+        raise _error(placement.children[0], f"unexpected '{placement.children[0]}' after a mesh")
+    marked |= _sets(sets, mesh, used)
+    return Sharding(ShardingKind.TILED, mesh, dims, metadata=_metadata(metadata) if metadata is not None else None,
+                    spelling=Spelling.NAMED, **marked)
+
+
+def _shardy_body(tree: Any, meshes: Mapping[str, Mesh]) -> Sharding:
+    mesh_tree, *rest = tree.children
+    if mesh_tree.data == "mesh_symbol":
+        token = mesh_tree.children[0]
+        symbol = str(token)[1:].strip('"')
+        if symbol not in meshes:
+            known = ", ".join(meshes) or "none (module attribute xla.sdy.meshes)"
+            raise _error(token, f"no mesh '{symbol}'", did_you_mean(symbol, meshes, f"known meshes: {known}"))
+        mesh = meshes[symbol]
+    else:
+        mesh = _mesh_body(mesh_tree.children[0], "mesh")
+    if not mesh.axes and isinstance(mesh.order, tuple):
+        return Sharding(ShardingKind.MAXIMAL, device=mesh.order[0], spelling=Spelling.NAMED)
+    used: list[AxisRef] = []
+    dims = tuple(_dim(d, mesh, used) for d in rest if d is not None and d.data == "dim")
+    sets = _sets([s for s in rest if s is not None and s.data == "axis_set"], mesh, used)
+    return Sharding(ShardingKind.TILED, mesh, dims, spelling=Spelling.NAMED, **sets)
+
+
+def _explicit_groups(tree: Any) -> ExplicitGroups:
+    lists: list[tuple[int, ...]] = []
+    seen: set[int] = set()
+    for group in tree.children:
+        if group is None:
+            continue
+        token = group.children[0]
+        ids = ints(token) if token is not None else ()
+        if token is not None:
+            _check_ids(ids, token)
+            twice = next((i for i in ids if i in seen), None)
+            if twice is not None:
+                raise _error(token, f"device {twice} is in two groups")
+        seen.update(ids)
+        lists.append(ids)
+    return ExplicitGroups(tuple(lists))

@@ -1,0 +1,249 @@
+"""Attribute values from text, by the type of the attribute's field.
+
+One table, `codec(type)`, serves every op; an op never parses anything itself. A codec is a pure function of the text and
+raises `TextError`. Called computations and literals with a shape are not here: they need the module or a shape.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Callable
+from enum import Enum
+from functools import cache
+from typing import Any, cast
+
+from ...ir.attributes import PadDim, PaddingConfig, SliceDim, Window, WindowDim, Word
+from ...ir.replica_groups import ReplicaGroups
+from ...ir.shape import Shape
+from ...ir.strings import Raw, unescape
+from .errors import TextError, did_you_mean
+from .grammar import read
+from .scan import blank_comments, bracket_end, split_list
+from .shapes import parse_shape
+from .shardings import parse_replica_groups
+
+Codec = Callable[[str], Any]
+
+_INT = re.compile(r"-?\d{1,20}")
+_FLOAT = re.compile(r"-?(?:\d+\.\d*|\d+|(?<=-)\.\d+)(?:[eE][+-]?\d+)?|-?inf|-?nan")
+_WORD = re.compile(r"[^\s{}\"]+")
+_STRING = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'", re.DOTALL)
+_PLAIN_DIMS = re.compile(r"\{[0-9,]*\}")
+_SLICE = re.compile(r"\[\s*(\d{1,20})\s*:\s*(\d{1,20})\s*(?::\s*(-?\d{1,20})\s*)?\]")
+_PAD = re.compile(r"(-?\d{1,20})_(-?\d{1,20})(?:_(\d{1,20}))?")
+
+
+@cache
+def codec(kind: Any) -> Codec:
+    """The reader of values of a field type. Raises TypeError for a type no attribute may have."""
+    if kind in _CODECS:
+        return _CODECS[kind]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _enum_codec(kind)
+    parts = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        if len(parts) == 2 and parts[1] is Ellipsis:
+            return _list_codec(codec(parts[0]))
+        return _fixed_codec([codec(part) for part in parts])
+    if set(parts) == {str, Raw}:
+        return lambda text: Raw(text) if text.startswith("{") else _string(text)
+    parse = getattr(kind, "parse", None)
+    if parse is not None:
+        return _own_codec(cast("Codec", parse))
+    raise TypeError(f"no codec for attribute type {kind}")
+
+
+def _integer(text: str) -> int:
+    if not _INT.fullmatch(text):
+        raise TextError(f"integer expected, found '{text}'", 0, len(text))
+    return int(text)
+
+
+def _boolean(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise TextError(f"true or false expected, found '{text}'", 0, len(text))
+    return text == "true"
+
+
+def _float(text: str) -> float:
+    if not _FLOAT.fullmatch(text):
+        raise TextError(f"number expected, found '{text}'", 0, len(text))
+    return float(text)
+
+
+def _string(text: str) -> str:
+    if not _STRING.fullmatch(text):
+        raise TextError("string in quotes expected", 0, len(text))
+    return unescape(text[1:-1])
+
+
+def _word(text: str) -> Word:
+    if not _WORD.fullmatch(text):
+        raise TextError(f"word expected, found '{text}'", 0, len(text))
+    return Word(text)
+
+
+def _raw(text: str) -> Raw:
+    if not text.startswith("{"):
+        raise TextError("text in braces expected", 0, len(text))
+    return Raw(text)
+
+
+def _dims(text: str) -> tuple[int, ...]:
+    if text == "{}":
+        return ()
+    if _PLAIN_DIMS.fullmatch(text):
+        try:
+            return tuple(map(int, text[1:-1].split(",")))
+        except ValueError:
+            pass
+    return _list_codec(_integer)(text)
+
+
+def _enum_codec(kind: type[Enum]) -> Codec:
+    members = {str(member.value): member for member in kind}
+
+    def decode(text: str) -> Any:
+        if text not in members:
+            help = did_you_mean(text, members, "one of " + ", ".join(members))
+            raise TextError(f"'{text}' is not possible here", 0, len(text), help)
+        return members[text]
+
+    return decode
+
+
+def _entries(text: str) -> list[tuple[int, int]]:
+    if not text.startswith("{"):
+        raise TextError(f"list in braces expected, found '{text}'", 0, len(text))
+    return split_list(text, 1, bracket_end(text, 0) - 1)
+
+
+def _list_codec(element: Codec) -> Codec:
+    def decode(text: str) -> Any:
+        result: list[Any] = []
+        for start, end in _entries(text):
+            try:
+                result.append(element(text[start:end]))
+            except TextError as error:
+                raise error.shifted(start) from None
+        return tuple(result)
+
+    return decode
+
+
+def _fixed_codec(elements: list[Codec]) -> Codec:
+    def decode(text: str) -> Any:
+        extents = _entries(text)
+        if len(extents) != len(elements):
+            raise TextError(f"{len(elements)} entries expected, found {len(extents)}", 0, len(text))
+        result: list[Any] = []
+        for element, (start, end) in zip(elements, extents, strict=True):
+            try:
+                result.append(element(text[start:end]))
+            except TextError as error:
+                raise error.shifted(start) from None
+        return tuple(result)
+
+    return decode
+
+
+def _own_codec(parse: Codec) -> Codec:
+    """A value type with its own static `parse`, which raises ValueError."""
+
+    def decode(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise TextError(str(error), 0, len(text)) from None
+
+    return decode
+
+
+def _slice_dim(text: str) -> SliceDim:
+    match = _SLICE.fullmatch(text)
+    if match is None:
+        raise TextError(f"[start:limit] or [start:limit:stride] expected, found '{text}'", 0, max(1, len(text)))
+    return SliceDim(int(match[1]), int(match[2]), int(match[3] or 1))
+
+
+def _padding(text: str) -> PaddingConfig:
+    dims: list[PadDim] = []
+    place = 0
+    for part in text.split("x") if text else ():
+        match = _PAD.fullmatch(part)
+        if match is None:
+            raise TextError(f"padding: low_high or low_high_interior expected, found '{part}'", place, place + len(part))
+        dims.append(PadDim(int(match[1]), int(match[2]), int(match[3] or 0)))
+        place += len(part) + 1
+    return PaddingConfig(tuple(dims))
+
+
+_WINDOW_WORDS = ("size", "stride", "pad", "lhs_dilate", "rhs_dilate", "rhs_reversal")
+
+
+def _window(text: str) -> Window:
+    found: dict[str, tuple[Any, ...]] = {}
+    for part in read("window", "window", text).children:
+        word, value = part.children
+        if word not in _WINDOW_WORDS:
+            help = did_you_mean(word, _WINDOW_WORDS, "one of " + ", ".join(_WINDOW_WORDS))
+            raise TextError(f"window: unknown part '{word}'", word.start_pos, word.end_pos, help)
+        if str(word) in found:
+            raise TextError(f"window: {word} is given twice", word.start_pos, word.end_pos)
+        numbers = _window_numbers(str(word), value)
+        first = next(iter(found.values()), numbers)
+        if len(numbers) != len(first):
+            raise TextError(f"window: {len(numbers)} dimensions here, {len(first)} before", value.start_pos, value.end_pos)
+        found[str(word)] = numbers
+    if not found:
+        return Window()
+    if "size" not in found:
+        raise TextError("window: size= expected", 0, len(text))
+    rank = len(found["size"])
+    return Window(tuple(WindowDim(**{k: v for key, values in found.items() for k, v in values[i]}) for i in range(rank)))
+
+
+def _window_numbers(word: str, value: Any) -> tuple[Any, ...]:
+    """Per dimension the (field, value) pairs that a part of a window sets."""
+    result: list[Any] = []
+    for part in str(value).split("x"):
+        pair = part.split("_")
+        if len(pair) != (2 if word == "pad" else 1):
+            kind = "low_high per dimension" if word == "pad" else "one number per dimension"
+            raise TextError(f"window: {word} takes {kind}", value.start_pos, value.end_pos)
+        if word == "pad":
+            result.append((("low", int(pair[0])), ("high", int(pair[1]))))
+        elif word == "rhs_reversal":
+            result.append((("reversal", pair[0] != "0"),))
+        else:
+            number = int(pair[0])
+            if number < (0 if word == "size" else 1):
+                raise TextError(f"window: {word} {number} is too small", value.start_pos, value.end_pos)
+            result.append(((word, number),))
+    return tuple(result)
+
+
+def _shape(text: str) -> Shape:
+    return parse_shape(text)
+
+
+def commented(text: str) -> str:
+    """The text as codecs want it: comments blanked."""
+    return blank_comments(text)
+
+
+_CODECS: dict[Any, Codec] = {
+    int: _integer,
+    bool: _boolean,
+    float: _float,
+    str: _string,
+    Word: _word,
+    Raw: _raw,
+    Shape: _shape,
+    tuple[int, ...]: _dims,
+    SliceDim: _slice_dim,
+    PaddingConfig: _padding,
+    Window: _window,
+    ReplicaGroups: parse_replica_groups,
+}

@@ -1,0 +1,109 @@
+"""Literals as text: shortest digits that read back as the same bits, never elided.
+
+Floats print with the fewest decimal digits that round trip in their own type, a NaN with its payload unless it is the
+usual quiet one, negative zero as `-0.0` (XLA prints `-0`, which it then reads as the integer 0 and loses the sign).
+Arrays of many elements are formatted by numpy or through a table of all values of a small type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from .element_type import ElementType, Kind, from_numpy
+from .literal import Array, Literal
+
+MANTISSA_BITS = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7, "f8e5m2": 2, "f8e4m3": 3, "f8e3m4": 4}
+"""Explicit mantissa bits of the types whose NaNs have payloads (those with an infinity)."""
+
+
+def literal_text(literal: Literal) -> str:
+    """The text between the parentheses of `constant(..)`; `{...}` for an elided literal."""
+    if literal.elided is not None:
+        return "{...}"
+    if literal.array is None:
+        return "(" + ", ".join(map(literal_text, literal.elements)) + ")"
+    words = _words(literal.array)
+    for depth, size in enumerate(reversed(literal.array.shape)):
+        words = _grouped(words, size, literal.array.shape[: literal.array.ndim - depth - 1], depth)
+    return words[0]
+
+
+def _grouped(words: list[str], size: int, outer: tuple[int, ...], depth: int) -> list[str]:
+    """Joins each run of `size` words in braces. There are as many runs as `outer` has places."""
+    count = int(np.prod(outer, dtype=object)) if outer else 1
+    opening, closing = ("{", "}") if depth == 0 else ("{ ", " }")
+    if size == 0:
+        return ["{}"] * count
+    return [f"{opening}{', '.join(words[i * size : (i + 1) * size])}{closing}" for i in range(count)]
+
+
+def _words(array: Array) -> list[str]:
+    element = from_numpy(array.dtype)
+    flat = array.reshape(-1)
+    if element.kind is Kind.PRED:
+        if array.ndim == 0:
+            return ["true" if flat[0] else "false"]
+        return ["1" if v else "0" for v in flat.tolist()]
+    if element.kind is Kind.COMPLEX:
+        parts = list(_float_words(np.ascontiguousarray(flat).view(np.float32 if element.bits == 64 else np.float64)))
+        return [f"({re}, {im})" for re, im in zip(parts[::2], parts[1::2], strict=True)]
+    if element.is_integer:
+        return [str(v) for v in flat.astype(np.int64 if element.kind is Kind.SIGNED else np.uint64).tolist()]
+    return list(_float_words(flat))
+
+
+def _float_words(flat: Array) -> Iterable[str]:
+    element = from_numpy(flat.dtype)
+    if element.bits <= 16 and element.byte_size <= 2:
+        bits = np.ascontiguousarray(flat).view(np.uint8 if element.byte_size == 1 else np.uint16)
+        word = _small_word(element)
+        return [word(b) for b in bits.tolist()]
+    if element.bits == 64:
+        words = list(map(repr, flat.tolist()))
+    else:
+        words = flat.astype(str).tolist()
+    words = [w[:-2] if w.endswith(".0") and w != "-0.0" else w for w in words]
+    if np.isnan(flat).any():
+        bits = np.ascontiguousarray(flat).view(np.uint32 if element.bits == 32 else np.uint64)
+        for place in np.nonzero(np.isnan(flat))[0]:
+            words[place] = _nan_word(element, int(bits[place]))
+    return words
+
+
+@cache
+def _small_word(element: ElementType) -> Callable[[int], str]:
+    """The word of each bit pattern of a type of at most 16 bits, remembered."""
+    storage: Any = np.uint8 if element.byte_size == 1 else np.uint16
+    assert element.numpy is not None
+    dtype = element.numpy
+
+    @cache
+    def word(bits: int) -> str:
+        value = np.array([bits], dtype=storage).view(dtype)
+        number = float(value.astype(np.float64)[0])
+        if number != number:
+            return _nan_word(element, bits)
+        if number in (float("inf"), float("-inf")):
+            return str(number)
+        if number == 0:
+            return "-0.0" if str(number) == "-0.0" else "0"
+        for digits in range(1, 18):
+            text = f"{number:.{digits}g}"
+            if float(np.array([float(text)]).astype(dtype).astype(np.float64)[0]) == number:
+                return text
+        return repr(number)
+
+    return word
+
+
+def _nan_word(element: ElementType, bits: int) -> str:
+    mantissa = MANTISSA_BITS.get(element.name)
+    if mantissa is None:
+        return "nan"
+    sign = "-" if bits >> (element.bits - 1) else ""
+    payload = bits & ((1 << mantissa) - 1)
+    return f"{sign}nan" if payload == 1 << (mantissa - 1) else f"{sign}nan({payload:#x})"

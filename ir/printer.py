@@ -1,0 +1,195 @@
+"""Modules as HLO text, as XLA's parser and ours accept it.
+
+Nothing here knows an opcode: an instruction's own attributes print by walking the fields of its attribute class, each
+value by its type; the attributes that every instruction may have follow in XLA's order. Texts of shapes, shardings and
+attributes are remembered by value, because a program has few different ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import Enum
+from functools import lru_cache
+from typing import Any, cast
+
+from .attributes import NONE, Attributes, SliceDim, attribute_fields
+from .computation import Computation
+from .instruction import FrontendAttributes, Instruction
+from .literal import Literal
+from .literal_text import literal_text
+from .module import EntryLayout, Module, Stage
+from .shape import Shape
+from .sharding import AnySharding
+from .strings import Raw, quote
+
+STAGE_KEY = "hloom.stage"
+GLOBAL_LAYOUT_KEY = "hloom.global_layout"
+
+
+def module_text(module: Module) -> str:
+    """The whole module. A stage other than GLOBAL is kept in module frontend attributes that XLA carries along."""
+    parts = [_header(module), ""]
+    if module.stack_frames:
+        parts += [module.stack_frames.strip("\n"), ""]
+    entry = module.entry
+    attribute_texts: dict[Attributes, tuple[str, str]] = {}
+    for computation in module.computations:
+        parts += [_computation(computation, computation is entry, attribute_texts), ""]
+    return "\n".join(parts)
+
+
+def computation_text(computation: Computation) -> str:
+    """One computation with its signature; `ENTRY` in front if it is its module's entry."""
+    module = computation.parent
+    is_entry = module is not None and any(c is computation for c in module.computations) and module.entry is computation
+    return _computation(computation, is_entry, {})
+
+
+def instruction_text(instruction: Instruction) -> str:
+    """One instruction on one line, without indent and without `ROOT`."""
+    return _instruction(instruction, {})
+
+
+def entry_layout_text(layout: EntryLayout) -> str:
+    """`{(f32[2]{0}, s32[])->f32[2]{0}}`."""
+    return "{(" + ", ".join(_numbered(list(map(str, layout.parameters)))) + ")->" + str(layout.result) + "}"
+
+
+def _header(module: Module) -> str:
+    layout = module.entry_layout or _derived_layout(module.entry)
+    to_parameters, to_output = module.allow_propagation_to_parameters, module.allow_propagation_to_output
+    fields = [
+        ("is_scheduled", "true" if module.is_scheduled else ""),
+        ("input_output_alias", module.input_output_alias),
+        ("buffer_donor", module.buffer_donor),
+        ("alias_passthrough_params", "true" if module.alias_passthrough_params else ""),
+        ("entry_computation_layout", entry_layout_text(layout)),
+        ("allow_spmd_sharding_propagation_to_parameters", value_text(to_parameters) if to_parameters else ""),
+        ("allow_spmd_sharding_propagation_to_output", value_text(to_output) if to_output else ""),
+        ("replica_count", str(module.replica_count) if module.replica_count != 1 else ""),
+        ("num_partitions", str(module.num_partitions) if module.num_partitions != 1 else ""),
+        ("frontend_attributes", frontend_attributes_text(_module_frontend_attributes(module))),
+        ("origin_recovery_table", module.origin_recovery_table),
+    ]
+    return f"HloModule {module.name}" + "".join(f", {name}={text}" for name, text in fields if text) + "\n"
+
+
+def _derived_layout(entry: Computation) -> EntryLayout:
+    return EntryLayout(tuple(p.shape for p in entry.parameters), entry.root.shape)
+
+
+def _module_frontend_attributes(module: Module) -> FrontendAttributes:
+    if module.stage is Stage.GLOBAL and module.global_layout is None:
+        return module.frontend_attributes
+    found = dict(module.frontend_attributes)
+    if module.stage is not Stage.GLOBAL:
+        found[STAGE_KEY] = module.stage.value
+    if module.global_layout is not None:
+        found[GLOBAL_LAYOUT_KEY] = Raw(entry_layout_text(module.global_layout))
+    return found
+
+
+def _computation(computation: Computation, is_entry: bool, texts: dict[Attributes, tuple[str, str]]) -> str:
+    parameters = ", ".join(_numbered([f"{p.name}: {_bare(p.shape)}" for p in computation.parameters]))
+    root = computation.root
+    head = f"%{computation.name} ({parameters}) -> {_bare(root.shape)} {{"
+    lines = ["ENTRY " + head if is_entry else head]
+    lines += [("  ROOT " if i is root else "  ") + _instruction(i, texts) for i in computation]
+    thread = f", execution_thread={quote(computation.execution_thread)}" if computation.execution_thread else ""
+    lines.append("}" + thread)
+    return "\n".join(lines)
+
+
+def _instruction(instruction: Instruction, texts: dict[Attributes, tuple[str, str]]) -> str:
+    attributes = instruction.attributes
+    if attributes is NONE:
+        inline, own = "", ""
+    else:
+        known = texts.get(attributes)
+        if known is None:
+            known = texts[attributes] = _attributes(attributes, instruction.op.inline)
+        inline, own = known
+    operands = instruction.operands
+    if len(operands) > 5:
+        inside = ", ".join(_numbered(["%" + o.name for o in operands]))
+    else:
+        inside = ", ".join(["%" + o.name for o in operands]) or inline
+    text = f"%{instruction.name} = {instruction.shape} {instruction.op.opcode}({inside}){own}"
+    if instruction.sharding is not None:
+        text += f", sharding={_sharding(instruction.sharding)}"
+    if instruction.frontend_attributes:
+        text += f", frontend_attributes={frontend_attributes_text(instruction.frontend_attributes)}"
+    if instruction.control_predecessors:
+        text += ", control-predecessors={" + ", ".join("%" + p.name for p in instruction.control_predecessors) + "}"
+    for name, value in instruction.other:
+        text += f", {name}={value}"
+    if instruction.metadata is not None:
+        text += f", metadata={{{instruction.metadata.text}}}"
+    config = instruction.backend_config
+    if config is not None:
+        text += f", backend_config={quote(config) if isinstance(config, str) else config.text}"
+    return text
+
+
+def _attributes(attributes: Attributes, inline: str | None) -> tuple[str, str]:
+    """The text between the parentheses, and the attributes after them."""
+    inside, after = "", ""
+    for field in attribute_fields(type(attributes)).values():
+        value = getattr(attributes, field.name)
+        if field.name == inline:
+            inside = literal_text(value) if isinstance(value, Literal) else value_text(value)
+        elif value is not None and (field.required or value != field.default):
+            after += f", {field.name}={value_text(value)}"
+    return inside, after
+
+
+def value_text(value: Any) -> str:
+    """An attribute value: by the type of the value, as the parser reads it back by the type of the field."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, Computation):
+        return "%" + value.name
+    if isinstance(value, Literal):
+        return f"{value.shape} {literal_text(value)}"
+    if isinstance(value, tuple):
+        return _tuple_text(cast("tuple[Any, ...]", value))
+    return str(value)
+
+
+def _tuple_text(values: tuple[Any, ...]) -> str:
+    if values and isinstance(values[0], SliceDim):
+        dims = cast("tuple[SliceDim, ...]", values)
+        strided = any(d.stride != 1 for d in dims)
+        return "{" + ", ".join(f"[{d.start}:{d.limit}" + (f":{d.stride}]" if strided else "]") for d in dims) + "}"
+    spaced = values and (isinstance(values[0], Computation | Shape) or dataclasses.is_dataclass(values[0]))
+    return "{" + (", " if spaced else ",").join(map(value_text, values)) + "}"
+
+
+def frontend_attributes_text(attributes: FrontendAttributes) -> str:
+    """`{a="b",c={raw}}`, sorted by key; empty text for no attributes."""
+    if not attributes:
+        return ""
+    return "{" + ",".join(f"{k}={_string_or_raw(v)}" for k, v in sorted(attributes.items())) + "}"
+
+
+def _string_or_raw(value: str | Raw) -> str:
+    return quote(value) if isinstance(value, str) else value.text
+
+
+def _numbered(parts: list[str]) -> list[str]:
+    """XLA marks every fifth entry of a long list with its number."""
+    return [f"/*index={i}*/{part}" if i and i % 5 == 0 else part for i, part in enumerate(parts)]
+
+
+@lru_cache(maxsize=65536)
+def _sharding(sharding: AnySharding) -> str:
+    return str(sharding)
+
+
+@lru_cache(maxsize=65536)
+def _bare(shape: Shape) -> str:
+    return str(shape.without_layout())

@@ -1,0 +1,269 @@
+"""What must hold of a module at each stage.
+
+Always:
+ 1. Every operand is defined earlier in the same computation.
+ 2. The number of operands fits the op.
+ 3. The result shape is the one that operands and attributes give, up to layout.
+ 4. Called computations belong to the module, and no computation calls itself, directly or through others.
+ 5. The parameters of a computation are numbered 0, 1, .., n-1, each once.
+ 6. Control predecessors are defined earlier in the same computation.
+ 7. User lists are those of the operands.
+ 8. The root is an instruction of its computation.
+ 9. A sharding fits its value: one entry per dimension (or none), one per leaf of a tuple; its axes exist and are used
+    once; if the module has several partitions, its mesh has as many devices and every device number is one of them.
+10. The entry layout has the types and dimensions of the entry's parameters and root.
+SHARDED, also:
+11. Every array leaf of every value of the entry and of computations called with arrays has a sharding.
+LOCAL and SCHEDULED, also:
+12. Replica groups name devices of the module only, none twice.
+13. There are no `Sharding` custom-calls.
+
+`verify` looks only; `check` raises what it finds. Diagnostics say both numbers and stand at the instruction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from .computation import Computation
+from .diagnostics import CompileError, Diagnostic, Location, Severity
+from .instruction import Instruction
+from .mesh import Mesh
+from .module import Module, Stage
+from .op import ShapeError
+from .replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
+from .shape import Shape
+from .sharding import AnySharding, Sharding, ShardingKind, TupleSharding
+
+
+def check(module: Module) -> None:
+    """Raises CompileError with all findings of `verify`, if there are any."""
+    found = verify(module)
+    if found:
+        raise CompileError(found)
+
+
+def verify(module: Module) -> list[Diagnostic]:
+    """Every violation of the invariants of the module's stage."""
+    found: list[Diagnostic] = []
+    members = set(module.computations)
+    for computation in module.computations:
+        found += _computation(computation, members)
+        for instruction in computation:
+            found += _shardings(instruction, module)
+    found += _recursion(module)
+    if not found:
+        found += _entry_layout(module)
+        found += _stage(module)
+    return found
+
+
+def _error(message: str, where: Location | None, help: str | None = None, *notes: Diagnostic) -> Diagnostic:
+    return Diagnostic(Severity.ERROR, message, where, help, notes)
+
+
+def _note(message: str, where: Location | None) -> Diagnostic:
+    return Diagnostic(Severity.NOTE, message, where)
+
+
+# -- graph and shapes
+
+
+def _computation(computation: Computation, members: set[Computation]) -> Iterator[Diagnostic]:
+    defined: set[Instruction] = set()
+    uses: dict[Instruction, Counter[Instruction]] = {}
+    for instruction in computation:
+        if not defined.issuperset(instruction.operands):
+            late = next(o for o in instruction.operands if o not in defined)
+            yield _error(f"{instruction.name}: operand {late.name} is not defined before it", instruction.location)
+        elif not defined.issuperset(instruction.control_predecessors):
+            yield _error(f"{instruction.name}: a control predecessor is not defined before it", instruction.location)
+        else:
+            yield from _shape(instruction)
+        for operand in instruction.operands:
+            counter = uses.get(operand)
+            if counter is None:
+                counter = uses[operand] = Counter()
+            counter[instruction] += 1
+        for called in instruction.called():
+            if called not in members:
+                yield _error(f"{instruction.name}: calls {called.name}, which is not in the module",
+                             instruction.location)
+        defined.add(instruction)
+    for instruction in computation:
+        if instruction.users != uses.get(instruction, {}):
+            yield _error(f"{instruction.name}: its user list is wrong", instruction.location)
+    if len(computation) == 0:
+        yield _error(f"computation {computation.name} has no instructions", computation.location)
+    elif computation.root not in defined:
+        yield _error(f"the root of {computation.name} is not in it", computation.location)
+    yield from _parameters(computation)
+
+
+def _shape(instruction: Instruction) -> Iterator[Diagnostic]:
+    low, high = instruction.op.arity
+    count = len(instruction.operands)
+    if count < low or (high is not None and count > high):
+        wanted = str(low) if low == high else f"at least {low}" if high is None else f"{low} to {high}"
+        yield _error(f"{instruction.opcode}: takes {wanted} operand{'s' * (wanted != '1')}, found {count}",
+                     instruction.location)
+        return
+    try:
+        inferred = instruction.op.infer_shape(
+            [o.shape for o in instruction.operands], instruction.attributes, instruction.shape
+        )
+    except ShapeError as error:
+        yield _error(error.message, instruction.location, error.help, *_operand_notes(instruction))
+        return
+    if not inferred.compatible(instruction.shape):
+        declared, given = instruction.shape.without_layout(), inferred.without_layout()
+        yield _error(f"{instruction.opcode}: declared shape {declared} but operands give {given}",
+                     instruction.location, None, *_operand_notes(instruction))
+
+
+def _operand_notes(instruction: Instruction) -> Iterator[Diagnostic]:
+    for operand in dict.fromkeys(instruction.operands[:3]):
+        yield _note(f"{operand.name} is {operand.shape.without_layout()} here", operand.location)
+
+
+def _parameters(computation: Computation) -> Iterator[Diagnostic]:
+    parameters = computation.parameters
+    for expected, parameter in enumerate(parameters):
+        number: int = getattr(parameter.attributes, "number")  # noqa: B009
+        if number != expected:
+            twice = expected > 0 and number == expected - 1
+            message = (f"parameter {number} of {computation.name} is defined twice" if twice else
+                       f"parameter number {number} in {computation.name}: {expected} expected next")
+            yield _error(message, parameter.location, "parameters are numbered 0, 1, 2, .. without gaps")
+            return
+
+
+def _recursion(module: Module) -> Iterator[Diagnostic]:
+    """Depth first with a stack of our own; a call to a computation still open closes a cycle."""
+    state: dict[Computation, int] = {}
+    for start in module.computations:
+        stack = [(start, iter([(i, c) for i in start for c in i.called()]))] if start not in state else []
+        state.setdefault(start, 1)
+        while stack:
+            computation, calls = stack[-1]
+            step = next(calls, None)
+            if step is None:
+                state[computation] = 2
+                stack.pop()
+                continue
+            instruction, called = step
+            if state.get(called) == 1:
+                yield _error(f"{instruction.name}: recursive call of {called.name}", instruction.location)
+            elif called not in state:
+                state[called] = 1
+                stack.append((called, iter([(i, c) for i in called for c in i.called()])))
+
+
+def _entry_layout(module: Module) -> Iterator[Diagnostic]:
+    layout = module.entry_layout
+    if layout is None:
+        return
+    entry = module.entry
+    parameters = entry.parameters
+    if len(layout.parameters) != len(parameters):
+        yield _error(f"entry_computation_layout has {len(layout.parameters)} parameters, "
+                     f"{entry.name} has {len(parameters)}", entry.location)
+        return
+    for number, (shape, parameter) in enumerate(zip(layout.parameters, parameters, strict=True)):
+        if not shape.compatible(parameter.shape):
+            yield _error(f"entry_computation_layout: parameter {number} is {shape.without_layout()} there, "
+                         f"but {parameter.shape.without_layout()} here", parameter.location)
+    if not layout.result.compatible(entry.root.shape):
+        yield _error(f"entry_computation_layout: the result is {layout.result.without_layout()} there, "
+                     f"but {entry.root.shape.without_layout()} here", entry.root.location)
+
+
+# -- shardings
+
+
+def _shardings(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:
+    for sharding in (instruction.sharding, instruction.shardy):
+        if sharding is not None:
+            problem = sharding_problem(sharding, instruction.shape, module.num_partitions)
+            if problem:
+                yield _error(f"{instruction.name}: {problem}", instruction.location)
+
+
+def sharding_problem(sharding: AnySharding, shape: Shape, devices: int) -> str | None:
+    """Why a sharding does not fit a value of this shape on that many devices (1: any number); None if it does."""
+    if isinstance(sharding, TupleSharding):
+        leaves = list(shape.leaves())
+        # The custom-calls of shard groups have an empty tuple as result and one sharding.
+        if shape.is_tuple and not leaves and len(sharding.elements) == 1:
+            return None
+        if len(sharding.elements) != len(leaves):
+            return f"sharding has {len(sharding.elements)} entries, {shape.without_layout()} has {len(leaves)} leaves"
+        pairs = zip(sharding.elements, leaves, strict=True)
+        return next((p for s, leaf in pairs if (p := _single_problem(s, leaf, devices))), None)
+    if shape.is_tuple:
+        return next((p for leaf in shape.leaves() if (p := _single_problem(sharding, leaf, devices))), None)
+    return _single_problem(sharding, shape, devices)
+
+
+def _single_problem(sharding: Sharding, shape: Shape, devices: int) -> str | None:
+    if sharding.kind is ShardingKind.MAXIMAL and devices > 1 and sharding.device >= devices:
+        return f"sharding names device {sharding.device}, the module has {devices}"
+    mesh = sharding.mesh
+    if sharding.kind is not ShardingKind.TILED or mesh is None:
+        return None
+    if sharding.dims and len(sharding.dims) != shape.rank:
+        return f"sharding has {len(sharding.dims)} dimensions, {shape.without_layout()} has rank {shape.rank}"
+    try:
+        sharding.tiling(shape.rank)
+    except (KeyError, ValueError) as error:
+        return f"sharding: {error.args[0]}"
+    if devices > 1 and mesh.axes:
+        return _mesh_problem(mesh, devices)
+    return None
+
+
+def _mesh_problem(mesh: Mesh, devices: int) -> str | None:
+    if mesh.size != devices:
+        return f"sharding is over {mesh.size} devices, the module has {devices}"
+    if isinstance(mesh.order, tuple) and max(mesh.order) >= devices:
+        return f"sharding names device {max(mesh.order)}, the module has {devices}"
+    return None
+
+
+# -- stages
+
+
+def _stage(module: Module) -> Iterator[Diagnostic]:
+    if module.stage is Stage.SHARDED:
+        for instruction in module.entry:
+            if instruction.sharding is None and any(leaf.is_array for leaf in instruction.shape.leaves()):
+                yield _error(f"{instruction.name} has no sharding", instruction.location)
+    if module.stage in (Stage.LOCAL, Stage.SCHEDULED):
+        for computation in module.computations:
+            for instruction in computation:
+                yield from _local(instruction, module)
+
+
+def _local(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:
+    devices = max(module.num_partitions, module.replica_count, module.num_partitions * module.replica_count)
+    groups: ReplicaGroups | None = getattr(instruction.attributes, "replica_groups", None)
+    if groups is not None:
+        problem = groups_problem(groups, devices)
+        if problem:
+            yield _error(f"{instruction.name}: {problem}", instruction.location)
+    if getattr(instruction.attributes, "custom_call_target", "") == "Sharding":
+        yield _error(f"{instruction.name}: a Sharding custom-call in a partitioned program", instruction.location)
+
+
+def groups_problem(groups: ReplicaGroups, devices: int) -> str | None:
+    """Why replica groups do not fit that many devices; None if they do."""
+    if isinstance(groups, ExplicitGroups):
+        ids = [i for group in groups.lists for i in group]
+        if ids and max(ids) >= devices:
+            return f"replica groups name device {max(ids)}, the module has {devices}"
+        return "replica groups name a device twice" if len(set(ids)) != len(ids) else None
+    total = groups.num_groups * groups.group_size if isinstance(groups, IotaGroups) else 0
+    if isinstance(groups, MeshGroups):
+        total = groups.mesh.size
+    return f"replica groups are over {total} devices, the module has {devices}" if total > devices else None
