@@ -1,0 +1,193 @@
+"""Starting ourselves on MPI ranks: what `hloom run F --ranks N` does before there are ranks, and what a rank does last.
+
+The launcher finds mpiexec, starts N copies of the same command, passes signals on and turns what happened into one exit
+code. Every point here was met in trials: mpiexec is off the PATH in an environment that is not activated; Open MPI
+refuses root and more ranks than cores; the mpiexec of one MPI with the library of another gives N jobs of size 1;
+standard input reaches rank 0 only; ranks times BLAS threads swamp the cores. A rank leaves its verdict in a small file,
+because mpiexec's exit code cannot tell a program's failure from the death of a rank.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from .mpi import EXIT_MPI_MISSING, MpiMissing, load_mpi
+
+EXIT_RANK_DIED = 75  # EX_TEMPFAIL
+EXPECTED_RANKS = "HLOOM_EXPECTED_RANKS"
+MPIEXEC = "HLOOM_MPIEXEC"
+_VERDICTS = "HLOOM_VERDICT_DIR"
+_STDIN = "HLOOM_STDIN_FILE"
+_GRACE_SECONDS = 10.0
+
+_LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+# As root, and with more ranks than cores, without tying a rank to one core. MPICH ignores these.
+_OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+}
+
+
+def inside_launcher() -> bool:
+    """Whether this process is a rank already. (SLURM_PROCID proves nothing: batch shells have it too.)"""
+    return any(name in os.environ for name in _LAUNCHER_VARIABLES)
+
+
+def find_mpiexec() -> str:
+    """The launcher: HLOOM_MPIEXEC, or the one of this Python's environment, or the one on PATH. Raises MpiMissing."""
+    chosen = os.environ.get(MPIEXEC)
+    if chosen:
+        found = shutil.which(chosen)
+        if found is None:
+            raise MpiMissing(f"{MPIEXEC}={chosen} cannot be run")
+        return found
+    places = [sysconfig.get_path("scripts"), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    for place in places:
+        found = shutil.which("mpiexec", path=place)
+        if found is not None:
+            return found
+    raise MpiMissing(f"mpiexec was not found; pip install 'hloom[mpi]', or set {MPIEXEC}")
+
+
+def launch(argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom")) -> int:
+    """Runs `python -m hloom ARGV` on that many ranks and returns the exit code for the whole.
+
+    0, 1, 2, 65 and the like: the program's own; 69: no MPI; 75: a rank died; 128 + n: stopped by signal n. `-` among
+    the arguments makes standard input available to all ranks (see `read_stdin`).
+    """
+    try:
+        mpiexec = find_mpiexec()
+        if importlib.util.find_spec("mpi4py") is None:
+            raise MpiMissing("mpi4py is not installed; pip install 'hloom[mpi]'")
+    except MpiMissing as error:
+        print(f"hloom: error: {error}", file=sys.stderr)
+        return EXIT_MPI_MISSING
+    command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpi4py", *program, *argv]
+    with tempfile.TemporaryDirectory(prefix="hloom-") as folder:
+        environment = _environment(ranks, folder)
+        if "-" in argv:
+            spool = Path(folder, "stdin")
+            spool.write_bytes(sys.stdin.buffer.read())
+            environment[_STDIN] = str(spool)
+        code, stopped_by = _run(command, environment)
+        if stopped_by:
+            return 128 + stopped_by
+        return _outcome(code, _verdicts(folder))
+
+
+def _environment(ranks: int, folder: str) -> dict[str, str]:
+    environment = dict(os.environ)
+    environment.update({EXPECTED_RANKS: str(ranks), _VERDICTS: folder})
+    for name, value in _OPEN_MPI.items():
+        environment.setdefault(name, value)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for name in _THREAD_VARIABLES:
+        environment.setdefault(name, str(max(1, cores // ranks)))
+    return environment
+
+
+def _run(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
+    """The exit code of the command, and the signal that this process got meanwhile and passed on (0: none)."""
+    # A session of its own: a Ctrl-C reaches the launcher once, from us, and what is left can be killed as a group.
+    child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+    received: list[int] = []
+
+    def forward(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        child.send_signal(number)
+
+    handled = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, forward) for number in handled}
+    try:
+        while True:
+            try:
+                child.wait(timeout=_GRACE_SECONDS if received else 0.5)
+                break
+            except subprocess.TimeoutExpired:
+                if received:
+                    break
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _kill_group(child)
+    return child.wait(), received[0] if received else 0
+
+
+def _kill_group(child: subprocess.Popen[bytes]) -> None:
+    """Ends whatever is left of the job: nothing, after an orderly end."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _verdicts(folder: str) -> dict[int, int]:
+    """The exit codes that ranks left."""
+    return {int(path.name.removeprefix("rank")): int(path.read_text()) for path in Path(folder).glob("rank*")}
+
+
+def _outcome(code: int, verdicts: dict[int, int]) -> int:
+    failed = [verdict for _, verdict in sorted(verdicts.items()) if verdict]
+    if failed:
+        return failed[0]
+    return 0 if code == 0 else EXIT_RANK_DIED
+
+
+def world(expected: int | None = None) -> Any:
+    """The communicator of all ranks. Raises MpiMissing if MPI cannot be used or has not the expected size.
+
+    Without `expected` the size that the launcher announced is expected; without a launcher of ours, any.
+    """
+    comm = load_mpi().COMM_WORLD
+    announced = os.environ.get(EXPECTED_RANKS)
+    wanted = expected if expected is not None else int(announced) if announced else comm.size
+    if comm.size != wanted:
+        library = load_mpi().Get_library_version().splitlines()[0].strip(" \0")
+        raise MpiMissing(
+            f"{wanted} ranks were started, but MPI has {comm.size}: mpiexec and the library of mpi4py "
+            f"({library}) do not belong to the same MPI; set {MPIEXEC}"
+        )
+    return comm
+
+
+def read_stdin() -> str:
+    """Standard input, on every rank; each may call it once or more."""
+    spool = os.environ.get(_STDIN)
+    return Path(spool).read_text() if spool else sys.stdin.read()
+
+
+def finish_rank(main: Callable[[], int]) -> int:
+    """Runs what a rank does and leaves its exit code for the launcher. A failure stops the other ranks too, which may
+    be waiting for this one. An exception is not a verdict: it ends the job as a death.
+    """
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    folder = os.environ.get(_VERDICTS)
+    if folder:
+        name = next((os.environ[n] for n in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK") if n in os.environ), "0")
+        part = Path(folder, f"part{name}")
+        part.write_text(str(code))
+        part.rename(Path(folder, f"rank{name}"))
+    if code and "mpi4py.MPI" in sys.modules:
+        comm = load_mpi().COMM_WORLD
+        if comm.size > 1:
+            comm.Abort(code)
+    return code

@@ -1,0 +1,104 @@
+"""A LOCAL module on the ranks of an MPI job: one device per rank, or a block of devices on each.
+
+The interpreter is the simulator's; only the fabric differs. Each collective starts as a non-blocking MPI operation and
+is finished where its result is first needed. Communicators are made before the run, by all ranks in one order. Members
+of a group get the same bits: MPI reduces what it can, everything else is gathered and combined in group order by the
+reference code.
+
+Needs mpi4py, which is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.diagnostics import fail
+from ..ir.module import Module
+from .executor import Executable
+from .mpi_fabric import MpiFabric
+from .process_grid import ProcessGrid
+from .simulator import join_outputs, placements, split_inputs
+
+Array = np.ndarray[Any, Any]
+Comm = Any  # mpi4py.MPI.Intracomm
+EXIT_MPI_MISSING = 69  # EX_UNAVAILABLE of sysexits.h
+
+
+class MpiMissing(Exception):
+    """MPI cannot be used: a library or the launcher is not there, or they do not belong together."""
+
+    exit_code = EXIT_MPI_MISSING
+
+
+def load_mpi() -> Any:
+    """The module `mpi4py.MPI`; importing it initialises MPI. Raises MpiMissing."""
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise MpiMissing(f"mpi4py cannot be imported ({error}); pip install 'hloom[mpi]'") from error
+    except RuntimeError as error:
+        raise MpiMissing(f"mpi4py finds no MPI library ({error}); pip install 'hloom[mpi]'") from error
+    return MPI
+
+
+def devices_of(rank: int, ranks: int, devices: int) -> range:
+    """The block of devices that a rank runs; the first ranks have one more where it does not come out even."""
+    each, more = divmod(devices, ranks)
+    start = rank * each + min(rank, more)
+    return range(start, start + each + (rank < more))
+
+
+class MpiProgram:
+    """A LOCAL module made ready on a communicator; all its ranks must construct it. Close it, or use `with`."""
+
+    def __init__(self, module: Module, comm: Comm) -> None:
+        self.comm = comm
+        self.module = module
+        self.grid = ProcessGrid.of(module)
+        if comm.size > self.grid.size:
+            fail(f"the program runs on {self.grid.size} devices, too few for {comm.size} ranks")
+        self.executable = Executable(module, self.grid)
+        rank_of = [r for r in range(comm.size) for _ in devices_of(r, comm.size, self.grid.size)]
+        self.devices = devices_of(comm.rank, comm.size, self.grid.size)
+        self.fabric = MpiFabric(load_mpi(), comm, rank_of, self.executable.compilation.collectives)
+
+    def run(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """Local inputs and results of each of this rank's devices. Raises CompileError as the simulator does."""
+        return self.executable.run(self.devices, inputs, self.fabric)
+
+    def run_global(self, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
+        """Global arrays in, on every rank; global results out on rank 0, None on the others."""
+        parameters, results = placements(self.module)
+        mine = self.run(split_inputs(inputs, parameters, self.devices, self.grid.partitions, poison))
+        gathered: list[list[list[Array]]] | None = self.comm.gather(mine, root=0)
+        if gathered is None:
+            return None
+        return join_outputs([device for rank in gathered for device in rank], results, self.grid.partitions)
+
+    def close(self) -> None:
+        """Frees the communicators; all ranks must call it."""
+        self.fabric.close()
+
+    def __enter__(self) -> MpiProgram:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:  # after an error the other ranks may not come here
+            self.close()
+
+
+def run(local_module: Module, inputs: Sequence[Any], comm: Comm) -> list[Any]:
+    """Runs a LOCAL module on all ranks of `comm`: local arrays in, local arrays out.
+
+    With one device per rank `inputs` and the answer are lists of arrays, one per leaf of parameters and result. With
+    fewer ranks than devices they are lists of such lists, one per device of this rank (see `devices_of`).
+
+    Raises CompileError if the program cannot be run or the inputs do not fit, MpiMissing without mpi4py.
+    """
+    with MpiProgram(local_module, comm) as program:
+        if comm.size == program.grid.size:
+            return program.run([inputs])[0]
+        return program.run(inputs)

@@ -1,0 +1,294 @@
+"""The fabric of an MPI job: every collective as non-blocking MPI operations between the ranks concerned.
+
+Three ways, for each group: all members on this rank: the reference code; one member per rank: the MPI operation of the
+same meaning (bytes are moved, only reductions need to know the type); else: the operands of all members are gathered
+as bytes and each rank computes the reference for its own devices.
+
+Assumption: all ranks start the collectives of a communicator in the same order. One program for all devices does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.sharding_rule import Monoid
+from .collectives import Collective, Operands, check_complete, left_out, reduce_members, split_parts
+
+Array = np.ndarray[Any, Any]
+Requests = list[Any]
+Finish = Callable[[], dict[int, Operands]]  # the results of this rank's devices
+_TAGS = 1 << 14
+_DIRECT_BYTES = 1 << 15  # larger reductions that MPI cannot do are spread over the group
+
+_NATIVE: dict[str, dict[Monoid, str]] = {
+    "iu": {
+        Monoid.ADD: "SUM", Monoid.MULTIPLY: "PROD", Monoid.MAXIMUM: "MAX", Monoid.MINIMUM: "MIN",
+        Monoid.AND: "BAND", Monoid.OR: "BOR", Monoid.XOR: "BXOR",
+    },
+    "fc": {Monoid.ADD: "SUM", Monoid.MULTIPLY: "PROD"},  # MPI's MAX and MIN lose NaNs
+    "b": {Monoid.AND: "LAND", Monoid.OR: "LOR", Monoid.XOR: "LXOR"},
+}  # fmt: skip
+
+
+class MpiFabric:
+    """`rank_of` gives the rank of each device, `collectives` all that the program may start, in the same order on all
+    ranks.
+    """
+
+    def __init__(self, mpi: Any, comm: Any, rank_of: Sequence[int], collectives: Sequence[Collective]) -> None:
+        self.mpi = mpi
+        self.rank = comm.rank
+        self.rank_of = rank_of
+        self.tags = {collective: number % _TAGS for number, collective in enumerate(collectives)}
+        self.comm = comm.Dup()
+        self.comms: dict[tuple[int, ...], Any] = {tuple(range(comm.size)): self.comm}
+        for collective in collectives:
+            for group in collective.groups:
+                self._make_comm(self._ranks(group))
+
+    def close(self) -> None:
+        """Frees the communicators."""
+        for comm in self.comms.values():
+            if comm is not None:
+                comm.Free()
+        self.comms.clear()
+
+    def start(
+        self, collective: Collective, devices: Sequence[int], operands: list[Operands]
+    ) -> tuple[Collective, Sequence[int], Requests, list[Finish]]:
+        """Begins the collective for the active local devices. Raises CompileError if local members are missing."""
+        arrived = dict(zip(devices, operands, strict=True))
+        requests: Requests = []
+        if collective.kind == "collective-permute":
+            return collective, devices, requests, [self._permute(collective, arrived, requests)]
+        finish: list[Finish] = []
+        for group in collective.groups:
+            mine = [device for device in group if self.rank_of[device] == self.rank]
+            if any(device in arrived for device in mine):
+                check_complete(collective, mine, arrived)
+                finish.append(self._start_group(collective, group, arrived, requests))
+        return collective, devices, requests, finish
+
+    def wait(self, handle: tuple[Collective, Sequence[int], Requests, list[Finish]]) -> list[Operands]:
+        """The results of the active local devices."""
+        collective, devices, requests, finish = handle
+        self.mpi.Request.Waitall(requests)
+        results: dict[int, Operands] = {}
+        for end in finish:
+            results.update(end())
+        if collective.kind == "collective-permute":
+            return [results[d] if d in results else collective.zeros() for d in devices]
+        return [results[d] if d in results else left_out(collective, d) for d in devices]
+
+    def _ranks(self, group: Sequence[int]) -> tuple[int, ...]:
+        """The ranks of a group's devices, in the order in which they come first."""
+        return tuple(dict.fromkeys(self.rank_of[device] for device in group))
+
+    def _make_comm(self, ranks: tuple[int, ...]) -> None:
+        if len(ranks) > 1 and ranks not in self.comms:
+            number = len(self.comms)
+            self.comms[ranks] = None  # counts on every rank, so that tags agree
+            if self.rank in ranks:
+                members = self.comm.Get_group().Incl(ranks)
+                self.comms[ranks] = self.comm.Create_group(members, tag=number % _TAGS)
+                members.Free()
+
+    def _start_group(
+        self, collective: Collective, group: Sequence[int], arrived: dict[int, Operands], requests: Requests
+    ) -> Finish:
+        ranks = self._ranks(group)
+        if len(ranks) == 1:
+            outcome = collective.perform([arrived[device] for device in group])
+            return lambda: dict(zip(group, outcome, strict=True))
+        comm = self.comms[ranks]
+        if len(ranks) == len(group):
+            device = group[int(comm.rank)]
+            end = _OneEach(self.mpi, comm, collective, requests).start(arrived[device])
+            if end is not None:
+                return lambda: {device: end()}
+        return self._gathered(comm, collective, group, arrived, requests)
+
+    def _gathered(
+        self, comm: Any, collective: Collective, group: Sequence[int], arrived: dict[int, Operands], requests: Requests
+    ) -> Finish:
+        """All members' operands to all ranks concerned; each computes the reference."""
+        order = [device for rank in self._ranks(group) for device in group if self.rank_of[device] == rank]
+        mine = [device for device in group if self.rank_of[device] == self.rank]
+        like = arrived[mine[0]]
+        width = sum(array.nbytes for array in like)
+        counts = [width * sum(self.rank_of[d] == rank for d in group) for rank in self._ranks(group)]
+        send = np.concatenate([as_bytes(array) for device in mine for array in arrived[device]])
+        received = np.empty(width * len(group), np.uint8)
+        requests.append(comm.Iallgatherv([send, self.mpi.BYTE], [received, counts, self.mpi.BYTE]))
+
+        def finish(_: Array = send) -> dict[int, Operands]:
+            rows = received.reshape(len(group), width)
+            members = {device: unpack(row, like) for device, row in zip(order, rows, strict=True)}
+            outcome = collective.perform([members[device] for device in group])
+            return {device: result for device, result in zip(group, outcome, strict=True) if device in arrived}
+
+        return finish
+
+    def _permute(self, collective: Collective, arrived: dict[int, Operands], requests: Requests) -> Finish:
+        results: dict[int, Operands] = {}
+        tag, kept = self.tags[collective], list[Array]()
+        for source, target in collective.pairs:
+            here = [d for d in (source, target) if self.rank_of[d] == self.rank]
+            if not any(device in arrived for device in here):
+                continue
+            check_complete(collective, here, arrived)
+            if len(here) == 2:
+                results[target] = arrived[source]
+            elif here == [source]:
+                for array in arrived[source]:
+                    kept.append(as_bytes(array))
+                    requests.append(self.comm.Isend([kept[-1], self.mpi.BYTE], self.rank_of[target], tag))
+            else:
+                results[target] = [np.empty_like(a, order="C") for a in arrived[target]]
+                for array in results[target]:
+                    requests.append(self.comm.Irecv([as_bytes(array), self.mpi.BYTE], self.rank_of[source], tag))
+
+        def finish(_: list[Array] = kept) -> dict[int, Operands]:
+            return results
+
+        return finish
+
+
+class _OneEach:
+    """The collectives of a group with one member per rank. `start` gives what finishes it, None where MPI cannot."""
+
+    def __init__(self, mpi: Any, comm: Any, collective: Collective, requests: Requests) -> None:
+        self.mpi = mpi
+        self.comm = comm
+        self.collective = collective
+        self.requests = requests
+
+    def start(self, operands: Operands) -> Callable[[], Operands] | None:
+        kinds = {
+            "all-reduce": self.all_reduce,
+            "reduce-scatter": self.reduce_scatter,
+            "all-gather": self.all_gather,
+            "all-to-all": self.all_to_all,
+            "collective-broadcast": self.broadcast,
+        }
+        return kinds[self.collective.kind](operands) if self.collective.kind in kinds else None
+
+    def all_reduce(self, operands: Operands) -> Callable[[], Operands] | None:
+        ops = [self.native_op(array) for array in operands]
+        if None in ops:
+            large = sum(array.nbytes for array in operands) > _DIRECT_BYTES and self.comm.size > 2
+            return self.spread_reduce(operands) if large else None
+        sent = [np.ascontiguousarray(array).reshape(array.shape) for array in operands]
+        results = [np.empty_like(array) for array in sent]
+        for array, result, op in zip(sent, results, ops, strict=True):
+            self.requests.append(self.comm.Iallreduce(array, result, op))
+        return lambda _=sent: results
+
+    def spread_reduce(self, operands: Operands) -> Callable[[], Operands]:
+        """Each rank combines one part of all operands; the parts are gathered when it is finished."""
+        count = self.comm.size
+        padded = [pad_flat(array, count) for array in operands]
+        end = self.exchange(padded, lambda members: reduce_members(self.collective, members))
+
+        def finish() -> Operands:
+            results: Operands = []
+            for part, array in zip(end(), operands, strict=True):
+                whole = np.empty((count, *part.shape), part.dtype)
+                self.comm.Allgather([as_bytes(part), self.mpi.BYTE], [as_bytes(whole), self.mpi.BYTE])
+                results.append(whole.reshape(-1)[: array.size].reshape(array.shape))
+            return results
+
+        return finish
+
+    def reduce_scatter(self, operands: Operands) -> Callable[[], Operands]:
+        ops = [self.native_op(array) for array in operands]
+        if None in ops:
+            parts = [self.parts(array) for array in operands]
+            return self.exchange(parts, lambda members: reduce_members(self.collective, members))
+        sent = [self.parts(array) for array in operands]
+        results = [np.empty(part.shape[1:], part.dtype) for part in sent]
+        for part, result, op in zip(sent, results, ops, strict=True):
+            self.requests.append(self.comm.Ireduce_scatter_block(part, result, op=op))
+        return lambda _=sent: results
+
+    def all_gather(self, operands: Operands) -> Callable[[], Operands]:
+        dim = self.collective.dimension
+        assert dim is not None
+        sent = [np.ascontiguousarray(array).reshape(array.shape) for array in operands]
+        wholes = [np.empty((self.comm.size, *array.shape), array.dtype) for array in sent]
+        for array, whole in zip(sent, wholes, strict=True):
+            self.requests.append(
+                self.comm.Iallgather([as_bytes(array), self.mpi.BYTE], [as_bytes(whole), self.mpi.BYTE])
+            )
+        return lambda _=sent: [join_parts(whole, dim) for whole in wholes]
+
+    def all_to_all(self, operands: Operands) -> Callable[[], Operands]:
+        dim = self.collective.dimension
+        if dim is None:
+            return self.exchange([np.stack(operands)], lambda members: [member[0] for member in members])
+        parts = [self.parts(array) for array in operands]
+        return self.exchange(
+            parts, lambda members: [np.concatenate(arrays, dim) for arrays in zip(*members, strict=True)]
+        )
+
+    def broadcast(self, operands: Operands) -> Callable[[], Operands]:
+        results = [np.array(array, order="C") for array in operands]
+        for result in results:
+            self.requests.append(self.comm.Ibcast([as_bytes(result), self.mpi.BYTE], 0))
+        return lambda: results
+
+    def exchange(self, parts: list[Array], combine: Callable[[list[Operands]], Operands]) -> Callable[[], Operands]:
+        """Row i of each array goes to rank i; `combine` makes the results of what came, in rank order."""
+        received = [np.empty_like(part) for part in parts]
+        for part, into in zip(parts, received, strict=True):
+            self.requests.append(
+                self.comm.Ialltoall([as_bytes(part), self.mpi.BYTE], [as_bytes(into), self.mpi.BYTE])
+            )
+        return lambda _=parts: combine([[into[i] for into in received] for i in range(self.comm.size)])
+
+    def parts(self, array: Array) -> Array:
+        """The parts along the collective's dimension, as rows of one contiguous array."""
+        dim, count = self.collective.dimension, self.comm.size
+        assert dim is not None
+        return np.stack(split_parts(array, count, dim, self.collective))
+
+    def native_op(self, array: Array) -> Any:
+        """MPI's op for the collective's monoid and the array's type, if it has one of the same meaning."""
+        if self.collective.monoid is None or array.dtype.isbuiltin != 1 or array.dtype == np.float16:
+            return None
+        tables = [ops for kinds, ops in _NATIVE.items() if array.dtype.kind in kinds]
+        name = tables[0].get(self.collective.monoid) if tables else None
+        return getattr(self.mpi, name) if name else None
+
+
+def as_bytes(array: Array) -> Array:
+    """The bytes of an array: its own memory if it is contiguous."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def unpack(row: Array, like: Sequence[Array]) -> Operands:
+    """Arrays of the types and shapes of `like` from their bytes, one after the other."""
+    result: Operands = []
+    start = 0
+    for array in like:
+        result.append(row[start : start + array.nbytes].view(array.dtype).reshape(array.shape))
+        start += array.nbytes
+    return result
+
+
+def join_parts(parts: Array, dim: int) -> Array:
+    """Rows of an array concatenated along a dimension of theirs."""
+    if dim == 0:
+        return parts.reshape(parts.shape[0] * parts.shape[1], *parts.shape[2:])
+    return np.concatenate(list(parts), dim)
+
+
+def pad_flat(array: Array, rows: int) -> Array:
+    """The elements in order, as that many equal rows, filled up with zeros."""
+    width = -(-array.size // rows)
+    padded = np.zeros(rows * width, array.dtype)
+    padded[: array.size] = array.reshape(-1)
+    return padded.reshape(rows, width)
