@@ -73,6 +73,7 @@ def _note(message: str, where: Location | None) -> Diagnostic:
 def _computation(computation: Computation, members: set[Computation]) -> Iterator[Diagnostic]:
     defined: set[Instruction] = set()
     uses: dict[Instruction, Counter[Instruction]] = {}
+    no_uses: Counter[Instruction] = Counter()
     for instruction in computation:
         if not defined.issuperset(instruction.operands):
             late = next(o for o in instruction.operands if o not in defined)
@@ -92,7 +93,7 @@ def _computation(computation: Computation, members: set[Computation]) -> Iterato
                              instruction.location)
         defined.add(instruction)
     for instruction in computation:
-        if instruction.users != uses.get(instruction, {}):
+        if instruction.users != uses.get(instruction, no_uses):
             yield _error(f"{instruction.name}: its user list is wrong", instruction.location)
     if len(computation) == 0:
         yield _error(f"computation {computation.name} has no instructions", computation.location)

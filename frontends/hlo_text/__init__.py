@@ -4,8 +4,8 @@
     module = parse("HloModule m ...")
 
 How to read this package: `scan` and `cursor` find where things end, `module_reader`, `header`, `instruction_reader` and
-`attribute_reader` read the skeleton; `values`, `shapes`, `literals` and `shardings` read single values, pure functions of
-their text, with `hlo.lark` for the irregular ones. Writing is `ir.printer`.
+`attribute_reader` read the skeleton; `values`, `shapes`, `literals` and `shardings` read single values, pure functions
+of their text, with `hlo.lark` for the irregular ones. Writing is `ir.printer`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ...ir.diagnostics import Diagnostic, Location, Severity, SourceFile, fail
 from ...ir.diagnostics import CompileError as _CompileError
+from ...ir.diagnostics import Diagnostic, Location, Severity, SourceFile, fail
 from ...ir.module import Module
 from ...ir.replica_groups import ReplicaGroups
 from ...ir.shape import Shape

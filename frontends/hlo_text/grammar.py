@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .errors import TextError, check_depth
-
-if TYPE_CHECKING:
-    from lark import Lark
 
 _STARTS = ("array_shape", "sharding", "replica_groups", "shardy", "meshes", "window")
 
 
 @cache
-def _parser() -> Lark:
+def _parser() -> Any:
     from lark import Lark
 
     text = (Path(__file__).parent / "hlo.lark").read_text()
@@ -32,15 +29,14 @@ def read(start: str, what: str, text: str) -> Any:
     try:
         return _parser().parse(text, start=start)
     except UnexpectedToken as error:
-        expected = error.accepts or error.expected
-        if error.token.type == "$END":
-            raise TextError(f"{what} ends too early", len(text), len(text) + 1, _expected(expected)) from None
-        place = error.token.start_pos or 0
-        raise TextError(
-            f"{what}: unexpected '{error.token}'", place, place + len(error.token), _expected(expected)
-        ) from None
+        token: Any = error.token
+        help = _expected(error.accepts or error.expected)
+        if token.type == "$END":
+            raise TextError(f"{what} ends too early", len(text), len(text) + 1, help) from None
+        place = int(token.start_pos)
+        raise TextError(f"{what}: unexpected '{token}'", place, place + len(token), help) from None
     except UnexpectedCharacters as error:
-        place = error.pos_in_stream
+        place = error.pos_in_stream if isinstance(error.pos_in_stream, int) else 0
         raise TextError(f"{what}: unexpected '{text[place]}'", place, place + 1, _expected(error.allowed)) from None
     except UnexpectedInput as error:
         raise TextError(f"{what}: cannot be read", error.pos_in_stream or 0) from None
@@ -52,8 +48,8 @@ _NAMES = {
     "KIND_OR_MAXIMAL": "replicated, manual, unreduced or maximal",
     "SYMBOL": "@name of a mesh", "MESH_NAME": "name of a mesh", "PRIORITY": "a priority (p1)", "$END": "the end",
     "TYPE": "an element type", "WINDOW_WORD": "size, stride, pad, ..", "WINDOW_VALUE": "sizes (3x3)",
-    "DEVICE_IDS": "', device_ids='", "DIM_TYPES": "D(..)", "TAIL_ALIGNMENT": "L(..)", "INDEX_TYPE": "#(..)", "POINTER_TYPE": "*(..)",
-    "ELEMENT_BITS": "E(..)", "SPACE": "S(..)", "SPLITS": "SC(..)", "PHYSICAL": "P(..)", "METADATA_BYTES": "M(..)",
+    "DEVICE_IDS": "', device_ids='", "DIM_TYPES": "D(..)", "TAIL_ALIGNMENT": "L(..)", "INDEX_TYPE": "#(..)",
+    "POINTER_TYPE": "*(..)", "ELEMENT_BITS": "E(..)", "SPACE": "S(..)", "SPLITS": "SC(..)", "PHYSICAL": "P(..)", "METADATA_BYTES": "M(..)",
 }  # fmt: skip
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ...ir import ops as _ops  # noqa: F401  (registers all ops)
-
+from ...ir import ops as ops  # registers all ops
 from ...ir.attributes import attribute_fields
 from ...ir.computation import Computation
 from ...ir.element_type import ELEMENT_TYPES
@@ -143,7 +142,8 @@ class InstructionReader(AttributeReader):
         if name in _KEYWORDS and self.text[start] != "%":
             self.error(f"'{name}' is a keyword", start, self.place, f"write %{name}")
         if self.text[start] != "%" and self.text.startswith("=", self.place):
-            self.error(f"'{name}=' reads as an attribute", start, self.place + 1, "put a space before '=', or % before the name")
+            self.error(f"'{name}=' reads as an attribute", start, self.place + 1,
+                       "put a space before '=', or % before the name")
         self.expect("=", f"after the name '{name}'")
         body.poisoned.add(name)
         head = self._after_name(body, is_root, name, start)
@@ -259,7 +259,7 @@ class InstructionReader(AttributeReader):
         known = [i.name for i in body.computation]
         help = "in a single instruction every operand needs a shape" if body.implicit_parameters else did_you_mean(
             name, known, "operands must be defined earlier in the same computation")
-        self.error(f"no instruction '{name}' so far", place, self.place, help)
+        return self.error(f"no instruction '{name}' so far", place, self.place, help)
 
     def _nested(self, body: Body, call: re.Match[str], declared: Shape | None, start: int, depth: int) -> Instruction:
         if depth >= NESTING_LIMIT:
@@ -285,10 +285,10 @@ class InstructionReader(AttributeReader):
         return instruction
 
 
-_KEYWORDS = frozenset(
-    "true false inf HloModule ENTRY ROOT maximal replicated manual last_tile_dim_replicate shard_as shard_like unknown "
-    "unreduced".split()
-)
+_KEYWORDS = frozenset((
+    "true", "false", "inf", "HloModule", "ENTRY", "ROOT", "maximal", "replicated", "manual", "last_tile_dim_replicate",
+    "shard_as", "shard_like", "unknown", "unreduced",
+))  # fmt: skip
 
 
 def arity_text(op: AnyOp) -> str:

@@ -1,8 +1,8 @@
 """Literals from text.
 
-An array is read in two steps: the skeleton of braces is compared with the one its shape asks for (by length before it is
-built, so that an absurd shape costs nothing), then the numbers of each row go through Python's number parsers and numpy.
-Plain numbers take that road; names and pairs (nan, inf, true, complex) are read token by token.
+An array is read in two steps: the skeleton of braces is compared with the one its shape asks for (by length before it
+is built, so that an absurd shape costs nothing), then the numbers of each row go through Python's number parsers and
+numpy. Plain numbers take that road; names and pairs (nan, inf, true, complex) are read token by token.
 One deliberate difference from XLA: `-0` in a float literal is minus zero, for XLA itself prints minus zero so.
 """
 
@@ -40,7 +40,9 @@ def parse_literal(text: str, shape: Shape, allow_elided: bool = False) -> Litera
     return literal
 
 
-def read_literal(text: str, start: int, shape: Shape, allow_elided: bool = False, depth: int = 0) -> tuple[Literal, int]:
+def read_literal(
+    text: str, start: int, shape: Shape, allow_elided: bool = False, depth: int = 0
+) -> tuple[Literal, int]:
     """The value at `start` and where it ends; comments must have been blanked. Raises TextError."""
     start = skip_space(text, start)
     elided = _ELIDED.match(text, start)
@@ -110,7 +112,7 @@ def _array(text: str, start: int, shape: Shape, element: ElementType) -> Any:
             raise TextError(f"constant of shape {shape.without_layout()}: {counts} values expected here, "
                             f"found {len(values)}", start + row.start(), start + row.end())
         rows.append(values)
-    if shape.rank == 1 and len(rows) != 1 or not rows:
+    if (shape.rank == 1 and len(rows) != 1) or not rows:
         raise TextError(f"constant of shape {shape.without_layout()}: braces nest {shape.rank} deep", start)
     values = np.concatenate(rows) if len(rows) > 1 else rows[0]
     return values.reshape(shape.dims)
@@ -284,6 +286,7 @@ def _complex(text: str, start: int, element: ElementType) -> Any:
     stray = re.search(r"[^\s,]", text[place:])
     if stray:
         raise TextError("complex value '(re, im)' expected", start + place + stray.start())
+    assert element.numpy is not None
     if not found:
         return np.zeros(0, dtype=element.numpy)
     return np.concatenate(found).view(element.numpy)

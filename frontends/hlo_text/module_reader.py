@@ -30,8 +30,9 @@ _LOCATION_ROW = re.compile(
 )
 _FRAME_ROW = re.compile(r"\s*(\d+)\s*\{\s*file_location_id=\d+(?:\s+parent_frame_id=\d+)?\s*\}")
 _ROWS = dict(zip(_TABLES, (_STRING_ROW, _STRING_ROW, _LOCATION_ROW, _FRAME_ROW), strict=True))
-_NEXT_START = re.compile(rf"\n[ \t]*(?=\}}|(?:ROOT\s+)?%?{IDENT}\s*=\s*[^=\s]|(?:ENTRY\s+)?%?{IDENT}\s*(?:\(.*)?\{{[ \t]*$)",
-                         re.MULTILINE)
+_NEXT_START = re.compile(
+    rf"\n[ \t]*(?=\}}|(?:ROOT\s+)?%?{IDENT}\s*=\s*[^=\s]|(?:ENTRY\s+)?%?{IDENT}\s*(?:\(.*)?\{{[ \t]*$)", re.MULTILINE
+)
 _COMPUTATION_AHEAD = re.compile(rf"(?:ENTRY\b|%?{IDENT}\s*\{{|%{IDENT}\s*\()")
 _PARAMETER_NAME = re.compile(rf"%?({IDENT})\s*:")
 _LAYOUT_ONLY = re.compile(r"\{")

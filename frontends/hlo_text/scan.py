@@ -45,7 +45,7 @@ def blank_comments(text: str) -> str:
 
 
 def bracket_end(text: str, start: int) -> int:
-    """Just after the bracket that closes the one at `start`. Raises TextError if none does or a wrong one stands there."""
+    """Just after the bracket that closes the one at `start`. Raises TextError if none does or a wrong one stands."""
     if text[start] == "{":
         simple = _SIMPLE_BRACES.match(text, start)
         if simple:

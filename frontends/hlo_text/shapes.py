@@ -1,4 +1,4 @@
-"""Shapes and layouts from text. Plain array shapes by a regular expression, the others by the grammar; all remembered."""
+"""Shapes and layouts from text: plain array shapes by a regular expression, the others by the grammar, all cached."""
 
 from __future__ import annotations
 
@@ -184,8 +184,9 @@ def _array(text: str) -> Shape:
 
 
 def _layout(tree: Any, dims: tuple[int, ...]) -> Layout:
-    order_token, tail = tree.children
-    order = ints(order_token) if order_token is not None else None
+    order_token: Any = tree.children[0]
+    tail: Any = tree.children[1]
+    order: tuple[int, ...] | None = ints(order_token) if order_token is not None else None
     if order is not None:
         _check_layout(order, dims, order_token.start_pos, order_token.end_pos)
     elif dims:

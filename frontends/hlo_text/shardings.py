@@ -84,7 +84,7 @@ def parse_meshes(text: str) -> Mapping[str, Mesh]:
 
 
 def parse_shardy(text: str, meshes: Mapping[str, Mesh]) -> tuple[tuple[Sharding, ...], bool]:
-    """The shardings of an `xla.sdy.sharding` attribute (unquoted), and whether it is a per-value list. Raises TextError."""
+    """The shardings of an (unquoted) `xla.sdy.sharding`, and whether it is a per-value list. Raises TextError."""
     tree = read("shardy", "xla.sdy.sharding", text)
     found = tuple(_shardy_body(child, meshes) for child in tree.children if child is not None)
     return found, tree.data == "many_shardy"
@@ -133,7 +133,8 @@ def _single(tree: Any) -> Sharding:
 def _main_part(main: Any, parts: dict[str, Any], start: int, end: int) -> Sharding:
     for name, needs in (("device", "maximal"), ("last_replicated", "devices"), ("last_dims", "devices")):
         if name in parts and main.data != needs:
-            raise TextError(f"sharding: {'device=' if name == 'device' else 'last_tile_dim..'} without {needs}", start, end)
+            what = "device=" if name == "device" else "last_tile_dim.."
+            raise TextError(f"sharding: {what} without {needs}", start, end)
     if main.data == "kind":
         return Sharding(_KINDS[str(main.children[0])])
     if main.data == "maximal":
@@ -340,8 +341,9 @@ def _named(tree: Any) -> Sharding:
     elif placement.children[0] != "replicated":
         raise _error(placement.children[0], f"unexpected '{placement.children[0]}' after a mesh")
     marked |= _sets(sets, mesh, used)
-    return Sharding(ShardingKind.TILED, mesh, dims, metadata=_metadata(metadata) if metadata is not None else None,
-                    spelling=Spelling.NAMED, **marked)
+    return Sharding(ShardingKind.TILED, mesh, dims, spelling=Spelling.NAMED,
+                    replicated=marked.get("replicated", ()), unreduced=marked.get("unreduced", ()),
+                    manual=marked.get("manual", ()), metadata=_metadata(metadata) if metadata is not None else None)
 
 
 def _shardy_body(tree: Any, meshes: Mapping[str, Mesh]) -> Sharding:
@@ -360,7 +362,8 @@ def _shardy_body(tree: Any, meshes: Mapping[str, Mesh]) -> Sharding:
     used: list[AxisRef] = []
     dims = tuple(_dim(d, mesh, used) for d in rest if d is not None and d.data == "dim")
     sets = _sets([s for s in rest if s is not None and s.data == "axis_set"], mesh, used)
-    return Sharding(ShardingKind.TILED, mesh, dims, spelling=Spelling.NAMED, **sets)
+    return Sharding(ShardingKind.TILED, mesh, dims, spelling=Spelling.NAMED, manual=sets.get("manual", ()),
+                    replicated=sets.get("replicated", ()), unreduced=sets.get("unreduced", ()))
 
 
 def _explicit_groups(tree: Any) -> ExplicitGroups:

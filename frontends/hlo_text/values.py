@@ -1,7 +1,7 @@
 """Attribute values from text, by the type of the attribute's field.
 
-One table, `codec(type)`, serves every op; an op never parses anything itself. A codec is a pure function of the text and
-raises `TextError`. Called computations and literals with a shape are not here: they need the module or a shape.
+One table, `codec(type)`, serves every op; an op never parses anything itself. A codec is a pure function of the text
+and raises `TextError`. Called computations and literals with a shape are not here: they need the module or a shape.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def codec(kind: Any) -> Codec:
         return _fixed_codec([codec(part) for part in parts])
     if set(parts) == {str, Raw}:
         return lambda text: Raw(text) if text.startswith("{") else _string(text)
-    parse = getattr(kind, "parse", None)
+    parse: Any = getattr(cast("Any", kind), "parse", None)
     if parse is not None:
         return _own_codec(cast("Codec", parse))
     raise TypeError(f"no codec for attribute type {kind}")
@@ -173,7 +173,8 @@ def _padding(text: str) -> PaddingConfig:
     for part in text.split("x") if text else ():
         match = _PAD.fullmatch(part)
         if match is None:
-            raise TextError(f"padding: low_high or low_high_interior expected, found '{part}'", place, place + len(part))
+            message = f"padding: low_high or low_high_interior expected, found '{part}'"
+            raise TextError(message, place, place + max(1, len(part)))
         dims.append(PadDim(int(match[1]), int(match[2]), int(match[3] or 0)))
         place += len(part) + 1
     return PaddingConfig(tuple(dims))
@@ -185,8 +186,9 @@ _WINDOW_WORDS = ("size", "stride", "pad", "lhs_dilate", "rhs_dilate", "rhs_rever
 def _window(text: str) -> Window:
     found: dict[str, tuple[Any, ...]] = {}
     for part in read("window", "window", text).children:
-        word, value = part.children
-        if word not in _WINDOW_WORDS:
+        word: Any = part.children[0]
+        value: Any = part.children[1]
+        if str(word) not in _WINDOW_WORDS:
             help = did_you_mean(word, _WINDOW_WORDS, "one of " + ", ".join(_WINDOW_WORDS))
             raise TextError(f"window: unknown part '{word}'", word.start_pos, word.end_pos, help)
         if str(word) in found:
@@ -194,14 +196,16 @@ def _window(text: str) -> Window:
         numbers = _window_numbers(str(word), value)
         first = next(iter(found.values()), numbers)
         if len(numbers) != len(first):
-            raise TextError(f"window: {len(numbers)} dimensions here, {len(first)} before", value.start_pos, value.end_pos)
+            message = f"window: {len(numbers)} dimensions here, {len(first)} before"
+            raise TextError(message, value.start_pos, value.end_pos)
         found[str(word)] = numbers
     if not found:
         return Window()
     if "size" not in found:
         raise TextError("window: size= expected", 0, len(text))
     rank = len(found["size"])
-    return Window(tuple(WindowDim(**{k: v for key, values in found.items() for k, v in values[i]}) for i in range(rank)))
+    dims = [{k: v for values in found.values() for k, v in values[i]} for i in range(rank)]
+    return Window(tuple(WindowDim(**dim) for dim in dims))
 
 
 def _window_numbers(word: str, value: Any) -> tuple[Any, ...]:
