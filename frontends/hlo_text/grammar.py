@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .errors import TextError, check_depth
+from .errors import TextError, check_depth, did_you_mean
 
 _STARTS = ("array_shape", "sharding", "replica_groups", "shardy", "meshes", "window")
 
@@ -30,14 +31,15 @@ def read(start: str, what: str, text: str) -> Any:
         return _parser().parse(text, start=start)
     except UnexpectedToken as error:
         token: Any = error.token
-        help = _expected(error.accepts or error.expected)
+        help = _expected(error.accepts or error.expected, str(token))
         if token.type == "$END":
             raise TextError(f"{what} ends too early", len(text), len(text) + 1, help) from None
         place = int(token.start_pos)
         raise TextError(f"{what}: unexpected '{token}'", place, place + len(token), help) from None
     except UnexpectedCharacters as error:
         place = error.pos_in_stream if isinstance(error.pos_in_stream, int) else 0
-        raise TextError(f"{what}: unexpected '{text[place]}'", place, place + 1, _expected(error.allowed)) from None
+        help = _expected(error.allowed, text[place])
+        raise TextError(f"{what}: unexpected '{text[place]}'", place, place + 1, help) from None
     except UnexpectedInput as error:
         raise TextError(f"{what}: cannot be read", error.pos_in_stream or 0) from None
 
@@ -49,14 +51,18 @@ _NAMES = {
     "SYMBOL": "@name of a mesh", "MESH_NAME": "name of a mesh", "PRIORITY": "a priority (p1)", "$END": "the end",
     "TYPE": "an element type", "WINDOW_WORD": "size, stride, pad, ..", "WINDOW_VALUE": "sizes (3x3)",
     "DEVICE_IDS": "', device_ids='", "DIM_TYPES": "D(..)", "TAIL_ALIGNMENT": "L(..)", "INDEX_TYPE": "#(..)",
-    "POINTER_TYPE": "*(..)", "ELEMENT_BITS": "E(..)", "SPACE": "S(..)", "SPLITS": "SC(..)", "PHYSICAL": "P(..)", "METADATA_BYTES": "M(..)",
+    "POINTER_TYPE": "*(..)", "ELEMENT_BITS": "E(..)", "SPACE": "S(..)", "SPLITS": "SC(..)", "PHYSICAL": "P(..)",
+    "METADATA_BYTES": "M(..)",
 }  # fmt: skip
 
 
-def _expected(names: set[str] | None) -> str | None:
+def _expected(names: set[str] | None, found: str) -> str | None:
+    """What could have stood there; only the nearest word if a word is misspelt."""
     if not names:
         return None
-    return "expected " + " or ".join(sorted(_name(n) for n in names))
+    texts = sorted(_name(n) for n in names)
+    words = re.findall(r"[a-z_]{3,}", " ".join(texts))
+    return (did_you_mean(found, words) if len(found) > 2 else None) or "expected " + " or ".join(texts)
 
 
 def _name(terminal: str) -> str:

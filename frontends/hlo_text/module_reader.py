@@ -11,11 +11,10 @@ from collections.abc import Callable
 
 from ...ir.computation import Computation
 from ...ir.diagnostics import CompileError, Diagnostic, SourceFile
-from ...ir.module import EntryLayout, Module
+from ...ir.module import Module
 from ...ir.shape import Shape
 from ...ir.strings import unescape
 from .cursor import Poisoned, Syntax
-from .errors import TextError
 from .header import read_header
 from .instruction_reader import NESTING_LIMIT, Body, InstructionReader
 from .scan import IDENT, STRING
@@ -35,7 +34,6 @@ _NEXT_START = re.compile(
 )
 _COMPUTATION_AHEAD = re.compile(rf"(?:ENTRY\b|%?{IDENT}\s*\{{|%{IDENT}\s*\()")
 _PARAMETER_NAME = re.compile(rf"%?({IDENT})\s*:")
-_LAYOUT_ONLY = re.compile(r"\{")
 
 
 class ModuleReader(InstructionReader):
@@ -177,9 +175,9 @@ class ModuleReader(InstructionReader):
             try:
                 if self.accept("}"):
                     break
-                if self.place >= len(self.text):
-                    self.error(f"computation '{computation.name}' is not closed", opening, opening + 1)
-                self.instruction(body)
+                if self.place < len(self.text):
+                    self.instruction(body)
+                    continue
             except Poisoned:
                 self._recover()
             except Syntax as error:
@@ -187,6 +185,8 @@ class ModuleReader(InstructionReader):
                 if len(self.found) >= ERROR_LIMIT or self._depth:
                     raise CompileError(self.found) from None
                 self._recover()
+            if self.place >= len(self.text):
+                self.error(f"computation '{computation.name}' is not closed", opening, opening + 1)
         if len(computation) == 0:
             if errors == len(self.found):
                 self.error(f"computation '{computation.name}' has no instructions", opening, self.place)
@@ -229,6 +229,3 @@ def _diagnostic(raising: Callable[[], object]) -> Diagnostic:
     except Syntax as error:
         return error.diagnostic
     raise AssertionError
-
-
-__all__ = ["EntryLayout", "ModuleReader", "TextError"]

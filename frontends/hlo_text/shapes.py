@@ -47,7 +47,9 @@ def shape_end(text: str, start: int) -> int:
     if text.startswith("(", start):
         return bracket_end(text, start)
     head = _ARRAY_HEAD.match(text, start)
-    if head is None or text[head.end() - 1] != "]":
+    if head is not None and text[head.end() - 1] != "]":
+        raise TextError("'[' is not closed", text.index("[", start))
+    if head is None:
         raise TextError("shape expected", start, help="for example f32[8,16] or (f32[], s32[4])")
     end = head.end()
     layout = _LAYOUT_FOLLOWS.match(text, end)
@@ -186,8 +188,9 @@ def _array(text: str) -> Shape:
 def _layout(tree: Any, dims: tuple[int, ...]) -> Layout:
     order_token: Any = tree.children[0]
     tail: Any = tree.children[1]
-    order: tuple[int, ...] | None = ints(order_token) if order_token is not None else None
-    if order is not None:
+    order: tuple[int, ...] | None = None
+    if order_token is not None:
+        order = ints(order_token)
         _check_layout(order, dims, order_token.start_pos, order_token.end_pos)
     elif dims:
         raise TextError(f"layout has 0 dimensions, the shape has {len(dims)}", tree.meta.start_pos)
