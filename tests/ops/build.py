@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import hloom.ir.ops  # noqa: F401  (registers the ops)
 import numpy as np
 from hloom.ir.attributes import NONE, Attributes
 from hloom.ir.computation import Computation
 from hloom.ir.element_type import ELEMENT_TYPES
 from hloom.ir.op import Kernel, OpCall, op_named
-from hloom.ir.ops.structure import ParameterAttributes
+from hloom.ir.ops import structure
 from hloom.ir.shape import Shape, array
 
 
@@ -51,9 +50,9 @@ def function(name: str, parameters: str | Sequence[Shape], *steps: tuple[Any, ..
     """
     result = Computation(name)
     given = shapes(parameters) if isinstance(parameters, str) else parameters
-    values = [result.add("parameter", (), ParameterAttributes(n), s) for n, s in enumerate(given)]
+    values = [result.add("parameter", (), structure.ParameterAttributes(n), s) for n, s in enumerate(given)]
     for opcode, *operands in steps:
-        values.append(result.add(opcode, [values[n] for n in operands]))
+        values.append(result.add(str(opcode), [values[int(n)] for n in operands]))
     result.root = values[-1]
     return result
 
