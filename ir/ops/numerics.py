@@ -95,16 +95,18 @@ def remainder_unsigned(x: Array, y: Array) -> Array:
 
 
 def power_integer(x: Array, y: Array) -> Array:
-    """Wraps. A negative exponent gives 0 unless x is 1 or -1. Only the 6 low bits of the exponent count, as in XLA."""
-    base, rest = np.asarray(x), np.asarray(y)
-    result = np.ones_like(base)
+    """Wraps. Negative exponents give 0 unless x is 1 or -1.
+
+    As in XLA only the 6 low bits of the exponent count, and one with the top bit set is negative even if unsigned.
+    """
+    base, rest = x, y
+    result = one = np.ones_like(x)
     for _ in range(6):
         result = np.where(rest & 1, result * base, result)
         base = base * base
         rest = rest >> 1
-    odd_sign = np.where(np.asarray(y) & 1, x, np.ones_like(x))
-    inverse = np.where(np.asarray(x) == 1, x, np.where(np.negative(x) == 1, odd_sign, np.zeros_like(x)))
-    return np.where(np.asarray(y) < 0, inverse, result)
+    alternating = np.where(np.negative(x) == 1, np.where(y & 1, x, one), np.zeros_like(x))
+    return np.where(y.view(f"i{y.dtype.itemsize}") < 0, np.where(x == 1, x, alternating), result)
 
 
 def sign_unsigned(x: Array) -> Array:
@@ -211,28 +213,26 @@ def make_complex(x: Array, y: Array) -> Array:
 
 
 def error_function(x: Array) -> Array:
-    """erf, from Chebyshev interpolants in double precision: of erf(x)/x for |x| < 1 and of erf itself for |x| < 6."""
-    near, far = _erf_interpolants()
+    """erf in double precision: the Taylor series below 1, from 1 to 6 a Chebyshev interpolant of erfc(x) exp(x^2)."""
+    near, far = _erf_polynomials()
     y = np.asarray(x, np.float64)
     size = np.minimum(np.abs(y), 6.0)
+    square = size * size
     small = size < 1
-    inner = y * near(np.where(small, 2 * size * size - 1, 0.0))
-    outer = np.copysign(far(np.where(small, 0.0, (2 * size - 7) / 5)), y)
-    return np.where(small, inner, outer).astype(x.dtype)
+    inner = y * near(np.where(small, square, 0.0))
+    outer = 1 - np.exp(-square) * far(np.where(small, 0.0, (2 * size - 7) / 5))
+    return np.where(small, inner, np.copysign(outer, y)).astype(x.dtype)
 
 
 @cache
-def _erf_interpolants() -> tuple[Function1, Function1]:
-    interpolate = np.polynomial.Chebyshev.interpolate
-
-    def near(t: Array) -> Array:
-        root = np.sqrt((t + 1) / 2)
-        return np.array([math.erf(r) / r if r else 2 / math.sqrt(math.pi) for r in root])
+def _erf_polynomials() -> tuple[Function1, Function1]:
+    """erf(x) / x as a polynomial of x^2, and erfc(x) exp(x^2) as one of (2 x - 7) / 5."""
+    taylor = [2 / math.sqrt(math.pi) * (-1) ** k / (math.factorial(k) * (2 * k + 1)) for k in range(20)]
 
     def far(t: Array) -> Array:
-        return np.array([math.erf((5 * v + 7) / 2) for v in t])
+        return np.array([math.erfc(v) * math.exp(v * v) for v in (5 * t + 7) / 2])
 
-    return interpolate(near, 18), interpolate(far, 48)
+    return np.polynomial.Polynomial(taylor), np.polynomial.Chebyshev.interpolate(far, 32)
 
 
 # -- comparison, conversion, reduced precision

@@ -75,7 +75,7 @@ class Slice(Op[SliceAttributes]):
 
     def kernel(self, call: OpCall[SliceAttributes], compile: Compile) -> Kernel:
         index = tuple(slice(s.start, s.limit, s.stride) for s in call.attributes.slice)
-        return itemgetter(index)
+        return itemgetter(index) if index else np.asarray
 
 
 def _is_whole(call: OpCall[SliceAttributes], dim: int) -> bool:
@@ -187,7 +187,7 @@ class DynamicSlice(Op[DynamicSliceAttributes]):
         place = _clamped_place(call.operands[0].dims, call.shape.dims)
 
         def function(x: Array, *starts: Array) -> Array:
-            return x[place(starts)]
+            return np.asarray(x[place(starts)])
 
         return function
 
@@ -240,6 +240,8 @@ class DynamicUpdateSlice(Op[Attributes]):
 
 def _require_starts(opcode: str, operand: Shape, starts: Sequence[Shape]) -> None:
     require_rank(opcode, "start indices", len(starts), operand)
+    for start in starts:
+        require_same_element(opcode, starts[0], start, "start index")
     for dim, start in enumerate(starts):
         require_index(opcode, start, f"start index {dim}")
 

@@ -1,0 +1,89 @@
+"""Every op has samples; every sample parses, verifies, prints, has a rule that fits, and means what XLA says it means.
+
+Samples are collected from all `samples_*.py` beside this file: `SAMPLES` maps an opcode to texts of modules.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hloom.frontends import parse
+from hloom.ir.module import Module
+from hloom.ir.op import OPS
+from hloom.ir.sharding_rule import check_rule
+from hloom.ir.verifier import verify
+from hloom.runtime import evaluate
+from ops.oracle import input_kind, mismatch, random_inputs, run_xla, runs_on_xla
+
+
+def _collect() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for file in sorted(Path(__file__).parent.glob("samples_*.py")):
+        samples: dict[str, list[str]] = importlib.import_module(f"ops.{file.stem}").SAMPLES
+        for opcode, texts in samples.items():
+            found.setdefault(opcode, []).extend(texts)
+    return found
+
+
+SAMPLES = _collect()
+# These stand in every sample.
+_EVERYWHERE = {"parameter"}
+
+
+_ALL = [
+    pytest.param(opcode, text, id=f"{opcode}-{number}")
+    for opcode, texts in SAMPLES.items()
+    for number, text in enumerate(texts)
+]
+
+
+def _alone(module: Module) -> bool:
+    return module.num_partitions == module.replica_count == 1
+
+
+def test_every_op_has_a_sample() -> None:
+    assert sorted(set(OPS) - set(SAMPLES) - _EVERYWHERE) == []
+
+
+def test_every_sample_is_of_an_op() -> None:
+    assert sorted(set(SAMPLES) - set(OPS)) == []
+
+
+@pytest.mark.parametrize("opcode", sorted(SAMPLES))
+def test_samples_contain_their_op(opcode: str) -> None:
+    for text in SAMPLES[opcode]:
+        assert any(i.opcode == opcode for c in parse(text) for i in c), text
+
+
+@pytest.mark.parametrize(("opcode", "text"), _ALL)
+def test_text_and_rule(opcode: str, text: str) -> None:
+    module = parse(text)
+    assert verify(module) == []
+    printed = module.to_text()
+    assert parse(printed).to_text() == printed
+    for computation in module:
+        for i in computation:
+            if all(o.shape.is_array for o in i.operands):
+                rule = i.op.sharding_rule(i.call)
+                assert check_rule(rule, i.call.operands, tuple(i.shape.leaves())) is None, f"{i}: {rule}"
+
+
+@pytest.mark.parametrize(("opcode", "text"), _ALL)
+def test_meaning(opcode: str, text: str) -> None:
+    module = parse(text)
+    if not _alone(module) or not runs_on_xla(text):
+        return
+    pytest.importorskip("jax")
+    shapes = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
+    for seed in range(2):
+        inputs = random_inputs(shapes, seed, input_kind(text))
+        with np.errstate(all="ignore"):
+            ours = evaluate(module, inputs)
+        theirs = run_xla(text, inputs)
+        assert len(ours) == len(theirs)
+        for mine, yours in zip(ours, theirs, strict=True):
+            difference = mismatch(np.asarray(mine), yours, opcode)
+            assert difference is None, f"{difference}\nin\n{text}"
