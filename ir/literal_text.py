@@ -81,10 +81,18 @@ def _small_word(element: ElementType) -> Callable[[int], str]:
     assert element.numpy is not None
     dtype = element.numpy
 
+    def widen(value: Array) -> float:
+        with np.errstate(invalid="ignore"):
+            return float(value.astype(np.float64)[0])
+
+    def narrow(number: float) -> Array:
+        with np.errstate(over="ignore"):
+            return np.array([number]).astype(dtype)
+
     @cache
     def word(bits: int) -> str:
         value = np.array([bits], dtype=storage).view(dtype)
-        number = float(value.astype(np.float64)[0])
+        number = widen(value)
         if number != number:
             return _nan_word(element, bits)
         if number in (float("inf"), float("-inf")):
@@ -93,7 +101,7 @@ def _small_word(element: ElementType) -> Callable[[int], str]:
             return "-0.0" if str(number) == "-0.0" else "0"
         for digits in range(1, 18):
             text = f"{number:.{digits}g}"
-            if float(np.array([float(text)]).astype(dtype).astype(np.float64)[0]) == number:
+            if widen(narrow(float(text))) == number:
                 return text
         return repr(number)
 

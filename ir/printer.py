@@ -71,7 +71,7 @@ def _header(module: Module) -> str:
         ("frontend_attributes", frontend_attributes_text(_module_frontend_attributes(module))),
         ("origin_recovery_table", module.origin_recovery_table),
     ]
-    return f"HloModule {module.name}" + "".join(f", {name}={text}" for name, text in fields if text) + "\n"
+    return f"HloModule {module.name}" + "".join(f", {name}={text}" for name, text in fields if text)
 
 
 def _derived_layout(entry: Computation) -> EntryLayout:

@@ -107,7 +107,8 @@ def shardy_body(sharding: Sharding, rank: int) -> str:
 def _dim_text(dim: DimSharding, quote: str) -> str:
     separator = "," if quote == "'" else ", "
     parts = [ref.text(quote) for ref in dim.axes] + (["?"] if dim.is_open else [])
-    priority = f"p{dim.priority}" if dim.priority is not None else ""
+    # HLO's own named spelling has no priorities.
+    priority = f"p{dim.priority}" if dim.priority is not None and quote == '"' else ""
     return "{" + separator.join(parts) + "}" + priority
 
 

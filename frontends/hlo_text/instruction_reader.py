@@ -151,9 +151,7 @@ class InstructionReader(AttributeReader):
         return head
 
     def _anonymous_head(self, body: Body, start: int) -> Head:
-        head = self._after_name(body, True, "", start)
-        head.name = body.computation.unique_name(head.op.opcode)
-        return head
+        return self._after_name(body, True, "_", start)
 
     def _after_name(self, body: Body, is_root: bool, name: str, start: int) -> Head:
         shape, shape_place = None, self.skip()

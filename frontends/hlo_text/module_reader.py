@@ -80,7 +80,7 @@ class ModuleReader(InstructionReader):
         """A module that is one instruction; operands that are not defined become parameters."""
         self.module.name = "_"
         self.module.is_scheduled = True
-        body = Body(Computation("entry"), implicit_parameters=True)
+        body = Body(Computation("_"), implicit_parameters=True)
         if self.skip() == len(self.text):
             self.unexpected("HloModule", "the text is empty")
         self.instruction(body)

@@ -334,6 +334,9 @@ def _named(tree: Any) -> Sharding:
     dims: tuple[DimSharding, ...] = ()
     marked: dict[str, tuple[AxisRef, ...]] = {}
     if placement.data == "dims":
+        for tree in placement.children:
+            if tree is not None and tree.children[-1] is not None:
+                raise _error(tree.children[-1], "only Shardy's spelling has priorities")
         dims = tuple(_dim(d, mesh, used) for d in placement.children if d is not None)
     elif placement.children[0] in ("manual", "unreduced"):
         used = [AxisRef(n) for n, _ in mesh.axes]

@@ -1,0 +1,140 @@
+"""Malformed programs: each must be refused at the right place with the right words, and nothing may crash.
+
+The cases stand in text files: `==== line:column message`, then the text. In `malformed_instructions.txt` the text is a
+line of the small entry computation below; in `malformed_modules.txt` it is everything up to a `|`.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from hloom.frontends import load, parse, parse_replica_groups, parse_shape, parse_sharding
+from hloom.ir.diagnostics import CompileError
+
+FOLDER = Path(__file__).parent
+FRAME = "HloModule m\n\nENTRY e {\n  p = f32[4,8] parameter(0)\n  ", "\n}\n"
+
+
+def _cases(name: str) -> list[tuple[str, int, int, str]]:
+    cases: list[tuple[str, int, int, str]] = []
+    for part in (FOLDER / name).read_text().split("==== ")[1:]:
+        head, text = part.split("\n", 1)
+        place, message = head.split(" ", 1)
+        line, column = place.split(":")
+        cases.append((text.removesuffix("\n").removesuffix("|"), int(line), int(column), message))
+    return cases
+
+
+def _refused(text: str, line: int, column: int, message: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        parse(text, "x.hlo")
+    first = caught.value.diagnostics[0]
+    assert (first.line, first.column, first.message) == (line, column, message)
+    assert f"x.hlo:{line}:{column}: error: {message}" in first.render()
+
+
+@pytest.mark.parametrize(("text", "line", "column", "message"), _cases("malformed_instructions.txt"))
+def test_malformed_instruction(text: str, line: int, column: int, message: str) -> None:
+    _refused(FRAME[0] + text + FRAME[1], line, column, message)
+
+
+@pytest.mark.parametrize(("text", "line", "column", "message"), _cases("malformed_modules.txt"))
+def test_malformed_module(text: str, line: int, column: int, message: str) -> None:
+    _refused(text, line, column, message)
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    text = FRAME[0] + "a = f32[4,8] negat(p)\n  b = f32[4,8] negate(a)\n  c = f32[4,8] negate(q)\n  d = f33[] tanh(p)"
+    with pytest.raises(CompileError) as caught:
+        parse(text + FRAME[1])
+    # `b` depends on `a`, which could not be read, so it is not reported.
+    assert [d.line for d in caught.value.diagnostics] == [5, 7, 8]
+
+
+def test_help_suggests_the_nearest_word() -> None:
+    for text, help in [("negat(p)", "'negate'"), ("transpose(p), dimension={1,0}", "'dimensions'")]:
+        with pytest.raises(CompileError) as caught:
+            parse(FRAME[0] + "a = f32[4,8] " + text + FRAME[1])
+        assert help in (caught.value.diagnostics[0].help or "")
+
+
+def test_shape_errors_name_the_operands() -> None:
+    with pytest.raises(CompileError) as caught:
+        parse(FRAME[0] + "a = f32[4,9] negate(p)" + FRAME[1])
+    assert "4:3: note: p is f32[4,8] here" in caught.value.diagnostics[0].render()
+
+
+def test_without_verification_shapes_are_believed() -> None:
+    module = parse(FRAME[0] + "a = f32[4,9] negate(p)" + FRAME[1], verify=False)
+    assert module.entry.root.shape == parse_shape("f32[4,9]")
+
+
+def test_elided_constants_only_on_request() -> None:
+    text = FRAME[0] + "a = f32[9] constant({...})" + FRAME[1]
+    module = parse(text, allow_elided=True)
+    assert "constant({...})" in module.to_text()
+
+
+@pytest.mark.parametrize("reader", [parse_shape, parse_sharding, parse_replica_groups])
+def test_single_values_have_places_too(reader: object) -> None:
+    assert callable(reader)
+    with pytest.raises(CompileError) as caught:
+        reader("!")
+    assert caught.value.diagnostics[0].column == 1
+
+
+def test_load(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.hlo", tmp_path / "bad.hlo"
+    good.write_text(FRAME[0] + FRAME[1])
+    assert load(good).name == "m"
+    bad.write_bytes(b"HloModule m\n\xff")
+    with pytest.raises(CompileError, match=r"bad.hlo:2:1: error: not UTF-8: byte 0xff"):
+        load(bad)
+    with pytest.raises(CompileError, match="cannot be read"):
+        load(tmp_path / "none.hlo")
+
+
+def test_deep_and_large_texts_do_not_exhaust_anything() -> None:
+    huge = "a = f32[1000000000,1000000000] constant({{1}})"
+    number = "a = s32[] constant(" + "9" * 5000 + ")"
+    braces = "a = f32[] negate(p), backend_config=" + "{" * 50000
+    nested = "a = f32[] call(p), to_apply=" + "{ x = f32[] call(p), to_apply=" * 100
+    sharding = "a = f32[4,8] negate(p), sharding=" + "{" * 5000 + "}" * 5000
+    for text in (huge, number, braces, nested, sharding):
+        with pytest.raises(CompileError):
+            parse(FRAME[0] + text + FRAME[1])
+
+
+def _only_compile_errors(text: str) -> None:
+    try:
+        parse(text)
+    except CompileError as error:
+        assert error.diagnostics
+        assert all(d.render() for d in error.diagnostics)
+
+
+def test_truncated_texts() -> None:
+    text = (FOLDER / "rich.hlo").read_text()
+    for end in range(0, len(text), 13):
+        _only_compile_errors(text[:end])
+
+
+def test_mutated_texts() -> None:
+    text = (FOLDER / "rich.hlo").read_text()
+    dice = random.Random(7)
+    alphabet = "{}()[]<>=,:;\"'\\/*%@#-+.0129 abTEf_?\n\x00é"
+    for _ in range(300):
+        place, char = dice.randrange(len(text)), dice.choice(alphabet)
+        kind = dice.randrange(3)
+        keep = text[place + 1 :] if kind == 0 else text[place:]
+        _only_compile_errors(text[:place] + (char + keep if kind < 2 else text[place + 1 :]))
+
+
+@pytest.mark.slow
+def test_all_truncations() -> None:
+    text = (FOLDER / "rich.hlo").read_text()
+    for end in range(len(text)):
+        _only_compile_errors(text[:end])
