@@ -1,0 +1,38 @@
+"""Hloom: HLO outside XLA.
+
+    import hloom
+
+    module = hloom.load("step.hlo")             # or hloom.parse(text)
+    local = hloom.partition(module)             # one program per device, explicit collectives
+    outputs = hloom.simulate(local, inputs)     # global arrays in and out, all devices in this process
+    expected = hloom.evaluate(module, inputs)   # one device
+
+Errors in programs are `CompileError`, with `.diagnostics`.
+"""
+
+from .cost.collectives import Collective, collectives
+from .frontends import load, parse
+from .ir.diagnostics import CompileError, Diagnostic, Severity
+from .ir.module import Module
+from .passes.api import partition, propagate, verify
+from .runtime import evaluate, run, simulate
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Collective",
+    "CompileError",
+    "Diagnostic",
+    "Module",
+    "Severity",
+    "__version__",
+    "collectives",
+    "evaluate",
+    "load",
+    "parse",
+    "partition",
+    "propagate",
+    "run",
+    "simulate",
+    "verify",
+]

@@ -1,0 +1,107 @@
+"""The command line: arguments in, exit code out. What the commands do is in `cli`.
+
+Exit codes: 0 ok, 1 a check failed, 2 usage, 65 input does not parse or verify, 69 MPI missing, 70 internal error (a
+reproducer file is written), 75 an MPI rank died.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+
+def _parser() -> argparse.ArgumentParser:
+    from .cli.common import mesh_sizes, positive
+
+    parser = argparse.ArgumentParser(
+        prog="hloom", description="Parse, shard, partition and run XLA HLO programs, without XLA."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, help: str, devices: bool = True) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=help, description=help)
+        made.add_argument("file", metavar="FILE", help="HLO text; - is standard input")
+        if devices:
+            made.add_argument("--devices", type=positive, metavar="N", help="number of devices")
+            made.add_argument("--mesh", type=mesh_sizes, metavar="x=2,y=4", help="other sizes for named mesh axes")
+        return made
+
+    run = command("run", "partition a program and run it on simulated devices, or on MPI ranks with --ranks")
+    run.add_argument("--ranks", type=positive, metavar="N", help="run on N MPI ranks")
+    run.add_argument("--check", action="store_true", help="compare with the unpartitioned program on one device")
+    run.add_argument("--inputs", default="random", metavar="random|zeros|FILE", help="inputs, or where to read them")
+    run.add_argument("--seed", type=int, default=0, help="seed of random inputs")
+    run.add_argument("--out", metavar="DIR", help="write the outputs there as .npy files")
+
+    partition = command("partition", "print the program that each device runs")
+    partition.add_argument("--form", choices=("local", "manual", "replica"), default="local",
+                           help="local: per device; manual, replica: for XLA to compile for all devices")
+
+    shard = command("shard", "print the sharding that every value gets")
+    shard.add_argument("--text", action="store_true", help="print HLO text with the shardings instead of a table")
+
+    opt = command("opt", "run passes and print the program")
+    opt.add_argument("--passes", required=True, metavar="P,P{option=value}", help="passes, in order")
+    opt.add_argument("--dump-after", metavar="P,P|all", help="print the program after these passes on standard error")
+    opt.add_argument("--time", action="store_true", help="print the time each pass took on standard error")
+
+    command("show", "print the program as it is read", devices=False)
+    command("verify", "check a program", devices=False)
+    return parser
+
+
+def _dispatch(args: argparse.Namespace, argv: list[str]) -> int:
+    from .cli import text
+
+    if args.command == "run":
+        from .cli.run import run
+
+        return run(args, argv)
+    commands: dict[str, Callable[[argparse.Namespace], int]] = {
+        "partition": text.partition_command, "shard": text.shard, "opt": text.opt, "show": text.show,
+        "verify": text.verify,
+    }  # fmt: skip
+    return commands[args.command](args)
+
+
+def _guarded(argv: list[str]) -> int:
+    from .cli.common import EXIT_BAD_INPUT, EXIT_INTERNAL, show_diagnostics, write_reproducer
+    from .ir.diagnostics import CompileError
+    from .runtime.mpi import MpiMissing
+
+    args = _parser().parse_args(argv)
+    try:
+        return _dispatch(args, argv)
+    except CompileError as error:
+        show_diagnostics(error.diagnostics)
+        return EXIT_BAD_INPUT
+    except MpiMissing as error:
+        print(f"hloom: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever reads our output has seen enough; there is nothing left to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        path = write_reproducer(argv, error)
+        print(f"hloom: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"  help: please report this{f' with {path}' if path else ''}", file=sys.stderr)
+        return EXIT_INTERNAL
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    from .runtime.launch import finish_rank, inside_launcher
+
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if inside_launcher():
+        return finish_rank(lambda: _guarded(arguments))
+    return _guarded(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -28,13 +28,15 @@ class PassRecord:
 
 @dataclass
 class PassContext:
-    """What passes share. `num_devices` is the number asked for, or None to take what the program says.
+    """What passes share. `num_devices` is the number asked for, or None to take what the program says, or
+    `default_devices` if it says nothing.
 
     `after` is called with the pass name and the module after every pass (dumps). `verify` checks the module after every
     pass; a violation is Hloom's own mistake and raises InternalError.
     """
 
     num_devices: int | None = None
+    default_devices: int | None = None
     verify: bool = False
     after: Callable[[str, Module], None] | None = None
     diagnostics: Diagnostics = field(default_factory=Diagnostics)

@@ -52,6 +52,8 @@ class Behaviour:
     """What is known of a target: by default nothing but its name. The methods are those of `Op`."""
 
     is_identity = False
+    only_annotates = False
+    is_manual_boundary = False
 
     def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
         """Raises ShapeError if operands or result do not fit the target."""
@@ -65,9 +67,12 @@ class Behaviour:
 
 
 class Identity(Behaviour):
-    """Its operand, unchanged."""
+    """Its operand, unchanged. `only_annotates` marks those that speak to the partitioner alone."""
 
     is_identity = True
+
+    def __init__(self, only_annotates: bool = False) -> None:
+        self.only_annotates = only_annotates
 
     def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
         if len(operands) != 1:
@@ -85,6 +90,8 @@ class Identity(Behaviour):
 class ManualBoundary(Behaviour):
     """Between whole-tensor and per-device shapes; the partitioner removes it."""
 
+    is_manual_boundary = True
+
     def kernel(self, call: Call, compile: Compile) -> Kernel:
         target = call.attributes.custom_call_target
         raise NotEvaluable(f"custom-call {target} marks manual partitioning: partition the program first")
@@ -92,6 +99,8 @@ class ManualBoundary(Behaviour):
 
 class Annotation(Behaviour):
     """Says something to the partitioner and computes nothing."""
+
+    only_annotates = True
 
     def kernel(self, call: Call, compile: Compile) -> Kernel:
         return lambda *values: values if call.shape.is_tuple else values[0]
@@ -143,15 +152,12 @@ BEHAVIOURS: dict[str, Behaviour] = {
             "Sharding",
             "ShardBarrierFrom",
             "ShardBarrierTo",
-            "MoveToHost",
-            "MoveToDevice",
-            "PinToDevice",
-            "annotate_device_placement",
             "xla.sdy.FuncResultSharding",
             "xla.sdy.PropagationBarrier",
         ),
-        Identity(),
+        Identity(only_annotates=True),
     ),
+    **dict.fromkeys(("MoveToHost", "MoveToDevice", "PinToDevice", "annotate_device_placement"), Identity()),
     **dict.fromkeys(
         (
             "SPMDFullToShardShape",

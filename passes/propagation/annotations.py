@@ -90,7 +90,11 @@ def _num_devices(module: Module, context: PassContext) -> int:
         fail(f"shardings are over {found} devices, {wanted} are asked for", sizes[found].location)
     if found is None and module.meshes and wanted is None:
         return max(mesh.size for mesh in module.meshes.values())
-    return found or wanted or module.num_partitions
+    if module.num_partitions > 1:
+        if wanted is not None and wanted != module.num_partitions:
+            fail(f"the program is for {module.num_partitions} devices, {wanted} are asked for")
+        return module.num_partitions if found is None else found
+    return found or wanted or context.default_devices or 1
 
 
 def _main_mesh(module: Module, graph: ValueGraph, devices: int, order: tuple[int, ...] | None) -> Mesh:

@@ -132,10 +132,11 @@ def _moved(op: OpSharding, offer: Assignment, legal: Assignment, factors: ValueF
     homeless = [d for f, part in offer.items() if f not in legal for d in part]
     if not homeless:
         return None
-    result = dict(legal)
+    result: Assignment = dict(legal)
     mine = [f for dim in factors for f in dim if op.rule.factors[f].kind is FactorKind.PASS]
+    mine.sort(key=lambda f: -op.rule.factors[f].size)
     for digit in homeless:
-        for factor in sorted(mine, key=lambda f: -op.rule.factors[f].size):
+        for factor in mine:
             trial = {**result, factor: merge((*result.get(factor, ()), digit))}
             if op.rule.factors[factor].size % product(trial[factor]) == 0 and _all_expressible(op.rule, trial):
                 result = trial

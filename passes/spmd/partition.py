@@ -2,8 +2,8 @@
 
 Computations are rebuilt instruction by instruction. Each value is known as a list of `LocalValue`, one per leaf, so
 that tuples exist only where control flow or the root needs them. For each op an assignment of digits to factors is
-chosen (`assignment`), operands are resharded to it (`reshard`), the op is emitted on tiles (`localize`), and the results are
-resharded to the sharding that propagation gave them. Structure (parameters, tuples, control flow) has handlers in
+chosen (`assignment`), operands are resharded to it (`reshard`), the op is emitted on tiles (`localize`), and results
+are resharded to the sharding that propagation gave them. Structure (parameters, tuples, control flow) has handlers in
 `structure`. The size of the result does not depend on the number of devices, irregular device orders apart.
 """
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import cast
 
 from ...ir.clone import map_called
+from ...ir.diagnostics import fail
 from ...ir.instruction import Instruction
 from ...ir.ops.control import ConditionalAttributes, WhileAttributes
-from ...ir.ops.custom_call import CustomCallAttributes
+from ...ir.ops.custom_call import BEHAVIOURS, CustomCallAttributes, behaviour
 from ...ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ...ir.shape import Shape, tuple_shape
 from ...ir.tiling import Tiling
@@ -75,15 +76,21 @@ def get_tuple_element(p: Partitioner, instruction: Instruction) -> Leaves:
 
 @handler("custom-call")
 def custom_call(p: Partitioner, instruction: Instruction) -> Leaves:
-    """`Sharding` places its operand; any other target goes the generic way."""
+    """Annotations place their operand and vanish; any other target goes the generic way."""
     attributes = cast(CustomCallAttributes, instruction.attributes)
-    if attributes.custom_call_target != "Sharding":
-        if not all(t.is_replicated for t in [*p.tilings(instruction), *(v.tiling for v in p.operands(instruction))]):
-            p.state.context.diagnostics.warning(
-                f"custom-call {attributes.custom_call_target} has no sharding rule: every device computes all of it "
-                f"({instruction.shape.byte_size} bytes)", instruction.location)
-        return p.generic(instruction)
-    return p.reshard(p.operands(instruction), p.tilings(instruction), f"sharding annotation {instruction.name}")
+    target, known = attributes.custom_call_target, behaviour(attributes)
+    if known.only_annotates:
+        if not instruction.shape.num_leaves:
+            return []
+        return p.reshard(p.operands(instruction), p.tilings(instruction), f"sharding annotation {instruction.name}")
+    if known.is_manual_boundary:
+        fail(f"manual partitioning (custom-call {target}) cannot be partitioned yet", instruction.location)
+    tilings = [*p.tilings(instruction), *(v.tiling for v in p.operands(instruction))]
+    if target not in BEHAVIOURS and not all(t.is_replicated for t in tilings):
+        p.state.context.diagnostics.warning(
+            f"custom-call {target} has no sharding rule: every device computes all of it "
+            f"({instruction.shape.byte_size} bytes)", instruction.location)
+    return p.generic(instruction)
 
 
 @handler("while")

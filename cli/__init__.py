@@ -1,0 +1,1 @@
+"""The commands of the command line: what each does once its arguments are read."""

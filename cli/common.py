@@ -1,0 +1,82 @@
+"""What the commands share: reading a program, showing diagnostics, exit codes, the reproducer of an internal error."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
+from .. import frontends
+from ..ir.diagnostics import Diagnostic, fail
+from ..ir.module import Module, Stage
+from ..passes.base import PassContext
+from ..passes.propagation.remesh import remesh
+
+EXIT_OK = 0
+EXIT_CHECK_FAILED = 1
+EXIT_USAGE = 2
+EXIT_BAD_INPUT = 65
+EXIT_INTERNAL = 70
+
+
+def read_program(args: argparse.Namespace) -> Module:
+    """The module of the FILE argument, its meshes resized as `--mesh` says. Raises CompileError."""
+    module = frontends.load(args.file)
+    sizes = getattr(args, "mesh", None)
+    if sizes:
+        if module.stage is not Stage.GLOBAL:
+            fail(f"--mesh needs a program that is not yet sharded, this one is {module.stage.value}")
+        remesh(module, sizes)
+    return module
+
+
+def mesh_sizes(text: str) -> dict[str, int]:
+    """`x=2,y=4` as a dict. Raises argparse.ArgumentTypeError."""
+    sizes: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, size = part.partition("=")
+        if not name or not size.isdigit() or int(size) < 1 or name in sizes:
+            raise argparse.ArgumentTypeError(f"'{text}' is not of the form x=2,y=4")
+        sizes[name] = int(size)
+    return sizes
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1. Raises argparse.ArgumentTypeError."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 1")
+    return int(text)
+
+
+def context_for(args: argparse.Namespace, default_devices: int | None = None) -> PassContext:
+    """What the passes should know of the arguments."""
+    return PassContext(num_devices=getattr(args, "devices", None), default_devices=default_devices)
+
+
+def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
+    """Prints diagnostics on standard error."""
+    for diagnostic in diagnostics:
+        print(diagnostic.render(), file=sys.stderr)
+
+
+def write_reproducer(argv: list[str], error: BaseException) -> Path | None:
+    """Keeps what an internal error needs to be seen again: command, traceback, and the program if it was a file."""
+    lines = [f"// hloom {' '.join(argv)}", "//"]
+    lines += [f"// {line}" for line in "".join(traceback.format_exception(error)).splitlines()]
+    for argument in argv:
+        path = Path(argument)
+        if path.suffix in (".hlo", ".txt") and path.is_file():
+            lines += ["", path.read_text(errors="replace")]
+    for number in range(100):
+        target = Path(f"hloom-reproducer-{number}.hlo")
+        try:
+            with target.open("x") as file:
+                file.write("\n".join(lines) + "\n")
+        except FileExistsError:
+            continue
+        except OSError:
+            return None
+        return target
+    return None

@@ -1,0 +1,30 @@
+"""The passes as functions on modules, for those who embed Hloom. The module given is left as it is."""
+
+from __future__ import annotations
+
+from ..ir.clone import clone_module
+from ..ir.module import Module
+from ..ir.verifier import check
+from . import pipelines
+from .base import PassContext
+
+
+def verify(module: Module) -> None:
+    """Checks everything that must hold of a module at its stage. Raises CompileError with all that does not."""
+    check(module)
+
+
+def propagate(module: Module, num_devices: int | None = None) -> Module:
+    """A copy of a GLOBAL module in which every value has a sharding (stage SHARDED).
+
+    `num_devices` is only needed for programs that name no mesh. Raises CompileError, also if it contradicts the meshes.
+    """
+    return pipelines.propagate(clone_module(module), PassContext(num_devices=num_devices))
+
+
+def partition(module: Module, num_devices: int | None = None) -> Module:
+    """The program that each device runs (stage LOCAL), from a GLOBAL or SHARDED module; propagates first where needed.
+
+    The entry's parameters and root carry their shardings, `global_layout` their global shapes. Raises CompileError.
+    """
+    return pipelines.partition(clone_module(module), PassContext(num_devices=num_devices))
