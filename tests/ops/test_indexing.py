@@ -170,7 +170,8 @@ def test_gather_rule() -> None:
     call = use("gather", "f32[7,5] s32[2,3,1]", **EMBEDDING)
     assert call.shape == shape("f32[2,3,5]")
     assert rule("gather", call) == "([k l], [i j 1]) -> [i j l] {i=2, j=3, k=7, l=5} reduction={k}"
-    part = use("gather", "f32[7,5] s32[2,3,1]", **{**EMBEDDING, "slice_sizes": (1, 4)})
+    partial: dict[str, Any] = {**EMBEDDING, "slice_sizes": (1, 4)}
+    part = use("gather", "f32[7,5] s32[2,3,1]", **partial)
     assert rule("gather", part) == (
         "([k l], [i j 1]) -> [i j m] {i=2, j=3, k=7, l=5, m=4} reduction={k} replicate={l, m}"
     )
