@@ -172,6 +172,7 @@ class ModuleReader(InstructionReader):
         body = Body(computation)
         errors = len(self.found)
         while True:
+            begin = self.skip()
             try:
                 if self.accept("}"):
                     break
@@ -179,12 +180,12 @@ class ModuleReader(InstructionReader):
                     self.instruction(body)
                     continue
             except Poisoned:
-                self._recover()
+                self._recover(begin)
             except Syntax as error:
                 self.found.append(error.diagnostic)
                 if len(self.found) >= ERROR_LIMIT or self._depth:
                     raise CompileError(self.found) from None
-                self._recover()
+                self._recover(begin)
             if self.place >= len(self.text):
                 self.error(f"computation '{computation.name}' is not closed", opening, opening + 1)
         if len(computation) == 0:
@@ -217,9 +218,14 @@ class ModuleReader(InstructionReader):
             name = f"_.{number}"
         return name
 
-    def _recover(self) -> None:
-        """Moves to the next line that looks like an instruction, the end or the start of a computation."""
-        match = _NEXT_START.search(self.text, max(self.place - 1, 0))
+    def _recover(self, begin: int) -> None:
+        """Moves to the next line that looks like an instruction, the end or the start of a computation.
+
+        The lost instruction began at `begin`; reading may have stopped at the very start of the next one.
+        """
+        line = self.text.rfind("\n", 0, self.place)
+        place = line if self.text[max(line, 0) : self.place].isspace() else self.place
+        match = _NEXT_START.search(self.text, max(place, begin + 1))
         self.place = match.end() if match else len(self.text)
 
 
