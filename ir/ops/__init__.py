@@ -12,4 +12,5 @@ from . import reduce as reduce
 from . import scatter as scatter
 from . import shaping as shaping
 from . import slicing as slicing
+from . import sort as sort
 from . import structure as structure
