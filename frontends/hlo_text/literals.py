@@ -104,7 +104,10 @@ def _array(text: str, start: int, shape: Shape, element: ElementType) -> Any:
         stray = re.search(r"[^{},\s]", text)
         if stray:
             raise TextError(f"constant of shape {shape.without_layout()} has no elements", start + stray.start())
-        return np.zeros(shape.dims, dtype=element.numpy)
+        try:
+            return np.zeros(shape.dims, dtype=element.numpy)
+        except ValueError:
+            raise TextError(f"a constant of shape {shape.without_layout()} cannot be held", start) from None
     rows: list[Any] = []
     for row in _ROW.finditer(text):
         values = _numbers(row[1], start + row.start(1), element)
@@ -233,7 +236,7 @@ def _one(word: str, element: ElementType) -> Any:
         if word in ("true", "false"):
             return np.array([word == "true"])
         if re.fullmatch(r"-?\d+", word):
-            return np.array([int(word) != 0])
+            return np.array([word.strip("-0") != ""])
         raise TextError(f"'{word}' is not a pred value", help="true, false, 1 or 0")
     if element.is_float:
         nan = _NAN.fullmatch(word)
@@ -248,6 +251,8 @@ def _one(word: str, element: ElementType) -> Any:
             return _floats(np.array([float(word)]), word, 0, element)
         raise TextError(f"'{word}' is not a number")
     if re.fullmatch(r"-?\d+", word):
+        if len(word) > 40:
+            raise TextError(f"a number of {len(word)} digits does not fit {element.name}")
         return _integers([int(word)], word, 0, element)
     if word in ("true", "false"):
         return np.array([word == "true"]).astype(element.numpy)

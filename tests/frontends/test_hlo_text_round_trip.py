@@ -197,7 +197,10 @@ def _jax_texts() -> dict[str, str]:
         return jnp.mean(jax.nn.softmax(jax.nn.relu(x @ w + b)) ** 2)
 
     def loop(x: Any) -> Any:
-        return jax.lax.fori_loop(0, 3, lambda i, v: jnp.where(v > i, v * 2, jnp.sin(v)), x)
+        def body(i: Any, v: Any) -> Any:
+            return jnp.where(v > i, v * 2, jnp.sin(v))
+
+        return jax.lax.fori_loop(0, 3, body, x)
 
     def indexing(x: Any, i: Any) -> Any:
         return x.at[i].add(1.0)[::-1][i], jnp.argmax(x, -1), jnp.concatenate([x, x], 1)

@@ -1,0 +1,138 @@
+"""Shardings: the spellings of one meaning, against XLA's own conversions."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hloom.frontends import parse_sharding
+from hloom.ir.digit import Digit
+from hloom.ir.mesh import AxisRef, Mesh
+from hloom.ir.shape import array
+from hloom.ir.element_type import F32
+from hloom.ir.sharding import (
+    DimSharding,
+    Sharding,
+    ShardingKind,
+    Spelling,
+    TupleSharding,
+    leaf_shardings,
+)
+from hloom.ir.sharding_text import shardy_text
+from hloom.ir.tiling import Tiling
+
+
+def single(text: str) -> Sharding:
+    found = parse_sharding(text)
+    assert isinstance(found, Sharding)
+    return found
+
+
+V2 = [
+    "{replicated}", "{maximal device=3}", "{devices=[4,2]<=[8]}", "{devices=[4,2]<=[2,4]T(1,0)}",
+    "{devices=[2,1,4]<=[8] last_tile_dim_replicate}", "{devices=[2,1,4]<=[2,2,2]T(0,2,1) last_tile_dim_replicate}",
+    "{devices=[2,2]0,3,1,2}", "{devices=[1,2,2,2]<=[8] last_tile_dims={replicated, manual}}",
+    "{devices=[2,1,2]3,2,1,0 last_tile_dim_replicate}", "{devices=[2,2]<=[2,2]T(0,1)}",
+    "{devices=[3,2]<=[2,3]T(1,0)}", "{devices=[1,1,4]<=[4] last_tile_dim_replicate}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", V2)
+def test_device_lists_are_canonical_as_in_xla(text: str) -> None:
+    hlo: Any = importlib.import_module("jaxlib._hlo")
+    assert str(single(text)) == str(hlo.HloSharding.from_string(text))
+
+
+NAMED = [
+    "{mesh['a'=2,'b'=4], [{'b','a'}, {}]}", "{mesh['a'=2,'b'=4], [{'b':(1)2}, {'b':(2)2}]}",
+    "{mesh['a'=2,'b'=4], [{'a'}, {'b'}]}", "{mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)), [{'a'}, {'b':(2)2}]}",
+    "{mesh['a'=2,'b'=4], [{}, {'a'}], manual={'b'}}", "{mesh['a'=2,'b'=2], device_ids=(3,1,2,0), [{'a'}, {}]}",
+    "{mesh['a'=2,'b'=3,'c'=4], [{'c','a'}, {'b'}]}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_axes_become_device_lists_as_in_xla(text: str) -> None:
+    hlo: Any = importlib.import_module("jaxlib._hlo")
+    theirs = hlo.HloSharding.from_string(text)
+    ours = single(text)
+    mesh = ours.mesh
+    assert mesh is not None
+    as_list = Sharding(ours.kind, mesh, ours.dims, ours.replicated, ours.unreduced, ours.manual, spelling=Spelling.V2)
+    wanted = str(hlo.HloSharding.from_string(str(as_list)))
+    assert str(_v2(theirs)) == wanted
+
+
+def _v2(sharding: Any) -> Any:
+    return sharding.v3_to_v2_sharding() if hasattr(sharding, "v3_to_v2_sharding") else sharding
+
+
+@pytest.mark.parametrize("text", ["{devices=[4,2]<=[2,4]T(1,0)}", "{devices=[2,1,4]<=[8] last_tile_dim_replicate}",
+                                  "{devices=[2,2]0,3,1,2}", "{mesh['a'=2,'b'=4], [{'b':(1)2}, {'a'}]}"])
+def test_tiles_are_where_the_list_says(text: str) -> None:
+    """The digits of each dimension give every device the tile number that the device list gives it."""
+    sharding = single(text)
+    tiling = sharding.tiling(2)
+    mesh = sharding.mesh
+    assert mesh is not None
+    places = mesh.device_ids() if tiling.order is not None else tuple(range(mesh.size))
+    found = {device: tuple(_number(d, place) for d in tiling.dims) for place, device in enumerate(places)}
+    hlo: Any = importlib.import_module("jaxlib._hlo")
+    theirs = _v2(hlo.HloSharding.from_string(text))
+    dims = theirs.tile_assignment_dimensions()
+    grid = np.array(theirs.tile_assignment_devices()).reshape(dims)
+    for index, device in np.ndenumerate(grid):
+        assert found[int(device)] == index[:2]
+
+
+def _number(digits: tuple[Digit, ...], device: int) -> int:
+    result = 0
+    for digit in digits:
+        result = result * digit.size + device // digit.stride % digit.size
+    return result
+
+
+def test_tiling_and_back() -> None:
+    mesh = Mesh((("a", 2), ("b", 4)))
+    sharding = Sharding(ShardingKind.TILED, mesh, (DimSharding((AxisRef("b"), AxisRef("a"))), DimSharding()),
+                        spelling=Spelling.NAMED)
+    assert sharding.tiling(2) == Tiling(((Digit(4, 1), Digit(2, 4)), ()))
+    assert Sharding.from_tiling(sharding.tiling(2), mesh) == sharding
+    assert Sharding.from_tiling(Tiling(((Digit(3, 1),),)), mesh) is None
+
+
+def test_an_axis_cannot_be_used_twice() -> None:
+    mesh = Mesh((("a", 2),))
+    twice = Sharding(ShardingKind.TILED, mesh, (DimSharding((AxisRef("a"),)), DimSharding((AxisRef("a"),))))
+    with pytest.raises(ValueError, match="twice"):
+        twice.tiling(2)
+
+
+def test_local_shapes_are_padded_up() -> None:
+    tiling = single("{devices=[4,1]<=[4]}").tiling(2)
+    assert tiling.local_shape(array(F32, (10, 3))) == array(F32, (3, 3))
+    assert not tiling.is_even((10, 3))
+    assert tiling.is_even((8, 3))
+
+
+def test_shardy_spelling() -> None:
+    sharding = single("{mesh['a'=2,'b'=4], [{'b':(1)2,'a'}, {?}], replicated={'b':(2)2}}")
+    assert shardy_text(sharding, 3) == '#sdy.sharding<@mesh, [{"b":(1)2, "a"}, {?}, {}], replicated={"b":(2)2}>'
+
+
+def test_leaves_of_tuples() -> None:
+    pair = parse_sharding("{{replicated}, {manual}}")
+    assert isinstance(pair, TupleSharding)
+    assert leaf_shardings(pair, 2) == pair.elements
+    assert leaf_shardings(pair.elements[0], 3) == (pair.elements[0],) * 3
+    with pytest.raises(ValueError, match="2 entries for 3"):
+        leaf_shardings(pair, 3)
+
+
+def test_kinds() -> None:
+    assert single("{mesh['a'=2], [{}, {}]}").is_replicated
+    assert single("{manual}").has_manual
+    assert single("{mesh['a'=2,'b'=2], [{'a'}], manual={'b'}}").has_manual
+    assert not single("{devices=[2,1]<=[2]}").is_replicated
