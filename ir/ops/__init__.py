@@ -14,3 +14,4 @@ from . import shaping as shaping
 from . import slicing as slicing
 from . import sort as sort
 from . import structure as structure
+from . import window as window

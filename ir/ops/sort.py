@@ -112,9 +112,11 @@ def _merged_order(shape: tuple[int, int], before: Before) -> Any:
     order = np.broadcast_to(np.arange(width), (rows, width))
 
     def real_before(i: Any, j: Any) -> Any:
+        """`before`, and behind the rows' ends the order of the places."""
         flat = (rows, -1)
         asked = before(np.minimum(i, length - 1).reshape(flat), np.minimum(j, length - 1).reshape(flat))
-        return np.asarray(np.where((i < length) & (j < length), asked.reshape(i.shape), i < j))
+        both: Any = (i < length) & (j < length)
+        return (both & asked.reshape(i.shape)) | (~both & (i < j))
 
     def not_after(i: Any, j: Any) -> Any:
         return ~real_before(j, i)

@@ -29,7 +29,10 @@ def _key(name: str, value: int) -> int:
     return {"up": value, "down": -value, "by_size": -abs(value), "never": 0}[name]
 
 
-@given(st.sampled_from(["up", "down", "by_size", "never"]), st.lists(st.integers(-5, 5), max_size=40), st.integers(1, 3))
+NAMES = ["up", "down", "by_size", "never"]
+
+
+@given(st.sampled_from(NAMES), st.lists(st.integers(-5, 5), max_size=40), st.integers(1, 3))
 def test_sorts_stably_by_any_comparator(name: str, row: list[int], rows: int) -> None:
     length = len(row)
     x = np.array([np.roll(row, k) for k in range(rows)], np.int32).reshape(rows, length)

@@ -1,0 +1,151 @@
+"""reduce-window: a reduction over every window of an array.
+
+The kernel lays the array out on its dilated and padded grid, filled with the initial value, looks at all windows
+through one strided view without copying, and reduces that view as `reduce` would.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..attributes import Attributes, Window, WindowDim
+from ..monoid import MONOID_OPS, elementwise_kernel, reduction_monoid
+from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..shape import Shape, array, tuple_shape
+from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from .checks import text
+from .computations import accumulator, check_arrays, check_reducer, numpy_type, rounded
+from .reduce import tree
+
+if TYPE_CHECKING:
+    from ..computation import Computation
+
+
+def dilated(size: int, dilation: int) -> int:
+    """The extent of `size` elements with `dilation - 1` holes between neighbours."""
+    return (size - 1) * dilation + 1 if size else 0
+
+
+def window_count(size: int, w: WindowDim) -> int:
+    """How many windows fit into a dimension of `size` elements."""
+    rest = w.low + dilated(size, w.lhs_dilate) + w.high - dilated(w.size, w.rhs_dilate)
+    return rest // w.stride + 1 if rest >= 0 else 0
+
+
+def is_trivial(w: WindowDim) -> bool:
+    """Whether the windows of a dimension are its elements."""
+    return w.size == 1 and w.stride == 1 and w.low == 0 and w.high == 0 and w.lhs_dilate == 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceWindowAttributes(Attributes):
+    window: Window
+    to_apply: Computation
+
+
+@register
+class ReduceWindow(Op[ReduceWindowAttributes]):
+    """Operands are n arrays of equal dimensions, then their n initial values; n > 1 gives a tuple."""
+
+    opcode = "reduce-window"
+    attributes = ReduceWindowAttributes
+    arity = (2, None)
+
+    def infer_shape(
+        self, operands: Sequence[Shape], attributes: ReduceWindowAttributes, declared: Shape | None
+    ) -> Shape:
+        check_arrays("reduce-window", operands)
+        count, odd = divmod(len(operands), 2)
+        if odd:
+            raise ShapeError(f"reduce-window needs as many initial values as arrays, it has {len(operands)} operands")
+        arrays, inits = operands[:count], operands[count:]
+        dims = arrays[0].dims
+        for number, (operand, init) in enumerate(zip(arrays, inits, strict=True)):
+            if operand.dims != dims:
+                raise ShapeError(f"reduce-window: array {number} has dimensions {list(operand.dims)}, not {list(dims)}")
+            if init.dims:
+                raise ShapeError(f"reduce-window: initial value {number} must be a scalar, it is {text(init)}")
+        window = attributes.window.dims
+        if len(window) != len(dims):
+            raise ShapeError(f"reduce-window: the window has {len(window)} dimensions, the operand {len(dims)}")
+        for d, w in enumerate(window):
+            if min(w.size, w.stride, w.lhs_dilate, w.rhs_dilate) < 1:
+                raise ShapeError(f"reduce-window: window dimension {d}: size, stride and dilation must be at least 1")
+        check_reducer("reduce-window", attributes.to_apply, [array(s.element) for s in inits])
+        sizes = tuple(window_count(n, w) for n, w in zip(dims, window, strict=True))
+        results = tuple(array(leaf.element, sizes) for leaf in attributes.to_apply.root.shape.leaves())
+        return results[0] if count == 1 else tuple_shape(results)
+
+    def sharding_rule(self, call: OpCall[ReduceWindowAttributes]) -> ShardingRule:
+        count = len(call.operands) // 2
+        sizes = next(iter(call.shape.leaves())).dims
+        b = RuleBuilder()
+        source: list[int | None] = []
+        target: list[int | None] = []
+        for n, m, w in zip(call.operands[0].dims, sizes, call.attributes.window.dims, strict=True):
+            source.append(b.factor(n, FactorKind.PASS if is_trivial(w) else FactorKind.REPLICATE))
+            target.append(source[-1] if is_trivial(w) else b.factor(m, FactorKind.REPLICATE))
+        scalars: list[list[int | None]] = [[]] * count
+        return b.rule([source] * count + scalars, [target] * count)
+
+    def kernel(self, call: OpCall[ReduceWindowAttributes], compile: Compile) -> Kernel:
+        window = call.attributes.window.dims
+        leaves = list(call.shape.leaves())
+        sizes, rank, count = leaves[0].dims, len(window), len(leaves)
+        axes = tuple(range(rank, 2 * rank))
+        monoid = reduction_monoid(call.attributes.to_apply)
+        if monoid is not None:
+            ufunc, element = MONOID_OPS[monoid], leaves[0].element
+            compute = accumulator(element)
+
+            def run(x: Any, init: Any) -> Any:
+                x, init = x.astype(compute, copy=False), init.astype(compute, copy=False)
+                windows = _windows(x, init, window, sizes)
+                return rounded(np.asarray(ufunc.reduce(windows, axis=axes, dtype=compute, initial=init[()])), element)
+
+            return run
+
+        types = [numpy_type(leaf.element) for leaf in leaves]
+        function = elementwise_kernel(call.attributes.to_apply, compile)
+        is_tuple = call.attributes.to_apply.root.shape.is_tuple
+        length = math.prod(w.size for w in window)
+        order = (*axes, *range(rank))
+
+        def combine(left: list[Any], right: list[Any]) -> list[Any]:
+            result = function(*left, *right)
+            return list(result) if is_tuple else [result]
+
+        def run_any(*operands: Any) -> Any:
+            arrays = [x.astype(t, copy=False) for x, t in zip(operands, types * 2, strict=True)]
+            inits = [np.broadcast_to(i, sizes) for i in arrays[count:]]
+            views = [_windows(x, i, window, sizes) for x, i in zip(arrays[:count], arrays[count:], strict=True)]
+            values = [v.transpose(order).reshape(length, *sizes) for v in views]
+            results = combine(inits, tree(values, combine))
+            final = tuple(np.asarray(r, t) for r, t in zip(results, types, strict=True))
+            return final if count > 1 else final[0]
+
+        return run_any
+
+
+def _windows(x: Any, init: Any, window: tuple[WindowDim, ...], sizes: tuple[int, ...]) -> Any:
+    """A view of shape [window numbers.., places in the window..]; what is not in the array is the initial value."""
+    base = np.full([dilated(n, w.lhs_dilate) for n, w in zip(x.shape, window, strict=True)], init, x.dtype)
+    base[tuple(slice(None, None, w.lhs_dilate) for w in window)] = x
+    inner = base[tuple(slice(max(0, -w.low), max(0, n + min(0, w.high))) for n, w in zip(base.shape, window))]
+    extent = [w.low + n + w.high for n, w in zip(base.shape, window, strict=True)]
+    padded = np.full([max(0, n) for n in extent], init, x.dtype)
+    padded[tuple(slice(max(0, w.low), max(0, w.low) + n) for n, w in zip(inner.shape, window, strict=True))] = inner
+    if 0 in sizes:
+        return np.empty((*sizes, *(w.size for w in window)), x.dtype)
+    strides = padded.strides
+    return np.lib.stride_tricks.as_strided(
+        padded,
+        (*sizes, *(w.size for w in window)),
+        (*(s * w.stride for s, w in zip(strides, window)), *(s * w.rhs_dilate for s, w in zip(strides, window))),
+        writeable=False,
+    )
