@@ -9,6 +9,7 @@ because mpiexec's exit code cannot tell a program's failure from the death of a 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -29,9 +31,11 @@ EXPECTED_RANKS = "HLOOM_EXPECTED_RANKS"
 MPIEXEC = "HLOOM_MPIEXEC"
 _VERDICTS = "HLOOM_VERDICT_DIR"
 _STDIN = "HLOOM_STDIN_FILE"
-_GRACE_SECONDS = 10.0
+_GRACE_SECONDS = 10.0  # for the job to end after a signal
+_LAST_WORDS_SECONDS = 1.0  # for other ranks to fail as well
 
 _LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
+_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 # As root, and with more ranks than cores, without tying a rank to one core. MPICH ignores these.
@@ -70,7 +74,7 @@ def launch(argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom")
     """Runs `python -m hloom ARGV` on that many ranks and returns the exit code for the whole.
 
     0, 1, 2, 65 and the like: the program's own; 69: no MPI; 75: a rank died; 128 + n: stopped by signal n. `-` among
-    the arguments makes standard input available to all ranks (see `read_stdin`).
+    the arguments gives every rank the whole standard input.
     """
     try:
         mpiexec = find_mpiexec()
@@ -126,16 +130,18 @@ def _run(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        _kill_group(child)
+        _end(child, Path(environment[_VERDICTS]))
     return child.wait(), received[0] if received else 0
 
 
-def _kill_group(child: subprocess.Popen[bytes]) -> None:
-    """Ends whatever is left of the job: nothing, after an orderly end."""
-    try:
+def _end(child: subprocess.Popen[bytes], folder: Path) -> None:
+    """Ends whatever is left of the job: nothing, after an orderly end. mpiexec may go before its ranks do."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
+    for file in folder.glob("process*"):
+        if not (folder / file.name.replace("process", "rank")).exists():
+            with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
+                os.kill(int(file.read_text()), signal.SIGKILL)
 
 
 def _verdicts(folder: str) -> dict[int, int]:
@@ -167,27 +173,44 @@ def world(expected: int | None = None) -> Any:
     return comm
 
 
-def read_stdin() -> str:
-    """Standard input, on every rank; each may call it once or more."""
-    spool = os.environ.get(_STDIN)
-    return Path(spool).read_text() if spool else sys.stdin.read()
-
-
 def finish_rank(main: Callable[[], int]) -> int:
-    """Runs what a rank does and leaves its exit code for the launcher. A failure stops the other ranks too, which may
-    be waiting for this one. An exception is not a verdict: it ends the job as a death.
+    """Runs what a rank does, leaves its exit code for the launcher, and returns what the process is to exit with.
+
+    A failure stops the other ranks too, which may be waiting for this one. An exception is not a verdict: it ends the
+    job as a death.
     """
+    if _STDIN in os.environ:
+        sys.stdin = open(os.environ[_STDIN])  # noqa: SIM115 (open as long as the process lives)
+    folder = Path(os.environ.get(_VERDICTS, ""))
+    ours = _VERDICTS in os.environ and folder.is_dir()  # else it is not our launcher, or another machine
+    if ours:
+        _leave_note(folder, "process", os.getpid())
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    folder = os.environ.get(_VERDICTS)
-    if folder:
-        name = next((os.environ[n] for n in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK") if n in os.environ), "0")
-        part = Path(folder, f"part{name}")
-        part.write_text(str(code))
-        part.rename(Path(folder, f"rank{name}"))
-    if code and "mpi4py.MPI" in sys.modules:
-        comm = load_mpi().COMM_WORLD
-        if comm.size > 1:
-            comm.Abort(code)
-    return code
+    if ours:
+        _leave_note(folder, "rank", code)
+    all_failed = ours and bool(code) and _all_left_verdicts(folder)
+    if code and not all_failed and "mpi4py.MPI" in sys.modules and load_mpi().COMM_WORLD.size > 1:
+        load_mpi().COMM_WORLD.Abort(code)
+    # With the verdict recorded mpiexec need not know: it would only add its own report.
+    return 0 if ours else code
+
+
+def _leave_note(folder: Path, what: str, number: int) -> None:
+    """Writes a number to the file of this rank: `processN` its process, `rankN` its verdict."""
+    name = next((os.environ[n] for n in _RANK_VARIABLES if n in os.environ), "0")
+    part = folder / f"part{name}"
+    part.write_text(str(number))
+    part.rename(folder / f"{what}{name}")  # complete when it is seen
+
+
+def _all_left_verdicts(folder: Path) -> bool:
+    """Whether every rank comes to its end within a moment, as when all fail alike."""
+    ranks = int(os.environ.get(EXPECTED_RANKS, "0"))
+    deadline = time.monotonic() + _LAST_WORDS_SECONDS
+    while len(list(folder.glob("rank*"))) < ranks:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True

@@ -228,7 +228,7 @@ class _OneEach:
     def all_to_all(self, operands: Operands) -> Callable[[], Operands]:
         dim = self.collective.dimension
         if dim is None:
-            return self.exchange([np.stack(operands)], lambda members: [member[0] for member in members])
+            return self.exchange([stack_rows(operands)], lambda members: [member[0] for member in members])
         parts = [self.parts(array) for array in operands]
         return self.exchange(
             parts, lambda members: [np.concatenate(arrays, dim) for arrays in zip(*members, strict=True)]
@@ -241,7 +241,7 @@ class _OneEach:
         return lambda: results
 
     def exchange(self, parts: list[Array], combine: Callable[[list[Operands]], Operands]) -> Callable[[], Operands]:
-        """Row i of each array goes to rank i; `combine` makes the results of what came, in rank order."""
+        """Row i of each array (contiguous) goes to rank i; `combine` makes the results of what came, in rank order."""
         received = [np.empty_like(part) for part in parts]
         for part, into in zip(parts, received, strict=True):
             self.requests.append(
@@ -253,7 +253,7 @@ class _OneEach:
         """The parts along the collective's dimension, as rows of one contiguous array."""
         dim, count = self.collective.dimension, self.comm.size
         assert dim is not None
-        return np.stack(split_parts(array, count, dim, self.collective))
+        return stack_rows(split_parts(array, count, dim, self.collective))
 
     def native_op(self, array: Array) -> Any:
         """MPI's op for the collective's monoid and the array's type, if it has one of the same meaning."""
@@ -277,6 +277,11 @@ def unpack(row: Array, like: Sequence[Array]) -> Operands:
         result.append(row[start : start + array.nbytes].view(array.dtype).reshape(array.shape))
         start += array.nbytes
     return result
+
+
+def stack_rows(arrays: Sequence[Array]) -> Array:
+    """Equal arrays as the rows of one that is contiguous (numpy keeps the memory order of the parts)."""
+    return np.stack(arrays, out=np.empty((len(arrays), *arrays[0].shape), arrays[0].dtype))
 
 
 def join_parts(parts: Array, dim: int) -> Array:

@@ -46,10 +46,11 @@ def tile_slices(tiling: Tiling, dims: tuple[int, ...], device: int) -> tuple[sli
 
 
 def poison_value(dtype: np.dtype[Any]) -> np.generic[Any]:
-    """A value that shows up in results: NaN, the largest integer, True."""
+    """A value that shows up in results: NaN (the largest number where there is none), the largest integer, True."""
     element = from_numpy(dtype)
     if element.is_float or element.is_complex:
-        return np.full((1,), np.nan).astype(dtype)[0]
+        value = np.full((1,), np.nan).astype(dtype)[0]
+        return value if np.isnan(value) else identity(Monoid.MINIMUM, element)
     return dtype.type(True) if element.kind is Kind.PRED else identity(Monoid.MINIMUM, element)
 
 

@@ -1,0 +1,204 @@
+"""What the ranks of the MPI tests run: `python mpi_program.py CASE [RANKS]`. Started alone it launches itself.
+
+Every case checks on each rank that the outputs are those of the simulator, to the bit unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hloom.frontends import parse
+from hloom.ir.diagnostics import CompileError
+from hloom.ir.module import Module
+from hloom.runtime import run
+from hloom.runtime.inputs import make_inputs
+from hloom.runtime.launch import finish_rank, inside_launcher, launch, world
+from hloom.runtime.mpi import MpiMissing, MpiProgram
+from hloom.runtime.simulator import run_devices, simulate
+
+COLLECTIVES = """HloModule m, num_partitions=4
+combine {{ a = {t}[] parameter(0)  b = {t}[] parameter(1)  ROOT r = {t}[] {op}(a, b) }}
+ENTRY e {{
+  x = {t}[8,{n}] parameter(0)
+  one = {t}[{n},8] transpose(x), dimensions={{1,0}}
+  ar = {t}[8,{n}] all-reduce(x), channel_id=1, replica_groups={{{{0,2}},{{3,1}}}}, use_global_device_ids=true,
+    to_apply=combine
+  all = {t}[{n},8] all-reduce(one), channel_id=2, replica_groups={{}}, use_global_device_ids=true, to_apply=combine
+  ag = {t}[8,{n2}] all-gather(x), channel_id=3, replica_groups=[2,2]<=[2,2]T(1,0), dimensions={{1}},
+    use_global_device_ids=true
+  ag0 = {t}[{n4},8] all-gather(one), channel_id=3, replica_groups={{{{3,1,0,2}}}}, dimensions={{0}},
+    use_global_device_ids=true
+  rs = {t}[8,{half}] reduce-scatter(x), channel_id=4, replica_groups=mesh['x'=2,'y'=2] {{'x'}}, dimensions={{1}},
+    use_global_device_ids=true, to_apply=combine
+  a2a = {t}[8,{n}] all-to-all(x), channel_id=5, replica_groups={{{{0,3,1,2}}}}, dimensions={{0}}
+  tup = ({t}[{n},8], {t}[{n},8]) all-to-all(one, one), channel_id=6, replica_groups={{{{1,0}},{{2,3}}}}
+  cp = {t}[{n},8] collective-permute(one), channel_id=7, source_target_pairs={{{{0,1}},{{1,3}},{{2,2}},{{3,0}}}}
+  shift = {t}[8,{n}] collective-permute(x), channel_id=7, source_target_pairs={{{{0,1}},{{1,2}},{{2,3}}}}
+  cb = {t}[8,{n}] collective-broadcast(x), channel_id=8, replica_groups={{{{2,0}}}}
+  after = {t}[8,{n}] all-reduce(ar), channel_id=1, replica_groups={{{{0,1}},{{2,3}}}}, use_global_device_ids=true,
+    to_apply=combine
+  ROOT r = ({t}[8,{n}], {t}[{n},8], {t}[8,{n2}], {t}[{n4},8], {t}[8,{half}], {t}[8,{n}], ({t}[{n},8], {t}[{n},8]),
+    {t}[{n},8], {t}[8,{n}], {t}[8,{n}], {t}[8,{n}])
+    tuple(ar, all, ag, ag0, rs, a2a, tup, cp, shift, cb, after)
+}}"""
+
+LOOP = """HloModule m, num_partitions=4
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+cond { p = (s32[], f32[3]) parameter(0)  i = s32[] get-tuple-element(p), index=0  z = s32[] constant(0)
+  ROOT r = pred[] compare(i, z), direction=GT }
+body { p = (s32[], f32[3]) parameter(0)  i = s32[] get-tuple-element(p), index=0
+  x = f32[3] get-tuple-element(p), index=1  one = s32[] constant(1)  j = s32[] subtract(i, one)
+  y = f32[3] all-reduce(x), channel_id=1, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=add
+  z = f32[3] collective-permute(y), channel_id=2, source_target_pairs={{0,1},{1,0},{2,3},{3,2}}
+  w = f32[3] add(z, x)
+  ROOT t = (s32[], f32[3]) tuple(j, w) }
+pair { p = (s32[], f32[3]) parameter(0)  ROOT w = (s32[], f32[3]) while(p), condition=cond, body=body }
+other { p = (s32[], f32[3]) parameter(0)  ROOT r = (s32[], f32[3]) copy(p) }
+ENTRY e {
+  n = s32[] parameter(0)
+  x = f32[3] parameter(1)
+  t = (s32[], f32[3]) tuple(n, x)
+  d = u32[] partition-id()
+  two = u32[] constant(2)
+  low = pred[] compare(d, two), direction=LT
+  c = (s32[], f32[3]) conditional(low, t, t), true_computation=pair, false_computation=pair
+  ROOT r = f32[3] get-tuple-element(c), index=1
+}"""
+
+SHARDED = """HloModule m, num_partitions=4
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+ENTRY e {
+  x = f32[3,2] parameter(0), sharding={devices=[2,2]<=[4]}
+  w = f32[2,5] parameter(1), sharding={devices=[2,1,2]<=[2,2]T(1,0) last_tile_dim_replicate}
+  d = f32[3,5] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = f32[3,5] all-reduce(d), channel_id=1, replica_groups=[2,2]<=[4], use_global_device_ids=true, to_apply=add,
+    sharding={devices=[2,1,2]<=[4] last_tile_dim_replicate}
+}"""
+
+
+def check(module: Module, inputs: list[list[Any]]) -> None:
+    """The results of this rank's devices are those of the simulator."""
+    comm = world()
+    expected = run_devices(module, inputs)
+    with MpiProgram(module, comm) as program:
+        devices = program.devices
+    mine = [inputs[d] for d in devices]
+    outputs: list[Any] = run(module, mine[0], comm) if comm.size == 4 else run(module, mine, comm)
+    outputs = [outputs] if comm.size == 4 else outputs
+    for device, found in zip(devices, outputs, strict=True):
+        for number, (a, b) in enumerate(zip(found, expected[device], strict=True)):
+            assert a.dtype == b.dtype, (number, a.dtype)
+            assert a.shape == b.shape, (number, a.shape)
+            assert a.tobytes() == b.tobytes(), (device, number, a, b)
+
+
+def collectives() -> int:
+    cases = [("f32", "add"), ("f32", "maximum"), ("bf16", "add"), ("s32", "minimum"), ("s4", "add"), ("pred", "and"),
+             ("pred", "add"), ("c64", "multiply"), ("f16", "multiply"), ("u64", "xor"), ("f64", "minimum")]  # fmt: skip
+    for kind, op in cases:
+        for n in (6, 2500 if kind == "bf16" else 2):  # the larger size takes the way of large reductions
+            module = parse(COLLECTIVES.format(t=kind, op=op, n=n, n2=2 * n, n4=4 * n, half=n // 2))
+            shape = module.entry.parameters[0].shape
+            values = make_inputs([shape] * 4, seed=n)
+            if shape.element.is_float or shape.element.is_complex:
+                # Small integers, so that no order of summation shows.
+                values = [np.round(x.astype(np.complex128) * 4) for x in values]
+                values = [(x if shape.element.is_complex else x.real).astype(shape.element.numpy) for x in values]
+            check(module, [[x] for x in values])
+    return 0
+
+
+def loops() -> int:
+    x = np.array([1, 2, 3], np.float32)
+    check(parse(LOOP), [[np.asarray(np.int32(3 if d < 2 else 5)), x + d] for d in range(4)])
+    return 0
+
+
+def sharded() -> int:
+    module, comm = parse(SHARDED), world()
+    x, w = np.arange(24, dtype=np.float32).reshape(6, 4), np.arange(20, dtype=np.float32).reshape(4, 5)
+    with MpiProgram(module, comm) as program:
+        for _ in range(2):  # a program may run again
+            found = program.run_global([x, w])
+            if comm.rank == 0:
+                assert found is not None
+                np.testing.assert_array_equal(found[0], simulate(module, [x, w])[0])
+            else:
+                assert found is None
+    return 0
+
+
+def too_many() -> int:
+    text = "HloModule m, num_partitions=1\nENTRY e { x = f32[] parameter(0)  ROOT r = f32[] negate(x) }"
+    try:
+        run(parse(text), [np.float32(1)], world())
+    except CompileError as error:
+        return 65 if "too few for" in str(error) else 2
+    return 0
+
+
+def killed() -> int:
+    comm = world()
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    comm.Barrier()
+    return 0
+
+
+def one_fails() -> int:
+    comm = world()
+    if comm.rank == comm.size - 1:
+        return 1
+    comm.Barrier()
+    return 0
+
+
+def raises() -> int:
+    comm = world()
+    if comm.rank == 1:
+        raise ValueError("no verdict")
+    comm.Barrier()
+    return 0
+
+
+def mismatch() -> int:
+    try:
+        world(world().size + 1)
+    except MpiMissing as error:
+        return error.exit_code if "do not belong to the same MPI" in str(error) else 2
+    return 0
+
+
+def stdin() -> int:
+    assert sys.stdin.read() == "over there\n"
+    return 0
+
+
+def threads() -> int:
+    cores = len(os.sched_getaffinity(0))
+    wanted = str(max(1, cores // world().size))
+    return 0 if os.environ["OMP_NUM_THREADS"] == wanted and os.environ["OPENBLAS_NUM_THREADS"] == "7" else 1
+
+
+def sleeps() -> int:
+    world()
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+    return 0
+
+
+CASES: dict[str, Callable[[], int]] = {
+    f.__name__: f
+    for f in (collectives, loops, sharded, too_many, killed, one_fails, raises, mismatch, stdin, threads, sleeps)
+}
+
+if __name__ == "__main__":
+    if not inside_launcher():
+        sys.exit(launch([sys.argv[1], *sys.argv[3:]], int(sys.argv[2]), [__file__]))
+    sys.exit(finish_rank(CASES[sys.argv[1]]))

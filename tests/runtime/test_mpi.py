@@ -1,0 +1,111 @@
+"""LOCAL programs on real MPI ranks, and the launcher that starts them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hloom.runtime import launch
+from hloom.runtime.mpi import MpiMissing, devices_of
+
+PROGRAM = Path(__file__).with_name("mpi_program.py")
+SOURCES = Path(__file__).parents[2] / ".import"
+
+
+def have_mpi() -> bool:
+    pytest.importorskip("mpi4py")
+    try:
+        launch.find_mpiexec()
+    except MpiMissing:
+        return False
+    return True
+
+
+def start(case: str, ranks: int, *more: str, **variables: str) -> subprocess.Popen[str]:
+    if not have_mpi():
+        pytest.skip("there is no mpiexec")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI", "HLOOM_"))}
+    environment |= {"PYTHONPATH": str(SOURCES), "OPENBLAS_NUM_THREADS": "7", **variables}
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), case, str(ranks), *more],
+        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def outcome(case: str, ranks: int, *more: str, text: str = "", **variables: str) -> tuple[int, str]:
+    with start(case, ranks, *more, **variables) as job:
+        _, errors = job.communicate(text, timeout=120)
+    return job.returncode, errors
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("case", ["collectives", "loops", "sharded"])
+def test_ranks_give_what_the_simulator_gives(case: str, ranks: int) -> None:
+    code, errors = outcome(case, ranks)
+    assert code == 0, errors
+
+
+@pytest.mark.parametrize(
+    ("case", "code"),
+    [("killed", 75), ("raises", 75), ("one_fails", 1), ("too_many", 65), ("mismatch", 69), ("threads", 0)],
+)
+def test_exit_codes(case: str, code: int) -> None:
+    found, errors = outcome(case, 2)
+    assert found == code, errors
+
+
+def test_failures_of_all_ranks_are_quiet() -> None:
+    assert outcome("too_many", 2) == (65, "")
+
+
+def test_every_rank_can_read_standard_input() -> None:
+    code, errors = outcome("stdin", 2, "-", text="over there\n")
+    assert code == 0, errors
+
+
+def is_running(process: int) -> bool:
+    """Whether there is such a process, and not just its exit code waiting to be collected."""
+    stat = Path(f"/proc/{process}/stat")
+    try:
+        return stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_all_ranks(number: signal.Signals) -> None:
+    with start("sleeps", 2) as job:
+        assert job.stdout is not None
+        ranks = [int(job.stdout.readline()) for _ in range(2)]
+        job.send_signal(number)
+        assert job.wait(30) == 128 + number
+    deadline = time.monotonic() + 5
+    while any(map(is_running, ranks)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_running, ranks))
+
+
+def test_missing_launcher() -> None:
+    code, errors = outcome("loops", 2, HLOOM_MPIEXEC="/nowhere/mpiexec")
+    assert code == 69
+    assert "HLOOM_MPIEXEC=/nowhere/mpiexec cannot be run" in errors
+
+
+def test_inside_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    assert not launch.inside_launcher()
+    monkeypatch.setenv("PMI_SIZE", "2")
+    assert launch.inside_launcher()
+
+
+def test_blocks_of_devices() -> None:
+    assert [list(devices_of(r, 3, 8)) for r in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert [list(devices_of(r, 2, 2)) for r in range(2)] == [[0], [1]]

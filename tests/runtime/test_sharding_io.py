@@ -1,0 +1,88 @@
+"""Shards of global arrays and back, against the definition: tile numbers by device number."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hloom.frontends import parse_sharding
+from hloom.ir.diagnostics import CompileError
+from hloom.ir.element_type import ELEMENT_TYPES
+from hloom.ir.sharding import Sharding
+from hloom.ir.tiling import Tiling
+from hloom.runtime.sharding_io import assemble, poison_value, shard
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def tiling(text: str, rank: int) -> Tiling:
+    sharding = parse_sharding(text)
+    assert isinstance(sharding, Sharding)
+    return sharding.tiling(rank)
+
+
+@pytest.mark.parametrize(
+    ("text", "tiles"),
+    [
+        # the tile array of device numbers, as the text defines it
+        ("{devices=[2,4]<=[8]}", np.arange(8).reshape(2, 4)),
+        ("{devices=[4,2]<=[2,4]T(1,0)}", np.arange(8).reshape(2, 4).T.reshape(4, 2)),
+        ("{devices=[2,2]3,0,2,1}", np.array([[3, 0], [2, 1]])),
+        ("{devices=[2,1,2]<=[2,2]T(1,0) last_tile_dim_replicate}", np.arange(4).reshape(2, 2).T.reshape(2, 1, 2)),
+        ("{mesh['a'=2,'b'=4], [{'b':(2)2}, {'a','b':(1)2}]}",
+         np.arange(8).reshape(2, 2, 2).transpose(2, 0, 1).reshape(2, 4)),
+        ("{replicated}", np.arange(3).reshape(1, 1, 3)),
+        ("{maximal device=1}", np.arange(3).reshape(1, 1, 3)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dims", [(8, 8), (5, 7), (1, 3), (0, 2)])
+def test_shards_follow_the_tile_array(text: str, tiles: np.ndarray, dims: tuple[int, int]) -> None:
+    whole = np.arange(dims[0] * dims[1], dtype=np.float32).reshape(dims) + 1
+    local = [-(-n // t) for n, t in zip(dims, tiles.shape[:2], strict=True)]
+    place = tiling(text, 2)
+    shards: dict[int, np.ndarray] = {}
+    for at in itertools.product(*map(range, tiles.shape)):
+        padded = np.zeros(local, np.float32)
+        part = whole[at[0] * local[0] : (at[0] + 1) * local[0], at[1] * local[1] : (at[1] + 1) * local[1]]
+        padded[: part.shape[0], : part.shape[1]] = part
+        device = int(tiles[at])
+        shards[device] = shard(whole, place, device)
+        np.testing.assert_array_equal(shards[device], padded)
+    np.testing.assert_array_equal(assemble([shards[d] for d in range(len(shards))], place, dims), whole)
+
+
+@given(st.integers(0, 20), st.sampled_from([1, 2, 4]), st.booleans())
+def test_round_trip_with_poison(size: int, count: int, poison: bool) -> None:
+    place = tiling(f"{{devices=[{count},{4 // count}]<=[4] last_tile_dim_replicate}}", 1)
+    whole = np.arange(size, dtype=np.int8)
+    shards = [shard(whole, place, d, poison) for d in range(4)]
+    np.testing.assert_array_equal(assemble(shards, place, (size,)), whole)
+    padding = sum(len(s) for s in shards[:: 4 // count]) - size
+    assert sum(int((s == 127).sum()) for s in shards[:: 4 // count]) == (padding if poison else 0)
+
+
+@pytest.mark.parametrize("name", [n for n, t in ELEMENT_TYPES.items() if t.numpy is not None])
+def test_every_type_has_a_poison(name: str) -> None:
+    dtype = ELEMENT_TYPES[name].numpy
+    assert dtype is not None
+    value = poison_value(dtype)
+    assert value.dtype == dtype
+    assert value != dtype.type(0) or np.isnan(value)
+
+
+def test_replicas_must_agree() -> None:
+    place = tiling("{devices=[1,2,2]<=[4] last_tile_dim_replicate}", 2)
+    whole = np.zeros((2, 4), np.float32)
+    shards = [shard(whole, place, d) for d in range(4)]
+    shards[3][1, 0] = 5
+    message = r"devices 2 and 3 hold the same part of value but disagree at \[1, 2\]: 0.0 and 5.0 \(1 of 4"
+    with pytest.raises(CompileError, match=message):
+        assemble(shards, place, (2, 4))
+
+
+def test_padding_need_not_agree() -> None:
+    place = tiling("{devices=[2,2]<=[4] last_tile_dim_replicate}", 1)
+    shards = [shard(np.ones(3, np.float32), place, d) for d in range(4)]
+    shards[3][1] = np.nan
+    np.testing.assert_array_equal(assemble(shards, place, (3,)), np.ones(3))
