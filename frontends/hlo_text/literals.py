@@ -21,11 +21,11 @@ from ...ir.shape import UNBOUNDED, Shape
 from .errors import DEPTH_LIMIT, TextError
 from .scan import blank_comments, bracket_end, skip_space
 
-_TOKEN = re.compile(r"[^\s,(){}]+")
-_PAIR = re.compile(r"\(\s*([^\s,(){}]+)\s*,\s*([^\s,(){}]+)\s*\)")
+_TOKEN = r"(?:-?nan\(0x[0-9a-fA-F]+\)|[^\s,(){}]+)"
+_PAIR = re.compile(rf"\(\s*({_TOKEN})\s*,\s*({_TOKEN})\s*\)")
 _NUMBER = re.compile(r"-?(?:\d+\.\d*|\d+|(?<=-)\.\d+)(?:[eE][+-]?\d+)?")
 _NAN = re.compile(r"(-?)nan(?:\((0x[0-9a-fA-F]+)\))?")
-_NAN_TOKEN = re.compile(r"-?nan\(0x[0-9a-fA-F]+\)|[^\s,(){}]+")
+_NAN_TOKEN = re.compile(_TOKEN)
 _NOT_PLAIN = re.compile(r"[^-+0-9.eE,\s]|[\s,][.+]|\A[.+]")
 _ROW = re.compile(r"\{([^{}]*)\}")
 _ELIDED = re.compile(r"\{[^{}]*\.\.\.\s*\}")

@@ -65,6 +65,7 @@ def test_irregular_lists_are_not_recognised(ids: list[int]) -> None:
 def test_merge_and_split() -> None:
     eight = (Digit(8, 1),)
     parts = split(eight, [2, 4])
+    assert parts is not None
     assert parts == [(Digit(2, 4),), (Digit(4, 1),)]
     assert merge([d for part in parts for d in part]) == eight
     assert split(eight, [3]) is None

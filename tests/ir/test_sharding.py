@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hloom.frontends import parse_sharding
 from hloom.ir.digit import Digit
+from hloom.ir.element_type import F32
 from hloom.ir.mesh import AxisRef, Mesh
 from hloom.ir.shape import array
-from hloom.ir.element_type import F32
 from hloom.ir.sharding import (
     DimSharding,
     Sharding,
