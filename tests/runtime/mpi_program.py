@@ -100,7 +100,7 @@ def check(module: Module, inputs: list[list[Any]]) -> None:
 
 def collectives() -> int:
     cases = [("f32", "add"), ("f32", "maximum"), ("bf16", "add"), ("s32", "minimum"), ("s4", "add"), ("pred", "and"),
-             ("pred", "add"), ("c64", "multiply"), ("f16", "multiply"), ("u64", "xor"), ("f64", "minimum")]  # fmt: skip
+             ("pred", "add"), ("c64", "add"), ("f16", "multiply"), ("u64", "xor"), ("f64", "minimum")]  # fmt: skip
     for kind, op in cases:
         for n in (6, 2500 if kind == "bf16" else 2):  # the larger size takes the way of large reductions
             module = parse(COLLECTIVES.format(t=kind, op=op, n=n, n2=2 * n, n4=4 * n, half=n // 2))
