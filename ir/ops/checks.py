@@ -49,16 +49,16 @@ def require_same_element(opcode: str, first: Shape, second: Shape, what: str = "
 
 
 def require_rank(opcode: str, what: str, count: int, shape: Shape) -> None:
-    """There is one entry (`count` of `what`) per dimension of the array."""
+    """There is one entry per dimension of the array: `count` entries of an attribute or a list called `what`."""
     if count != shape.rank:
-        raise ShapeError(f"{opcode}: {count} {what} for {text(shape)}, which has {shape.rank} dimensions")
+        raise ShapeError(f"{opcode}: {what} has {_entries(count)}, but {text(shape)} has {_dimensions(shape)}")
 
 
 def require_dims(opcode: str, dims: Sequence[int], shape: Shape, what: str = "dimensions") -> None:
     """`dims` are different dimension numbers of the array."""
     for dim in dims:
         if not 0 <= dim < shape.rank:
-            raise ShapeError(f"{opcode}: {what} contains {dim}, but {text(shape)} has {shape.rank} dimensions")
+            raise ShapeError(f"{opcode}: {what} contains {dim}, but {text(shape)} has {_dimensions(shape)}")
     if len(set(dims)) != len(dims):
         raise ShapeError(f"{opcode}: {what} {_list(dims)} names a dimension twice")
 
@@ -92,6 +92,14 @@ def with_dynamic(shape: Shape, operands: Sequence[Shape]) -> Shape:
     if not marked:
         return shape
     return Shape(shape.element, shape.dims, None, (), tuple(map(any, zip(*marked, strict=True))))
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
+
+
+def _dimensions(shape: Shape) -> str:
+    return "1 dimension" if shape.rank == 1 else f"{shape.rank} dimensions"
 
 
 def _list(dims: Sequence[int]) -> str:

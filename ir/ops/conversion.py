@@ -29,8 +29,6 @@ class Convert(Op[Attributes]):
         (operand,) = operands
         require_array("convert", operand)
         target = require_declared("convert", declared).element
-        if operand.element.is_complex and not target.is_complex:
-            raise ShapeError(f"convert: {text(operand)} cannot be converted to {target}", "take the real part first")
         return operand.with_element(target)
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
@@ -52,6 +50,8 @@ class BitcastConvert(Op[Attributes]):
         require_static("bitcast-convert", operand)
         target = require_declared("bitcast-convert", declared).element
         source = operand.element
+        if source is not target and Kind.PRED in (source.kind, target.kind):
+            raise ShapeError(f"bitcast-convert: pred has no bits to share: {text(operand)} to {target}", "use convert")
         if source.is_complex != target.is_complex:
             raise ShapeError(f"bitcast-convert: complex and real types do not mix: {text(operand)} to {target}")
         if source.bits >= target.bits:

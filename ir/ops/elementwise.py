@@ -71,7 +71,7 @@ class ComponentUnary(Unary[Attributes]):
     """The result has the type of the real and imaginary parts."""
 
     def result_element(self, element: ElementType) -> ElementType:
-        return ELEMENT_TYPES[{"c64": "f32", "c128": "f64"}.get(element.name, element.name)]
+        return n.component(element)
 
 
 class Predicate(Unary[Attributes]):
@@ -105,9 +105,8 @@ def _unary(opcode: str, doc: str, functions: Functions) -> None:
     _row(Unary, opcode, doc, functions)
 
 
-def _transcendental(opcode: str, doc: str, function: Function, complex_function: Function | None = None) -> None:
-    functions = {F: function, C: complex_function or function}
-    _row(Unary, opcode, doc, functions, attributes=AccuracyAttributes)
+def _transcendental(opcode: str, doc: str, function: Function, *kinds: Kind) -> None:
+    _row(Unary, opcode, doc, _all(function, *(kinds or (F, C))), attributes=AccuracyAttributes)
 
 
 def _binary(opcode: str, doc: str, functions: Functions) -> None:
@@ -129,9 +128,9 @@ _unary("round-nearest-even", "Rounds to the nearest integer, halves to the even 
 _row(Predicate, "is-finite", "Whether x is neither infinite nor NaN.", {F: np.isfinite})
 _row(ComponentUnary, "real", "The real part.", {F: np.asarray, C: np.real})
 _row(ComponentUnary, "imag", "The imaginary part; 0 for floats.", {F: np.zeros_like, C: np.imag})
-_row(Unary, "erf", "The error function.", {F: n.error_function}, attributes=AccuracyAttributes)
 
-_transcendental("cbrt", "Cube root.", np.cbrt, n.cbrt_complex)
+_transcendental("erf", "The error function.", n.error_function, F)
+_transcendental("cbrt", "Cube root.", np.cbrt, F)
 _transcendental("cosine", "Cosine of x in radians.", np.cos)
 _transcendental("exponential", "e to the x.", np.exp)
 _transcendental("exponential-minus-one", "e to the x, minus 1, exact near 0.", np.expm1)
@@ -161,7 +160,7 @@ _binary("remainder", "What the division x / y, rounded toward zero, leaves; has 
 _binary("power", "x to the y.", {S: n.power_integer, U: n.power_integer, F: np.power, C: np.power})
 _binary("maximum", "The larger; NaN if one is NaN.", _all(np.maximum, P, S, U, F))
 _binary("minimum", "The smaller; NaN if one is NaN.", _all(np.minimum, P, S, U, F))
-_binary("atan2", "The angle of the point (y, x), from -pi to pi.", {F: np.arctan2})
+_binary("atan2", "The angle of the point (y, x), from -pi to pi.", {F: np.arctan2, C: n.atan2_complex})
 _row(Composition, "complex", "x + iy.", {F: n.make_complex})
 _binary("and", "Logical and of preds, bitwise and of integers.", _all(np.bitwise_and, P, S, U))
 _binary("or", "Logical or of preds, bitwise or of integers.", _all(np.bitwise_or, P, S, U))

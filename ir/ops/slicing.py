@@ -53,7 +53,7 @@ class Slice(Op[SliceAttributes]):
         (operand,) = operands
         require_array("slice", operand)
         require_static("slice", operand)
-        require_rank("slice", "slices", len(attributes.slice), operand)
+        require_rank("slice", "slice", len(attributes.slice), operand)
         dims: list[int] = []
         for dim, (size, s) in enumerate(zip(operand.dims, attributes.slice, strict=True)):
             if not 0 <= s.start <= s.limit <= size:
@@ -104,7 +104,7 @@ class Pad(Op[PadAttributes]):
         if not filler.is_scalar:
             raise ShapeError(f"pad: the padding value must be a scalar, is {text(filler)}")
         require_same_element("pad", operand, filler)
-        require_rank("pad", "padding entries", len(attributes.padding.dims), operand)
+        require_rank("pad", "padding", len(attributes.padding.dims), operand)
         dims: list[int] = []
         for dim, (size, p) in enumerate(zip(operand.dims, attributes.padding.dims, strict=True)):
             if p.interior < 0:
@@ -239,7 +239,7 @@ class DynamicUpdateSlice(Op[Attributes]):
 
 
 def _require_starts(opcode: str, operand: Shape, starts: Sequence[Shape]) -> None:
-    require_rank(opcode, "start indices", len(starts), operand)
+    require_rank(opcode, "list of start indices", len(starts), operand)
     for start in starts:
         require_same_element(opcode, starts[0], start, "start index")
     for dim, start in enumerate(starts):

@@ -37,6 +37,8 @@ ULPS: dict[str, float] = {
     "log complex128": 128,
     "log-plus-one complex64": 128,
     "log-plus-one complex128": 128,
+    "atan2 complex64": 128,
+    "atan2 complex128": 128,
     "power complex64": 128,
     "power complex128": 128,
     **dict.fromkeys(("dot", "reduce", "scatter", "call", "while", "conditional", "fusion", "custom-call"), 32),

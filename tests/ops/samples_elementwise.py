@@ -39,10 +39,10 @@ UNARY: dict[str, tuple[str, ...]] = {
     "round-nearest-afz": FLOATS,
     "round-nearest-even": FLOATS,
     "erf": FLOATS,
-    **dict.fromkeys(("cbrt", "tan"), FLOATS),
+    "cbrt": FLOATS,
     **dict.fromkeys(
         ("cosine", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "rsqrt", "sine", "sqrt",
-         "tanh"),
+         "tan", "tanh"),
         (*FLOATS, *COMPLEX),
     ),
 }  # fmt: skip
@@ -56,7 +56,7 @@ BINARY: dict[str, tuple[str, ...]] = {
     "power": (*NUMBERS, *COMPLEX),
     "maximum": ("pred", *NUMBERS),
     "minimum": ("pred", *NUMBERS),
-    "atan2": FLOATS,
+    "atan2": (*FLOATS, *COMPLEX),
     **dict.fromkeys(("and", "or", "xor"), ("pred", *INTEGERS)),
     **dict.fromkeys(("shift-left", "shift-right-arithmetic", "shift-right-logical"), INTEGERS),
 }
@@ -91,7 +91,7 @@ def _convert() -> list[str]:
     pairs = [(a, b) for a in _CONVERSIONS for b in _CONVERSIONS if a != b]
     pairs += [(a, b) for f in _SMALL_FLOATS for a, b in ((f, "f32"), ("f32", f), ("bf16", f), (f, "s8"))]
     pairs += [("s4", "f32"), ("f32", "s4"), ("u4", "s32"), ("s32", "s4"), ("s32", "u4")]
-    pairs += [("f32", "c64"), ("s32", "c64"), ("c64", "c128"), ("c128", "c64")]
+    pairs += [("f32", "c64"), ("s32", "c64"), ("c64", "c128"), ("c128", "c64"), ("c64", "f32"), ("c64", "s32")]
     return [sample("convert", f"{a}[16,32]", f"{b}[16,32]") for a, b in pairs]
 
 
