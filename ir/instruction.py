@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from .attributes import NONE, Attributes, attribute_fields
+from .attributes import Attributes, attribute_fields
 from .diagnostics import Location
 from .op import AnyOp, OpCall
 from .shape import Shape
@@ -59,6 +59,15 @@ def _string_field(text: str, field: str) -> str:
 def _int_field(text: str, field: str) -> int:
     match = re.search(rf"\b{field}=(\d+)", text)
     return int(match[1]) if match else 0
+
+
+@cache
+def _called_fields(cls: type[Attributes]) -> tuple[str, ...]:
+    """The fields of an attribute class that may hold called computations."""
+    from .computation import Computation
+
+    kinds = (Computation, tuple[Computation, ...])
+    return tuple(field.name for field in attribute_fields(cls).values() if field.type in kinds)
 
 
 class Instruction:
@@ -126,12 +135,13 @@ class Instruction:
 
     def called(self) -> list[Computation]:
         """The computations that the attributes refer to, in field order."""
+        names = _called_fields(type(self.attributes))
+        if not names:
+            return []
         from .computation import Computation
 
-        if self.attributes is NONE:
-            return []
         found: list[Computation] = []
-        for name in attribute_fields(type(self.attributes)):
+        for name in names:
             value = getattr(self.attributes, name)
             if isinstance(value, Computation):
                 found.append(value)

@@ -142,9 +142,10 @@ def _parameters(computation: Computation) -> Iterator[Diagnostic]:
 
 def _recursion(module: Module) -> Iterator[Diagnostic]:
     """Depth first with a stack of our own; a call to a computation still open closes a cycle."""
+    calls_of = {c: [(i, called) for i in c for called in i.called()] for c in module.computations}
     state: dict[Computation, int] = {}
     for start in module.computations:
-        stack = [(start, iter([(i, c) for i in start for c in i.called()]))] if start not in state else []
+        stack = [(start, iter(calls_of[start]))] if start not in state else []
         state.setdefault(start, 1)
         while stack:
             computation, calls = stack[-1]
@@ -158,7 +159,7 @@ def _recursion(module: Module) -> Iterator[Diagnostic]:
                 yield _error(f"{instruction.name}: recursive call of {called.name}", instruction.location)
             elif called not in state:
                 state[called] = 1
-                stack.append((called, iter([(i, c) for i in called for c in i.called()])))
+                stack.append((called, iter(calls_of.get(called, []))))
 
 
 def _entry_layout(module: Module) -> Iterator[Diagnostic]:

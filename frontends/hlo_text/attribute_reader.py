@@ -18,7 +18,7 @@ from ...ir.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instru
 from ...ir.literal import Literal
 from ...ir.mesh import Mesh
 from ...ir.op import AnyOp
-from ...ir.sharding import AnySharding, TupleSharding
+from ...ir.sharding import AnySharding, Sharding, TupleSharding
 from ...ir.strings import Raw, unescape
 from .cursor import Cursor, Poisoned
 from .errors import TextError, did_you_mean
@@ -33,7 +33,10 @@ SHARDY_KEY = "xla.sdy.sharding"
 _COMMA = re.compile(rf",\s*({IDENT})=")
 _NAMED = re.compile(rf"({IDENT})=")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*|\"(?:[^\"\\]|\\.)*\"")
-_SIMPLE = re.compile(r"\{[^{}\"'/]*\}|%?[A-Za-z0-9_.\-]+(?=[,\s])|\"[^\"\\]*\"")
+# Values without nested braces, comments or single quotes: all but a few.
+_SIMPLE = re.compile(
+    r"\{(?:[^{}\"'/]++|\"(?:[^\"\\]++|\\.)*+\")*+\}|%?[A-Za-z0-9_.\-]++(?=[,\s])|\"(?:[^\"\\]++|\\.)*+\"", re.DOTALL
+)
 
 Own = tuple[str, str, int]  # name, text, place
 Common = tuple[Callable[[Any, Instruction, str, int], None], str, int]
@@ -49,6 +52,7 @@ class AttributeReader(Cursor):
         self.poisoned_computations: set[str] = set()
         self.meshes: Mapping[str, Mesh] = {}
         self._known: dict[tuple[Any, ...], Attributes] = {}
+        self._known_shardy: dict[str, tuple[tuple[Sharding, ...], bool]] = {}
 
     def inline_computation(self, start: int) -> Computation:
         """A computation written out as an attribute value. The reader of computations provides it."""
@@ -213,7 +217,10 @@ class AttributeReader(Cursor):
         if isinstance(value, Raw) or quote_place < 0:
             self.error(f"{SHARDY_KEY} must be a string", start + key_place, start + key_place + len(SHARDY_KEY))
         try:
-            found, per_value = parse_shardy(value, self.meshes)
+            known = self._known_shardy.get(value)
+            if known is None:
+                known = self._known_shardy[value] = parse_shardy(value, self.meshes)
+            found, per_value = known
         except TextError as error:
             offset = quote_place + 1
             begin, end = (offset + _escaped_place(text[offset:], p) for p in (error.start, error.end))

@@ -47,7 +47,8 @@ def test_check_raises_with_the_place(module: Module) -> None:
     negate = module.entry.find("n")
     assert negate is not None
     negate.shape = parse_shape("f32[4,9]")
-    with pytest.raises(CompileError, match=r"12:3: error: negate: declared shape f32\[4,9\] but operands give f32\[4,8\]"):
+    wanted = r"12:3: error: negate: declared shape f32\[4,9\] but operands give f32\[4,8\]"
+    with pytest.raises(CompileError, match=wanted):
         check(module)
 
 
