@@ -138,16 +138,18 @@ def reshape_factors(builder: RuleBuilder, source: Dims, target: Dims) -> tuple[l
     rest = list(source), list(target)
     place = [0, 0]
 
+    def skip_ones(side: int) -> None:
+        while place[side] < len(rest[side]) and rest[side][place[side]] == 1:
+            place[side] += 1
+
     def take(side: int, size: int, factor: int | None) -> None:
         if factor is not None:
             factors[side][place[side]].append(factor)
         rest[side][place[side]] //= size
-        while place[side] < len(rest[side]) and rest[side][place[side]] == 1:
-            place[side] += 1
+        skip_ones(side)
 
-    take_units = [side for side in (0, 1) if rest[side]]
-    for side in take_units:
-        take(side, 1, None)
+    skip_ones(0)
+    skip_ones(1)
     while place[0] < len(source) and place[1] < len(target):
         common = math.gcd(rest[0][place[0]], rest[1][place[1]])
         if common > 1:
@@ -155,7 +157,7 @@ def reshape_factors(builder: RuleBuilder, source: Dims, target: Dims) -> tuple[l
             take(0, common, factor)
             take(1, common, factor)
             continue
-        done = [1, 1]
+        done = [1, 1]  # elements that the dimensions taken so far address, until both sides agree
         while done[0] != done[1] or done[0] == 1:
             side = 0 if done[0] <= done[1] else 1
             size = rest[side][place[side]]
