@@ -9,7 +9,7 @@ import numpy as np
 
 from ..attributes import Dims
 from ..element_type import ElementType
-from ..op import NotEvaluable, ShapeError
+from ..op import Kernel, NotEvaluable, ShapeError
 from ..shape import Shape
 from .checks import require_array, text
 
@@ -45,6 +45,15 @@ def rounded(x: Any, element: ElementType) -> Any:
         wide = x.astype(np.int32 if element.kind.value == "signed" else np.uint32)
         x = np.right_shift(np.left_shift(wide, spare), spare)
     return x.astype(dtype, copy=False)
+
+
+def always(value: Any) -> Kernel:
+    """The kernel that gives this value whatever its operands are."""
+
+    def run(*operands: Any) -> Any:
+        return value
+
+    return run
 
 
 def check_arrays(opcode: str, operands: Sequence[Shape]) -> None:

@@ -19,7 +19,7 @@ from ..element_type import Kind
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape, array
 from ..sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
-from .computations import check_arrays, check_dims
+from .computations import always, check_arrays, check_dims, numpy_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +104,9 @@ class Gather(Op[GatherAttributes]):
     def kernel(self, call: OpCall[GatherAttributes], compile: Compile) -> Kernel:
         operand, indices = call.operands
         a = call.attributes
+        if 0 in a.slice_sizes:
+            # Windows without elements have places in the result if their dimension is collapsed: zeros, as in XLA.
+            return always(np.zeros(call.shape.dims, numpy_type(operand.element)))
         full = a.full_dims(operand)
         partial = tuple(d for d in a.window_dims() if d not in full)
         place = WindowPlaces(operand, indices, a.start_index_map, a.index_vector_dim, partial, a.slice_sizes, full,
@@ -227,7 +230,7 @@ def _check_window(operand: Shape, a: GatherAttributes) -> None:
         if not 0 <= size <= bound:
             raise ShapeError(f"gather: slice size {size} of dimension {d} does not fit into {bound}")
         if size > 1 and d in a.collapsed_slice_dims + a.operand_batching_dims:
-            raise ShapeError(f"gather: dimension {d} is collapsed or batching, its slice size must be 1, not {size}")
+            raise ShapeError(f"gather: dimension {d} is collapsed or batching, its slice size {size} must be 1 or 0")
     window = len(a.window_dims())
     if len(a.offset_dims) != window:
         raise ShapeError(f"gather: {len(a.offset_dims)} offset dimensions for {window} window dimensions")

@@ -17,6 +17,7 @@ from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..shape import Shape, array, tuple_shape
 from ..sharding_rule import RuleBuilder, ShardingRule
 from .checks import text
+from .computations import always
 
 
 def leaves_of(shapes: Iterable[Shape]) -> tuple[Shape, ...]:
@@ -87,8 +88,7 @@ class Constant(Op[ConstantAttributes]):
     def kernel(self, call: OpCall[ConstantAttributes], compile: Compile) -> Kernel:
         if _is_elided(call.attributes.literal):
             raise NotEvaluable("the values of this constant were left out when the program was printed ({...})")
-        value = call.attributes.literal.value
-        return lambda: value
+        return always(call.attributes.literal.value)
 
 
 def _is_elided(literal: Literal) -> bool:

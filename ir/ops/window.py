@@ -19,7 +19,7 @@ from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape, array, tuple_shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from .checks import text
-from .computations import accumulator, check_arrays, check_reducer, numpy_type, rounded
+from .computations import accumulator, always, check_arrays, check_reducer, numpy_type, rounded
 from .reduce import tree
 
 if TYPE_CHECKING:
@@ -97,6 +97,9 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
         window = call.attributes.window.dims
         leaves = list(call.shape.leaves())
         sizes, rank, count = leaves[0].dims, len(window), len(leaves)
+        if 0 in sizes:
+            empty = tuple(np.empty(sizes, numpy_type(leaf.element)) for leaf in leaves)
+            return always(empty if count > 1 else empty[0])
         axes = tuple(range(rank, 2 * rank))
         monoid = reduction_monoid(call.attributes.to_apply)
         if monoid is not None:
@@ -140,8 +143,6 @@ def _windows(x: Any, init: Any, window: tuple[WindowDim, ...], sizes: tuple[int,
     extent = [w.low + n + w.high for n, w in zip(base.shape, window, strict=True)]
     padded = np.full([max(0, n) for n in extent], init, x.dtype)
     padded[tuple(slice(max(0, w.low), max(0, w.low) + n) for n, w in zip(inner.shape, window, strict=True))] = inner
-    if 0 in sizes:
-        return np.empty((*sizes, *(w.size for w in window)), x.dtype)
     strides = padded.strides
     return np.lib.stride_tricks.as_strided(
         padded,

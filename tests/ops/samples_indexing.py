@@ -46,6 +46,10 @@ _HUGE_START = _gather(
     "f32[6]", "u64[2]", "{18446744073709551615, 2}", "f32[2]",
     "offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1}",
 )  # fmt: skip
+_NOTHING = _gather(
+    "s32[3,4]", "s32[2,1]", "{{0}, {1}}", "s32[2,4]",
+    "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={0,4}",
+)  # fmt: skip
 
 _ADD = "ROOT r = {t}[] add(a, b)"
 _LAST = "ROOT r = {t}[] copy(b)"
@@ -122,7 +126,7 @@ ENTRY e {
 """
 
 SAMPLES: dict[str, list[str]] = {
-    "gather": [_EMBEDDING, _WINDOWS, _BATCHED, _UNINDEXED, _WHOLE, _ONE_POINT, _HUGE_START],
+    "gather": [_EMBEDDING, _WINDOWS, _BATCHED, _UNINDEXED, _WHOLE, _ONE_POINT, _HUGE_START, _NOTHING],
     "scatter": [
         _scatter(*_ROWS),
         _scatter(*_ROWS, body="", keep_root=False),

@@ -211,7 +211,7 @@ def test_local_gather_keeps_partial_windows() -> None:
         ({"start_index_map": (4,)}, "gather: indexed operand: dimension 4 is out of range for rank 2"),
         ({"index_vector_dim": 4}, "gather: index_vector_dim 4 is out of range for indices of rank 3"),
         ({"slice_sizes": (1, 6)}, "gather: slice size 6 of dimension 1 does not fit into 5"),
-        ({"slice_sizes": (2, 5)}, "gather: dimension 0 is collapsed or batching, its slice size must be 1, not 2"),
+        ({"slice_sizes": (2, 5)}, "gather: dimension 0 is collapsed or batching, its slice size 2 must be 1 or 0"),
         ({"slice_sizes": (1,)}, "gather: slice_sizes has 1 entries, the operand has rank 2"),
         ({"operand_batching_dims": (1,)}, "gather: the operand has 1 batching dimensions, the indices have 0"),
         ({"operand_batching_dims": (1,), "start_indices_batching_dims": (0,)},
