@@ -134,6 +134,10 @@ def sharded() -> int:
     return 0
 
 
+def programs() -> int:
+    return collectives() or loops() or sharded()
+
+
 def too_many() -> int:
     text = "HloModule m, num_partitions=1\nENTRY e { x = f32[] parameter(0)  ROOT r = f32[] negate(x) }"
     try:
@@ -195,7 +199,7 @@ def sleeps() -> int:
 
 CASES: dict[str, Callable[[], int]] = {
     f.__name__: f
-    for f in (collectives, loops, sharded, too_many, killed, one_fails, raises, mismatch, stdin, threads, sleeps)
+    for f in (programs, too_many, killed, one_fails, raises, mismatch, stdin, threads, sleeps)
 }
 
 if __name__ == "__main__":

@@ -44,9 +44,8 @@ def outcome(case: str, ranks: int, *more: str, text: str = "", **variables: str)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-@pytest.mark.parametrize("case", ["collectives", "loops", "sharded"])
-def test_ranks_give_what_the_simulator_gives(case: str, ranks: int) -> None:
-    code, errors = outcome(case, ranks)
+def test_ranks_give_what_the_simulator_gives(ranks: int) -> None:
+    code, errors = outcome("programs", ranks)
     assert code == 0, errors
 
 
@@ -92,7 +91,7 @@ def test_signals_end_all_ranks(number: signal.Signals) -> None:
 
 
 def test_missing_launcher() -> None:
-    code, errors = outcome("loops", 2, HLOOM_MPIEXEC="/nowhere/mpiexec")
+    code, errors = outcome("programs", 2, HLOOM_MPIEXEC="/nowhere/mpiexec")
     assert code == 69
     assert "HLOOM_MPIEXEC=/nowhere/mpiexec cannot be run" in errors
 
