@@ -129,10 +129,10 @@ class ModuleReader(InstructionReader):
         result = self._signature() if self.at("(") else None
         computation = Computation(name, self.location(*span))
         errors = len(self.found)
-        self._body(computation, result)
+        body = self._body(computation, result)
         if self.accept(","):
             self._execution_thread(computation)
-        if errors < len(self.found):
+        if errors < len(self.found) or body.poisoned:
             self.poisoned_computations.add(name)
         else:
             self.computations[name] = computation
@@ -189,9 +189,11 @@ class ModuleReader(InstructionReader):
             if self.place >= len(self.text):
                 self.error(f"computation '{computation.name}' is not closed", opening, opening + 1)
         if len(computation) == 0:
-            if errors == len(self.found):
+            if errors == len(self.found) and not body.poisoned:
                 self.error(f"computation '{computation.name}' has no instructions", opening, self.place)
-        elif result is not None and errors == len(self.found) and not result[0].compatible(computation.root.shape):
+        elif errors < len(self.found) or body.poisoned or result is None:
+            return body
+        elif not result[0].compatible(computation.root.shape):
             declared, actual = result[0].without_layout(), computation.root.shape.without_layout()
             self.found.append(_diagnostic(lambda: self.error(
                 f"computation '{computation.name}' returns {declared} by its signature, but its root is {actual}",

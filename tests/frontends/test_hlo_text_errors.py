@@ -53,6 +53,23 @@ def test_all_mistakes_are_reported_at_once() -> None:
     assert [d.line for d in caught.value.diagnostics] == [5, 7, 8]
 
 
+def test_a_lost_root_is_not_reported_again() -> None:
+    text = """HloModule m
+f (p: f32[2]) -> f32[2] {
+  p = f32[2] parameter(0)
+  ROOT q = f32[2] negat(p)
+}
+ENTRY e (p: f32[2]) -> (f32[2]) {
+  p = f32[2] parameter(0)
+  q = f32[2] call(p), to_apply=f
+  ROOT r = (f32[2]) tuple(q)
+}
+"""
+    with pytest.raises(CompileError) as caught:
+        parse(text)
+    assert [d.message for d in caught.value.diagnostics] == ["opcode 'negat' is not supported"]
+
+
 def test_help_suggests_the_nearest_word() -> None:
     for text, help in [("negat(p)", "'negate'"), ("transpose(p), dimension={1,0}", "'dimensions'")]:
         with pytest.raises(CompileError) as caught:

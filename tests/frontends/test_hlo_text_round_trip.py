@@ -189,6 +189,32 @@ def test_layouts_are_kept() -> None:
     assert shape.shape.layout == Layout((1, 0), ((8, 128), (2, 1)), "S(1)")
 
 
+def _sharded(jax: Any, jnp: Any) -> dict[str, Any]:
+    """Programs with Shardy's annotations and with a manual region; an abstract mesh needs no devices."""
+    spec: Any = jax.sharding.PartitionSpec
+    mesh = jax.sharding.AbstractMesh((2, 4), ("data", "model"))
+
+    def placed(*axes: Any) -> Any:
+        return jax.sharding.NamedSharding(mesh, spec(*axes))
+
+    def dense(x: Any, w: Any) -> Any:
+        return jax.lax.with_sharding_constraint(jnp.tanh(x @ w), placed("data", "model"))
+
+    def manual(x: Any) -> Any:
+        gathered = jax.lax.all_gather(x, "data").sum(0)
+        return jax.lax.psum(x, "model") + gathered + jax.lax.ppermute(x, "data", [(0, 1), (1, 0)])
+
+    mapped = jax.shard_map(manual, mesh=mesh, in_specs=spec("data", "model"), out_specs=spec("data", None),
+                           check_vma=False)
+    x = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=placed("data"))
+    w = jax.ShapeDtypeStruct((16, 32), jnp.float32, sharding=placed(None, "model"))
+    platforms = {"lowering_platforms": ("cpu",)}
+    return {
+        "dense": jax.jit(dense).trace(x, w).lower(**platforms),
+        "manual": jax.jit(mapped).trace(x).lower(**platforms),
+    }
+
+
 def _jax_texts() -> dict[str, str]:
     jax: Any = importlib.import_module("jax")
     jnp: Any = importlib.import_module("jax.numpy")
@@ -208,12 +234,17 @@ def _jax_texts() -> dict[str, str]:
     def random(seed: Any) -> Any:
         return jax.random.normal(jax.random.key(seed), (3, 5))
 
+    def pool(x: Any) -> Any:
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2), (1, 2), "VALID")
+
     x, w, b = jnp.ones((4, 6)), jnp.ones((6, 8)), jnp.ones(8)
     lowered = {
         "mlp": jax.jit(jax.grad(mlp, (0, 1, 2))).lower(x, w, b),
         "loop": jax.jit(loop).lower(b),
         "indexing": jax.jit(indexing).lower(x, jnp.array([0, 2])),
         "random": jax.jit(random).lower(3),
+        "pool": jax.jit(pool).lower(x),
+        **_sharded(jax, jnp),
     }
     return {name: lo.compiler_ir("hlo").as_hlo_module().to_string() for name, lo in lowered.items()}
 
