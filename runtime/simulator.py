@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.diagnostics import InternalError
+from ..ir.diagnostics import fail
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.shape import Shape
@@ -36,7 +36,7 @@ class Placement:
 
 
 def placements(module: Module) -> tuple[list[Placement], list[Placement]]:
-    """The leaves of the parameters, and those of the result."""
+    """The leaves of the parameters, and those of the result. Raises CompileError if shapes and shardings disagree."""
     entry, layout = module.entry, module.global_layout
     parameters = [_placements(p, layout.parameters[i] if layout else None) for i, p in enumerate(entry.parameters)]
     return [x for part in parameters for x in part], _placements(entry.root, layout.result if layout else None)
@@ -51,9 +51,10 @@ def _placements(instruction: Instruction, whole: Shape | None) -> list[Placement
         if shape is None:
             shape = part.with_dims(tuple(n * tiling.tiles(d) for d, n in enumerate(part.dims)))
         if tiling.local_dims(shape.dims) != part.dims:
-            raise InternalError(
+            fail(
                 f"{instruction.name}: {shape.without_layout()} sharded as {sharding} has tiles of "
-                f"{list(tiling.local_dims(shape.dims))}, the local shape is {part.without_layout()}"
+                f"{list(tiling.local_dims(shape.dims))}, the local shape is {part.without_layout()}",
+                instruction.location,
             )
         found.append(Placement(shape, tiling))
     return found

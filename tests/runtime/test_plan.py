@@ -13,7 +13,8 @@ from hloom.runtime import evaluate
 from hloom.runtime.collectives import LocalFabric
 from hloom.runtime.executor import Executable
 from hloom.runtime.process_grid import ProcessGrid
-from hloom.runtime.steps import Compute
+from hloom.runtime.simulator import run_devices
+from hloom.runtime.steps import Compute, Start, Wait
 
 ALONE = ProcessGrid(alone=True)
 F = np.float32
@@ -142,6 +143,42 @@ def test_fusion_may_ask_for_the_device() -> None:
 f { p = u32[] parameter(0)  d = u32[] partition-id()  ROOT r = u32[] add(p, d) }
 ENTRY e { x = u32[] parameter(0)  ROOT r = u32[] fusion(x), kind=kLoop, calls=f }"""
     assert run(text, np.uint32(4))[0] == 4
+
+
+ADD_F32 = "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }\n"
+
+
+def test_collectives_are_waited_for_just_before_their_first_use() -> None:
+    module = parse(f"""HloModule m, num_partitions=2
+{ADD_F32}ENTRY e {{ x = f32[4] parameter(0)
+  s = f32[4] all-reduce(x), channel_id=1, replica_groups={{}}, use_global_device_ids=true, to_apply=add
+  u = f32[4] all-reduce(x), channel_id=1, replica_groups={{}}, use_global_device_ids=true, to_apply=add
+  y = f32[4] negate(x)  t = (f32[4], f32[4]) tuple(s, y)  z = f32[4] get-tuple-element(t), index=0
+  q = f32[4] exponential(y)  w = f32[4] add(z, q)
+  ROOT r = (f32[4], f32[4]) tuple(w, u) }}""")
+    steps = Executable(module, ProcessGrid(partitions=2)).plan.steps
+    assert [(type(s), s.instruction.name) for s in steps] == [
+        (Start, "s"), (Start, "u"), (Compute, "y"), (Compute, "q"), (Wait, "s"), (Compute, "w"), (Wait, "u"),
+    ]  # fmt: skip
+
+
+def test_collectives_in_called_computations() -> None:
+    text = f"""HloModule m, num_partitions=2
+{ADD_F32}total {{ x = f32[] parameter(0)
+  ROOT r = f32[] all-reduce(x), channel_id=1, replica_groups={{}}, use_global_device_ids=true, to_apply=add }}
+ENTRY e {{ x = f32[] parameter(0)  y = f32[] call(x), to_apply=total  ROOT r = f32[] call(y), to_apply=total }}"""
+    out = run_devices(parse(text), [[np.asarray(F(1))], [np.asarray(F(2))]])
+    assert [float(o[0]) for o in out] == [6, 6]
+
+
+def test_a_collective_inside_a_reducer_is_an_error() -> None:
+    text = f"""HloModule m
+{ADD_F32}odd {{ a = f32[] parameter(0)  b = f32[] parameter(1)  c = f32[] add(a, b)
+  ROOT r = f32[] all-reduce(c), to_apply=add }}
+ENTRY e {{ x = f32[2] parameter(0)  z = f32[] constant(0)
+  ROOT r = f32[] reduce(x, z), dimensions={{0}}, to_apply=odd }}"""
+    with pytest.raises(CompileError, match="all-reduce cannot stand inside a computation that is applied to elements"):
+        evaluate(parse(text, verify=False), [np.ones(2, F)])
 
 
 def test_buffers_are_freed_after_the_last_use() -> None:
