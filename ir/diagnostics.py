@@ -15,6 +15,8 @@ from typing import NoReturn
 
 
 class Severity(Enum):
+    """How grave a diagnostic is. Only errors stop a compilation; notes belong to another diagnostic."""
+
     ERROR = "error"
     WARNING = "warning"
     REMARK = "remark"

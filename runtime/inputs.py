@@ -107,7 +107,7 @@ def _typed(array: Array, type_name: str) -> Array:
 
 def _storable(array: Array) -> Array:
     """The array, or its bytes as unsigned integers of the same width if numpy files have no name for its type."""
-    if array.dtype.isbuiltin == 1:
+    if array.dtype.isbuiltin != 2:  # 2: a type that ml_dtypes registered
         return array
     return np.ascontiguousarray(array).reshape(array.shape).view(f"u{array.dtype.itemsize}")
 

@@ -1,0 +1,1 @@
+"""Clean-up: passes that make a program smaller and leave its meaning alone."""

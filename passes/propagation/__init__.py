@@ -1,0 +1,1 @@
+"""Sharding propagation: from a few annotations to a sharding for every value."""

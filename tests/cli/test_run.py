@@ -1,0 +1,213 @@
+"""`hloom run`: simulated and on MPI ranks, inputs and outputs, the check."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import EXAMPLES, NAMED, hloom
+from hloom.__main__ import main
+from hloom.runtime import evaluate, launch
+from hloom.runtime.mpi import MpiMissing
+
+PLAIN = """HloModule plain
+ENTRY main {
+  x = f32[6,4] parameter(0)
+  n = s32[] parameter(1)
+  y = f32[6,4] exponential(x)
+  ROOT out = (f32[6,4], s32[]) tuple(y, n)
+}
+"""
+SHARDED = PLAIN.replace("parameter(0)", "parameter(0), sharding={mesh['a'=2], [{'a'}, {}]}")
+
+
+def have_mpi() -> bool:
+    pytest.importorskip("mpi4py")
+    try:
+        launch.find_mpiexec()
+    except MpiMissing:
+        return False
+    return True
+
+
+def write_inputs(path: Path) -> tuple[Any, Any]:
+    x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4)
+    n = np.array(7, np.int32)
+    np.savez(path, arg_0=x, arg_1=n)
+    return x, n
+
+
+def test_check_says_what_it_ran_and_passes(tmp_path: Path) -> None:
+    done = hloom("run", NAMED, "--devices", "8", "--check", cwd=tmp_path)
+    assert done.code == 0, done.err
+    first, verdict, last = done.out.splitlines()
+    assert first == "mlp: 8 simulated devices; 2 all-reduce; 100 bytes sent per device"
+    assert verdict.startswith("0/2 outputs differ (largest error ")
+    assert last == "check passed"
+    assert done.err == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["mlp_train.hlo", "transformer_train.hlo", "transformer_scan_train.hlo"])
+def test_examples_pass_their_check(name: str, tmp_path: Path) -> None:
+    done = hloom("run", EXAMPLES / name, "--check", cwd=tmp_path)
+    assert done.code == 0, done.out + done.err
+    assert re.match(r"jit_train_step: 8 simulated devices; ", done.out)
+    assert done.out.endswith("check passed\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [
+        ("mlp_named.hlo", "x=3,y=5"),
+        ("mlp_train.hlo", "data=5"),
+        ("transformer_train.hlo", "data=3,model=3"),
+        ("transformer_scan_train.hlo", "data=3,model=2"),
+    ],
+)
+def test_examples_pass_on_meshes_that_do_not_divide_them(name: str, mesh: str, tmp_path: Path) -> None:
+    done = hloom("run", EXAMPLES / name, "--mesh", mesh, "--check", cwd=tmp_path)
+    assert done.code == 0, done.out + done.err
+    devices = int(np.prod([int(part.split("=")[1]) for part in mesh.split(",")]))
+    assert f": {devices} simulated devices; " in done.out
+
+
+@pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks(ranks: int, tmp_path: Path) -> None:
+    done = hloom("run", NAMED, "--ranks", str(ranks), "--check", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[0].startswith(f"mlp: 8 devices on {ranks} MPI ranks; 2 all-reduce; ")
+    assert done.out.splitlines()[2:] == ["check passed"]
+
+
+@pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
+def test_ranks_read_standard_input_and_write_outputs(tmp_path: Path) -> None:
+    x, n = write_inputs(tmp_path / "in.npz")
+    done = hloom("run", "-", "--ranks", "2", "--inputs", "in.npz", "--out", "out", cwd=tmp_path, text=SHARDED)
+    assert done.code == 0, done.err
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "output_0.npy"), np.exp(x), rtol=1e-6)
+    assert np.load(tmp_path / "out" / "output_1.npy") == n
+
+
+def test_inputs_from_a_file_and_outputs_to_a_folder(tmp_path: Path) -> None:
+    x, n = write_inputs(tmp_path / "in.npz")
+    done = hloom("run", "-", "--devices", "2", "--inputs", "in.npz", "--out", "a/b", cwd=tmp_path, text=SHARDED)
+    assert done.code == 0, done.err
+    folder = tmp_path / "a" / "b"
+    np.testing.assert_allclose(np.load(folder / "output_0.npy"), np.exp(x), rtol=1e-6)
+    assert np.load(folder / "output_1.npy") == n
+    arrays = json.loads((folder / "manifest.json").read_text())["arrays"]
+    assert [(a["type"], a["dims"]) for a in arrays] == [("f32", [6, 4]), ("s32", [])]
+    # What one run writes, another reads: the outputs have the types of the inputs here.
+    again = hloom("run", "-", "--inputs", "a/b", "--out", "c", cwd=tmp_path, text=SHARDED)
+    assert again.code == 0, again.err
+    np.testing.assert_allclose(np.load(tmp_path / "c" / "output_0.npy"), np.exp(np.exp(x)), rtol=1e-6)
+
+
+def test_zeros_and_seeds(tmp_path: Path) -> None:
+    def outputs(*options: str) -> list[str]:
+        done = hloom("run", "-", *options, cwd=tmp_path, text=PLAIN)
+        assert done.code == 0, done.err
+        return done.out.splitlines()
+
+    zeros = outputs("--inputs", "zeros")
+    assert zeros[0].startswith("plain: 1 simulated devices; no collectives; 0 bytes")
+    assert zeros[1:] == ["output 0: float32[6,4] min 1 mean 1 max 1", "output 1: int32[] 0"]
+    first, same, other = outputs(), outputs("--seed", "0"), outputs("--seed", "1")
+    assert first == same != other
+
+
+def test_devices_of_a_program_that_names_no_mesh(tmp_path: Path) -> None:
+    done = hloom("run", "-", "--devices", "3", "--check", cwd=tmp_path, text=PLAIN)
+    assert done.code == 0, done.err
+    assert done.out.startswith("plain: 3 simulated devices; no collectives; ")
+
+
+def test_local_program_runs_as_it_is(tmp_path: Path) -> None:
+    local = hloom("partition", NAMED, cwd=tmp_path)
+    (tmp_path / "local.hlo").write_text(local.out)
+    done = hloom("run", "local.hlo", "--seed", "3", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert done.out == hloom("run", NAMED, "--seed", "3", cwd=tmp_path).out
+    refused = hloom("run", "local.hlo", "--check", cwd=tmp_path)
+    assert refused.code == 65
+    assert "--check needs the unpartitioned program" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--devices", "4"], "shardings are over 8 devices, 4 are asked for"),
+        (["--ranks", "9"], "the program runs on 8 devices, too few for 9 ranks"),
+        (["--mesh", "z=2"], "no mesh of the program has an axis 'z'"),
+        (["--inputs", "nowhere.npz"], "inputs cannot be read from nowhere.npz"),
+    ],
+)
+def test_options_that_contradict_the_program(options: list[str], message: str, tmp_path: Path) -> None:
+    done = hloom("run", NAMED, *options, cwd=tmp_path)
+    assert done.code == 65
+    assert message in done.err
+    assert done.out == ""
+
+
+def test_contradicted_mesh_is_shown_at_its_place(tmp_path: Path) -> None:
+    (tmp_path / "p.hlo").write_text(SHARDED)
+    done = hloom("run", "p.hlo", "--devices", "4", cwd=tmp_path)
+    assert done.code == 65
+    assert done.err.startswith("p.hlo:3:3: error: shardings are over 2 devices, 4 are asked for\n  3 |   x = f32[6,4]")
+
+
+def test_inputs_that_do_not_fit(tmp_path: Path) -> None:
+    np.savez(tmp_path / "few.npz", a=np.zeros((6, 4), np.float32))
+    np.savez(tmp_path / "wrong.npz", a=np.zeros((4, 6), np.float32), b=np.array(1, np.int32))
+    few = hloom("run", "-", "--inputs", "few.npz", cwd=tmp_path, text=PLAIN)
+    assert (few.code, few.err) == (65, "hloom: error: the program takes 2 arrays, 1 were given\n")
+    wrong = hloom("run", "-", "--inputs", "wrong.npz", cwd=tmp_path, text=PLAIN)
+    assert wrong.code == 65
+    assert "input 0 has dimensions [4, 6], the program takes f32[6,4]" in wrong.err
+
+
+def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = hloom("run", "-", "--out", "file", cwd=tmp_path, text=PLAIN)
+    assert done.code == 65
+    assert "outputs cannot be written to file" in done.err
+
+
+def test_failing_check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The oracle is made to disagree in one element of one output."""
+
+    def disagree(module: Any, inputs: Any) -> list[Any]:
+        expected = [np.array(a) for a in evaluate(module, inputs)]
+        expected[0][3, 1] += 1
+        return expected
+
+    monkeypatch.setattr("hloom.cli.run.evaluate", disagree)
+    assert main(["run", NAMED, "--check"]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[1].startswith("1/2 outputs differ (largest error 1 absolute, ")
+    assert out[2].startswith("  output 0: 1 of 32 elements differ, absolute error 1, relative ")
+    assert "worst at [3, 1]: " in out[2]
+    assert out[3] == "check FAILED"
+
+
+def test_mpi_missing(tmp_path: Path) -> None:
+    done = hloom("run", NAMED, "--ranks", "2", cwd=tmp_path, HLOOM_MPIEXEC="no-such-launcher")
+    assert done.code == 69
+    assert done.err.startswith("hloom: error: HLOOM_MPIEXEC=no-such-launcher cannot be run")
+
+
+def test_ranks_that_never_report_count_as_dead(tmp_path: Path) -> None:
+    launcher = tmp_path / "mpiexec"
+    launcher.write_text(f"#!{sys.executable}\nraise SystemExit(9)\n")
+    launcher.chmod(0o755)
+    pytest.importorskip("mpi4py")
+    done = hloom("run", NAMED, "--ranks", "2", cwd=tmp_path, HLOOM_MPIEXEC=str(launcher))
+    assert done.code == 75
+    assert done.out == ""

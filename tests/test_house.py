@@ -1,0 +1,229 @@
+"""The house: who may import whom, what is packaged, and what every file has to have.
+
+The rules are those of docs/architecture.md. Only source files are looked at, so an installed copy or a virtual
+environment in the checkout does no harm.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hloom
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES = ("ir", "frontends", "passes", "cost", "codegen", "runtime", "cli")
+OTHERS = ("tests", "examples", "bench", "docs")
+
+# What each part of the package may import, besides itself.
+MAY_IMPORT: dict[str, set[str]] = {
+    "ir": set(),
+    "cost": {"ir"},
+    "frontends": {"ir"},
+    "codegen": {"ir"},
+    "runtime": {"ir"},  # runs a Module and knows no pass
+    "passes": {"ir", "cost"},
+    "cli": {"ir", "cost", "frontends", "passes", "codegen", "runtime"},
+    "__main__": {"ir", "cli", "runtime"},
+    "__init__": {"ir", "cost", "frontends", "passes", "codegen", "runtime"},
+}
+# Distributions that the package may import, and those it may import only inside functions.
+ANYWHERE = {"numpy", "ml_dtypes"}
+LATE = {"lark", "mpi4py"}
+
+LONGEST = 400
+LONG_FILES: dict[str, str] = {}  # path: why it is one file all the same
+
+
+def _files(folders: tuple[str, ...], suffixes: tuple[str, ...]) -> Iterator[Path]:
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*")):
+            hidden = any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+            if path.suffix in suffixes and not hidden and path.is_file():
+                yield path
+
+
+SOURCES = [ROOT / "__init__.py", ROOT / "__main__.py", *_files(PACKAGES, (".py",))]
+PYTHON = [*SOURCES, *_files(OTHERS, (".py",))]
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _part(module: str) -> str:
+    """The part of the package that a dotted module name (without `hloom.`) belongs to."""
+    return module.partition(".")[0] or "__init__"
+
+
+def _own_imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and part of each relative import."""
+    package = path.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1]
+            assert node.level <= len(package) + 1, f"{_name(path)}:{node.lineno} leaves the package"
+            if base or node.module:
+                yield node.lineno, _part(".".join([*base, *([node.module] if node.module else [])]))
+            else:
+                yield from ((node.lineno, _part(alias.name)) for alias in node.names)
+
+
+def _foreign_imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and distribution of each absolute import outside the standard library."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or ""]
+        for name in names:
+            top = name.partition(".")[0]
+            if top not in sys.stdlib_module_names:
+                yield node.lineno, top  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _at_import_time(tree: ast.Module) -> ast.Module:
+    """The statements that importing the module runs: not functions, not what only type checkers see."""
+    kept = [
+        node for node in tree.body
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    ]  # fmt: skip
+    return ast.Module(kept, [])
+
+
+def test_imports_go_in_one_direction() -> None:
+    wrong: list[str] = []
+    seen: set[tuple[str, str]] = set()
+    for path in SOURCES:
+        part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        for line, imported in _own_imports(path):
+            seen.add((part, imported))
+            if imported != part and imported not in MAY_IMPORT[part]:
+                wrong.append(f"{_name(path)}:{line}: {part} imports {imported}")
+    assert wrong == []
+    assert {("passes", "ir"), ("runtime", "ir"), ("cli", "passes"), ("__main__", "cli")} <= seen
+
+
+def test_foreign_imports_are_few_and_heavy_ones_late() -> None:
+    wrong: list[str] = []
+    for path in SOURCES:
+        tree = ast.parse(path.read_text())
+        for line, name in _foreign_imports(tree):
+            if name not in ANYWHERE | LATE:
+                wrong.append(f"{_name(path)}:{line}: {name}")
+        for line, name in _foreign_imports(_at_import_time(tree)):
+            if name in LATE:
+                wrong.append(f"{_name(path)}:{line}: {name} at import time")
+    assert wrong == []
+
+
+def test_packages_are_the_folders() -> None:
+    """Except for copies that installing leaves in the checkout."""
+    found: set[str] = set()
+    for folder, folders, files in os.walk(ROOT):
+        top = Path(folder) == ROOT
+        folders[:] = [f for f in folders if not f.startswith(".") and not (top and f in (*OTHERS, "build"))]
+        if "__init__.py" in files:
+            found.add(".".join(["hloom", *Path(folder).relative_to(ROOT).parts]))
+    setuptools = PROJECT["tool"]["setuptools"]
+    assert setuptools["packages"] == sorted(found)
+    assert setuptools["package-dir"] == {"hloom": "."}
+    assert {p.split(".")[1] for p in found if "." in p} == set(PACKAGES)
+    assert set(PACKAGES) <= set(PROJECT["tool"]["pyright"]["include"])
+
+
+def test_import_folder_has_one_link_per_item() -> None:
+    links = ROOT / ".import" / "hloom"
+    wanted = {*PACKAGES, "__init__.py", "__main__.py", "py.typed"}
+    found = {path.name: path for path in links.iterdir() if path.name != "__pycache__"}
+    assert set(found) == wanted
+    for name, link in found.items():
+        assert link.is_symlink(), name
+        assert os.readlink(link) == f"../../{name}"
+        assert link.resolve(strict=True) == (ROOT / name).resolve()
+
+
+def test_no_python_files_at_the_root_but_two() -> None:
+    assert {p.name for p in ROOT.glob("*.py")} == {"__init__.py", "__main__.py"}
+
+
+def test_package_is_typed_and_has_one_version() -> None:
+    assert (ROOT / "py.typed").is_file()
+    assert "py.typed" in PROJECT["tool"]["setuptools"]["package-data"]["hloom"]
+    assert hloom.__version__ == PROJECT["project"]["version"]
+    assert f"## {hloom.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_public_names_exist_and_are_documented() -> None:
+    for name in hloom.__all__:
+        value = getattr(hloom, name)
+        assert name == "__version__" or value.__doc__, name
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=_name)
+def test_module_has_a_docstring(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), "say what the file is, its idea and its assumptions"
+
+
+def test_files_are_short() -> None:
+    long = {_name(p): n for p in PYTHON if (n := len(p.read_text().splitlines())) > LONGEST}
+    assert {name: n for name, n in long.items() if name not in LONG_FILES} == {}
+    assert set(LONG_FILES) <= set(long), "these are short by now"
+
+
+# A path below one of the folders where machines keep what is theirs.
+_MACHINE_PATH = re.compile(r"(?<![\w./~-])/(?:work|tmp|root|home|Users|opt|mnt|private)/\w")
+
+
+def test_no_machine_paths() -> None:
+    suffixes = (".py", ".md", ".txt", ".hlo", ".lark", ".toml", ".mlir")
+    texts = [*_files((*PACKAGES, *OTHERS), suffixes), *ROOT.glob("*.py"), *ROOT.glob("*.md"), ROOT / "pyproject.toml"]
+    texts += [p for p in (ROOT / ".ci").rglob("*") if p.is_file()]
+    assert len(texts) > 100
+    found = [
+        f"{_name(path)}:{number}: {line.strip()[:80]}"
+        for path in texts
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if _MACHINE_PATH.search(line)
+    ]
+    assert found == []
+
+
+def test_machine_paths_are_recognised() -> None:
+    folder = "home"
+    assert _MACHINE_PATH.search(f'source_file="/{folder}/me/model.py"')
+    assert not _MACHINE_PATH.search(f"see docs/{folder}/page and https://example.org/{folder}/x")
+
+
+def test_readme_has_the_two_commands() -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    first, second = (block.splitlines() for block in blocks)
+    assert len(first) == len(second) == 1
+    assert first[0].startswith("python3 -m venv .venv && .venv/bin/pip install -q '.[mpi]' && .venv/bin/hloom run ")
+    assert first[0].endswith(" --ranks 4 --check")
+    assert second[0] == ".venv/bin/pip install -q '.[test]' && .venv/bin/python -m pytest"
+    example = first[0].split("hloom run ")[1].split()[0]
+    assert (ROOT / example).is_file()
+    assert {"mpi", "xla", "test", "dev"} == set(PROJECT["project"]["optional-dependencies"])
+
+
+def test_ci_script_is_executable() -> None:
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "examples/README.md"])
+def test_links_between_pages_lead_somewhere(page: str) -> None:
+    path = ROOT / page
+    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+        assert (path.parent / target).exists(), target
