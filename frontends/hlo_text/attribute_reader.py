@@ -191,8 +191,17 @@ class AttributeReader(Cursor):
     def _called_list(self, text: str, start: int) -> tuple[Computation, ...]:
         if not text.startswith("{"):
             return (self._called(text, start),)
+        return tuple(self._called(name, place) for name, place in self._entries(text, start))
+
+    def _entries(self, text: str, start: int) -> list[tuple[str, int]]:
+        """The entries of a list in braces, each with its place."""
+        if not text.startswith("{"):
+            self.error("list in braces expected", start, start + len(text))
         clean = blank_comments(text)
-        return tuple(self._called(clean[a:b], start + a) for a, b in split_list(clean, 1, len(clean) - 1))
+        try:
+            return [(clean[a:b], start + a) for a, b in split_list(clean, 1, len(clean) - 1)]
+        except TextError as error:
+            self.relay(error, start)
 
     # -- what every instruction may have
 
@@ -232,16 +241,13 @@ class AttributeReader(Cursor):
         return found[0]
 
     def set_control_predecessors(self, instruction: Instruction, text: str, start: int) -> None:
-        clean = blank_comments(text)
         assert instruction.parent is not None
         found: list[Instruction] = []
-        if not clean.startswith("{"):
-            self.error("control-predecessors: list in braces expected", start, start + len(text))
-        for a, b in split_list(clean, 1, len(clean) - 1):
-            name = clean[a:b].removeprefix("%")
+        for word, place in self._entries(text, start):
+            name = word.removeprefix("%")
             predecessor = instruction.parent.find(name)
             if predecessor is None or predecessor is instruction:
-                self.error(f"control-predecessors: no instruction '{name}' so far", start + a, start + max(b, a + 1))
+                self.error(f"control-predecessors: no instruction '{name}' so far", place, place + max(1, len(word)))
             found.append(predecessor)
         instruction.control_predecessors = tuple(found)
 

@@ -254,7 +254,7 @@ class InstructionReader(AttributeReader):
             parameter = Instruction(name, op, [], attributes, declared, self.location(place, self.place))
             body.computation.append(parameter)
             return parameter
-        known = [i.name for i in body.computation]
+        known = [i.name for i in body.computation][-1000:]
         help = "in a single instruction every operand needs a shape" if body.implicit_parameters else did_you_mean(
             name, known, "operands must be defined earlier in the same computation")
         return self.error(f"no instruction '{name}' so far", place, self.place, help)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.digit import iota_digits, split
 from ...ir.mesh import AxisRef, IotaOrder, Mesh
 from ...ir.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
 from ...ir.sharding import (
@@ -33,6 +34,9 @@ from .shapes import ints
 
 LARGEST_MESH = 2**31 - 1
 """Device numbers are 32 bits wide in XLA."""
+
+LARGEST_LIST = 2**20
+"""Irregular orders of more devices than this are refused: they would be enumerated."""
 
 _KINDS = {kind.value: kind for kind in ShardingKind}
 
@@ -165,6 +169,7 @@ def _tiles(dims_token: Any, order_tree: Any, subgroups: tuple[str, ...]) -> Shar
         if math.prod(order.dims) != count:
             raise _error(order_tree.children[0],
                          f"sharding: {count} tiles, but the list has {math.prod(order.dims)} devices")
+        _check_regular(dims, order, dims_token)
         return from_tiles(dims, subgroups, order)
     token = order_tree.children[0]
     ids = ints(token)
@@ -199,6 +204,12 @@ def _iota(dims_token: Any, perm_token: Any) -> IotaOrder:
     if sorted(perm) != list(range(len(dims))):
         raise _error(perm_token, f"T(..) must be a permutation of 0 .. {len(dims) - 1}")
     return IotaOrder(dims, perm)
+
+
+def _check_regular(sizes: Sequence[int], order: IotaOrder, token: Any) -> None:
+    """Refuses what would have to be listed device by device, for more devices than there are in the world."""
+    if math.prod(sizes) > LARGEST_LIST and split(iota_digits(order.dims, order.perm), sizes) is None:
+        raise _error(token, f"a device order that does not follow the dimensions, for more than {LARGEST_LIST} devices")
 
 
 def _metadata(token: Any) -> str:
@@ -237,6 +248,7 @@ def _mesh(tree: Any) -> Mesh:
         order = _iota(*ids.children)
         if math.prod(order.dims) != size:
             raise _error(ids.children[0], f"the mesh has {size} places, the list {math.prod(order.dims)} devices")
+        _check_regular([s for _, s in axes], order, ids.children[0])
         trivial = order.perm == tuple(range(len(order.perm)))
         return Mesh(axes, None if trivial else order)
     return Mesh(axes, _ids(ids.children[0], size))

@@ -54,6 +54,17 @@ def test_rich_module() -> None:
     same_through_xla(RICH)
 
 
+def test_line_ends_and_spaces_mean_nothing() -> None:
+    printed = parse(RICH).to_text()
+    tables = RICH.index("FileNames"), RICH.index("%add (")
+    plain = RICH[: tables[0]] + RICH[tables[1] :].replace("// six", "")
+    wanted = parse(plain).to_text()
+    assert wanted != printed
+    for text in (plain.replace("\n", "\r\n"), plain.replace("\n", " "), plain.replace("  ", "\t")):
+        assert parse(text).to_text() == wanted
+    assert parse(RICH.replace("\n", "\r\n")).stack_frames
+
+
 INSTRUCTIONS = [
     "a = negate(p)",
     "a = f32[4,8]{1,0} negate(f32[4,8]{0,1} %p)",
