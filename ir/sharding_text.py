@@ -130,7 +130,11 @@ def _device_list(sharding: Sharding) -> str:
     sequence: Digits = tuple(d for part in (*dims, *(marked[k] for k in subgroups)) for d in part)
     if not used and not sharding.group:
         return "replicated"
-    if sharding.spelling is Spelling.V1 or mesh.order_key is not None:
+    in_mesh_order = iota_form(sequence) == ((mesh.size,), (0,))
+    if isinstance(mesh.order, IotaOrder) and mesh.order_key is not None and in_mesh_order:
+        # An iota whose dimensions do not follow the tiles: its axes count places, but the list itself is short.
+        ids = f"<={str(mesh.order)[1:-1]}"
+    elif sharding.spelling is Spelling.V1 or mesh.order_key is not None:
         ids = ",".join(map(str, _explicit_ids(mesh, sequence)))
     else:
         reshape, perm = iota_form(sequence)

@@ -40,8 +40,13 @@ class Cursor:
     def error(self, message: str, start: int, end: int | None = None, help: str | None = None,
               notes: tuple[Diagnostic, ...] = ()) -> NoReturn:
         """Raises Syntax at `text[start:end]`."""
+        raise Syntax(self.finding(message, start, end, help, notes))
+
+    def finding(self, message: str, start: int, end: int | None = None, help: str | None = None,
+                notes: tuple[Diagnostic, ...] = ()) -> Diagnostic:
+        """An error at `text[start:end]`, not raised."""
         where = self.location(start, start + 1 if end is None else end)
-        raise Syntax(Diagnostic(Severity.ERROR, message, where, help, notes))
+        return Diagnostic(Severity.ERROR, message, where, help, notes)
 
     def note(self, message: str, where: Location | None) -> tuple[Diagnostic, ...]:
         return (Diagnostic(Severity.NOTE, message, where),)

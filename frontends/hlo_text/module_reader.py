@@ -7,7 +7,6 @@ depends on the lost instruction is not reported again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from ...ir.computation import Computation
 from ...ir.diagnostics import CompileError, Diagnostic, SourceFile
@@ -195,9 +194,9 @@ class ModuleReader(InstructionReader):
             return body
         elif not result[0].compatible(computation.root.shape):
             declared, actual = result[0].without_layout(), computation.root.shape.without_layout()
-            self.found.append(_diagnostic(lambda: self.error(
+            self.found.append(self.finding(
                 f"computation '{computation.name}' returns {declared} by its signature, but its root is {actual}",
-                result[1], result[2], notes=self.note("the root is here", computation.root.location))))
+                result[1], result[2], notes=self.note("the root is here", computation.root.location)))
         return body
 
     def inline_computation(self, start: int) -> Computation:
@@ -229,11 +228,3 @@ class ModuleReader(InstructionReader):
         place = line if self.text[max(line, 0) : self.place].isspace() else self.place
         match = _NEXT_START.search(self.text, max(place, begin + 1))
         self.place = match.end() if match else len(self.text)
-
-
-def _diagnostic(raising: Callable[[], object]) -> Diagnostic:
-    try:
-        raising()
-    except Syntax as error:
-        return error.diagnostic
-    raise AssertionError

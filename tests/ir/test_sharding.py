@@ -35,7 +35,8 @@ V2 = [
     "{devices=[2,1,4]<=[8] last_tile_dim_replicate}", "{devices=[2,1,4]<=[2,2,2]T(0,2,1) last_tile_dim_replicate}",
     "{devices=[2,2]0,3,1,2}", "{devices=[1,2,2,2]<=[8] last_tile_dims={replicated, manual}}",
     "{devices=[2,1,2]3,2,1,0 last_tile_dim_replicate}", "{devices=[2,2]<=[2,2]T(0,1)}",
-    "{devices=[3,2]<=[2,3]T(1,0)}", "{devices=[1,1,4]<=[4] last_tile_dim_replicate}",
+    "{devices=[3,2]<=[2,3]T(1,0)}", "{devices=[2,3]<=[2,3]T(1,0)}", "{devices=[2,1,3]<=[2,3]T(1,0)}",
+    "{devices=[1,1,4]<=[4] last_tile_dim_replicate}",
 ]  # fmt: skip
 
 
