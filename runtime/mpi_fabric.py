@@ -16,8 +16,10 @@ import numpy as np
 
 from ..ir.sharding_rule import Monoid
 from .collectives import Collective, Operands, check_complete, left_out, reduce_members, split_parts
+from .process_grid import Pairs
 
 Array = np.ndarray[Any, Any]
+Group = tuple[int, ...]
 Requests = list[Any]
 Finish = Callable[[], dict[int, Operands]]  # the results of this rank's devices
 _TAGS = 1 << 14
@@ -45,9 +47,14 @@ class MpiFabric:
         self.tags = {collective: number % _TAGS for number, collective in enumerate(collectives)}
         self.comm = comm.Dup()
         self.comms: dict[tuple[int, ...], Any] = {tuple(range(comm.size)): self.comm}
+        self.groups: dict[Collective, list[tuple[Group, Group]]] = {}  # groups with devices here, and those devices
+        self.pairs: dict[Collective, Pairs] = {}  # source-target pairs with a device here
         for collective in collectives:
             for group in collective.groups:
                 self._make_comm(self._ranks(group))
+            parts = [(group, self._local(group)) for group in collective.groups]
+            self.groups[collective] = [(group, mine) for group, mine in parts if mine]
+            self.pairs[collective] = tuple(pair for pair in collective.pairs if self._local(pair))
 
     def close(self) -> None:
         """Frees the communicators."""
@@ -65,8 +72,7 @@ class MpiFabric:
         if collective.kind == "collective-permute":
             return collective, devices, requests, [self._permute(collective, arrived, requests)]
         finish: list[Finish] = []
-        for group in collective.groups:
-            mine = [device for device in group if self.rank_of[device] == self.rank]
+        for group, mine in self.groups[collective]:
             if any(device in arrived for device in mine):
                 check_complete(collective, mine, arrived)
                 finish.append(self._start_group(collective, group, arrived, requests))
@@ -82,6 +88,10 @@ class MpiFabric:
         if collective.kind == "collective-permute":
             return [results[d] if d in results else collective.zeros() for d in devices]
         return [results[d] if d in results else left_out(collective, d) for d in devices]
+
+    def _local(self, devices: Sequence[int]) -> Group:
+        """Those of the devices that this rank runs."""
+        return tuple(device for device in devices if self.rank_of[device] == self.rank)
 
     def _ranks(self, group: Sequence[int]) -> tuple[int, ...]:
         """The ranks of a group's devices, in the order in which they come first."""
@@ -116,7 +126,7 @@ class MpiFabric:
     ) -> Finish:
         """All members' operands to all ranks concerned; each computes the reference."""
         order = [device for rank in self._ranks(group) for device in group if self.rank_of[device] == rank]
-        mine = [device for device in group if self.rank_of[device] == self.rank]
+        mine = self._local(group)
         like = arrived[mine[0]]
         width = sum(array.nbytes for array in like)
         counts = [width * sum(self.rank_of[d] == rank for d in group) for rank in self._ranks(group)]
@@ -135,14 +145,14 @@ class MpiFabric:
     def _permute(self, collective: Collective, arrived: dict[int, Operands], requests: Requests) -> Finish:
         results: dict[int, Operands] = {}
         tag, kept = self.tags[collective], list[Array]()
-        for source, target in collective.pairs:
-            here = [d for d in (source, target) if self.rank_of[d] == self.rank]
+        for source, target in self.pairs[collective]:
+            here = self._local((source, target))
             if not any(device in arrived for device in here):
                 continue
             check_complete(collective, here, arrived)
             if len(here) == 2:
                 results[target] = arrived[source]
-            elif here == [source]:
+            elif here == (source,):
                 for array in arrived[source]:
                     kept.append(as_bytes(array))
                     requests.append(self.comm.Isend([kept[-1], self.mpi.BYTE], self.rank_of[target], tag))
