@@ -21,8 +21,11 @@ class Digit:
     stride: int
 
     def overlaps(self, other: Digit) -> bool:
-        """Whether the two share a part of the device number (conservatively: their ranges of strides intersect)."""
-        return self.stride < other.stride * other.size and other.stride < self.stride * self.size
+        """Whether the two share a part of the device number, so that not all pairs of values occur equally often.
+
+        They do not if one lies wholly above the other and starts at a multiple of where that ends.
+        """
+        return self.stride % (other.stride * other.size) != 0 and other.stride % (self.stride * self.size) != 0
 
     def __str__(self) -> str:
         return f"{self.size}@{self.stride}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 
-from .digit import Digits, merge
+from .digit import Digits, complement, merge
 from .mesh import AxisRef, Mesh
 from .tiling import Tiling
 
@@ -86,6 +86,18 @@ class Sharding:
             return None
         spelling = Spelling.NAMED if mesh.named else Spelling.V2
         return Sharding(ShardingKind.TILED, mesh, tuple(dims), unreduced=unreduced, spelling=spelling)
+
+    @staticmethod
+    def on_own_mesh(tiling: Tiling, devices: int) -> Sharding:
+        """The sharding that means `tiling` on a mesh made up for it alone, printed as a device list."""
+        used = tiling.used()
+        rest = complement(devices, used)
+        assert rest is not None, "digits overlap"
+        digits = sorted((*used, *rest), key=lambda d: -d.stride)
+        mesh = Mesh(tuple((f"axis_{i}", d.size) for i, d in enumerate(digits)), tiling.order, named=False)
+        sharding = Sharding.from_tiling(tiling, mesh)
+        assert sharding is not None
+        return sharding
 
     @property
     def is_replicated(self) -> bool:

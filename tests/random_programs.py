@@ -39,7 +39,7 @@ from hloom.ir.sharding import DimSharding, Sharding, ShardingKind, Spelling, Tup
 from hypothesis import strategies as st
 
 SIZES = st.sampled_from([1, 2, 3, 4, 4, 5, 6, 7, 8])
-MESHES = [(2,), (3,), (4,), (2, 2), (2, 3), (4, 2), (2, 2, 2), (6,), (3, 2)]
+MESHES = [(2,), (3,), (4,), (2, 2), (2, 3), (4, 2), (2, 4), (2, 2, 2), (6,), (8,), (3, 2), (3, 4), (2, 2, 3)]
 
 
 @st.composite
@@ -191,6 +191,8 @@ def _slice(b: Builder, x: Instruction) -> Instruction:
 
 
 def _pad(b: Builder, x: Instruction) -> Instruction:
+    if x.shape.rank == 0:
+        return x  # has no text: padding has an entry per dimension, and at least one
     dims: list[PadDim] = []
     for size in x.shape.dims:
         low, high = (b.draw(st.integers(-1 if size > 2 else 0, 2)) for _ in range(2))
@@ -329,6 +331,8 @@ OPS: list[Callable[[Builder, Instruction], Instruction]] = [
 def programs(draw: st.DrawFn, max_ops: int = 6) -> Module:
     """A GLOBAL module with one or two parameters, some annotations, and a tuple (or array) result."""
     mesh = draw(meshes())
+    # A second mesh over the same devices, now and then: other axes, another order.
+    other = draw(meshes().filter(lambda m: m.size == mesh.size)) if draw(st.integers(0, 3)) == 0 else mesh
     module = Module("random")
     builder = Builder(draw, module, Computation("main"))
     for number in range(draw(st.integers(1, 2))):
@@ -344,7 +348,7 @@ def programs(draw: st.DrawFn, max_ops: int = 6) -> Module:
     entry = builder.computation
     for value in list(entry):
         if value.shape.is_array and value.opcode != "get-tuple-element" and draw(st.integers(0, 2)) == 0:
-            value.sharding = draw(shardings(mesh, value.shape.rank))
+            value.sharding = draw(shardings(draw(st.sampled_from([mesh, other])), value.shape.rank))
     results = [builder.values[-1], *draw(st.lists(st.sampled_from(builder.values), max_size=2))]
     if len(results) > 1 or draw(st.booleans()):
         entry.root = builder.add("tuple", results)

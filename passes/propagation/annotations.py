@@ -42,8 +42,10 @@ class Annotations:
         module.num_partitions = self.mesh.size
 
     def _sharding(self, leaf: Leaf, mesh: Mesh) -> Sharding:
-        sharding = Sharding.from_tiling(leaf.tiling(self.order), mesh)
-        return sharding or self.originals[leaf]
+        """The leaf's digits on the mesh; on one of their own, if they are no axes of it."""
+        tiling = leaf.tiling(self.order)
+        found = self.originals.get(leaf) or Sharding.from_tiling(tiling, mesh)
+        return found or Sharding.on_own_mesh(tiling, mesh.size)
 
 
 def annotate(module: Module, graph: ValueGraph, context: PassContext) -> Annotations:

@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...ir.digit import Digits, common_prefix, disjoint, is_prefix, merge, product
+from ...ir.digit import Digit, Digits, common_prefix, disjoint, is_prefix, merge, product
 from ...ir.module import Module, Stage
 from ...ir.sharding_rule import FactorKind
 from ..base import Pass, PassContext
-from .annotations import Annotations, annotate
+from .annotations import annotate
 from .factors import dim_digits, factor_digits
 from .values import Cause, Leaf, Relation, ValueGraph
 
@@ -110,16 +110,11 @@ def _agree(relation: Relation) -> tuple[dict[int, Digits], dict[int, Leaf]]:
 
 
 def _without_conflicts(leaf: Leaf, dim: int, digits: Digits) -> Digits:
-    """The longest prefix that uses no digit of another dimension of the leaf."""
+    """The longest prefix that uses no digit twice, nor one of another dimension of the leaf."""
     used = [d for i, other in enumerate(leaf.dims) if i != dim for d in other] + list(leaf.unreduced)
-    if disjoint(digits, used):
-        return digits
-    kept: list[Digits] = []
+    kept: list[Digit] = []
     for digit in digits:
-        if not disjoint((digit,), used):
+        if not disjoint((digit,), (*used, *kept)):
             break
-        kept.append((digit,))
-    return merge(d for part in kept for d in part)
-
-
-__all__ = ["Annotations", "Propagate", "solve"]
+        kept.append(digit)
+    return merge(kept)

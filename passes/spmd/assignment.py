@@ -137,7 +137,8 @@ def _moved(op: OpSharding, offer: Assignment, legal: Assignment, factors: ValueF
     mine.sort(key=lambda f: -op.rule.factors[f].size)
     for digit in homeless:
         for factor in mine:
-            trial = {**result, factor: merge((*result.get(factor, ()), digit))}
+            have = result[factor] if factor in result else ()
+            trial: Assignment = {**result, factor: merge((*have, digit))}
             if op.rule.factors[factor].size % product(trial[factor]) == 0 and _all_expressible(op.rule, trial):
                 result = trial
                 break

@@ -114,7 +114,7 @@ class Resharder:
         if isinstance(move, ReduceScatter):
             return self._reduce_scatter(array, move, order, monoid, cause)
         assert isinstance(move, Permute)
-        pairs = permute_pairs(_ordered(move.source, order), _ordered(move.target, order), self.channels.devices)
+        pairs = permute_pairs(move.source, move.target, self.channels.devices)
         attributes = CollectivePermuteAttributes(source_target_pairs=pairs, channel_id=self.channels.next())
         return self.emitter.add("collective-permute", (array,), attributes, cause=cause)
 
@@ -208,10 +208,6 @@ class Resharder:
             to_apply=self.channels.reducer(monoid, array.shape),
         )
         return self.emitter.add("reduce-scatter", (array,), attributes, array.shape.with_dims(dims), cause)
-
-
-def _ordered(tiling: Tiling, order: tuple[int, ...] | None) -> Tiling:
-    return Tiling(tiling.dims, tiling.unreduced, tiling.order if tiling.order is not None else order)
 
 
 def permute_pairs(source: Tiling, target: Tiling, devices: int) -> tuple[tuple[int, int], ...]:

@@ -131,7 +131,8 @@ def plan_reshard(source: Tiling, target: Tiling, dims: tuple[int, ...]) -> Plan:
     cuts = refine([*source.digits(), *target.digits()])
     start = _State(tuple(cut(d, cuts) for d in source.dims), padded_dims(dims, source), cut(source.unreduced, cuts))
     goal = _State(tuple(cut(d, cuts) for d in target.dims), padded_dims(dims, target), cut(target.unreduced, cuts))
-    return _search(start, goal, dims) or _through_replicated(source, target, dims)
+    order = target.order if source.is_replicated else source.order
+    return _search(start, goal, dims, order) or _through_replicated(source, target, dims)
 
 
 def _between_orders(source: Tiling, target: Tiling, dims: tuple[int, ...]) -> Plan:
@@ -161,7 +162,7 @@ def _through_replicated(source: Tiling, target: Tiling, dims: tuple[int, ...]) -
     return Plan(tuple(moves), received, cost)
 
 
-def _search(start: _State, goal: _State, dims: tuple[int, ...]) -> Plan | None:
+def _search(start: _State, goal: _State, dims: tuple[int, ...], order: tuple[int, ...] | None) -> Plan | None:
     best: dict[_State, float] = {start: 0.0}
     arrived: dict[_State, tuple[_State, Move, float]] = {}
     queue: list[tuple[float, int, _State]] = [(0.0, 0, start)]
@@ -172,7 +173,7 @@ def _search(start: _State, goal: _State, dims: tuple[int, ...]) -> Plan | None:
             continue
         if state.dims == goal.dims and state.unreduced == goal.unreduced and _padding_fits(state, goal):
             return _path(state, start, arrived, cost)
-        for move, after, received in _steps(state, goal, dims):
+        for move, after, received in _steps(state, goal, dims, order):
             total = cost + received + (LATENCY if received else 0.0)
             if total < best.get(after, math.inf):
                 best[after] = total
@@ -196,7 +197,9 @@ def _path(end: _State, start: _State, arrived: dict[_State, tuple[_State, Move, 
     return Plan(tuple(reversed(moves)), received, cost)
 
 
-def _steps(state: _State, goal: _State, dims: tuple[int, ...]) -> Iterator[_Step]:
+def _steps(
+    state: _State, goal: _State, dims: tuple[int, ...], order: tuple[int, ...] | None
+) -> Iterator[_Step]:
     held = state.elements()
     yield from _reductions(state, goal, held)
     used = [d for digits in state.dims for d in digits] + list(state.unreduced)
@@ -217,7 +220,7 @@ def _steps(state: _State, goal: _State, dims: tuple[int, ...]) -> Iterator[_Step
                         padded = after.local(other) * product(leaving)
                         move = AllToAll(dim, other, leaving, without.local(dim), padded)
                         yield move, after, max(held, after.elements()) * share
-    yield from _permutes(state, goal, held)
+    yield from _permutes(state, goal, held, order)
 
 
 def _reductions(state: _State, goal: _State, held: int) -> Iterator[_Step]:
@@ -268,7 +271,7 @@ def _leave(state: _State, dim: int, count: int, dims: tuple[int, ...]) -> _State
     )
 
 
-def _permutes(state: _State, goal: _State, held: int) -> Iterator[_Step]:
+def _permutes(state: _State, goal: _State, held: int, order: tuple[int, ...] | None) -> Iterator[_Step]:
     """The move to the beginning of the target that has as many tiles per dimension as the state."""
     if state.unreduced:
         return
@@ -280,4 +283,4 @@ def _permutes(state: _State, goal: _State, held: int) -> Iterator[_Step]:
         dims.append(want[:count])
     after = _State(tuple(dims), state.padded, ())
     if after != state:
-        yield Permute(Tiling(state.dims), Tiling(after.dims)), after, float(held)
+        yield Permute(Tiling(state.dims, (), order), Tiling(after.dims, (), order)), after, float(held)

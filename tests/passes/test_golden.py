@@ -1,0 +1,123 @@
+"""Golden cases: `golden/*.hlo`, one test per case.
+
+    // CASE name
+    // RUN call-inliner,cse            run these passes and compare the text
+    ...input...
+    // ==>
+    ...expected...
+
+Other verbs, after CASE: `EVAL [seed=N]` partitions, runs on all devices with poisoned padding and compares with one
+device; `COLLECTIVES kind=n ..` compares the counts after partitioning; `ERROR line:col text` expects that diagnostic
+(lines count from the first line of the input); `RULE opcode text` expects that sharding rule of the entry's first such
+instruction. `pytest --bless` rewrites the expected text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import hloom
+import pytest
+from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.pipelines import parse_pipeline, partition
+from hloom.runtime.compare import compare
+from hloom.runtime.inputs import make_inputs
+
+FOLDER = Path(__file__).parent / "golden"
+ARROW = "// ==>"
+
+
+@dataclass
+class Case:
+    file: Path
+    name: str
+    verbs: list[str] = field(default_factory=list[str])
+    text: str = ""
+    expected: str = ""
+    lines: tuple[int, int] = (0, 0)  # of the expected text in the file, as a slice
+
+
+def _cases(file: Path) -> list[Case]:
+    found: list[Case] = []
+    part: list[str] = []
+    for number, line in enumerate([*file.read_text().splitlines(), "// CASE"]):
+        if line.startswith("// CASE"):
+            if found:
+                _finish(found[-1], part, number)
+            found.append(Case(file, line.removeprefix("// CASE").strip()))
+            part = []
+        else:
+            part.append(line)
+    return found[:-1]
+
+
+def _finish(case: Case, lines: list[str], end: int) -> None:
+    verbs = [n for n, line in enumerate(lines) if line.startswith("// ") and line.split()[1].isupper()]
+    case.verbs = [lines[n].removeprefix("// ") for n in verbs]
+    body = lines[len(verbs) :]
+    split = body.index(ARROW) if ARROW in body else len(body)
+    case.text = "\n".join(body[:split])
+    case.expected = "\n".join(body[split + 1 :]).strip()
+    start = end - len(body) + split + 1
+    case.lines = (min(start, end), end)
+
+
+_ALL = [case for file in sorted(FOLDER.glob("*.hlo")) for case in _cases(file)]
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, id=f"{c.file.stem}-{c.name}") for c in reversed(_ALL)])
+def test_golden(case: Case, request: pytest.FixtureRequest) -> None:
+    assert case.verbs, "a case without a verb checks nothing"
+    for verb in case.verbs:
+        word, _, rest = verb.partition(" ")
+        if word == "RUN":
+            _run(case, rest, bool(request.config.getoption("--bless")))
+        else:
+            {"EVAL": _eval, "COLLECTIVES": _collectives, "ERROR": _error, "RULE": _rule}[word](case, rest)
+
+
+def _run(case: Case, pipeline: str, bless: bool) -> None:
+    module = hloom.parse(case.text)
+    run_pipeline(parse_pipeline(pipeline), module, PassContext(verify=True))
+    found = module.to_text().strip()
+    if bless and found != case.expected:
+        # Cases run from the last to the first, so that the places of earlier ones stay right.
+        lines = case.file.read_text().splitlines()
+        start, end = case.lines
+        head = lines[:start] if lines[start - 1 : start] == [ARROW] else [*lines[:end], ARROW]
+        case.file.write_text("\n".join([*head, *found.splitlines(), "", *lines[end:]]).rstrip() + "\n")
+        return
+    assert found == case.expected
+
+
+def _eval(case: Case, rest: str) -> None:
+    seed = int(rest.removeprefix("seed=")) if rest else 0
+    module = hloom.parse(case.text)
+    inputs = make_inputs([p.shape for p in module.entry.parameters], seed=seed)
+    local = hloom.partition(module)
+    assert local.num_partitions > 1, "the case names no mesh"
+    result = compare(hloom.simulate(local, inputs, poison=True), hloom.evaluate(module, inputs))
+    assert result.equal, result
+
+
+def _collectives(case: Case, rest: str) -> None:
+    wanted = {kind: int(n) for kind, n in (part.split("=") for part in rest.split())}
+    found = Counter(c.kind for c in hloom.collectives(hloom.partition(hloom.parse(case.text))))
+    assert dict(found) == wanted
+
+
+def _error(case: Case, rest: str) -> None:
+    place, _, message = rest.partition(" ")
+    with pytest.raises(hloom.CompileError) as caught:
+        partition(hloom.parse(case.text))
+    first = caught.value.diagnostics[0]
+    assert message in first.message
+    assert f"{first.line}:{first.column}" == place
+
+
+def _rule(case: Case, rest: str) -> None:
+    opcode, _, text = rest.partition(" ")
+    instruction = next(i for i in hloom.parse(case.text).entry if i.opcode == opcode)
+    assert str(instruction.op.sharding_rule(instruction.call)) == text
