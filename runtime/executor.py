@@ -94,6 +94,8 @@ class Executable:
 
         Raises CompileError if inputs do not fit the parameters or the program cannot be run.
         """
+        if len(inputs) != len(devices):
+            fail(f"inputs for {len(devices)} devices are needed, {len(inputs)} were given")
         shapes = self.parameter_shapes
         checked = [check_inputs(shapes, values) for values in inputs]
         frames = [self.plan.frame(device, values) for device, values in zip(devices, checked, strict=True)]

@@ -79,16 +79,16 @@ def _own_imports(path: Path) -> Iterator[tuple[int, str]]:
 
 def _foreign_imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Line and distribution of each absolute import outside the standard library."""
+    found: list[tuple[int, str]] = []
     for node in ast.walk(tree):
-        names: list[str] = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            names = [node.module or ""]
-        for name in names:
-            top = name.partition(".")[0]
-            if top not in sys.stdlib_module_names:
-                yield node.lineno, top  # pyright: ignore[reportAttributeAccessIssue]
+            found.append((node.lineno, node.module or ""))
+    for line, name in found:
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names:
+            yield line, top
 
 
 def _at_import_time(tree: ast.Module) -> ast.Module:

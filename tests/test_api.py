@@ -1,0 +1,275 @@
+"""The Python API, name by name, as an embedder uses it: `import hloom` and nothing else of ours."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import hloom
+import numpy as np
+import pytest
+from command_line import EXAMPLES, NAMED, environment
+
+PLAIN = """HloModule plain
+ENTRY main {
+  p = (f32[6], (s32[2], f32[])) parameter(0)
+  q = f32[6] parameter(1)
+  x = f32[6] get-tuple-element(p), index=0
+  inner = (s32[2], f32[]) get-tuple-element(p), index=1
+  n = s32[2] get-tuple-element(inner), index=0
+  d = f32[6] subtract(x, q)
+  ROOT out = (s32[2], (f32[6], f32[6])) tuple(n, pair)
+}
+""".replace("  ROOT", "  pair = (f32[6], f32[6]) tuple(d, x)\n  ROOT")
+ROWS = """HloModule rows
+ENTRY main {
+  x = f32[5,4] parameter(0), sharding={mesh['a'=3,'b'=2], [{'a'}, {'b'}]}
+  y = f32[4,2] parameter(1)
+  ROOT z = f32[5,2] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+LOOP = """HloModule loop
+condition {
+  s = (s32[], f32[4,8], f32[8,8]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  five = s32[] constant(5)
+  ROOT more = pred[] compare(i, five), direction=LT
+}
+body {
+  s = (s32[], f32[4,8], f32[8,8]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[4,8] get-tuple-element(s), index=1
+  w = f32[8,8] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  y = f32[4,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT t = (s32[], f32[4,8], f32[8,8]) tuple(next, y, w)
+}
+ENTRY main {
+  x = f32[4,8] parameter(0), sharding={mesh['a'=4], [{}, {'a'}]}
+  w = f32[8,8] parameter(1), sharding={mesh['a'=4], [{'a'}, {}]}
+  zero = s32[] constant(0)
+  start = (s32[], f32[4,8], f32[8,8]) tuple(zero, x, w)
+  end = (s32[], f32[4,8], f32[8,8]) while(start), condition=condition, body=body
+  ROOT out = f32[4,8] get-tuple-element(end), index=1, sharding={replicated}
+}
+"""
+
+
+def random(*dims: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(dims).astype(np.float32)
+
+
+def test_names() -> None:
+    wanted = {
+        "parse", "load", "verify", "propagate", "partition", "evaluate", "simulate", "run", "collectives",
+        "Module", "CompileError", "Diagnostic", "Severity", "Collective", "__version__",
+    }  # fmt: skip
+    assert set(hloom.__all__) == wanted
+    assert list(hloom.__all__) == sorted(hloom.__all__)
+
+
+def test_parse_and_to_text_round_trip() -> None:
+    module = hloom.parse(ROWS)
+    assert isinstance(module, hloom.Module)
+    assert module.name == "rows"
+    text = module.to_text()
+    assert hloom.parse(text).to_text() == text
+    assert "sharding={mesh['a'=3,'b'=2], [{'a'}, {'b'}]}" in text
+
+
+def test_diagnostics() -> None:
+    text = ROWS.replace("f32[4,2]", "f32[3,2]").replace("{'b'}", "{'c'}")
+    with pytest.raises(hloom.CompileError) as error:
+        hloom.parse(text, filename="rows.hlo")
+    found = error.value.diagnostics
+    assert [(d.severity, d.line) for d in found] == [(hloom.Severity.ERROR, 3)]
+    first = found[0]
+    assert first.column == text.splitlines()[2].index("'c'") + 1
+    assert first.message == "the mesh has no axis 'c'"
+    assert first.help == "its axes are 'a'=3, 'b'=2"
+    assert str(error.value).startswith(f"rows.hlo:3:{first.column}: error: the mesh has no axis 'c'\n  3 | ")
+
+
+def test_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rows.hlo"
+    path.write_text(ROWS)
+    expected = hloom.parse(ROWS).to_text()
+    assert hloom.load(path).to_text() == hloom.load(str(path)).to_text() == expected
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(ROWS.encode())))
+    assert hloom.load("-").to_text() == expected
+    with pytest.raises(hloom.CompileError, match="cannot be read: No such file") as error:
+        hloom.load(tmp_path / "other.hlo")
+    assert error.value.diagnostics[0].line == 0
+
+
+def test_verify() -> None:
+    module = hloom.parse(ROWS)
+    hloom.verify(module)
+    module.entry.root.shape = module.entry.parameters[0].shape
+    with pytest.raises(hloom.CompileError) as error:
+        hloom.verify(module)
+    assert error.value.diagnostics[0].message == "dot: declared shape f32[5,4] but operands give f32[5,2]"
+    assert error.value.diagnostics[0].line == 5
+
+
+def test_propagate_returns_a_copy() -> None:
+    module = hloom.parse(ROWS)
+    before = module.to_text()
+    sharded = hloom.propagate(module)
+    assert module.to_text() == before
+    x, y, z = sharded.entry
+    assert [str(i.sharding) for i in (x, y, z)] == [
+        "{mesh['a'=3,'b'=2], [{'a'}, {'b'}]}",
+        "{mesh['a'=3,'b'=2], [{'b'}, {}]}",
+        "{mesh['a'=3,'b'=2], [{'a'}, {}]}",
+    ]
+    hloom.verify(sharded)
+    with pytest.raises(hloom.CompileError, match="shardings are over 6 devices, 4 are asked for"):
+        hloom.propagate(module, num_devices=4)
+
+
+@pytest.mark.parametrize("propagated", [False, True])
+def test_partition_takes_global_and_sharded_modules(propagated: bool) -> None:
+    module = hloom.parse(ROWS)
+    before = module.to_text()
+    local = hloom.partition(hloom.propagate(module) if propagated else module)
+    assert module.to_text() == before
+    assert local.num_partitions == 6
+    assert [p.shape.dims for p in local.entry.parameters] == [(2, 2), (2, 2)]
+    assert local.global_layout is not None
+    assert [s.dims for s in local.global_layout.parameters] == [(5, 4), (4, 2)]
+    hloom.verify(local)
+    assert hloom.parse(local.to_text()).to_text() == local.to_text()
+    with pytest.raises(hloom.CompileError, match="needs a"):
+        hloom.partition(local)
+
+
+def test_partition_with_a_number_of_devices() -> None:
+    module = hloom.parse(PLAIN)
+    assert hloom.partition(module).num_partitions == 1
+    assert hloom.partition(module, num_devices=5).num_partitions == 5
+    with pytest.raises(hloom.CompileError, match="6 devices, 5 are asked for") as error:
+        hloom.partition(hloom.parse(ROWS), num_devices=5)
+    assert error.value.diagnostics[0].line == 3
+
+
+def test_evaluate_takes_and_gives_leaves_in_order() -> None:
+    module = hloom.parse(PLAIN)
+    x, n, s, q = random(6), np.array([3, 4], np.int32), np.array(1, np.float32), random(6, seed=1)
+    outputs = hloom.evaluate(module, [x, n, s, q])
+    assert [(o.dtype, o.shape) for o in outputs] == [(np.int32, (2,)), (np.float32, (6,)), (np.float32, (6,))]
+    for found, expected in zip(outputs, [n, x - q, x], strict=True):
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(hloom.CompileError, match="takes 4 arrays, 1 were given"):
+        hloom.evaluate(module, [x])
+    with pytest.raises(hloom.CompileError, match="input 0 has element type float64"):
+        hloom.evaluate(module, [x.astype(np.float64), n, s, q])
+
+
+@pytest.mark.parametrize("text", [ROWS, LOOP])
+def test_simulate_gives_what_evaluate_gives(text: str) -> None:
+    module = hloom.parse(text)
+    inputs = [random(*p.shape.dims, seed=n) for n, p in enumerate(module.entry.parameters)]
+    kept = [a.copy() for a in inputs]
+    expected = hloom.evaluate(module, inputs)
+    found = hloom.simulate(hloom.partition(module), inputs)
+    assert len(found) == len(expected) == 1
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)
+    for array, copy in zip(inputs, kept, strict=True):
+        np.testing.assert_array_equal(array, copy)
+    with pytest.raises(hloom.CompileError, match="the program takes"):
+        hloom.simulate(hloom.partition(module), inputs[:1])
+
+
+def test_collectives() -> None:
+    first, second = hloom.collectives(hloom.partition(hloom.load(NAMED)))
+    assert isinstance(first, hloom.Collective)
+    # y is f32[4,4] on each device, summed over four: 64 bytes, 2 * 3/4 of them sent.
+    assert (first.kind, first.buffer_bytes, first.wire_bytes, first.group_size, first.count) == (
+        "all-reduce", 64, 96, 4, 1
+    )  # fmt: skip
+    assert first.cause == "result of dot y"
+    assert (second.kind, second.buffer_bytes, second.wire_bytes, second.group_size) == ("all-reduce", 4, 4, 2)
+    assert second.cause == "result of reduce total"
+
+
+def test_collectives_in_a_loop_count_its_trips() -> None:
+    gather, reduction = hloom.collectives(hloom.partition(hloom.parse(LOOP)))
+    # An all-gather's buffer is its result, f32[4,8] from four quarters.
+    assert (gather.kind, gather.buffer_bytes, gather.wire_bytes, gather.group_size, gather.count) == (
+        "all-gather", 128, 96, 4, 1
+    )  # fmt: skip
+    assert (reduction.kind, reduction.buffer_bytes, reduction.wire_bytes, reduction.group_size, reduction.count) == (
+        "all-reduce", 128, 192, 4, 5
+    )  # fmt: skip
+    assert hloom.collectives(hloom.partition(hloom.parse(PLAIN), num_devices=3)) == []
+
+
+RANK = """
+import sys
+import numpy as np
+from mpi4py import MPI
+import hloom
+comm = MPI.COMM_WORLD
+local = hloom.partition(hloom.load(sys.argv[1]))
+whole = [np.arange(20, dtype=np.float32).reshape(5, 4), np.arange(8, dtype=np.float32).reshape(4, 2)]
+padded = np.zeros((6, 4), np.float32)
+padded[:5] = whole[0]
+def shards(device):
+    row, column = divmod(device, 2)
+    return [padded[2 * row : 2 * row + 2, 2 * column : 2 * column + 2], whole[1][2 * column : 2 * column + 2]]
+each = 6 // comm.size
+mine = [shards(device) for device in range(comm.rank * each, (comm.rank + 1) * each)]
+outputs = hloom.run(local, mine[0] if each == 1 else mine, comm)
+for place, (z,) in enumerate([outputs] if each == 1 else outputs):
+    row = (comm.rank * each + place) // 2
+    rows = slice(2 * row, min(2 * row + 2, 5))
+    np.testing.assert_array_equal(z[: rows.stop - rows.start], (whole[0] @ whole[1])[rows])
+try:
+    hloom.run(local, [], comm)
+except hloom.CompileError as error:
+    wanted = "the program takes 2 arrays, 0 were given" if each == 1 else f"inputs for {each} devices are needed"
+    assert wanted in str(error), error
+else:
+    raise AssertionError("no inputs were accepted")
+print("rank is right", flush=True)
+"""
+START = """
+import sys
+from hloom.runtime.launch import launch
+sys.exit(launch(sys.argv[3:], int(sys.argv[1]), sys.argv[2:3]))
+"""
+
+
+@pytest.mark.parametrize("ranks", [6, 2])
+def test_run_on_ranks(ranks: int, tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    (tmp_path / "rank.py").write_text(RANK)
+    (tmp_path / "rows.hlo").write_text(ROWS)
+    done = subprocess.run(
+        [sys.executable, "-c", START, str(ranks), "rank.py", "rows.hlo"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    if done.returncode == 69:
+        pytest.skip("there is no mpiexec")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["rank is right"] * ranks
+
+
+def test_importing_hloom_needs_neither_jax_nor_mpi() -> None:
+    code = "import sys, hloom; print(sorted({'jax', 'jaxlib', 'mpi4py', 'lark'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+def test_examples_load() -> None:
+    names = {path.name: hloom.load(path).name for path in EXAMPLES.glob("*.hlo")}
+    assert names["mlp_named.hlo"] == "mlp"
+    assert {"mlp_train.hlo", "transformer_train.hlo", "transformer_scan_train.hlo"} <= set(names)
