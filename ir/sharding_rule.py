@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 
 from .shape import Shape
 
@@ -74,7 +75,7 @@ class ShardingRule:
     @property
     def compound(self) -> frozenset[int]:
         """Factors that share a dimension with another factor somewhere: their sharding must divide them evenly."""
-        return frozenset(f for v in self.values() for dim in v if len(dim) > 1 for f in dim)
+        return _compound(self)
 
     def __str__(self) -> str:
         """`([i k], [k j]) -> [i j] {i=8, j=16, k=32} reduction={k}`."""
@@ -98,6 +99,11 @@ class ShardingRule:
             if chosen:
                 text += f" {kind.value}={{{', '.join(chosen)}}}"
         return text
+
+
+@lru_cache(maxsize=65536)
+def _compound(rule: ShardingRule) -> frozenset[int]:
+    return frozenset(f for v in rule.values() for dim in v if len(dim) > 1 for f in dim)
 
 
 def _factor_name(index: int) -> str:
@@ -147,9 +153,14 @@ class RuleBuilder:
 
 def elementwise_rule(operands: Sequence[Shape], results: Sequence[Shape]) -> ShardingRule:
     """All results and all operands of the results' rank share one factor per dimension; scalars have none."""
+    return _elementwise(results[0].dims, tuple(bool(s.rank) for s in operands), len(results))
+
+
+@lru_cache(maxsize=65536)
+def _elementwise(sizes: tuple[int, ...], takes_part: tuple[bool, ...], results: int) -> ShardingRule:
     builder = RuleBuilder()
-    dims = builder.dims(results[0])
-    return builder.rule([dims if s.rank else [] for s in operands], [dims for _ in results])
+    dims = [builder.factor(n) for n in sizes]
+    return builder.rule([dims if part else [] for part in takes_part], [dims] * results)
 
 
 def replicated_rule(operands: Sequence[Shape], results: Sequence[Shape]) -> ShardingRule:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from hloom.ir import ops as _ops  # noqa: F401  (registers the ops)
 from hloom.ir.attributes import NONE, PadDim, PaddingConfig, SliceDim
 from hloom.ir.computation import Computation
 from hloom.ir.element_type import F32, PRED, S32, ElementType
@@ -289,12 +288,12 @@ def _while(b: Builder, x: Instruction) -> Instruction:
     test = Computation(b.module.unique_computation_name("test"))
     p = test.add("parameter", (), ParameterAttributes(0), state)
     count = test.add("get-tuple-element", (p,), GetTupleElementAttributes(0))
-    limit = test.add("constant", (), ConstantAttributes(Literal(np.int32(3).reshape(()))), array(S32))
+    limit = test.add("constant", (), ConstantAttributes(Literal(np.array(3, np.int32))), array(S32))
     test.root = test.add("compare", (count, limit), CompareAttributes(Direction.LT))
     body = Computation(b.module.unique_computation_name("body"))
     q = body.add("parameter", (), ParameterAttributes(0), state)
     count, y, z = (body.add("get-tuple-element", (q,), GetTupleElementAttributes(n)) for n in range(3))
-    one = body.add("constant", (), ConstantAttributes(Literal(np.int32(1).reshape(()))), array(S32))
+    one = body.add("constant", (), ConstantAttributes(Literal(np.array(1, np.int32))), array(S32))
     inner = Builder(b.draw, b.module, body, [y, z])
     new = b.draw(st.sampled_from([_unary, _binary, _reverse, _iota]))(inner, y)
     body.root = body.add("tuple", (body.add("add", (count, one)), new, y))

@@ -48,12 +48,31 @@ class OpSharding:
 
 def choose(op: OpSharding) -> Assignment:
     """The cheapest assignment. The empty one (everything whole on every device) is always a candidate."""
+    if (settled := _settled(op)) is not None:
+        return settled
     candidates: dict[tuple[tuple[int, Digits], ...], Assignment] = {}
     for assignment in _candidates(op):
         candidates.setdefault(tuple(sorted(assignment.items())), assignment)
     if len(candidates) == 1:
         return next(iter(candidates.values()))
     return min(candidates.values(), key=lambda a: cost(op, a))
+
+
+def _settled(op: OpSharding) -> Assignment | None:
+    """The assignment under which every value stays as it is, if there is one without partial results."""
+    offers: Assignment = {}
+    for tiling, factors in zip(op.tilings, op.rule.values(), strict=True):
+        offers.update(value_digits(tiling.dims, factors, op.rule))
+    if any(op.rule.factors[f].kind is not FactorKind.PASS for f in offers):
+        return None
+    if any(op.tiling(v, offers) != tiling for v, tiling in enumerate(op.tilings)):
+        return None
+    used: list[Digits] = []
+    for digits in offers.values():
+        if any(not disjoint(digits, other) for other in used):
+            return None
+        used.append(digits)
+    return offers if _all_expressible(op.rule, offers) else None
 
 
 def cost(op: OpSharding, assignment: Assignment) -> float:
@@ -137,8 +156,7 @@ def _moved(op: OpSharding, offer: Assignment, legal: Assignment, factors: ValueF
     mine.sort(key=lambda f: -op.rule.factors[f].size)
     for digit in homeless:
         for factor in mine:
-            have = result[factor] if factor in result else ()
-            trial: Assignment = {**result, factor: merge((*have, digit))}
+            trial = result | {factor: merge((*(result.get(factor) or ()), digit))}
             if op.rule.factors[factor].size % product(trial[factor]) == 0 and _all_expressible(op.rule, trial):
                 result = trial
                 break
