@@ -22,10 +22,11 @@ from ...ir.shape import Shape
 from ...ir.sharding import leaf_shardings
 from ...ir.tiling import Tiling
 from ..base import Pass, PassContext
-from .assignment import OpSharding, choose
+from .assignment import DIVISIBLE, Assignment, OpSharding, choose
 from .local import Emitter, LocalValue
 from .localize import LocalOp, emit_local
 from .reshard import Channels, Resharder
+from .reshard_plan import plan_reshard
 
 Leaves = list[LocalValue]
 Handler = Callable[["Partitioner", Instruction], Leaves]
@@ -100,7 +101,7 @@ class Partitioner:
         self.target = Computation(source.name, source.location)
         self.order = _module_order(source)
         self.emitter = Emitter(self.target, self.order)
-        self.resharder = Resharder(self.emitter, state.channels)
+        self.resharder = Resharder(self.emitter, state.channels, state.context.diagnostics)
         self.values: dict[Instruction, Leaves] = {}
 
     def child(self, source: Computation) -> Partitioner:
@@ -183,10 +184,28 @@ class Partitioner:
         assignment = choose(op)
         why = _why(instruction)
         count = len(operands)
+        self._report_gathers(instruction, op, assignment)
         placed = self.reshard(operands, [op.tiling(i, assignment) for i in range(count)], f"operand of {why}")
         results = [op.tiling(count + i, assignment) for i in range(len(shapes))]
         local = LocalOp(self._calling(instruction), rule, assignment, placed, results, self.emitter)
         return self.reshard(emit_local(op, local), wanted, f"result of {why}")
+
+    def _report_gathers(self, instruction: Instruction, op: OpSharding, assignment: Assignment) -> None:
+        """A remark for every operand that is gathered because the op needs one of its dimensions whole."""
+        for number, factors in enumerate(op.rule.operands):
+            tiling, shape = op.tilings[number], op.shapes[number]
+            whole = [
+                dim
+                for dim, dim_factors in enumerate(factors)
+                if tiling.dims[dim] and any(op.rule.factors[f].kind not in DIVISIBLE for f in dim_factors)
+            ]
+            if not whole:
+                continue
+            plan = plan_reshard(tiling, op.tiling(number, assignment), shape.dims)
+            received = round(plan.received * shape.element.byte_size)
+            self.state.context.diagnostics.remark(
+                f"{instruction.opcode} needs dimension {whole[0]} of operand {number} ({shape}) whole on every device: "
+                f"each receives {received} bytes", instruction.location)
 
     def _calling(self, instruction: Instruction) -> Instruction:
         """The instruction as if it called the computations of the new module."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...ir.computation import Computation
+from ...ir.diagnostics import Diagnostics
 from ...ir.digit import Digits, product
 from ...ir.instruction import FrontendAttributes, Instruction
 from ...ir.ops.collectives import (
@@ -70,9 +71,10 @@ def _reducer(monoid: Monoid, shape: Shape) -> Computation:
 class Resharder:
     """Emits plans into one computation."""
 
-    def __init__(self, emitter: Emitter, channels: Channels) -> None:
+    def __init__(self, emitter: Emitter, channels: Channels, diagnostics: Diagnostics) -> None:
         self.emitter = emitter
         self.channels = channels
+        self.diagnostics = diagnostics
         self._done: dict[tuple[Instruction, Tiling], LocalValue] = {}
 
     def reshard(self, value: LocalValue, target: Tiling, why: str) -> LocalValue:
@@ -87,6 +89,11 @@ class Resharder:
     def _emit(self, value: LocalValue, target: Tiling, why: str) -> LocalValue:
         plan = plan_reshard(value.tiling, target, value.shape.dims)
         array = value.instruction
+        if plan.replicates:
+            received = round(plan.received * value.shape.element.byte_size)
+            self.diagnostics.remark(
+                f"{why}: {value.shape} goes through a replicated copy to its new sharding: each device receives "
+                f"{received} bytes", self.emitter.like.location if self.emitter.like else None)
         cause: FrontendAttributes = {"hloom.cause": why}
         order = value.tiling.order if any(value.tiling.dims) or value.tiling.unreduced else target.order
         slices: list[Slice] = []

@@ -87,11 +87,15 @@ Move = Slice | AllGather | AllToAll | AllReduce | ReduceScatter | Permute
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`received` is the number of elements that each device receives; `cost` adds the latencies."""
+    """`received` is the number of elements that each device receives; `cost` adds the latencies.
+
+    `replicates` marks the last resort: the whole value on every device in between.
+    """
 
     moves: tuple[Move, ...]
     received: float
     cost: float
+    replicates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +163,7 @@ def _through_replicated(source: Tiling, target: Tiling, dims: tuple[int, ...]) -
     for dim, (digits, padded) in enumerate(zip(target.dims, padded_dims(dims, target), strict=True)):
         if digits:
             moves.append(Slice(dim, digits, padded))
-    return Plan(tuple(moves), received, cost)
+    return Plan(tuple(moves), received, cost, replicates=not target.is_replicated)
 
 
 def _search(start: _State, goal: _State, dims: tuple[int, ...], order: tuple[int, ...] | None) -> Plan | None:
