@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 
 def _parser() -> argparse.ArgumentParser:
-    from .cli.common import mesh_sizes, positive
+    from .cli.common import mesh_sizes, not_negative, positive
 
     parser = argparse.ArgumentParser(
         prog="hloom", description="Parse, shard, partition and run XLA HLO programs, without XLA."
@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--ranks", type=positive, metavar="N", help="run on N MPI ranks")
     run.add_argument("--check", action="store_true", help="compare with the unpartitioned program on one device")
     run.add_argument("--inputs", default="random", metavar="random|zeros|FILE", help="inputs, or where to read them")
-    run.add_argument("--seed", type=int, default=0, help="seed of random inputs")
+    run.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of random inputs")
     run.add_argument("--out", metavar="DIR", help="write the outputs there as .npy files")
 
     partition = command("partition", "print the program that each device runs")

@@ -50,6 +50,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def not_negative(text: str) -> int:
+    """A whole number of at least 0. Raises argparse.ArgumentTypeError."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 0")
+    return int(text)
+
+
 def context_for(args: argparse.Namespace, default_devices: int | None = None) -> PassContext:
     """What the passes should know of the arguments."""
     return PassContext(num_devices=getattr(args, "devices", None), default_devices=default_devices)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -65,7 +66,7 @@ def read_inputs(path: Path) -> list[Array]:
         if path.suffix == ".npy":
             return [_load(path)]
         return _read_npz(path)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:  # whatever a file may hold
         fail(f"inputs cannot be read from {path}: {error}", help="an .npz file, or a directory of .npy files")
 
 
@@ -84,8 +85,15 @@ def _read_directory(path: Path) -> list[Array]:
     return [_load(file) for file in files]
 
 
+def _load_archive(path: Path) -> Any:
+    found = np.load(path, allow_pickle=False)
+    if isinstance(found, np.ndarray):
+        raise ValueError("it holds one array; call it .npy")
+    return found
+
+
 def _read_npz(path: Path) -> list[Array]:
-    with np.load(path, allow_pickle=False) as archive:
+    with _load_archive(path) as archive:
         names: list[str] = [n for n in archive.files if not n.endswith(".type")]
         return [
             _typed(archive[n], str(archive[f"{n}.type"])) if f"{n}.type" in archive.files else archive[n]

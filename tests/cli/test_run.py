@@ -173,6 +173,30 @@ def test_inputs_that_do_not_fit(tmp_path: Path) -> None:
     assert "input 0 has dimensions [4, 6], the program takes f32[6,4]" in wrong.err
 
 
+@pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04junk"])
+def test_inputs_that_are_no_arrays(content: bytes, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "junk.npz"
+    path.write_bytes(content)
+    assert main(["run", NAMED, "--inputs", str(path)]) == 65
+    assert f"inputs cannot be read from {path}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"arrays": [{"file": "none.npy", "type": "f32"}]}', '{"arrays": 3}'])
+def test_inputs_with_a_manifest_that_is_none(
+    content: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "manifest.json").write_text(content)
+    assert main(["run", NAMED, "--inputs", str(tmp_path)]) == 65
+    assert f"inputs cannot be read from {tmp_path}: " in capsys.readouterr().err
+
+
+def test_one_array_by_the_name_of_an_archive(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
+    assert main(["run", NAMED, "--inputs", str(tmp_path / "one.npz")]) == 65
+    assert "it holds one array; call it .npy" in capsys.readouterr().err
+
+
 def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = hloom("run", "-", "--out", "file", cwd=tmp_path, text=PLAIN)
@@ -195,6 +219,18 @@ def test_failing_check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     assert out[2].startswith("  output 0: 1 of 32 elements differ, absolute error 1, relative ")
     assert "worst at [3, 1]: " in out[2]
     assert out[3] == "check FAILED"
+
+
+def test_bad_program_is_reported_once_before_there_are_ranks(tmp_path: Path) -> None:
+    done = hloom("run", "bad.hlo", "--ranks", "2", cwd=tmp_path, HLOOM_MPIEXEC="no-such-launcher")
+    assert (done.code, done.err) == (65, "hloom: error: bad.hlo cannot be read: No such file or directory\n")
+
+
+@pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
+def test_bad_standard_input_is_reported_by_one_rank(tmp_path: Path) -> None:
+    done = hloom("run", "-", "--ranks", "2", cwd=tmp_path, text=PLAIN.replace("exponential", "exponent"))
+    assert done.code == 65
+    assert done.err.count("<stdin>:5:16: error: opcode 'exponent' is not supported") == 1
 
 
 def test_mpi_missing(tmp_path: Path) -> None:

@@ -184,6 +184,7 @@ def test_opt_refuses(options: list[str], message: str, tmp_path: Path) -> None:
         ["run", "x.hlo", "--devices", "0"],
         ["run", "x.hlo", "--mesh", "x=2,x=3"],
         ["run", "x.hlo", "--seed", "one"],
+        ["run", "x.hlo", "--seed", "-1"],
         ["partition", "x.hlo", "--form", "other"],
         ["verify", "x.hlo", "--check"],
     ],
