@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, argv: list[str]) -> int:
     """The exit code of `hloom run`. Raises CompileError for bad input, MpiMissing without MPI."""
     if args.ranks is not None and not inside_launcher():
         if args.file != "-":
-            _prepare(args, args.ranks)  # bad input is reported here, once, before there are ranks
+            _prepare(args, args.ranks, quiet=True)  # bad input is reported here, once, before there are ranks
         return launch(argv, args.ranks)
     if inside_launcher() and (args.ranks is not None or args.devices is None):
         return _run_rank(args)
