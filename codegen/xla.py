@@ -1,0 +1,178 @@
+"""A LOCAL module as HLO that XLA compiles for N devices, in two forms.
+
+*Manual*: one program over N partitions. Parameters and results are global arrays with shardings; between
+`SPMDFullToShardShape` and `SPMDShardToFullShape` every instruction is `sharding={manual}`, which tells XLA's
+partitioner that shapes are per device and collectives are in place already. *Replica*: N replicas of one program, each fed its own
+tiles; the device number is the replica id and collectives have no channels.
+
+Both are copies; the module given stays as it is. Assumption: one replica, N partitions, as the partitioner makes them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from ..ir.attributes import Attributes, attribute_fields
+from ..ir.clone import clone_computation, clone_instruction, shell_of
+from ..ir.computation import Computation
+from ..ir.diagnostics import fail
+from ..ir.instruction import Instruction
+from ..ir.module import Module, Stage
+from ..ir.op import op_named
+from ..ir.ops.custom_call import CustomCallAttributes
+from ..ir.ops.structure import GetTupleElementAttributes
+from ..ir.shape import Shape
+from ..ir.sharding import MANUAL, REPLICATED, AnySharding, Sharding, TupleSharding, leaf_shardings
+
+
+def replica_module(local: Module) -> Module:
+    """The program as N replicas: parameters and results are the tiles of each replica. Raises CompileError."""
+    _require_local(local)
+    new = shell_of(local)
+    new.num_partitions, new.replica_count = 1, local.num_partitions
+    _plain_header(new)
+    copies: dict[Computation, Computation] = {}
+    for computation in local:
+        copy = clone_computation(computation, copies.__getitem__)
+        copies[computation] = new.add_computation(copy, entry=computation is local.entry)
+        for instruction in copy:
+            instruction.sharding = None
+            instruction.attributes = _without_channel(instruction.attributes)
+            if instruction.op.is_device_id:
+                instruction.op = op_named("replica-id")
+    return new
+
+
+def manual_module(local: Module) -> Module:
+    """The program over N partitions in manual mode: parameters and results are global arrays. Raises CompileError."""
+    _require_local(local)
+    new = shell_of(local)
+    _plain_header(new)
+    new.allow_propagation_to_parameters = new.allow_propagation_to_output = None
+    copies: dict[Computation, Computation] = {}
+    for computation in local:
+        if computation is not local.entry:
+            copies[computation] = new.add_computation(clone_computation(computation, copies.__getitem__))
+    for computation in _with_arrays(local.entry):
+        for instruction in copies[computation]:
+            instruction.sharding = MANUAL
+    entry = _ManualEntry(local, copies).build()
+    new.add_computation(entry, entry=True)
+    return new
+
+
+def _require_local(module: Module) -> None:
+    if module.stage not in (Stage.LOCAL, Stage.SCHEDULED) or module.replica_count != 1:
+        fail(f"code is made for partitioned programs, this one is {module.stage.value}", help="partition it first")
+
+
+def _plain_header(module: Module) -> None:
+    """What is printed is a program for XLA: no stage of ours, and layouts are its own choice."""
+    module.stage, module.global_layout, module.entry_layout = Stage.GLOBAL, None, None
+    module.meshes = {}
+
+
+def _without_channel(attributes: Attributes) -> Attributes:
+    """The attributes of a collective as one among replicas; those of any other op unchanged."""
+    fields: dict[str, Any] = attribute_fields(type(attributes))
+    changes = {
+        name: fields[name].default
+        for name in ("channel_id", "use_global_device_ids")
+        if name in fields and getattr(attributes, name) != fields[name].default
+    }
+    return dataclasses.replace(attributes, **changes) if changes else attributes
+
+
+def _with_arrays(entry: Computation) -> Iterator[Computation]:
+    """The computations that control flow reaches; reducers and comparators are scalar programs of no device."""
+    for instruction in entry:
+        if instruction.op.is_control:
+            for computation in instruction.called():
+                yield computation
+                yield from _with_arrays(computation)
+
+
+def _device_list(sharding: Sharding | None, shape: Shape, devices: int) -> Sharding:
+    """The sharding in the spelling that every XLA reads."""
+    if sharding is None or not shape.is_array or sharding.is_replicated:
+        return REPLICATED
+    tiling = sharding.tiling(shape.rank)
+    return REPLICATED if tiling.is_replicated else Sharding.on_own_mesh(tiling, devices)
+
+
+class _ManualEntry:
+    """Builds the entry computation of the manual form."""
+
+    def __init__(self, local: Module, copies: dict[Computation, Computation]) -> None:
+        layout = local.global_layout
+        if layout is None:
+            fail("the global shapes of the program are not known", help="it must come from hloom partition")
+        self.layout = layout
+        self.local = local
+        self.copies = copies
+        self.target = Computation(local.entry.name, local.entry.location)
+
+    def build(self) -> Computation:
+        source = self.local.entry
+        made: dict[Instruction, Instruction] = {}
+        for parameter, shape in zip(source.parameters, self.layout.parameters, strict=True):
+            made[parameter] = self._enter(parameter, shape)
+        for instruction in source:
+            if instruction in made:
+                continue
+            operands = [made[o] for o in instruction.operands]
+            made[instruction] = clone_instruction(self.target, instruction, operands, self.copies.__getitem__)
+            made[instruction].sharding = MANUAL
+        for instruction in source:
+            made[instruction].control_predecessors = tuple(made[p] for p in instruction.control_predecessors)
+        self.target.root = self._leave(made[source.root], self.layout.result, source.root)
+        return self.target
+
+    def _shardings(self, instruction: Instruction, whole: Shape) -> list[Sharding]:
+        leaves = list(whole.leaves())
+        found = leaf_shardings(instruction.sharding, len(leaves))
+        return [_device_list(s, x, self.local.num_partitions) for s, x in zip(found, leaves, strict=True)]
+
+    def _enter(self, parameter: Instruction, whole: Shape) -> Instruction:
+        """A global parameter and its tile."""
+        shardings = self._shardings(parameter, whole)
+        value = self.target.add("parameter", (), parameter.attributes, whole, parameter.name, like=parameter)
+        value.sharding = _joined(shardings, whole)
+        return self._convert(value, whole, parameter.shape, iter(shardings), entering=True)
+
+    def _leave(self, value: Instruction, whole: Shape, root: Instruction) -> Instruction:
+        """The global result."""
+        shardings = self._shardings(root, whole)
+        result = self._convert(value, root.shape, whole, iter(shardings), entering=False)
+        result.sharding = _joined(shardings, whole)
+        return result
+
+    def _convert(
+        self, value: Instruction, shape: Shape, wanted: Shape, shardings: Iterator[Sharding], entering: bool
+    ) -> Instruction:
+        """A value of global (local) shape as one of local (global) shape, leaf by leaf."""
+        if shape.is_tuple:
+            parts: list[Instruction] = []
+            for index, (part, want) in enumerate(zip(shape.elements, wanted.elements, strict=True)):
+                item = self.target.add("get-tuple-element", (value,), GetTupleElementAttributes(index))
+                item.sharding = MANUAL if not entering else None
+                parts.append(self._convert(item, part, want, shardings, entering))
+            joined = self.target.add("tuple", parts)
+            joined.sharding = MANUAL if entering else None
+            return joined
+        sharding = next(shardings)
+        target = "SPMDFullToShardShape" if entering else "SPMDShardToFullShape"
+        placed = self._custom_call("Sharding", value, shape, sharding if entering else MANUAL)
+        return self._custom_call(target, placed, wanted, MANUAL if entering else sharding)
+
+    def _custom_call(self, target: str, value: Instruction, shape: Shape, sharding: Sharding) -> Instruction:
+        attributes = CustomCallAttributes(custom_call_target=target)
+        made = self.target.add("custom-call", (value,), attributes, shape.without_layout(), target)
+        made.sharding = sharding
+        return made
+
+
+def _joined(shardings: list[Sharding], shape: Shape) -> AnySharding:
+    return TupleSharding(tuple(shardings)) if shape.is_tuple else shardings[0]
