@@ -1,5 +1,7 @@
 """The ops, by family. Importing this package registers them all."""
 
+from . import async_ops as async_ops
+from . import bitcast as bitcast
 from . import collectives as collectives
 from . import comparison as comparison
 from . import control as control

@@ -69,7 +69,7 @@ class Dot(Op[DotAttributes]):
         _check_pairs("contracting", lhs, rhs, a.lhs_contracting_dims, a.rhs_contracting_dims)
         left, right = _sides(operands, a)
         dims = [lhs.dims[d] for d in left.batch + left.free] + [rhs.dims[d] for d in right.free]
-        return array(_result_element(lhs.element, rhs.element, declared), tuple(dims))
+        return array(result_element("dot", lhs.element, rhs.element, declared), tuple(dims))
 
     def sharding_rule(self, call: OpCall[DotAttributes]) -> ShardingRule:
         lhs, rhs = call.operands
@@ -90,7 +90,7 @@ class Dot(Op[DotAttributes]):
     def kernel(self, call: OpCall[DotAttributes], compile: Compile) -> Kernel:
         lhs, rhs = call.operands
         left, right = _sides(call.operands, call.attributes)
-        element, compute = call.shape.element, _compute_type(call)
+        element, compute = call.shape.element, product_type(call.operands, call.shape)
         batch = tuple(lhs.dims[d] for d in left.batch)
         depth = math.prod(lhs.dims[d] for d in left.contracting)
         rows = math.prod(lhs.dims[d] for d in left.free)
@@ -121,24 +121,24 @@ def _check_pairs(what: str, lhs: Shape, rhs: Shape, lhs_dims: Dims, rhs_dims: Di
 _CLASS = {Kind.PRED: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 1, Kind.FLOAT: 2, Kind.COMPLEX: 3}
 
 
-def _result_element(lhs: ElementType, rhs: ElementType, declared: Shape | None) -> ElementType:
+def result_element(opcode: str, lhs: ElementType, rhs: ElementType, declared: Shape | None) -> ElementType:
     """The declared element type (XLA's preferred_element_type), else the operands'."""
     if lhs is not rhs and _CLASS[lhs.kind] != _CLASS[rhs.kind]:
-        raise ShapeError(f"dot: element types differ: lhs is {lhs}, rhs is {rhs}")
+        raise ShapeError(f"{opcode}: element types differ: lhs is {lhs}, rhs is {rhs}")
     wider = lhs if lhs.bits >= rhs.bits else rhs
     if declared is None or not declared.is_array:
         if lhs is not rhs and lhs.kind is not Kind.FLOAT:
-            raise ShapeError(f"dot: element types differ: lhs is {lhs}, rhs is {rhs}", "give the result a type")
+            raise ShapeError(f"{opcode}: element types differ: lhs is {lhs}, rhs is {rhs}", "give the result a type")
         return wider
     if _CLASS[declared.element.kind] < _CLASS[wider.kind]:
-        raise ShapeError(f"dot: operands of type {wider} cannot give a result of type {declared.element}")
+        raise ShapeError(f"{opcode}: operands of type {wider} cannot give a result of type {declared.element}")
     return declared.element
 
 
-def _compute_type(call: OpCall[DotAttributes]) -> np.dtype[Any]:
-    """The widest of the accumulators; integers wrap around in the result's type."""
-    result = accumulator(call.shape.element)
-    if call.shape.element.is_integer or call.shape.element.kind is Kind.PRED:
+def product_type(operands: Sequence[Shape], shape: Shape) -> np.dtype[Any]:
+    """What sums of products are computed in: the widest of the accumulators; integers wrap in the result's type."""
+    result = accumulator(shape.element)
+    if shape.element.is_integer or shape.element.kind is Kind.PRED:
         return result
-    types = [accumulator(s.element) for s in call.operands if not s.element.is_integer]
+    types = [accumulator(s.element) for s in operands if not s.element.is_integer]
     return np.result_type(result, *types)

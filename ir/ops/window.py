@@ -108,7 +108,7 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
 
             def run(x: Any, init: Any) -> Any:
                 x, init = x.astype(compute, copy=False), init.astype(compute, copy=False)
-                windows = _windows(x, init, window, sizes)
+                windows = window_view(x, init, window, sizes)
                 return rounded(np.asarray(ufunc.reduce(windows, axis=axes, dtype=compute, initial=init[()])), element)
 
             return run
@@ -126,7 +126,7 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
         def run_any(*operands: Any) -> Any:
             arrays = [x.astype(t, copy=False) for x, t in zip(operands, types * 2, strict=True)]
             inits = [np.broadcast_to(i, sizes) for i in arrays[count:]]
-            views = [_windows(x, i, window, sizes) for x, i in zip(arrays[:count], arrays[count:], strict=True)]
+            views = [window_view(x, i, window, sizes) for x, i in zip(arrays[:count], arrays[count:], strict=True)]
             values = [v.transpose(order).reshape(length, *sizes) for v in views]
             results = combine(inits, tree(values, combine))
             final = tuple(np.asarray(r, t) for r, t in zip(results, types, strict=True))
@@ -135,7 +135,7 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
         return run_any
 
 
-def _windows(x: Any, init: Any, window: tuple[WindowDim, ...], sizes: tuple[int, ...]) -> Any:
+def window_view(x: Any, init: Any, window: tuple[WindowDim, ...], sizes: tuple[int, ...]) -> Any:
     """A view of shape [window numbers.., places in the window..]; what is not in the array is the initial value."""
     base = np.full([dilated(n, w.lhs_dilate) for n, w in zip(x.shape, window, strict=True)], init, x.dtype)
     base[tuple(slice(None, None, w.lhs_dilate) for w in window)] = x

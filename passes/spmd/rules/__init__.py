@@ -1,5 +1,5 @@
 """Local forms, by op family. Importing this package registers them all."""
 
-from . import indexed, iota, reduce
+from . import bitcast, indexed, iota, reduce
 
-__all__ = ["indexed", "iota", "reduce"]
+__all__ = ["bitcast", "indexed", "iota", "reduce"]

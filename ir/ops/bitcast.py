@@ -1,0 +1,80 @@
+"""bitcast: the bytes of an array read as an array of another shape, type or layout.
+
+Bytes lie as the layouts say, so between equal element types and row-major layouts it is a reshape; a layout that is not
+row-major makes it a transpose as well. Assumption: layouts have no tiles where they differ in more than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..attributes import Attributes, Dims
+from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..shape import Shape
+from ..sharding_rule import Factor, FactorKind, RuleBuilder, ShardingRule, replicated_rule
+from .checks import require_array, require_declared, require_static, text
+from .numerics import Array, numpy_type
+from .shaping import reshape_factors
+
+
+def major_to_minor(shape: Shape) -> Dims:
+    """The dimensions in the order in which they lie in memory, slowest first."""
+    if shape.layout is None or shape.layout.minor_to_major is None:
+        return tuple(range(shape.rank))
+    return shape.layout.minor_to_major[::-1]
+
+
+@register
+class Bitcast(Op[Attributes]):
+    """The same bytes as another array of equal size. The result shape must be written."""
+
+    opcode = "bitcast"
+    result_hint = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
+        (operand,) = operands
+        require_array("bitcast", operand)
+        result = require_declared("bitcast", declared)
+        require_static("bitcast", operand, result)
+        have, want = (s.num_elements * s.element.bits for s in (operand, result))
+        if have != want:
+            raise ShapeError(f"bitcast: {text(operand)} has {have} bits, but {text(result)} has {want}")
+        return result.without_layout()
+
+    def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
+        shapes = (call.operands[0], call.shape)
+        result = call.shape
+        orders = [major_to_minor(s) for s in shapes]
+        wide, narrow = max(s.element.bits for s in shapes), min(s.element.bits for s in shapes)
+        row_major = all(order == tuple(range(len(order))) for order in orders)
+        if result.num_elements == 0 or wide % narrow or not row_major:
+            return replicated_rule(call.operands, (result,))
+        # The parts of a wide element are a dimension of their own, which must stay whole.
+        parts = [(wide // narrow,) if s.element.bits == wide else () for s in shapes]
+        builder = RuleBuilder()
+        values = reshape_factors(builder, shapes[0].dims + parts[0], result.dims + parts[1])
+        for factors, part in zip(values, parts, strict=True):
+            for f in factors[-1] if part else ():
+                builder.factors[f] = Factor(builder.factors[f].size, FactorKind.REPLICATE)
+        source, target = (factors[: s.rank] for factors, s in zip(values, shapes, strict=True))
+        return builder.rule([source], [target])
+
+    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
+        (operand,), result = call.operands, call.shape
+        for shape in (operand, result):
+            if shape.layout is not None and shape.layout.tiles:
+                raise NotEvaluable(f"bitcast of a tiled layout: {shape}")
+        source, target = operand.element, result.element
+        if source.bits != target.bits and min(source.bits, target.bits) < 8:
+            raise NotEvaluable(f"bitcast from {source} to {target}: parts of bytes are not supported")
+        final, order = numpy_type(target), major_to_minor(result)
+        before, back = major_to_minor(operand), tuple(np.argsort(np.asarray(order, int)))
+        stored = tuple(result.dims[d] for d in order)
+
+        def function(x: Array) -> Array:
+            flat = np.ascontiguousarray(x.transpose(before)).reshape(-1)
+            return flat.view(final).reshape(stored).transpose(back)
+
+        return function
