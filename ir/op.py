@@ -20,6 +20,7 @@ from .sharding_rule import ShardingRule, elementwise_rule, replicated_rule
 
 if TYPE_CHECKING:
     from .computation import Computation
+    from .instruction import Instruction
 
 A = TypeVar("A", bound=Attributes)
 
@@ -86,6 +87,11 @@ class Op(Generic[A]):
         """
         return operands[0].without_layout()
 
+    def check_use(self, instruction: Instruction) -> None:
+        """Raises ShapeError if the op cannot stand where it does, whatever the shapes (a done needs its start). Most
+        ops do not care.
+        """
+
     def has_side_effect(self, attributes: A) -> bool:
         """Whether this use may not be removed as dead code: the class's answer unless the attributes decide."""
         return self.side_effect
@@ -124,6 +130,34 @@ def register(op: type[AnyOp] | AnyOp) -> Any:
     return op
 
 
+Derive = Callable[[AnyOp], "AnyOp | None"]
+
+_FAMILIES: dict[str, Derive] = {}
+_DERIVED: dict[str, AnyOp] = {}
+
+
+def register_family(suffix: str, derive: Derive) -> None:
+    """Makes `OPCODE + suffix` an op too, for every registered op of which `derive` makes one: `negate-start` is derived
+    from `negate`. Ops registered under such a name come first.
+    """
+    _FAMILIES[suffix] = derive
+
+
+def find_op(opcode: str) -> AnyOp | None:
+    """The op of an opcode, registered or derived; None if Hloom does not have it."""
+    op = OPS.get(opcode) or _DERIVED.get(opcode)
+    if op is None:
+        suffix = next((s for s in _FAMILIES if opcode.endswith(s)), None)
+        base = OPS.get(opcode.removesuffix(suffix)) if suffix else None
+        op = _FAMILIES[suffix](base) if suffix and base else None
+        if op is not None:
+            _DERIVED[opcode] = op
+    return op
+
+
 def op_named(opcode: str) -> AnyOp:
     """The op of an opcode. Raises KeyError if Hloom does not have it."""
-    return OPS[opcode]
+    op = find_op(opcode)
+    if op is None:
+        raise KeyError(opcode)
+    return op

@@ -111,6 +111,7 @@ def _shape(instruction: Instruction) -> Iterator[Diagnostic]:
                      instruction.location)
         return
     try:
+        instruction.op.check_use(instruction)
         inferred = instruction.op.infer_shape(
             [o.shape for o in instruction.operands], instruction.attributes, instruction.shape
         )

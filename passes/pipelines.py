@@ -17,14 +17,16 @@ from .base import Pass, PassContext, run_pipeline
 from .cleanup.cse import CommonSubexpressions
 from .cleanup.dce import DeadCodeElimination
 from .cleanup.inline import CallInliner
+from .cleanup.synchronous import Synchronous
 from .propagation.propagate import Propagate
 from .spmd.partition import SpmdPartition
 
 PASSES: dict[str, type[Pass]] = {
-    p.name: p for p in (CallInliner, DeadCodeElimination, CommonSubexpressions, Propagate, SpmdPartition)
+    p.name: p for p in (Synchronous, CallInliner, DeadCodeElimination, CommonSubexpressions, Propagate, SpmdPartition)
 }
 
 PROPAGATE: tuple[Pass, ...] = (
+    Synchronous(),  # sharding rules are those of the ops that starts begin
     CallInliner(),  # one computation per level of control flow: shardings of a body belong to one caller
     DeadCodeElimination(),  # what nobody needs should not vote on shardings
     Propagate(),
@@ -47,6 +49,7 @@ class Before:
 
 
 ORDER: tuple[Before, ...] = (
+    Before("synchronous", "call-inliner", "a start of a computation becomes a call"),
     Before("call-inliner", "propagate", "propagation ties values within one computation per caller"),
     Before("propagate", "spmd-partition", "the partitioner needs a sharding for every value"),
 )

@@ -45,7 +45,7 @@ class Collective:
     @staticmethod
     def of(instruction: Instruction, grid: ProcessGrid, compile: Compile) -> Collective:
         """The collective of an instruction. Raises CompileError if its groups do not fit the grid."""
-        kind = instruction.opcode.removesuffix("-start")
+        kind = instruction.opcode
         attributes: Any = instruction.attributes
         dims = getattr(attributes, "dimensions", None)
         to_apply = getattr(attributes, "to_apply", None)

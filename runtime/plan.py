@@ -18,6 +18,7 @@ from ..ir.computation import Computation
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.op import Kernel, NotEvaluable, ShapeError, Value
+from ..ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate, blank
 from ..ir.ops.control import Call as CallOp
 from ..ir.ops.control import Conditional as ConditionalOp
 from ..ir.ops.control import Fusion
@@ -43,7 +44,8 @@ from .steps import (
 
 FOLDED_BYTES = 1 << 16  # results of ops without operands up to this size are computed once and kept
 
-_MOVES = (Tuple, GetTupleElement, OptimizationBarrier, AddDependency)  # their kernels work on trees as on values
+# Their kernels work on trees as on values.
+_MOVES = (Tuple, GetTupleElement, OptimizationBarrier, AddDependency, AsyncUpdate, AsyncDone)
 _CALLS = (CallOp, Fusion)
 
 
@@ -193,6 +195,8 @@ class _Builder:
         op = instruction.op
         if isinstance(op, _MOVES):
             return op.kernel(instruction.call, self.owner.kernel)(*operands)
+        if isinstance(op, AsyncStart):
+            return self.emit_start(op, instruction, operands)
         if op.is_collective:
             return self.emit_collective(instruction, operands)
         for kind, emit in _CONTROL.items():
@@ -236,6 +240,23 @@ class _Builder:
         for buffer in wait.writes:
             self.pending[buffer] = wait
         return result
+
+    def emit_start(self, op: AsyncStart, instruction: Instruction, operands: list[Tree]) -> Tree:
+        """A start is the op that it starts; a collective is then waited for at the first use of the done."""
+        form, (wrapped, attributes) = op.form_of(instruction.shape), op.unwrap(instruction.attributes)
+        shape, location = form.result_of(instruction.shape), instruction.location
+        inner = Instruction(instruction.name, wrapped, instruction.operands, attributes, shape, location)
+        contexts = [self.constant_tree(blank(s)) for s in form.contexts_of(instruction.shape)]
+        return form.arrange(operands, self.emit(inner, operands), contexts, tuple)
+
+    def constant_tree(self, value: Value) -> Tree:
+        """Buffers that hold a value from the start."""
+        if isinstance(value, tuple):
+            return tuple(self.constant_tree(v) for v in value)  # pyright: ignore[reportUnknownVariableType]
+        buffer = self.new_buffer()
+        self.plan.template[buffer] = value
+        self.constants.add(buffer)
+        return buffer
 
     def emit_call(self, instruction: Instruction, operands: list[Tree]) -> Tree:
         result = self.new_tree(instruction)

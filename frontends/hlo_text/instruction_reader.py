@@ -15,7 +15,7 @@ from ...ir.computation import Computation
 from ...ir.element_type import ELEMENT_TYPES
 from ...ir.instruction import Instruction
 from ...ir.literal import Literal
-from ...ir.op import OPS, AnyOp, ShapeError
+from ...ir.op import OPS, AnyOp, ShapeError, find_op
 from ...ir.shape import Shape
 from .attribute_reader import AttributeReader, Common, Own
 from .cursor import Poisoned
@@ -128,7 +128,7 @@ class InstructionReader(AttributeReader):
             self.relay(error, match.start(4))
         except ValueError as error:
             self.error(f"shape: {error}", match.start(4), match.end(4))
-        op = OPS.get(match[5]) or self._unknown_opcode(body, name, match[5], match.start(5))
+        op = find_op(match[5]) or self._unknown_opcode(body, name, match[5], match.start(5))
         return Head(match[1] is not None, name, start, shape, match.start(4), op, match.span(6))
 
     def _slow_head(self, body: Body) -> Head:
@@ -162,7 +162,7 @@ class InstructionReader(AttributeReader):
         if match is None:
             self.unexpected("opcode" if shape is not None else "shape or opcode")
         self.place = match.end()
-        op = OPS.get(match[0]) or self._unknown_opcode(body, name, match[0], place)
+        op = find_op(match[0]) or self._unknown_opcode(body, name, match[0], place)
         opening = self.expect("(", f"after '{match[0]}'")
         return Head(is_root, name, start, shape, shape_place, op, (opening + 1, self._bracket_end(opening) - 1))
 
@@ -262,7 +262,7 @@ class InstructionReader(AttributeReader):
     def _nested(self, body: Body, call: re.Match[str], declared: Shape | None, start: int, depth: int) -> Instruction:
         if depth >= NESTING_LIMIT:
             self.error(f"operands nested deeper than {NESTING_LIMIT} levels", start)
-        op = OPS.get(call[1]) or self._unknown_opcode(body, "", call[1], call.start(1))
+        op = find_op(call[1]) or self._unknown_opcode(body, "", call[1], call.start(1))
         end = self._bracket_end(call.end() - 1) - 1
         if op.inline is not None:
             inline: Own | None = (op.inline, self.text[call.end() : end], call.end())

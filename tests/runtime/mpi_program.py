@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from async_programs import ASYNC
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.module import Module
@@ -134,8 +135,14 @@ def sharded() -> int:
     return 0
 
 
+def asynchronous() -> int:
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    check(parse(ASYNC), [[x + 100 * d] for d in range(4)])
+    return 0
+
+
 def programs() -> int:
-    return collectives() or loops() or sharded()
+    return collectives() or loops() or sharded() or asynchronous()
 
 
 def too_many() -> int:

@@ -14,7 +14,8 @@ from hloom.runtime import launch
 from hloom.runtime.mpi import MpiMissing, devices_of
 
 PROGRAM = Path(__file__).with_name("mpi_program.py")
-SOURCES = Path(__file__).parents[2] / ".import"
+TESTS = Path(__file__).parents[1]
+SOURCES = TESTS.parent / ".import"
 
 
 def have_mpi() -> bool:
@@ -30,7 +31,7 @@ def start(case: str, ranks: int, *more: str, **variables: str) -> subprocess.Pop
     if not have_mpi():
         pytest.skip("there is no mpiexec")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI", "HLOOM_"))}
-    environment |= {"PYTHONPATH": str(SOURCES), "OPENBLAS_NUM_THREADS": "7", **variables}
+    environment |= {"PYTHONPATH": f"{SOURCES}{os.pathsep}{TESTS}", "OPENBLAS_NUM_THREADS": "7", **variables}
     return subprocess.Popen(
         [sys.executable, str(PROGRAM), case, str(ranks), *more],
         env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -1,0 +1,271 @@
+"""Asynchronous ops: a start begins the work of another op, a done waits for it, updates may stand between them.
+
+Three spellings, one meaning. `async-start(..), calls=%c` starts a computation; `negate-start(..)` starts one op with
+that op's attributes; all-reduce, all-gather, collective-permute and copy have starts of their own, whose results look
+different. A `Form` says where operands and result lie in the value of a start; shapes and values of these parts are
+those of the op it wraps.
+
+Assumption: a start's value goes only to its updates and its done, as XLA demands too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+
+from ..attributes import Attributes
+from ..op import OPS, AnyOp, Compile, Kernel, Op, OpCall, ShapeError, Value, register, register_family
+from ..shape import Shape, tuple_shape
+from ..sharding_rule import ShardingRule, replicated_rule
+from ..strings import Raw
+from . import collectives as collectives  # registers what is wrapped below
+from . import conversion as conversion
+from .checks import text
+from .control import CallAttributes
+from .structure import leaf_rule, leaves_of, unchanged
+
+if TYPE_CHECKING:
+    from ..computation import Computation
+    from ..instruction import Instruction
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The layout of a start's value: `result` is the element that holds the result, None if the value is the result.
+
+    The other of the first two elements holds the operands: one as it is if `bare`, else all as a tuple. Further
+    elements (contexts) are the back end's; at run time they are zero.
+    """
+
+    words: str
+    result: int | None = 1
+    bare: bool = False
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether a shape has a place for the result."""
+        return self.result is None or (shape.is_tuple and len(shape.elements) >= 2)
+
+    def result_of(self, shape: Shape) -> Shape:
+        """The part of a start's shape that is the result's."""
+        return shape if self.result is None else shape.elements[self.result]
+
+    def contexts_of(self, shape: Shape) -> tuple[Shape, ...]:
+        """The shapes after operands and result."""
+        return () if self.result is None else shape.elements[2:]
+
+    def arrange(self, operands: Sequence[T], result: T, contexts: Sequence[T], join: Callable[[tuple[T, ...]], T]) -> T:
+        """The value of a start from its parts. Shapes, values and buffers are arranged alike; `join` makes tuples."""
+        if self.result is None:
+            return result
+        given = operands[0] if self.bare and len(operands) == 1 else join(tuple(operands))
+        return join((result, given, *contexts) if self.result == 0 else (given, result, *contexts))
+
+
+WRAPPED = Form("((operands), result, contexts..)")
+GATHERED = Form("(operand, result, contexts..)", bare=True)
+COPIED = Form("(result, operand, contexts..)", 0, True)
+PLAIN = Form("the result", None)
+
+
+def form_of(own: Form, shape: Shape | None) -> Form:
+    """The form of a start's shape. XLA prints wrapped collectives like the built-in starts, with the wrapped form."""
+    if own is WRAPPED or shape is None or not (shape.is_tuple and len(shape.elements) >= 2):
+        return own
+    first, second = shape.elements[:2]
+    return WRAPPED if first.is_tuple and not first.compatible(second) else own
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncStartAttributes(Attributes):
+    async_execution_thread: str = ""
+    calls: Computation = dataclasses.field(kw_only=True)
+    output_to_operand_aliasing: Raw | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncLinkAttributes(Attributes):
+    """Of updates and dones: what older XLA repeated there of the start."""
+
+    async_execution_thread: str = ""
+    calls: Computation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStartAttributes(Attributes):
+    cross_program_prefetch_index: int | None = None
+
+
+class AsyncStart(Op[Any]):
+    """Begins the work of an op; its done gives the result."""
+
+    wrapped: ClassVar[AnyOp]
+    form: ClassVar[Form] = WRAPPED
+
+    def unwrap(self, attributes: Any) -> tuple[AnyOp, Attributes]:
+        """The op that is started, and its attributes."""
+        return self.wrapped, attributes
+
+    def form_of(self, shape: Shape | None) -> Form:
+        """How a value of this shape, the result's, is laid out."""
+        return form_of(self.form, shape)
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: Any, declared: Shape | None) -> Shape:
+        form, (op, inner) = self.form_of(declared), self.unwrap(attributes)
+        if declared is not None and not form.fits(declared):
+            raise ShapeError(f"{self.opcode}: the result must be {form.words}, it is {text(declared)}")
+        result = op.infer_shape(operands, inner, None if declared is None else form.result_of(declared))
+        contexts = () if declared is None else form.contexts_of(declared)
+        return form.arrange([s.without_layout() for s in operands], result, contexts, tuple_shape).without_layout()
+
+    def has_side_effect(self, attributes: Any) -> bool:
+        op, inner = self.unwrap(attributes)
+        return op.has_side_effect(inner)
+
+    def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
+        return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))
+
+    def kernel(self, call: OpCall[Any], compile: Compile) -> Kernel:
+        form, (op, inner) = self.form_of(call.shape), self.unwrap(call.attributes)
+        started = op.kernel(OpCall(call.operands, inner, form.result_of(call.shape)), compile)
+        contexts = [blank(shape) for shape in form.contexts_of(call.shape)]
+        return lambda *values: form.arrange(values, started(*values), contexts, tuple)
+
+
+def blank(shape: Shape) -> Value:
+    """The value of a context: zeros."""
+    if shape.is_tuple:
+        return tuple(blank(e) for e in shape.elements)
+    return np.zeros(shape.dims, shape.element.numpy) if shape.element.numpy is not None else None
+
+
+@register
+class AsyncStartComputation(AsyncStart):
+    """Begins the work of a computation, on another thread of execution if it names one."""
+
+    opcode = "async-start"
+    attributes = AsyncStartAttributes
+    arity = (0, None)
+    is_control = True
+    wrapped = OPS["call"]
+
+    def unwrap(self, attributes: AsyncStartAttributes) -> tuple[AnyOp, Attributes]:
+        return self.wrapped, CallAttributes(attributes.calls)
+
+
+class _Link(Op[Any]):
+    """An update or a done: stands on a start, perhaps with updates between."""
+
+    attributes = AsyncLinkAttributes
+    stem: ClassVar[str] = "async"
+    form: ClassVar[Form] = WRAPPED
+
+    def check_use(self, instruction: Instruction) -> None:
+        start = instruction.operands[0]
+        stem = start.opcode.removesuffix("-start").removesuffix("-update")
+        fits = stem == self.stem or "async" in (stem, self.stem)
+        if not fits or not isinstance(start.op, AsyncStart | AsyncUpdate):
+            raise ShapeError(f"{self.opcode}: the operand must be a {self.stem}-start, it is {start.opcode}")
+        ours, theirs = instruction.called(), start.called()
+        if self.stem == stem == "async" and ours and theirs and ours != theirs:
+            raise ShapeError(f"{self.opcode} calls {ours[0].name}, its start {theirs[0].name}")
+
+
+class AsyncUpdate(_Link):
+    """The value of its start, somewhat later."""
+
+    opcode = "async-update"
+
+    def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
+        return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
+
+    def kernel(self, call: OpCall[Any], compile: Compile) -> Kernel:
+        return unchanged
+
+
+class AsyncDone(_Link):
+    """Waits for what its start began; the result of that."""
+
+    opcode = "async-done"
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: Any, declared: Shape | None) -> Shape:
+        form = form_of(self.form, operands[0])
+        if not form.fits(operands[0]):
+            raise ShapeError(f"{self.opcode}: the operand must be {form.words}, it is {text(operands[0])}")
+        return form.result_of(operands[0]).without_layout()
+
+    def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
+        place = form_of(self.form, call.operands[0]).result
+        first = 0 if place is None else call.operands[0].leaf_range(place)[0]
+        return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()), first)
+
+    def kernel(self, call: OpCall[Any], compile: Compile) -> Kernel:
+        place = form_of(self.form, call.operands[0]).result
+        return unchanged if place is None else operator.itemgetter(place)
+
+
+register(AsyncUpdate)
+register(AsyncDone)
+
+
+def _start(op: AnyOp, attributes: type[Attributes], form: Form = WRAPPED) -> AnyOp:
+    names = {
+        "__doc__": f"Begins {op.opcode}; {op.opcode}-done gives the result.",
+        "opcode": op.opcode + "-start",
+        "attributes": attributes,
+        "arity": op.arity,
+        "is_collective": op.is_collective,
+        "is_control": op.is_control,
+        "result_hint": op.result_hint,
+        "wrapped": op,
+        "form": form,
+    }
+    return type("Start", (AsyncStart,), names)()
+
+
+def _link(base: type[_Link], op: AnyOp, attributes: type[Attributes], form: Form = WRAPPED) -> AnyOp:
+    opcode = base.opcode.replace("async", op.opcode)
+    names = {"__doc__": base.__doc__, "opcode": opcode, "stem": op.opcode, "attributes": attributes, "form": form}
+    return type(base.__name__, (base,), names)()
+
+
+def _can_wrap(op: AnyOp) -> bool:
+    return op.inline is None and not isinstance(op, AsyncStart | _Link)
+
+
+def _any_start(op: AnyOp) -> AnyOp | None:
+    """`negate-start`: the attributes of negate, and the thread."""
+    if not _can_wrap(op):
+        return None
+    thread = ("async_execution_thread", str, dataclasses.field(default="", kw_only=True))
+    # The class must look up the names in its annotations where its base does.
+    place = {"__module__": op.attributes.__module__}
+    attributes = dataclasses.make_dataclass(
+        "Async" + op.attributes.__name__, [thread], bases=(op.attributes,), namespace=place, frozen=True, slots=True
+    )
+    return _start(op, attributes)
+
+
+def _any_update(op: AnyOp) -> AnyOp | None:
+    return _link(AsyncUpdate, op, AsyncLinkAttributes) if _can_wrap(op) else None
+
+
+def _any_done(op: AnyOp) -> AnyOp | None:
+    return _link(AsyncDone, op, AsyncLinkAttributes) if _can_wrap(op) else None
+
+
+for _opcode, _form in (("all-reduce", PLAIN), ("all-gather", GATHERED), ("collective-permute", GATHERED)):
+    register(_start(OPS[_opcode], OPS[_opcode].attributes, _form))
+    register(_link(AsyncDone, OPS[_opcode], Attributes, _form))
+register(_start(OPS["copy"], CopyStartAttributes, COPIED))
+register(_link(AsyncDone, OPS["copy"], Attributes, COPIED))
+
+register_family("-start", _any_start)
+register_family("-update", _any_update)
+register_family("-done", _any_done)
