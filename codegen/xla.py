@@ -2,8 +2,8 @@
 
 *Manual*: one program over N partitions. Parameters and results are global arrays with shardings; between
 `SPMDFullToShardShape` and `SPMDShardToFullShape` every instruction is `sharding={manual}`, which tells XLA's
-partitioner that shapes are per device and collectives are in place already. *Replica*: N replicas of one program, each fed its own
-tiles; the device number is the replica id and collectives have no channels.
+partitioner that shapes are per device and collectives are in place already. *Replica*: N replicas of one program, each
+fed its own tiles; the device number is the replica id and collectives have no channels.
 
 Both are copies; the module given stays as it is. Assumption: one replica, N partitions, as the partitioner makes them.
 """
@@ -57,7 +57,7 @@ def manual_module(local: Module) -> Module:
             copies[computation] = new.add_computation(clone_computation(computation, copies.__getitem__))
     for computation in _with_arrays(local.entry):
         for instruction in copies[computation]:
-            instruction.sharding = MANUAL
+            instruction.sharding = _manual(instruction)
     entry = _ManualEntry(local, copies).build()
     new.add_computation(entry, entry=True)
     return new
@@ -94,6 +94,13 @@ def _with_arrays(entry: Computation) -> Iterator[Computation]:
                 yield from _with_arrays(computation)
 
 
+def _manual(instruction: Instruction) -> Sharding | None:
+    """Everything is manual. XLA finds that out for control flow itself, and must: on the way to its compiler loops may
+    get more state (hoisted constants) than a sharding given here would have entries.
+    """
+    return None if instruction.op.is_control else MANUAL
+
+
 def _device_list(sharding: Sharding | None, shape: Shape, devices: int) -> Sharding:
     """The sharding in the spelling that every XLA reads."""
     if sharding is None or not shape.is_array or sharding.is_replicated:
@@ -124,7 +131,7 @@ class _ManualEntry:
                 continue
             operands = [made[o] for o in instruction.operands]
             made[instruction] = clone_instruction(self.target, instruction, operands, self.copies.__getitem__)
-            made[instruction].sharding = MANUAL
+            made[instruction].sharding = _manual(instruction)
         for instruction in source:
             made[instruction].control_predecessors = tuple(made[p] for p in instruction.control_predecessors)
         self.target.root = self._leave(made[source.root], self.layout.result, source.root)

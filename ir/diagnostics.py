@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from functools import cached_property
 from typing import NoReturn
 
 
-class Severity(Enum):
+class Severity(StrEnum):
     """How grave a diagnostic is. Only errors stop a compilation; notes belong to another diagnostic."""
 
     ERROR = "error"

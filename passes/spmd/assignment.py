@@ -32,6 +32,7 @@ class OpSharding:
     shapes: tuple[Shape, ...]
     tilings: tuple[Tiling, ...]
     order: tuple[int, ...] | None
+    devices: int
 
     def tiling(self, value: int, assignment: Assignment) -> Tiling:
         """The tiling of one value (operands first) when the factors are divided so."""
@@ -84,10 +85,10 @@ def cost(op: OpSharding, assignment: Assignment) -> float:
         size = shape.element.byte_size
         local = op.tiling(value, assignment)
         if value < operands:
-            total += plan_reshard(tiling, local, shape.dims).cost * size
+            total += plan_reshard(tiling, local, shape.dims, op.devices).cost * size
         else:
             source = Tiling(local.dims, reduced, op.order) if reduced else local
-            total += plan_reshard(source, tiling, shape.dims).cost * size
+            total += plan_reshard(source, tiling, shape.dims, op.devices).cost * size
         total += MEMORY_BYTE * size * math.prod(local.local_dims(shape.dims))
     points = math.prod(
         -(-f.size // product(assignment.get(i, ()))) for i, f in enumerate(op.rule.factors)

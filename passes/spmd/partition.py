@@ -23,9 +23,10 @@ from ...ir.sharding import leaf_shardings
 from ...ir.tiling import Tiling
 from ..base import Pass, PassContext
 from .assignment import DIVISIBLE, Assignment, OpSharding, choose
+from .channels import Channels
 from .local import Emitter, LocalValue
 from .localize import LocalOp, emit_local
-from .reshard import Channels, Resharder
+from .reshard import Resharder
 from .reshard_plan import plan_reshard
 
 Leaves = list[LocalValue]
@@ -180,7 +181,8 @@ class Partitioner:
         wanted = self.tilings(instruction)
         rule = instruction.op.sharding_rule(instruction.call)
         tilings = tuple(v.tiling for v in operands) + tuple(wanted)
-        op = OpSharding(rule, tuple(v.shape for v in operands) + shapes, tilings, self.order)
+        op = OpSharding(rule, tuple(v.shape for v in operands) + shapes, tilings, self.order,
+                        self.state.channels.devices)
         assignment = choose(op)
         why = _why(instruction)
         count = len(operands)
@@ -201,7 +203,7 @@ class Partitioner:
             ]
             if not whole:
                 continue
-            plan = plan_reshard(tiling, op.tiling(number, assignment), shape.dims)
+            plan = plan_reshard(tiling, op.tiling(number, assignment), shape.dims, op.devices)
             received = round(plan.received * shape.element.byte_size)
             self.state.context.diagnostics.remark(
                 f"{instruction.opcode} needs dimension {whole[0]} of operand {number} ({shape}) whole on every device: "

@@ -6,11 +6,6 @@ collective carries its cause in the frontend attribute `hloom.cause`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
-from ...ir.computation import Computation
 from ...ir.diagnostics import Diagnostics
 from ...ir.digit import Digits, product
 from ...ir.instruction import FrontendAttributes, Instruction
@@ -21,51 +16,23 @@ from ...ir.ops.collectives import (
     CollectivePermuteAttributes,
     ReduceScatterAttributes,
 )
-from ...ir.ops.structure import ParameterAttributes
 from ...ir.replica_groups import ReplicaGroups, over_digits
-from ...ir.shape import Shape
 from ...ir.sharding_rule import Monoid
 from ...ir.tiling import Tiling
+from .channels import Channels, permute_pairs
+from .emit_exchange import emit_exchange
 from .local import Emitter, LocalValue
 from .reshard_plan import (
     AllGather,
     AllReduce,
     AllToAll,
+    Exchange,
     Move,
     Permute,
     ReduceScatter,
     Slice,
     plan_reshard,
 )
-
-
-class Channels:
-    """Numbers collectives across the whole module, and makes the computations that reductions apply."""
-
-    def __init__(self, devices: int) -> None:
-        self.devices = devices
-        self.count = 0
-        self.reducers: dict[tuple[Monoid, str], Computation] = {}
-
-    def next(self) -> int:
-        self.count += 1
-        return self.count
-
-    def reducer(self, monoid: Monoid, shape: Shape) -> Computation:
-        key = (monoid, shape.element.name)
-        if key not in self.reducers:
-            self.reducers[key] = _reducer(monoid, shape)
-        return self.reducers[key]
-
-
-def _reducer(monoid: Monoid, shape: Shape) -> Computation:
-    computation = Computation(f"{monoid.value}_{shape.element}")
-    scalar = shape.with_dims(())
-    left, right = (
-        computation.add("parameter", (), ParameterAttributes(n), scalar, name) for n, name in enumerate("ab")
-    )
-    computation.root = computation.add(monoid.value, (left, right))
-    return computation
 
 
 class Resharder:
@@ -87,7 +54,7 @@ class Resharder:
         return self._done[key]
 
     def _emit(self, value: LocalValue, target: Tiling, why: str) -> LocalValue:
-        plan = plan_reshard(value.tiling, target, value.shape.dims)
+        plan = plan_reshard(value.tiling, target, value.shape.dims, self.channels.devices)
         array = value.instruction
         if plan.replicates:
             received = round(plan.received * value.shape.element.byte_size)
@@ -103,7 +70,10 @@ class Resharder:
                 continue
             array = self._slice(array, slices, target.order)
             slices = []
-            array = self._move(array, move, order, value.monoid or Monoid.ADD, cause)
+            if isinstance(move, Exchange):
+                array = emit_exchange(self._ordered_emitter(None), array, value.shape.dims, move, self.channels, cause)
+            else:
+                array = self._move(array, move, order, value.monoid or Monoid.ADD, cause)
         array = self._slice(array, slices, target.order)
         return LocalValue(array, value.shape, target)
 
@@ -215,20 +185,3 @@ class Resharder:
             to_apply=self.channels.reducer(monoid, array.shape),
         )
         return self.emitter.add("reduce-scatter", (array,), attributes, array.shape.with_dims(dims), cause)
-
-
-def permute_pairs(source: Tiling, target: Tiling, devices: int) -> tuple[tuple[int, int], ...]:
-    """Who sends to whom: the k-th holder of a tile under `source` sends to its k-th holder under `target`."""
-    senders, receivers = _holders(source, devices), _holders(target, devices)
-    return tuple(sorted((s, r) for s, r in zip(senders, receivers, strict=True)))
-
-
-def _holders(tiling: Tiling, devices: int) -> Sequence[int]:
-    """Devices sorted by the tile they hold, then by number."""
-    places = np.arange(devices)
-    tile = np.zeros(devices, dtype=np.int64)
-    for digits in tiling.dims:
-        for digit in digits:
-            tile = tile * digit.size + places // digit.stride % digit.size
-    ids = np.arange(devices) if tiling.order is None else np.asarray(tiling.order)
-    return [int(d) for d in ids[np.lexsort((ids, tile))]]

@@ -5,9 +5,11 @@ the value is still unreduced. Moves change a state and have a cost in elements r
 found by uniform-cost search. States are few because moves only build towards the target: digits leave from the minor
 end of a dimension, and arrive only where the target wants them next.
 
+Where that path takes much more than must be moved (tiles that begin at unrelated places), the missing pieces are sent
+directly (`exchange`), which enumerates devices and is therefore left to small numbers of them.
+
 Padding: a dimension of n elements in t tiles is padded to t * ceil(n / t). Dimensions whose padding differs between
-source and target have to be whole in between, for their tiles begin at other places. Nothing depends on the number of
-devices but the number of digits.
+source and target have to be whole in between, for their tiles begin at other places.
 """
 
 from __future__ import annotations
@@ -20,9 +22,12 @@ from functools import lru_cache
 
 from ...ir.digit import Digits, cut, disjoint, product, refine
 from ...ir.tiling import Tiling
+from .exchange import lower_bound, plan_exchange
 
 LATENCY = 1024.0  # cost of a collective beyond its data, in elements: a few microseconds of a fast link
 _LIMIT = 4000  # states looked at before the plan becomes "gather everything, then slice"
+_MOST_DEVICES = 256  # for plans that enumerate devices
+_WASTE = 1.5  # how much more than must be received a plan may take before pieces are considered
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,15 @@ class Permute:
     target: Tiling
 
 
-Move = Slice | AllGather | AllToAll | AllReduce | ReduceScatter | Permute
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Every device gets the pieces of its tile under `target` that it lacks under `source`."""
+
+    source: Tiling
+    target: Tiling
+
+
+Move = Slice | AllGather | AllToAll | AllReduce | ReduceScatter | Permute | Exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,21 +135,41 @@ def padded_dims(dims: tuple[int, ...], tiling: Tiling) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=65536)
-def plan_reshard(source: Tiling, target: Tiling, dims: tuple[int, ...]) -> Plan:
-    """The cheapest moves between two tilings of an array with these (global) dimensions.
-
-    Both tilings count the same devices. With different device orders the value is moved tile for tile where both have
-    the same number of tiles in each dimension, and otherwise through a replicated value.
-    """
+def plan_reshard(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int) -> Plan:
+    """The cheapest moves between two tilings of an array with these (global) dimensions, over this many devices."""
     if source.canonical() == target.canonical():
         return Plan((), 0.0, 0.0)
     if source.order != target.order and not source.is_replicated and not target.is_replicated:
-        return _between_orders(source, target, dims)
-    cuts = refine([*source.digits(), *target.digits()])
-    start = _State(tuple(cut(d, cuts) for d in source.dims), padded_dims(dims, source), cut(source.unreduced, cuts))
-    goal = _State(tuple(cut(d, cuts) for d in target.dims), padded_dims(dims, target), cut(target.unreduced, cuts))
-    order = target.order if source.is_replicated else source.order
-    return _search(start, goal, dims, order) or _through_replicated(source, target, dims)
+        plan = _between_orders(source, target, dims)
+    else:
+        cuts = refine([*source.digits(), *target.digits()])
+        start = _State(tuple(cut(d, cuts) for d in source.dims), padded_dims(dims, source), cut(source.unreduced, cuts))
+        goal = _State(tuple(cut(d, cuts) for d in target.dims), padded_dims(dims, target), cut(target.unreduced, cuts))
+        order = target.order if source.is_replicated else source.order
+        plan = _search(start, goal, dims, order) or _through_replicated(source, target, dims)
+    if devices > _MOST_DEVICES or target.is_replicated or not plan.received:
+        return plan
+    pieces = _by_pieces(source, target, dims, devices, plan)
+    return pieces if pieces is not None and pieces.cost < plan.cost else plan
+
+
+def _by_pieces(
+    source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int, plan: Plan
+) -> Plan | None:
+    """Reduces if necessary, then sends the missing pieces; None if `plan` is near the bound anyway."""
+    before: tuple[Move, ...] = ()
+    received, whole = 0.0, Tiling(source.dims, (), source.order)
+    if source.unreduced:
+        if target.unreduced:
+            return None
+        before = (AllReduce(source.unreduced),)
+        received = 2.0 * math.prod(source.local_dims(dims))
+    if plan.received <= _WASTE * (received + lower_bound(whole, target, dims, devices)):
+        return None
+    exchange = plan_exchange(whole, target, dims, devices)
+    received += exchange.received
+    cost = received + LATENCY * (len(exchange.rounds) + len(before))
+    return Plan((*before, Exchange(whole, target)), received, cost)
 
 
 def _between_orders(source: Tiling, target: Tiling, dims: tuple[int, ...]) -> Plan:

@@ -15,56 +15,16 @@ instruction. `pytest --bless` rewrites the expected text.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import hloom
 import pytest
+from golden import ARROW, FOLDER, Case, cases_of
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline, partition
 from hloom.runtime.compare import compare
 from hloom.runtime.inputs import make_inputs
 
-FOLDER = Path(__file__).parent / "golden"
-ARROW = "// ==>"
-
-
-@dataclass
-class Case:
-    file: Path
-    name: str
-    verbs: list[str] = field(default_factory=list[str])
-    text: str = ""
-    expected: str = ""
-    lines: tuple[int, int] = (0, 0)  # of the expected text in the file, as a slice
-
-
-def _cases(file: Path) -> list[Case]:
-    found: list[Case] = []
-    part: list[str] = []
-    for number, line in enumerate([*file.read_text().splitlines(), "// CASE"]):
-        if line.startswith("// CASE"):
-            if found:
-                _finish(found[-1], part, number)
-            found.append(Case(file, line.removeprefix("// CASE").strip()))
-            part = []
-        else:
-            part.append(line)
-    return found[:-1]
-
-
-def _finish(case: Case, lines: list[str], end: int) -> None:
-    verbs = [n for n, line in enumerate(lines) if line.startswith("// ") and line.split()[1].isupper()]
-    case.verbs = [lines[n].removeprefix("// ") for n in verbs]
-    body = lines[len(verbs) :]
-    split = body.index(ARROW) if ARROW in body else len(body)
-    case.text = "\n".join(body[:split])
-    case.expected = "\n".join(body[split + 1 :]).strip()
-    start = end - len(body) + split + 1
-    case.lines = (min(start, end), end)
-
-
-_ALL = [case for file in sorted(FOLDER.glob("*.hlo")) for case in _cases(file)]
+_ALL = [case for file in sorted(FOLDER.glob("*.hlo")) for case in cases_of(file)]
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, id=f"{c.file.stem}-{c.name}") for c in reversed(_ALL)])

@@ -1,0 +1,59 @@
+"""What the collectives of one module share: channel numbers, reducers, the number of devices, who sends to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...ir.computation import Computation
+from ...ir.ops.structure import ParameterAttributes
+from ...ir.shape import Shape
+from ...ir.sharding_rule import Monoid
+from ...ir.tiling import Tiling
+
+
+class Channels:
+    """Numbers collectives across the whole module, and makes the computations that reductions apply."""
+
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+        self.count = 0
+        self.reducers: dict[tuple[Monoid, str], Computation] = {}
+
+    def next(self) -> int:
+        self.count += 1
+        return self.count
+
+    def reducer(self, monoid: Monoid, shape: Shape) -> Computation:
+        key = (monoid, shape.element.name)
+        if key not in self.reducers:
+            self.reducers[key] = _reducer(monoid, shape)
+        return self.reducers[key]
+
+
+def _reducer(monoid: Monoid, shape: Shape) -> Computation:
+    computation = Computation(f"{monoid.value}_{shape.element}")
+    scalar = shape.with_dims(())
+    left, right = (
+        computation.add("parameter", (), ParameterAttributes(n), scalar, name) for n, name in enumerate("ab")
+    )
+    computation.root = computation.add(monoid.value, (left, right))
+    return computation
+
+
+def permute_pairs(source: Tiling, target: Tiling, devices: int) -> tuple[tuple[int, int], ...]:
+    """Who sends to whom: the k-th holder of a tile under `source` sends to its k-th holder under `target`."""
+    senders, receivers = _holders(source, devices), _holders(target, devices)
+    return tuple(sorted((s, r) for s, r in zip(senders, receivers, strict=True)))
+
+
+def _holders(tiling: Tiling, devices: int) -> Sequence[int]:
+    """Devices sorted by the tile they hold, then by number."""
+    places = np.arange(devices)
+    tile = np.zeros(devices, dtype=np.int64)
+    for digits in tiling.dims:
+        for digit in digits:
+            tile = tile * digit.size + places // digit.stride % digit.size
+    ids = np.arange(devices) if tiling.order is None else np.asarray(tiling.order)
+    return [int(d) for d in ids[np.lexsort((ids, tile))]]

@@ -1,0 +1,78 @@
+"""XLA compiles and runs both emitted forms on eight virtual devices, with the numbers of one device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hloom
+import pytest
+from golden import golden_texts
+from hloom.codegen import manual_module, replica_module
+from hloom.passes.propagation.remesh import remesh
+from hloom.runtime.compare import compare
+from hloom.runtime.inputs import make_inputs
+from hloom.runtime.simulator import join_outputs, placements, split_inputs
+from xla_runner import run_manual, run_replicas
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROGRAMS: list[tuple[str, dict[str, int]]] = [
+    ("mlp_named", {}),
+    ("mlp_named", {"x": 3, "y": 2}),
+    ("mlp_train", {}),
+    ("mlp_train", {"data": 3}),
+    ("transformer_train", {}),
+    ("transformer_train", {"data": 3, "model": 2}),
+    ("transformer_scan_train", {}),
+]
+
+pytest.importorskip("jax")
+
+
+def _check(module: hloom.Module, form: str) -> None:
+    inputs = make_inputs([p.shape for p in module.entry.parameters])
+    expected = hloom.evaluate(module, inputs)
+    local = hloom.partition(module)
+    devices = local.num_partitions
+    if form == "replica":
+        parameters, results = placements(local)
+        tiles = split_inputs(inputs, parameters, range(devices), devices)
+        outputs = join_outputs(run_replicas(replica_module(local).to_text(), tiles), results, devices)
+    else:
+        shapes = [s.dims for s in module.entry.root.shape.leaves()]
+        outputs = run_manual(manual_module(local).to_text(), inputs, devices, shapes)
+    result = compare(outputs, expected)
+    assert result.equal, result
+
+
+@pytest.mark.parametrize("form", ["manual", "replica"])
+@pytest.mark.parametrize(("name", "mesh"), PROGRAMS, ids=str)
+def test_examples(name: str, mesh: dict[str, int], form: str) -> None:
+    module = hloom.load(EXAMPLES / f"{name}.hlo")
+    if mesh:
+        remesh(module, mesh)
+    _check(module, form)
+
+
+@pytest.mark.parametrize("form", ["manual", "replica"])
+@pytest.mark.parametrize("text", golden_texts("spmd", "EVAL"))
+def test_golden_cases(text: str, form: str) -> None:
+    _check(hloom.parse(text), form)
+
+
+def test_forms_are_for_xla_alone() -> None:
+    local = hloom.partition(hloom.load(EXAMPLES / "mlp_named.hlo"))
+    manual, replica = manual_module(local).to_text(), replica_module(local).to_text()
+    assert "num_partitions=8" in manual
+    assert "SPMDFullToShardShape" in manual
+    assert "hloom.stage" not in manual + replica
+    assert "replica_count=8" in replica
+    assert "channel_id" not in replica
+    assert "partition-id" not in replica
+    assert "sharding=" not in replica
+
+
+def test_a_program_that_is_not_partitioned_is_refused() -> None:
+    module = hloom.load(EXAMPLES / "mlp_named.hlo")
+    for form in (manual_module, replica_module):
+        with pytest.raises(hloom.CompileError, match="partitioned programs"):
+            form(module)
