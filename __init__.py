@@ -7,13 +7,18 @@
     outputs = hloom.simulate(local, inputs)     # global arrays in and out, all devices in this process
     expected = hloom.evaluate(module, inputs)   # one device
 
+Programs are built and edited with the methods of `Module` and `Computation`, patterns (`P`, `match`, `find_all`) find
+places to edit, `to_networkx` gives the graph: see docs/editing.md.
+
 Errors in programs are `CompileError`, with `.diagnostics`.
 """
 
 from .cost.collectives import Collective, collectives
 from .frontends import load, parse
 from .ir.diagnostics import CompileError, Diagnostic, Severity
+from .ir.graph import to_networkx
 from .ir.module import Module
+from .ir.pattern import P, find_all, match
 from .passes.api import partition, propagate, verify
 from .runtime import evaluate, run, simulate
 
@@ -24,15 +29,19 @@ __all__ = [
     "CompileError",
     "Diagnostic",
     "Module",
+    "P",
     "Severity",
     "__version__",
     "collectives",
     "evaluate",
+    "find_all",
     "load",
+    "match",
     "parse",
     "partition",
     "propagate",
     "run",
     "simulate",
+    "to_networkx",
     "verify",
 ]

@@ -68,7 +68,7 @@ def clone_module(module: Module) -> Module:
     """A deep copy: no computation or instruction is shared."""
     copy = shell_of(module)
     copies: dict[Computation, Computation] = {}
-    for computation in module.computations:
+    for computation in module.callees_first():
         copies[computation] = clone_computation(computation, copies.__getitem__)
         copy.add_computation(copies[computation], entry=computation is module.entry)
     return copy

@@ -6,7 +6,7 @@ The order is the order of the text and, in a scheduled module, the schedule; ope
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .attributes import NONE, Attributes
 from .diagnostics import Location
@@ -79,6 +79,43 @@ class Computation:
                 stack.extend(instruction.control_predecessors)
         return seen
 
+    # -- building
+
+    def build(
+        self,
+        opcode: str,
+        *operands: Instruction,
+        shape: Shape | str | None = None,
+        name: str | None = None,
+        like: Instruction | None = None,
+        before: Instruction | None = None,
+        **attributes: Any,
+    ) -> Instruction:
+        """Appends an instruction, or puts it `before` another; its shape is inferred.
+
+            y = c.build("dot", x, w, lhs_contracting_dims=(1,), rhs_contracting_dims=(0,))
+
+        Attributes are Python values by the names that HLO gives them: numbers, tuples, text for enums
+        (`direction="LT"`), computations. `shape` is needed only where it cannot be inferred (`iota`, `convert`, ..)
+        and may be text (`"f32[4,8]"`); `like` lends location and metadata. Raises CompileError if something does not
+        fit.
+        """
+        from .building import build
+
+        return build(self, opcode, operands, attributes, shape, name, like, before)
+
+    def parameter(self, number: int, shape: Shape | str, name: str | None = None) -> Instruction:
+        """Appends parameter `number` of this shape. Raises CompileError for text that is not a shape."""
+        return self.build("parameter", shape=shape, name=name or f"p{number}", number=number)
+
+    def constant(self, value: Any, element: str | None = None, name: str | None = None) -> Instruction:
+        """Appends a constant: a number, nested lists or an array. Floats become f32 and integers s32 unless `element`
+        says otherwise (`"bf16"`); arrays keep their type. Raises CompileError if HLO has no such value.
+        """
+        from .building import literal_of
+
+        return self.build("constant", name=name, literal=literal_of(value, element))
+
     # -- editing
 
     def add(
@@ -90,9 +127,9 @@ class Computation:
         name: str | None = None,
         like: Instruction | None = None,
     ) -> Instruction:
-        """Appends an instruction. Its shape is inferred if not given; its name made unique; `like` lends location and
-        metadata. Raises ShapeError if the shape is to be inferred and the operands do not fit, KeyError for an unknown
-        opcode, TypeError if required attributes are missing.
+        """Appends an instruction whose attributes are at hand as an object; see `build`. Its shape is inferred if not
+        given; its name made unique; `like` lends location and metadata. Raises ShapeError if the shape is to be
+        inferred and the operands do not fit, KeyError for an unknown opcode, TypeError if attributes are missing.
         """
         op = op_named(op) if isinstance(op, str) else op
         if attributes is NONE and op.attributes is not Attributes:
@@ -185,6 +222,31 @@ class Computation:
         rest = [i for i in self._order if i is not instruction]
         at = next(n for n, i in enumerate(rest) if i is place)
         self.reorder([*rest[:at], instruction, *rest[at:]])
+
+    def sort(self) -> None:
+        """Puts operands and control predecessors before their users, and keeps the order otherwise: for after edits
+        that made instructions use later ones. Raises ValueError if instructions depend on each other in a circle.
+        """
+        done: set[Instruction] = set()
+        opened: set[Instruction] = set()
+        order: list[Instruction] = []
+        for start in self._order:
+            stack = [start]
+            while stack:
+                instruction = stack[-1]
+                needed = [*instruction.operands, *instruction.control_predecessors]
+                waiting = [i for i in needed if i not in done] if instruction not in done else []
+                if waiting and instruction in opened:
+                    raise ValueError(f"{instruction.name} depends on itself")
+                opened.add(instruction)
+                if waiting:
+                    stack += reversed(waiting)
+                    continue
+                stack.pop()
+                if instruction not in done:
+                    done.add(instruction)
+                    order.append(instruction)
+        self.reorder(order)
 
     def _drop_use(self, operand: Instruction, user: Instruction) -> None:
         count = operand.users.get(user, 0) - 1

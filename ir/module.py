@@ -31,7 +31,7 @@ class EntryLayout:
 
 
 class Module:
-    """A program. `computations` holds callees before callers; `entry` is one of them.
+    """A program. `entry` is one of its `computations`, which may stand in any order; text has callees before callers.
 
     Header attributes that Hloom carries without interpreting them are kept verbatim: `input_output_alias`,
     `buffer_donor`, `origin_recovery_table` (text with braces, empty if absent) and `stack_frames` (the four tables, as
@@ -78,6 +78,36 @@ class Module:
         if entry:
             self._entry = computation
         return computation
+
+    def new_computation(self, name: str, entry: bool = False) -> Computation:
+        """Adds an empty computation under this name, made unique; `entry` makes it the entry."""
+        return self.add_computation(Computation(self.unique_computation_name(name)), entry)
+
+    def clone_computation(self, source: Computation, name: str | None = None) -> Computation:
+        """Adds a copy of a computation; the copy calls what the original calls."""
+        from .clone import clone_computation
+
+        free = self.unique_computation_name(name or source.name)
+        return self.add_computation(clone_computation(source, lambda c: c, free))
+
+    def callees_first(self) -> list[Computation]:
+        """The computations so ordered that what is called comes before its caller, else as they are: the order that
+        text needs. Computations that call each other in a circle (the verifier refuses them) come in some order.
+        """
+        done: dict[Computation, None] = {}
+        opened: set[Computation] = set()
+        for start in self.computations:
+            stack = [start]
+            while stack:
+                computation = stack[-1]
+                first = computation not in opened
+                opened.add(computation)
+                waiting = [c for i in computation for c in i.called() if c not in opened] if first else []
+                if waiting:
+                    stack += reversed(waiting)
+                else:
+                    done[stack.pop()] = None
+        return list(done)
 
     def unique_computation_name(self, base: str) -> str:
         """`base`, or `base.N` with the smallest N not yet used for a computation."""

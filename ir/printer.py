@@ -33,7 +33,7 @@ def module_text(module: Module) -> str:
         parts += [module.stack_frames.strip("\n"), ""]
     entry = module.entry
     attribute_texts: dict[Attributes, tuple[str, str]] = {}
-    for computation in module.computations:
+    for computation in module.callees_first():
         parts += [_computation(computation, computation is entry, attribute_texts), ""]
     return "\n".join(parts)
 

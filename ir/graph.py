@@ -1,0 +1,62 @@
+"""Modules as networkx graphs, for analyses that somebody has written already: paths, dominators, communities, drawing.
+
+Nodes are `(computation name, instruction name)`, edges go from what is computed first to what needs it.
+"""
+
+# networkx has no types.
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+from .instruction import Instruction
+from .module import Module
+
+Node = tuple[str, str]
+
+
+def to_networkx(module: Module) -> Any:
+    """The module as a `networkx.DiGraph`; needs networkx (`pip install networkx`).
+
+    A node has `opcode`, `shape` (text), `computation` and `instruction` (the object itself). An edge has `kind`, one of
+
+    - `operand`: `operands` holds the numbers of the operands it stands for (two for `add(x, x)`);
+    - `call`: from the root of a called computation to the caller;
+    - `control`: a control dependency.
+
+    Raises ImportError if networkx is missing.
+    """
+    try:
+        import networkx
+    except ImportError as error:
+        raise ImportError("to_networkx needs networkx: pip install networkx") from error
+
+    graph: Any = networkx.DiGraph(name=module.name)
+    for instruction in (i for computation in module for i in computation):
+        graph.add_node(
+            _node(instruction),
+            opcode=instruction.opcode,
+            shape=str(instruction.shape.without_layout()),
+            computation=_node(instruction)[0],
+            instruction=instruction,
+        )
+    for instruction in (i for computation in module for i in computation):
+        target = _node(instruction)
+        for predecessor in instruction.control_predecessors:
+            graph.add_edge(_node(predecessor), target, kind="control")
+        for called in instruction.called():
+            graph.add_edge(_node(called.root), target, kind="call")
+        # Last: data flow is what an edge means where it has several reasons.
+        numbers: dict[Instruction, tuple[int, ...]] = {}
+        for number, operand in enumerate(instruction.operands):
+            numbers[operand] = (*numbers.get(operand, ()), number)
+        for operand, places in numbers.items():
+            graph.add_edge(_node(operand), target, kind="operand", operands=places)
+    return graph
+
+
+def _node(instruction: Instruction) -> Node:
+    assert instruction.parent is not None
+    return instruction.parent.name, instruction.name
