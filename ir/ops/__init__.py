@@ -6,6 +6,7 @@ from . import collectives as collectives
 from . import comparison as comparison
 from . import control as control
 from . import conversion as conversion
+from . import convolution as convolution
 from . import custom_call as custom_call
 from . import dot as dot
 from . import elementwise as elementwise

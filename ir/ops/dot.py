@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,17 @@ from ..shape import Shape, array
 from ..sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from .computations import accumulator, check_arrays, check_dims, rounded
 
-Words = tuple[Word, ...]
+
+class Precision(Enum):
+    """How exact the product of an operand must be; only accelerators make a difference."""
+
+    DEFAULT = "default"
+    HIGH = "high"
+    HIGHEST = "highest"
+    PACKED_NIBBLE = "packed_nibble"
+
+
+Precisions = tuple[Precision, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +41,7 @@ class DotAttributes(Attributes):
     lhs_contracting_dims: Dims = ()
     rhs_batch_dims: Dims = ()
     rhs_contracting_dims: Dims = ()
-    operand_precision: Words = ()
+    operand_precision: Precisions = ()
     algorithm: Word | None = None
 
 

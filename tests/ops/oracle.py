@@ -42,11 +42,12 @@ ULPS: dict[str, float] = {
     "power complex64": 128,
     "power complex128": 128,
     **dict.fromkeys(("dot", "reduce", "scatter", "call", "while", "conditional", "fusion", "custom-call"), 32),
+    **dict.fromkeys(("convolution", "ragged-dot", "select-and-scatter"), 32),
 }
 _COMPLEX_ULPS = 8
 
 # Ops that add many numbers: their error is measured against the largest element of the result.
-SUMS = frozenset({"dot", "reduce", "scatter", "call", "while", "conditional"})
+SUMS = frozenset({"dot", "reduce", "scatter", "call", "while", "conditional", "convolution", "ragged-dot"})
 
 
 def run_xla(text: str, inputs: Sequence[Array]) -> list[Array]:
