@@ -36,11 +36,17 @@ Digits = tuple[Digit, ...]
 
 def product(digits: Iterable[Digit]) -> int:
     """How many values the digits take together."""
-    return math.prod(d.size for d in digits)
+    total = 1
+    for digit in digits:
+        total *= digit.size
+    return total
 
 
 def merge(digits: Iterable[Digit]) -> Digits:
     """The canonical form: neighbours that are parts of one digit become that digit."""
+    digits = tuple(digits)
+    if len(digits) < 2:
+        return digits
     result: list[Digit] = []
     for digit in digits:
         if result and result[-1].stride == digit.size * digit.stride:
@@ -76,6 +82,8 @@ def split(digits: Sequence[Digit], sizes: Sequence[int]) -> list[Digits] | None:
 
 def common_prefix(a: Sequence[Digit], b: Sequence[Digit]) -> Digits:
     """The longest sequence of digits that both begin with, splitting digits where needed."""
+    if a == b or not a or not b:
+        return merge(a if b else b)
     left, right = list(reversed(merge(a))), list(reversed(merge(b)))
     result: list[Digit] = []
     while left and right:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ..ir.diagnostics import CompileError, Diagnostics, InternalError, fail
+from ..ir.garbage import paused_collector
 from ..ir.module import Module, Stage
 
 
@@ -90,7 +91,8 @@ def run_pass(step: Pass, module: Module, context: PassContext) -> bool:
         wanted = " or ".join(sorted(s.name for s in step.consumes))
         fail(f"pass {step.name} needs a {wanted} module, this one is {module.stage.name}")
     start = time.perf_counter()
-    changed = step.run(module, context)
+    with paused_collector():
+        changed = step.run(module, context)
     if step.produces is not None:
         module.stage = step.produces
     if isinstance(step, Pipeline | FixedPoint):

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from ...ir.diagnostics import CompileError as _CompileError
 from ...ir.diagnostics import Diagnostic, Location, Severity, SourceFile, fail
+from ...ir.garbage import paused_collector
 from ...ir.module import Module
 from ...ir.replica_groups import ReplicaGroups
 from ...ir.shape import Shape
@@ -35,9 +36,10 @@ def parse(text: str, filename: str = "<string>", *, verify: bool = True, allow_e
     `verify=False` leaves out the checks of shapes and shardings. `allow_elided` accepts constants printed as `{...}`;
     their values stay unknown.
     """
-    module = ModuleReader(SourceFile(filename, text), allow_elided).read()
-    if verify:
-        check(module)
+    with paused_collector():
+        module = ModuleReader(SourceFile(filename, text), allow_elided).read()
+        if verify:
+            check(module)
     return module
 
 

@@ -46,6 +46,8 @@ def take(rest: list[Digit], size: int) -> tuple[Digits, list[Digit]]:
 
 def dim_digits(factors: DimFactors, assignment: Mapping[int, Digits], rule: ShardingRule) -> Digits:
     """The digits of a dimension when its factors have these, up to the first factor that is not fully divided."""
+    if len(factors) == 1:
+        return merge(assignment.get(factors[0], ()))
     result: list[Digit] = []
     for factor in factors:
         digits = assignment.get(factor, ())
