@@ -1,4 +1,4 @@
-"""Set-up of all tests: XLA, where a test uses it, has eight virtual CPU devices. The flag must be set before it starts."""
+"""Set-up of all tests: XLA, where a test uses it, has eight virtual CPU devices (set before it starts)."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Three ways to run: `run_global` (XLA partitions, or one device), `run_manual` (partitions, global arrays in and out) and
 `run_replicas` (replicas, per-device arrays in and out). How global arrays are cut and put together is read from the
-executable that XLA made, not from Hloom, so that a wrong sharding in the text shows as a wrong number. Padding is filled
-with NaN (or a large integer) on the way in: a program that lets it leak gives wrong numbers too.
+executable that XLA made, not from Hloom, so that a wrong sharding in the text shows as a wrong number. Padding is
+filled with NaN (or a large integer) on the way in: a program that lets it leak gives wrong numbers too.
 
 Assumes `tests/conftest.py`, which gives XLA its eight devices. Needs jax; call `pytest.importorskip("jax")` first.
 """
@@ -36,7 +36,8 @@ class Executable:
     def run(self, arguments: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """`arguments[device][parameter]` in, `[device][result]` out."""
         jax: Any = importlib.import_module("jax")
-        whole = jax.sharding.NamedSharding(jax.sharding.Mesh(np.array(self.devices), ("d",)), jax.sharding.PartitionSpec())
+        mesh = jax.sharding.Mesh(np.array(self.devices), ("d",))
+        whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
         with jax.enable_x64(True):
             handles: list[Any] = []
             for values in zip(*arguments, strict=True):
@@ -78,7 +79,9 @@ def run_manual(text: str, inputs: Sequence[Array], partitions: int, shapes: Sequ
     return _run_partitioned(program, inputs, shapes)
 
 
-def run_global(text: str, inputs: Sequence[Array], shapes: Sequence[tuple[int, ...]], partitions: int = 1) -> list[Array]:
+def run_global(
+    text: str, inputs: Sequence[Array], shapes: Sequence[tuple[int, ...]], partitions: int = 1
+) -> list[Array]:
     """Runs an unpartitioned, annotated program; with several partitions XLA divides it by its own lights."""
     program = compile_text(text, partitions=partitions, shardy=True)
     if partitions == 1:

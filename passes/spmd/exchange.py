@@ -85,29 +85,33 @@ def lower_bound(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: 
 @lru_cache(maxsize=4096)
 def plan_exchange(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int) -> ExchangePlan:
     """The rounds that bring every device its target tile. Neither tiling may be unreduced."""
-    kept, sent = _pieces(source, target, dims, devices)
+    kept, sent = pieces(source, target, dims, devices, devices)
     rounds = [_round(kept, local=True)] if kept else []
-    rounds += [_round(pieces, local=False) for pieces in _colour(sent)]
+    rounds += [_round(found, local=False) for found in _colour(sent)]
     received = sum(math.prod(r.dims) for r in rounds if not r.local)
     return ExchangePlan(tuple(rounds), received)
 
 
-def _round(pieces: list[Piece], local: bool) -> Round:
-    return Round(tuple(pieces), tuple(map(max, zip(*(p.dims for p in pieces), strict=True))), local)
+def _round(found: list[Piece], local: bool) -> Round:
+    return Round(tuple(found), tuple(map(max, zip(*(p.dims for p in found), strict=True))), local)
 
 
-def _pieces(
-    source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int
+def pieces(
+    source: Tiling, target: Tiling, dims: tuple[int, ...], senders: int, receivers: int
 ) -> tuple[list[Piece], list[Piece]]:
-    """What devices hold of their target tiles, and what they need from others."""
+    """What devices hold of their target tiles already, and what they need from others, with a holder for each piece.
+
+    `senders` devices hold the source and `receivers` want the target; devices of equal number are the same. Pieces that
+    several devices hold are spread evenly over them.
+    """
     holders: dict[tuple[int, ...], list[int]] = {}
-    for device, place in enumerate(places(source, devices).tolist()):
+    for device, place in enumerate(places(source, senders).tolist()):
         holders.setdefault(tuple(place), []).append(device)
     tile = source.local_dims(dims)
-    load = [0] * devices
+    load = [0] * senders
     kept: list[Piece] = []
     sent: list[Piece] = []
-    for receiver, box in enumerate(bounds(target, dims, devices).tolist()):
+    for receiver, box in enumerate(bounds(target, dims, receivers).tolist()):
         if any(start >= end for start, end in box):
             continue
         ranges = [range(s // t, -(-e // t)) for (s, e), t in zip(box, tile, strict=True)]
@@ -119,17 +123,17 @@ def _pieces(
             if receiver in here:
                 kept.append(Piece(receiver, receiver, region))
                 continue
-            sender = min(here, key=lambda d: (load[d], (d - receiver) % devices))
+            sender = min(here, key=lambda d: (load[d], (d - receiver) % senders))
             load[sender] += 1
             sent.append(Piece(sender, receiver, region))
     return kept, sent
 
 
-def _colour(pieces: list[Piece]) -> list[list[Piece]]:
+def _colour(sent: list[Piece]) -> list[list[Piece]]:
     """Rounds in which nobody sends or receives twice; large pieces first, so that sizes within a round are alike."""
     rounds: list[list[Piece]] = []
     busy: list[tuple[set[int], set[int]]] = []
-    for piece in sorted(pieces, key=lambda p: (-math.prod(p.dims), p.dims, p.receiver, p.sender)):
+    for piece in sorted(sent, key=lambda p: (-math.prod(p.dims), p.dims, p.receiver, p.sender)):
         free = (n for n, (out, into) in enumerate(busy) if piece.sender not in out and piece.receiver not in into)
         number = next(free, len(rounds))
         if number == len(rounds):

@@ -102,13 +102,19 @@ Move = Slice | AllGather | AllToAll | AllReduce | ReduceScatter | Permute | Exch
 class Plan:
     """`received` is the number of elements that each device receives; `cost` adds the latencies.
 
-    `replicates` marks the last resort: the whole value on every device in between.
+    `replicates` marks the last resort: the whole value on every device in between. `peak` is the most elements that a
+    device holds, before and after a move together.
     """
 
     moves: tuple[Move, ...]
     received: float
     cost: float
     replicates: bool = False
+    peak: float = 0.0
+
+
+class NoPlan(Exception):
+    """The memory limit excludes every way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +141,24 @@ def padded_dims(dims: tuple[int, ...], tiling: Tiling) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=65536)
-def plan_reshard(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int) -> Plan:
-    """The cheapest moves between two tilings of an array with these (global) dimensions, over this many devices."""
+def plan_reshard(
+    source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int, memory: float = math.inf
+) -> Plan:
+    """The cheapest moves between two tilings of an array with these (global) dimensions, over this many devices.
+
+    `memory` bounds the elements that a device holds of the array at any time, before and after a move together. Raises
+    NoPlan if that is too little.
+    """
     if source.canonical() == target.canonical():
-        return Plan((), 0.0, 0.0)
+        return Plan((), 0.0, 0.0, peak=float(math.prod(source.local_dims(dims))))
+    plan = _plan(source, target, dims, devices, memory)
+    if plan is None:
+        raise NoPlan(f"no plan stays within {memory:.0f} elements per device")
+    return plan
+
+
+def _plan(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int, memory: float) -> Plan | None:
+    plan: Plan | None
     if source.order != target.order and not source.is_replicated and not target.is_replicated:
         plan = _between_orders(source, target, dims)
     else:
@@ -146,37 +166,43 @@ def plan_reshard(source: Tiling, target: Tiling, dims: tuple[int, ...], devices:
         start = _State(tuple(cut(d, cuts) for d in source.dims), padded_dims(dims, source), cut(source.unreduced, cuts))
         goal = _State(tuple(cut(d, cuts) for d in target.dims), padded_dims(dims, target), cut(target.unreduced, cuts))
         order = target.order if source.is_replicated else source.order
-        plan = _search(start, goal, dims, order) or _through_replicated(source, target, dims)
-    if devices > _MOST_DEVICES or target.is_replicated or not plan.received:
+        plan = _search(start, goal, dims, order, memory) or _through_replicated(source, target, dims)
+    plan = plan if plan.peak <= memory else None
+    if devices > _MOST_DEVICES or target.is_replicated or (plan and not plan.received):
         return plan
     pieces = _by_pieces(source, target, dims, devices, plan)
-    return pieces if pieces is not None and pieces.cost < plan.cost else plan
+    if pieces is None or pieces.peak > memory or (plan is not None and plan.cost <= pieces.cost):
+        return plan
+    return pieces
 
 
 def _by_pieces(
-    source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int, plan: Plan
+    source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int, plan: Plan | None
 ) -> Plan | None:
     """Reduces if necessary, then sends the missing pieces; None if `plan` is near the bound anyway."""
     before: tuple[Move, ...] = ()
+    held = math.prod(source.local_dims(dims))
     received, whole = 0.0, Tiling(source.dims, (), source.order)
     if source.unreduced:
         if target.unreduced:
             return None
         before = (AllReduce(source.unreduced),)
-        received = 2.0 * math.prod(source.local_dims(dims))
-    if plan.received <= _WASTE * (received + lower_bound(whole, target, dims, devices)):
+        received = 2.0 * held
+    if plan is not None and plan.received <= _WASTE * (received + lower_bound(whole, target, dims, devices)):
         return None
     exchange = plan_exchange(whole, target, dims, devices)
     received += exchange.received
-    cost = received + LATENCY * (len(exchange.rounds) + len(before))
-    return Plan((*before, Exchange(whole, target)), received, cost)
+    cost = received + LATENCY * (sum(not r.local for r in exchange.rounds) + len(before))
+    largest = max((math.prod(r.dims) for r in exchange.rounds), default=0)
+    peak = float(held + math.prod(target.local_dims(dims)) + largest)
+    return Plan((*before, Exchange(whole, target)), received, cost, peak=peak)
 
 
 def _between_orders(source: Tiling, target: Tiling, dims: tuple[int, ...]) -> Plan:
     counts = [tuple(map(product, t.dims)) for t in (source, target)]
     if counts[0] == counts[1] and not source.unreduced and not target.unreduced:
         received = math.prod(source.local_dims(dims))
-        return Plan((Permute(source, target),), received, received + LATENCY)
+        return Plan((Permute(source, target),), received, received + LATENCY, peak=2.0 * received)
     return _through_replicated(source, target, dims)
 
 
@@ -196,10 +222,12 @@ def _through_replicated(source: Tiling, target: Tiling, dims: tuple[int, ...]) -
     for dim, (digits, padded) in enumerate(zip(target.dims, padded_dims(dims, target), strict=True)):
         if digits:
             moves.append(Slice(dim, digits, padded))
-    return Plan(tuple(moves), received, cost, replicates=not target.is_replicated)
+    return Plan(tuple(moves), received, cost, replicates=not target.is_replicated, peak=2.0 * math.prod(dims))
 
 
-def _search(start: _State, goal: _State, dims: tuple[int, ...], order: tuple[int, ...] | None) -> Plan | None:
+def _search(
+    start: _State, goal: _State, dims: tuple[int, ...], order: tuple[int, ...] | None, memory: float
+) -> Plan | None:
     best: dict[_State, float] = {start: 0.0}
     arrived: dict[_State, tuple[_State, Move, float]] = {}
     queue: list[tuple[float, int, _State]] = [(0.0, 0, start)]
@@ -211,6 +239,8 @@ def _search(start: _State, goal: _State, dims: tuple[int, ...], order: tuple[int
         if state.dims == goal.dims and state.unreduced == goal.unreduced and _padding_fits(state, goal):
             return _path(state, start, arrived, cost)
         for move, after, received in _steps(state, goal, dims, order):
+            if state.elements() + after.elements() > memory:
+                continue
             total = cost + received + (LATENCY if received else 0.0)
             if total < best.get(after, math.inf):
                 best[after] = total
@@ -226,12 +256,14 @@ def _padding_fits(state: _State, goal: _State) -> bool:
 
 def _path(end: _State, start: _State, arrived: dict[_State, tuple[_State, Move, float]], cost: float) -> Plan:
     moves: list[Move] = []
-    received = 0.0
+    received, peak = 0.0, float(end.elements())
     while end != start:
-        end, move, data = arrived[end]
+        before, move, data = arrived[end]
         moves.append(move)
         received += data
-    return Plan(tuple(reversed(moves)), received, cost)
+        peak = max(peak, before.elements() + end.elements())
+        end = before
+    return Plan(tuple(reversed(moves)), received, cost, peak=peak)
 
 
 def _steps(
