@@ -11,10 +11,12 @@ from . import custom_call as custom_call
 from . import dot as dot
 from . import elementwise as elementwise
 from . import gather as gather
+from . import random as random
 from . import reduce as reduce
 from . import scatter as scatter
 from . import shaping as shaping
 from . import slicing as slicing
 from . import sort as sort
 from . import structure as structure
+from . import topk as topk
 from . import window as window

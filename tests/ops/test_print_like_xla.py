@@ -14,7 +14,7 @@ import pytest
 from hloom.frontends import parse
 from ops.test_samples import SAMPLES
 
-OPCODES = ["bitcast", "convolution", "dot"]
+OPCODES = ["bitcast", "convolution", "rng", "rng-bit-generator", "rng-get-and-update-state", "topk"]
 
 _CASES = [
     pytest.param(opcode, text, id=f"{opcode}-{number}")

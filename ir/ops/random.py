@@ -1,0 +1,137 @@
+"""Random numbers: `rng-bit-generator`, whose state is data, and `rng`, whose state is outside the program.
+
+Only the first can be evaluated. None is divided among devices, so that the numbers do not depend on the mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from ..attributes import Attributes
+from ..element_type import ELEMENT_TYPES, Kind
+from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..shape import Shape, array, tuple_shape
+from .checks import require_array, require_declared, require_kind, require_same_element, require_static, text
+from .random_bits import philox_bits, threefry_bits
+
+U64 = ELEMENT_TYPES["u64"]
+
+
+class Algorithm(Enum):
+    DEFAULT = "rng_default"
+    THREE_FRY = "rng_three_fry"
+    PHILOX = "rng_philox"
+
+
+@dataclass(frozen=True, slots=True)
+class RngBitGeneratorAttributes(Attributes):
+    algorithm: Algorithm
+
+
+@register
+class RngBitGenerator(Op[RngBitGeneratorAttributes]):
+    """State u64[2] (or u64[3] for Philox) -> the next state and integers made of random bits. The default is Philox."""
+
+    opcode = "rng-bit-generator"
+    attributes = RngBitGeneratorAttributes
+    result_hint = True
+
+    def infer_shape(
+        self, operands: Sequence[Shape], attributes: RngBitGeneratorAttributes, declared: Shape | None
+    ) -> Shape:
+        (state,) = operands
+        sizes = (2,) if attributes.algorithm is Algorithm.THREE_FRY else (2, 3)
+        if state.element is not U64 or state.rank != 1 or state.dims[0] not in sizes:
+            wanted = " or ".join(f"u64[{n}]" for n in sizes)
+            algorithm = attributes.algorithm.value
+            raise ShapeError(f"rng-bit-generator: the state of {algorithm} must be {wanted}, it is {text(state)}")
+        if declared is None or not declared.is_tuple or len(declared.elements) != 2:
+            raise ShapeError("rng-bit-generator: the result shape must be given as (state, numbers)")
+        numbers = declared.elements[1]
+        require_kind("rng-bit-generator", numbers, (Kind.SIGNED, Kind.UNSIGNED), "the numbers")
+        require_static("rng-bit-generator", numbers)
+        return tuple_shape((state.without_layout(), numbers.without_layout()))
+
+    def kernel(self, call: OpCall[RngBitGeneratorAttributes], compile: Compile) -> Kernel:
+        numbers = call.shape.elements[1]
+        if numbers.element.numpy is None:
+            raise NotEvaluable(f"numpy has no type for {numbers.element}")
+        bits = threefry_bits if call.attributes.algorithm is Algorithm.THREE_FRY else philox_bits
+
+        def run(state: Any) -> Any:
+            return bits(state, numbers.element, numbers.dims)
+
+        return run
+
+
+class Distribution(Enum):
+    UNIFORM = "rng_uniform"
+    NORMAL = "rng_normal"
+
+
+class _HiddenState(Op[Any]):
+    """An op that draws from a state outside the program: not to be removed, and without a meaning of its own."""
+
+    side_effect = True
+
+    def kernel(self, call: OpCall[Any], compile: Compile) -> Kernel:
+        raise NotEvaluable(
+            f"{self.opcode} draws from a state outside the program, so its value is not defined; "
+            "rng-bit-generator has its state as an operand"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RngAttributes(Attributes):
+    distribution: Distribution
+
+
+@register
+class Rng(_HiddenState):
+    """Random numbers from two scalars: between them (uniform), or their mean and standard deviation (normal)."""
+
+    opcode = "rng"
+    attributes = RngAttributes
+    arity = (2, 2)
+    result_hint = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: RngAttributes, declared: Shape | None) -> Shape:
+        first, second = operands
+        kinds = (Kind.FLOAT,) if attributes.distribution is Distribution.NORMAL else tuple(_NUMBERS)
+        for number, operand in enumerate(operands):
+            require_kind("rng", operand, kinds, f"operand {number}")
+            if operand.rank:
+                raise ShapeError(f"rng: operand {number} must be a scalar, it is {text(operand)}")
+        require_same_element("rng", first, second)
+        result = require_declared("rng", declared)
+        return array(first.element, result.dims)
+
+
+_NUMBERS = (Kind.PRED, Kind.SIGNED, Kind.UNSIGNED, Kind.FLOAT)
+
+
+@dataclass(frozen=True, slots=True)
+class RngGetAndUpdateStateAttributes(Attributes):
+    delta: int
+
+
+@register
+class RngGetAndUpdateState(_HiddenState):
+    """The 128 bits of the hidden state of the device, which then advances by `delta`."""
+
+    opcode = "rng-get-and-update-state"
+    attributes = RngGetAndUpdateStateAttributes
+    arity = (0, 0)
+    result_hint = True
+
+    def infer_shape(
+        self, operands: Sequence[Shape], attributes: RngGetAndUpdateStateAttributes, declared: Shape | None
+    ) -> Shape:
+        result = require_declared("rng-get-and-update-state", declared)
+        require_array("rng-get-and-update-state", result)
+        if result.element is not U64 or result.dims != (2,):
+            raise ShapeError(f"rng-get-and-update-state: the state is u64[2], not {text(result)}")
+        return array(U64, (2,))

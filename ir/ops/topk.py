@@ -1,0 +1,71 @@
+"""topk: the greatest or the least elements along the last dimension, and their places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..attributes import Attributes
+from ..element_type import S32, Kind
+from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..shape import Shape, array, tuple_shape
+from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from .checks import require_kind, require_static, text
+from .custom_call import descending_order
+from .numerics import total_order_key
+
+
+@dataclass(frozen=True, slots=True)
+class TopKAttributes(Attributes):
+    """`largest` is true unless it is said not to be; XLA always prints it."""
+
+    k: int
+    largest: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.largest is None:
+            object.__setattr__(self, "largest", True)
+
+
+@register
+class TopK(Op[TopKAttributes]):
+    """The k greatest elements, greatest first (or least, least first), and their places as s32.
+
+    Floats are in their total order: NaN is above infinity, 0.0 above -0.0; of equal elements the first comes first.
+    """
+
+    opcode = "topk"
+    attributes = TopKAttributes
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: TopKAttributes, declared: Shape | None) -> Shape:
+        (operand,) = operands
+        require_kind("topk", operand, (Kind.PRED, Kind.SIGNED, Kind.UNSIGNED, Kind.FLOAT))
+        require_static("topk", operand)
+        if not operand.rank:
+            raise ShapeError("topk: the operand must have a dimension, it is " + text(operand))
+        if not 0 <= attributes.k <= operand.dims[-1]:
+            raise ShapeError(f"topk: k is {attributes.k}, the last dimension of {text(operand)} has {operand.dims[-1]}")
+        dims = (*operand.dims[:-1], attributes.k)
+        return tuple_shape((operand.with_dims(dims), array(S32, dims)))
+
+    def sharding_rule(self, call: OpCall[TopKAttributes]) -> ShardingRule:
+        (operand,) = call.operands
+        b = RuleBuilder()
+        batch = [b.factor(n) for n in operand.dims[:-1]]
+        last = b.factor(operand.dims[-1], FactorKind.REPLICATE)
+        k = b.factor(call.attributes.k, FactorKind.REPLICATE)
+        return b.rule([[*batch, last]], [[*batch, k]] * 2)
+
+    def kernel(self, call: OpCall[TopKAttributes], compile: Compile) -> Kernel:
+        k, largest = call.attributes.k, call.attributes.largest
+        is_float = call.operands[0].element.is_float
+
+        def run(x: Any) -> Any:
+            keys = total_order_key(x) if is_float else x
+            places = (descending_order(keys) if largest else np.argsort(keys, axis=-1, kind="stable"))[..., :k]
+            return np.take_along_axis(x, places, -1), places.astype(np.int32)
+
+        return run

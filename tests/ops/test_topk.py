@@ -1,0 +1,47 @@
+"""topk: against sorting in Python, the total order of floats, the rule, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hloom.ir.op import ShapeError
+from hypothesis import given
+from hypothesis import strategies as st
+from ops.build import rule, run, use
+
+
+@given(st.lists(st.integers(-4, 4), min_size=1, max_size=12), st.booleans(), st.data())
+def test_equals_sorting(row: list[int], largest: bool, data: st.DataObject) -> None:
+    k = data.draw(st.integers(0, len(row)))
+    values, places = run("topk", use("topk", f"s32[{len(row)}]", k=k, largest=largest), np.array(row, np.int32))
+    wanted = sorted(range(len(row)), key=lambda i: (-row[i] if largest else row[i], i))[:k]
+    assert places.tolist() == wanted
+    assert values.tolist() == [row[i] for i in wanted]
+    assert places.dtype == np.int32
+
+
+@pytest.mark.parametrize(("largest", "wanted"), [(True, [3, 2, 0, 5, 1, 4]), (False, [4, 1, 0, 5, 2, 3])])
+def test_total_order(largest: bool, wanted: list[int]) -> None:
+    x = np.array([0.0, -0.0, np.inf, np.nan, -np.inf, 0.0], np.float32)
+    _, places = run("topk", use("topk", "f32[6]", k=6, largest=largest), x)
+    assert places.tolist() == wanted
+
+
+def test_rule() -> None:
+    call = use("topk", "f32[3,8]", k=2)
+    assert call.attributes.largest is True
+    assert rule("topk", call) == "([i j]) -> ([i k], [i k]) {i=3, j=8, k=2} replicate={j, k}"
+
+
+@pytest.mark.parametrize(
+    ("operand", "k", "message"),
+    [
+        ("f32[3,8]", 9, "k is 9, the last dimension of f32[3,8] has 8"),
+        ("f32[]", 0, "the operand must have a dimension"),
+        ("c64[4]", 2, "operand must have pred, signed, unsigned or float elements"),
+    ],
+)
+def test_refuses(operand: str, k: int, message: str) -> None:
+    with pytest.raises(ShapeError) as error:
+        use("topk", operand, k=k)
+    assert message in error.value.message
