@@ -1,7 +1,7 @@
 """The command line: arguments in, exit code out. What the commands do is in `cli`.
 
-Exit codes: 0 ok, 1 a check failed, 2 usage, 65 input does not parse or verify, 69 MPI missing, 70 internal error (a
-reproducer file is written), 75 an MPI rank died.
+Exit codes: 0 ok, 1 a check failed or programs differ, 2 usage, 65 input does not parse or verify, 69 MPI missing, 70 internal
+error (a reproducer file is written), 75 an MPI rank died.
 """
 
 from __future__ import annotations
@@ -31,9 +31,6 @@ def _parser() -> argparse.ArgumentParser:
     run = command("run", "partition a program and run it on simulated devices, or on MPI ranks with --ranks")
     run.add_argument("--ranks", type=positive, metavar="N", help="run on N MPI ranks")
     run.add_argument("--check", action="store_true", help="compare with the unpartitioned program on one device")
-    run.add_argument("--inputs", default="random", metavar="random|zeros|FILE", help="inputs, or where to read them")
-    run.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of random inputs")
-    run.add_argument("--out", metavar="DIR", help="write the outputs there as .npy files")
 
     partition = command("partition", "print the program that each device runs")
     partition.add_argument("--form", choices=("local", "manual", "replica"), default="local",
@@ -47,21 +44,46 @@ def _parser() -> argparse.ArgumentParser:
     opt.add_argument("--dump-after", metavar="P,P|all", help="print the program after these passes on standard error")
     opt.add_argument("--time", action="store_true", help="print the time each pass took on standard error")
 
-    command("show", "print the program as it is read", devices=False)
+    evaluate = command("eval", "run a program as it stands on one device", devices=False)
+    for made in (run, evaluate):
+        made.add_argument("--inputs", default="random", metavar="random|zeros|FILE", help="inputs, or where they are")
+        made.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of random inputs")
+        made.add_argument("--out", metavar="DIR", help="write the outputs there as .npy files")
+
+    show = command("show", "print the program as it is read", devices=False)
+    show.add_argument("--computation", metavar="NAME", help="print only this computation")
+
+    isolate = command("isolate", "print a program of one instruction, its inputs as parameters", devices=False)
+    isolate.add_argument("--inst", required=True, metavar="NAME", help="the instruction")
+    isolate.add_argument("--computation", metavar="NAME", help="the computation it is in, if not the entry")
+    isolate.add_argument("--depth", type=not_negative, default=0, metavar="N",
+                         help="keep N levels of what it is computed from")
+
+    diff = command("diff", "compare two programs; names, order and spellings of shardings do not count", devices=False)
+    diff.add_argument("other", metavar="OTHER", help="HLO text; - is standard input")
+
+    reshard = commands.add_parser("reshard", help="print the cheapest way from one sharding to another")
+    reshard.add_argument("shape", metavar="SHAPE", help="such as f32[32,32,32]")
+    reshard.add_argument("source", metavar="FROM", help="a sharding as HLO writes it, or [{'x'}, {}] with --mesh")
+    reshard.add_argument("target", metavar="TO", help="likewise")
+    reshard.add_argument("--mesh", type=mesh_sizes, metavar="x=2,y=4", help="the mesh of shardings without one")
+    reshard.add_argument("--memory", type=positive, metavar="BYTES", help="most bytes of the array on a device")
+
     command("verify", "check a program", devices=False)
     return parser
 
 
 def _dispatch(args: argparse.Namespace, argv: list[str]) -> int:
-    from .cli import text
+    from .cli import evaluate, parts, reshard, text
 
     if args.command == "run":
         from .cli.run import run
 
         return run(args, argv)
     commands: dict[str, Callable[[argparse.Namespace], int]] = {
-        "partition": text.partition_command, "shard": text.shard, "opt": text.opt, "show": text.show,
-        "verify": text.verify,
+        "partition": text.partition_command, "shard": text.shard, "opt": text.opt, "verify": text.verify,
+        "show": parts.show, "isolate": parts.isolate_command, "diff": parts.diff, "eval": evaluate.evaluate_command,
+        "reshard": reshard.reshard_command,
     }  # fmt: skip
     return commands[args.command](args)
 

@@ -21,11 +21,12 @@ from ..ir.module import Module, Stage
 from ..passes.pipelines import partition, remarks
 from ..runtime.compare import compare
 from ..runtime.evaluator import evaluate
-from ..runtime.inputs import KINDS, make_inputs, read_inputs, save_outputs
+from ..runtime.inputs import save_outputs
 from ..runtime.launch import inside_launcher, launch, world
 from ..runtime.mpi import MpiProgram
 from ..runtime.simulator import simulate
 from .common import EXIT_CHECK_FAILED, EXIT_OK, context_for, read_program, show_diagnostics
+from .evaluate import inputs_for, print_outputs
 
 Array = np.ndarray[Any, Any]
 
@@ -84,11 +85,7 @@ def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -
     if not quiet:
         show_diagnostics(remarks(context))
     shapes = local.global_layout.parameters if local.global_layout else [p.shape for p in local.entry.parameters]
-    if args.inputs in KINDS:
-        inputs = make_inputs(shapes, args.inputs, args.seed)
-    else:
-        inputs = read_inputs(Path(args.inputs))
-    return Job(program, local, inputs)
+    return Job(program, local, inputs_for(args, shapes))
 
 
 def _devices(module: Module) -> int:
@@ -113,16 +110,5 @@ def _report(args: argparse.Namespace, job: Job, outputs: list[Array]) -> int:
         print(result)
         print("check passed" if result.equal else "check FAILED")
         return EXIT_OK if result.equal else EXIT_CHECK_FAILED
-    for number, array in enumerate(outputs):
-        print(f"output {number}: {_summary(array)}")
+    print_outputs(outputs)
     return EXIT_OK
-
-
-def _summary(array: Array) -> str:
-    text = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-    if array.size == 0 or array.dtype.kind == "c":
-        return text
-    values = array.astype(np.float64)
-    if array.size == 1:
-        return f"{text} {values.reshape(-1)[0]:.6g}"
-    return f"{text} min {values.min():.6g} mean {values.mean():.6g} max {values.max():.6g}"

@@ -1,4 +1,4 @@
-"""The commands that read a program and print one: show, verify, opt, shard, partition."""
+"""The commands that read a program and print one: verify, opt, shard, partition."""
 
 from __future__ import annotations
 
@@ -11,12 +11,6 @@ from ..passes.base import run_pipeline
 from ..passes.pipelines import PASSES, parse_pipeline, partition, remarks
 from ..passes.propagation.report import Row, shardings
 from .common import EXIT_OK, context_for, read_program, show_diagnostics
-
-
-def show(args: argparse.Namespace) -> int:
-    """Prints the program as Hloom reads it."""
-    sys.stdout.write(read_program(args).to_text())
-    return EXIT_OK
 
 
 def verify(args: argparse.Namespace) -> int:

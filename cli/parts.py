@@ -1,0 +1,70 @@
+"""The commands that look at a part of a program, or at two programs: show, isolate, diff."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from itertools import groupby
+
+from .. import frontends
+from ..ir.diagnostics import fail
+from ..ir.difference import Difference, differences
+from ..ir.extract import find_computation, find_instruction, isolate
+from ..ir.instruction import Instruction
+from ..ir.printer import computation_text, instruction_text
+from .common import EXIT_CHECK_FAILED, EXIT_OK, read_program
+
+SHOWN = 5  # differences of one computation
+LONGEST = 160
+
+
+def show(args: argparse.Namespace) -> int:
+    """Prints the program, or one computation of it, as Hloom reads it."""
+    module = read_program(args)
+    if args.computation is None:
+        sys.stdout.write(module.to_text())
+    else:
+        print(computation_text(find_computation(module, args.computation)))
+    return EXIT_OK
+
+
+def isolate_command(args: argparse.Namespace) -> int:
+    """Prints a program of one instruction, and of `--depth` levels of what it is computed from."""
+    module = read_program(args)
+    instruction = find_instruction(module, args.inst, args.computation)
+    sys.stdout.write(isolate(module, instruction, args.depth).to_text())
+    return EXIT_OK
+
+
+def diff(args: argparse.Namespace) -> int:
+    """Prints how two programs differ."""
+    if args.file == args.other == "-":
+        fail("standard input can be one of the programs only")
+    left, right = read_program(args), frontends.load(args.other)
+    found = differences(left, right)
+    if not found:
+        print(f"no differences: {left.name} and {right.name}, {sum(map(len, left))} instructions")
+        return EXIT_OK
+    for names, group in groupby(found, key=lambda d: d.computations):
+        _print(names, list(group))
+    print(f"{len(found)} difference{'s' * (len(found) > 1)}")
+    return EXIT_CHECK_FAILED
+
+
+def _print(names: tuple[str, str], found: list[Difference]) -> None:
+    left, right = names
+    title = f"computation {left}" if left == right else f"computations {left} and {right}"
+    print(f"{title}:" if left else "modules:")
+    for difference in found[:SHOWN]:
+        print(f"  {difference.what}")
+        for sign, instruction in (("-", difference.left), ("+", difference.right)):
+            if instruction is not None:
+                print(f"  {sign} {_line(instruction)}")
+    if len(found) > SHOWN:
+        print(f"  and {len(found) - SHOWN} more")
+
+
+def _line(instruction: Instruction) -> str:
+    text = instruction_text(instruction)
+    short = text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+    return f"{instruction.location}: {short}" if instruction.location else short

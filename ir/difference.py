@@ -1,0 +1,236 @@
+"""How two programs differ, names and irrelevant order left aside.
+
+Computations are compared from their roots (and side effects) upwards: instructions correspond if their users do. Not
+compared are names, metadata, unused instructions, the order of instructions unless both modules are scheduled, the
+numbers of channels (only which are equal), spellings of shardings and replica groups that mean the same, and layouts
+where one side has none. Where an instruction differs in its op, what it is computed from is not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from .attributes import attribute_fields
+from .computation import Computation
+from .digit import product
+from .instruction import FrontendAttributes, Instruction
+from .module import Module
+from .printer import value_text
+from .replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups, enumerate_groups
+from .shape import Shape
+from .sharding import Sharding, leaf_shardings
+
+SHARDY_KEY = "xla.sdy.sharding"
+CHANNEL = "channel_id"
+ENUMERATED = 1 << 20  # groups over more devices are compared by their text
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference: what it is, of which computations, and the instructions on both sides (None: of the whole)."""
+
+    what: str
+    computations: tuple[str, str]
+    left: Instruction | None = None
+    right: Instruction | None = None
+
+
+def differences(left: Module, right: Module) -> list[Difference]:
+    """Every difference that can be told from the others, entry first; within a computation in the order of `left`."""
+    found = [Difference(what, ("", "")) for what in _headers(left, right)]
+    return found + list(_Comparison(left, right).run())
+
+
+def _headers(left: Module, right: Module) -> Iterator[str]:
+    for name in ("num_partitions", "replica_count", "is_scheduled", "alias_passthrough_params", "stage"):
+        a, b = getattr(left, name), getattr(right, name)
+        if a != b:
+            yield f"{name}: {value_text(a)}, {value_text(b)}"
+    for name in ("input_output_alias", "buffer_donor"):
+        a, b = (re.sub(r"\s", "", getattr(m, name)) for m in (left, right))
+        if a != b:
+            yield f"{name}: {a or 'none'}, {b or 'none'}"
+
+
+# Two instructions to be paired up, and whose operands they are, with the number in words.
+Visit = tuple[Instruction, Instruction, tuple[Instruction, Instruction, str] | None]
+
+
+class _Comparison:
+    def __init__(self, left: Module, right: Module) -> None:
+        self.devices = max(left.num_partitions * left.replica_count, 1)
+        self.scheduled = left.is_scheduled and right.is_scheduled
+        self.pending: list[tuple[Computation, Computation]] = [(left.entry, right.entry)]
+        self.seen = set(self.pending)
+        self.channels: tuple[dict[int, int], dict[int, int]] = ({}, {})
+
+    def run(self) -> Iterator[Difference]:
+        for pair in self.pending:  # grows while we go through it
+            yield from self.computations(*pair)
+
+    def computations(self, left: Computation, right: Computation) -> list[Difference]:
+        names = (left.name, right.name)
+        found: list[Difference] = []
+        pairs: list[tuple[Instruction, Instruction]] = []
+        kinds = (("parameters", left.parameters, right.parameters), ("side effects", _effects(left), _effects(right)))
+        for kind, a, b in kinds:
+            if len(a) != len(b):
+                found.append(Difference(f"number of {kind}: {len(a)}, {len(b)}", names))
+            pairs += zip(a, b, strict=False)
+        if left.execution_thread != right.execution_thread:
+            found.append(Difference(f"thread: '{left.execution_thread}', '{right.execution_thread}'", names))
+        pairs.append((left.root, right.root))
+        partners = self.walk([(a, b, None) for a, b in reversed(pairs)], names, found)
+        places = {i: n for n, i in enumerate(left)}
+        if self.scheduled and not found:
+            found += _order(partners, right, names)
+        found.sort(key=lambda d: -1 if d.left is None else places.get(d.left, -1))
+        return found
+
+    def walk(
+        self, stack: list[Visit], names: tuple[str, str], found: list[Difference]
+    ) -> dict[Instruction, Instruction]:
+        """Pairs up what the pairs on the stack are computed from. The last on the stack comes first."""
+        forward: dict[Instruction, Instruction] = {}
+        backward: dict[Instruction, Instruction] = {}
+        while stack:
+            a, b, use = stack.pop()
+            if forward.get(a) is b:
+                continue
+            if a in forward or b in backward:
+                user, other, place = use or (a, b, "place")
+                partner = f"{a.name} is {forward[a].name}" if a in forward else f"{backward[b].name} is {b.name}"
+                what = f"{place}: {a.name}, {b.name}, but elsewhere {partner}"
+                found.append(Difference(what, names, user, other))
+                continue
+            forward[a], backward[b] = b, a
+            what = "; ".join(self.instructions(a, b))
+            found += [Difference(what, names, a, b)] if what else []
+            if a.op is b.op:
+                operands = enumerate(zip(a.operands, b.operands, strict=False))
+                stack += [(x, y, (a, b, f"operand {n}")) for n, (x, y) in operands][::-1]
+                before = zip(a.control_predecessors, b.control_predecessors, strict=False)
+                stack += [(x, y, (a, b, "control predecessor")) for x, y in before]
+        return forward
+
+    def instructions(self, a: Instruction, b: Instruction) -> Iterator[str]:
+        if a.op is not b.op:
+            yield f"opcode: {a.opcode}, {b.opcode}"
+            return
+        if not _same_shape(a.shape, b.shape):
+            yield f"shape: {a.shape}, {b.shape}"
+        if len(a.operands) != len(b.operands):
+            yield f"number of operands: {len(a.operands)}, {len(b.operands)}"
+        for name in attribute_fields(a.op.attributes):
+            x, y = getattr(a.attributes, name), getattr(b.attributes, name)
+            if not self.same_value(name, x, y):
+                yield f"{name}: {_shown(x)}, {_shown(y)}"
+        if not _same_sharding(a, b):
+            yield f"sharding: {a.annotation or 'none'}, {b.annotation or 'none'}"
+        if _frontend(a.frontend_attributes) != _frontend(b.frontend_attributes):
+            yield "frontend_attributes"
+        if a.backend_config != b.backend_config:
+            yield "backend_config"
+        if a.other != b.other:
+            yield ", ".join(dict.fromkeys(name for name, _ in {*a.other} ^ {*b.other}))
+        if len(a.control_predecessors) != len(b.control_predecessors):
+            yield f"number of control predecessors: {len(a.control_predecessors)}, {len(b.control_predecessors)}"
+
+    def same_value(self, name: str, a: Any, b: Any) -> bool:
+        if isinstance(a, Computation) and isinstance(b, Computation):
+            if (a, b) not in self.seen:
+                self.seen.add((a, b))
+                self.pending.append((a, b))
+            return True
+        if isinstance(a, tuple) and isinstance(b, tuple):
+            xs, ys = cast("tuple[Any, ...]", a), cast("tuple[Any, ...]", b)
+            return len(xs) == len(ys) and all(self.same_value("", x, y) for x, y in zip(xs, ys, strict=True))
+        if name == CHANNEL and isinstance(a, int) and isinstance(b, int):
+            there, back = self.channels
+            return there.setdefault(a, b) == b and back.setdefault(b, a) == a
+        groups = (ExplicitGroups, IotaGroups, MeshGroups)
+        if isinstance(a, groups) and isinstance(b, groups):
+            return _same_groups(a, b, self.devices)
+        return bool(a == b)
+
+
+def _effects(computation: Computation) -> list[Instruction]:
+    """What has to run though the root does not need it, in order."""
+    needed = computation.reachable()
+    return [i for i in computation if i.op.has_side_effect(i.attributes) and i not in needed]
+
+
+def _order(
+    partners: dict[Instruction, Instruction], right: Computation, names: tuple[str, str]
+) -> Iterator[Difference]:
+    """The first instruction that a schedule has elsewhere."""
+    places = {i: n for n, i in enumerate(right)}
+    if not partners:
+        return
+    parent = next(iter(partners)).parent
+    last = -1
+    for a in parent or ():
+        b = partners.get(a)
+        if b is not None and places[b] < last:
+            yield Difference("place in the schedule", names, a, b)
+            return
+        last = places[b] if b is not None else last
+
+
+def _same_shape(a: Shape, b: Shape) -> bool:
+    if not a.compatible(b):
+        return False
+    pairs = zip(a.leaves(), b.leaves(), strict=True)
+    return all(x.layout is None or y.layout is None or x.layout == y.layout for x, y in pairs)
+
+
+def _same_groups(a: ReplicaGroups, b: ReplicaGroups, devices: int) -> bool:
+    if a == b:
+        return True
+    try:
+        return devices <= ENUMERATED and enumerate_groups(a, devices) == enumerate_groups(b, devices)
+    except (KeyError, ValueError):
+        return False
+
+
+def _same_sharding(a: Instruction, b: Instruction) -> bool:
+    left, right = a.annotation, b.annotation
+    if left == right or left is None or right is None:
+        return left == right
+    leaves = list(a.shape.leaves()) or [a.shape]
+    if a.shape.num_leaves != b.shape.num_leaves:
+        return True  # the shapes differ, and that has been said
+    try:
+        pairs = zip(leaf_shardings(left, len(leaves)), leaf_shardings(right, len(leaves)), leaves, strict=True)
+        return all(x == y or (x and y and sharding_key(x, s.rank) == sharding_key(y, s.rank)) for x, y, s in pairs)
+    except (KeyError, ValueError):
+        return False
+
+
+def sharding_key(sharding: Sharding, rank: int) -> tuple[Any, ...]:
+    """What a sharding means for an array of this rank: equal for two spellings of one meaning.
+
+    The tiling, the manual devices, and what propagation would do with it. Raises KeyError or ValueError for axes that
+    the mesh does not have.
+    """
+    mesh = sharding.mesh
+    dims = tuple((d.is_open, d.priority) for d in sharding.dims) if any(d.is_open for d in sharding.dims) else ()
+    kept = tuple(sorted(str(axis) for axis in sharding.replicated)) if dims else ()
+    kind = "replicated" if sharding.is_replicated else sharding.kind.value
+    manual = tuple(sorted(d for axis in sharding.manual for d in mesh.digits(axis))) if mesh else ()
+    if mesh and manual and product(manual) == mesh.size:
+        kind, manual = "manual", ()
+    tiling = sharding.tiling(rank)
+    return kind, tiling, manual, sharding.device if kind == "maximal" else 0, sharding.group, dims, kept
+
+
+def _frontend(attributes: FrontendAttributes) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if name != SHARDY_KEY}
+
+
+def _shown(value: Any) -> str:
+    text = "none" if value is None else value_text(value)
+    return text if len(text) <= 60 else text[:57] + "..."

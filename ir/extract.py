@@ -1,0 +1,104 @@
+"""One instruction, cut out of its program into a small module of its own.
+
+What the instruction takes become parameters (of the operands' shapes, names and shardings); the computations it calls
+come along. `depth` keeps that many levels of producers too, so that a pattern can be cut out whole.
+"""
+
+from __future__ import annotations
+
+from .clone import clone_computation, clone_instruction, shell_of
+from .computation import Computation
+from .diagnostics import fail
+from .instruction import Instruction
+from .module import Module
+from .op import op_named
+from .verifier import check
+
+
+def find_instruction(module: Module, name: str, computation: str | None = None) -> Instruction:
+    """The instruction of this name, of the entry if it has one, else of the only computation that does. Raises
+    CompileError if there is none, or if several computations have one and `computation` does not say which.
+    """
+    name = name.removeprefix("%")
+    places = [find_computation(module, computation)] if computation is not None else [module.entry, *module]
+    found = [i for i in (place.find(name) for place in dict.fromkeys(places)) if i is not None]
+    if not found:
+        fail(f"there is no instruction '{name}' in {computation or module.name}")
+    if len(found) > 1 and found[0].parent is not module.entry:
+        names = ", ".join(i.parent.name for i in found if i.parent is not None)
+        fail(f"there are {len(found)} instructions '{name}', in the computations {names}", help="name the computation")
+    return found[0]
+
+
+def find_computation(module: Module, name: str) -> Computation:
+    """The computation of this name. Raises CompileError if there is none."""
+    found = next((c for c in module if c.name == name.removeprefix("%")), None)
+    if found is None:
+        some = ", ".join(c.name for c in module.computations[-10:])
+        fail(f"there is no computation '{name}' in {module.name}", help=f"it has {some}" if some else None)
+    return found
+
+
+def isolate(module: Module, instruction: Instruction, depth: int = 0) -> Module:
+    """A verified module whose root is a copy of the instruction; `depth` levels of what it is computed from are kept.
+
+    Raises CompileError if the instruction cannot stand alone (the done of an asynchronous pair needs its start).
+    """
+    kept = _producers(instruction, depth)
+    assert instruction.parent is not None
+    result = _shell(module, instruction)
+    copies: dict[Computation, Computation] = {}
+
+    def copy_of(computation: Computation) -> Computation:
+        if computation not in copies:
+            copies[computation] = result.add_computation(clone_computation(computation, copy_of))
+        return copies[computation]
+
+    entry = Computation(instruction.parent.name, instruction.parent.location)
+    made: dict[Instruction, Instruction] = {}
+    sources = [i for i in instruction.parent if i in kept]
+    inputs = dict.fromkeys(o for i in sources for o in i.operands if o not in kept)
+    parameters = [i for i in sources if i.opcode == "parameter"]
+    for number, source in enumerate([*inputs, *parameters]):
+        made[source] = _parameter(entry, number, source)
+    for source in sources:
+        if source not in made:
+            made[source] = clone_instruction(entry, source, [made[o] for o in source.operands], copy_of)
+    for source in sources:
+        before = tuple(made[p] for p in source.control_predecessors if p in made)
+        made[source].control_predecessors = before
+    entry.root = made[instruction]
+    entry.name = result.unique_computation_name(entry.name)
+    result.add_computation(entry, entry=True)
+    check(result)
+    return result
+
+
+def _producers(instruction: Instruction, depth: int) -> set[Instruction]:
+    """The instruction and what it is computed from, `depth` levels up."""
+    kept = {instruction}
+    level = [instruction]
+    for _ in range(depth):
+        level = [o for o in dict.fromkeys(o for i in level for o in i.operands) if o not in kept]
+        if not level:
+            break
+        kept.update(level)
+    return kept
+
+
+def _shell(module: Module, instruction: Instruction) -> Module:
+    """A module with the header of the given one, without what speaks of its parameters and result."""
+    result = shell_of(module)
+    result.name = f"{module.name}.{instruction.name}"
+    result.entry_layout = result.global_layout = None
+    result.allow_propagation_to_parameters = result.allow_propagation_to_output = None
+    result.input_output_alias = result.buffer_donor = result.origin_recovery_table = ""
+    return result
+
+
+def _parameter(entry: Computation, number: int, source: Instruction) -> Instruction:
+    op = op_named("parameter")
+    made = entry.add(op, (), op.attributes(**{str(op.inline): number}), source.shape, source.name, source)
+    made.sharding, made.shardy = source.sharding, source.shardy
+    made.frontend_attributes = source.frontend_attributes
+    return made
