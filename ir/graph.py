@@ -18,20 +18,15 @@ Node = tuple[str, str]
 
 
 def to_networkx(module: Module) -> Any:
-    """The module as a `networkx.DiGraph`; needs networkx (`pip install networkx`).
+    """The module as a `networkx.DiGraph`.
 
     A node has `opcode`, `shape` (text), `computation` and `instruction` (the object itself). An edge has `kind`, one of
 
     - `operand`: `operands` holds the numbers of the operands it stands for (two for `add(x, x)`);
     - `call`: from the root of a called computation to the caller;
     - `control`: a control dependency.
-
-    Raises ImportError if networkx is missing.
     """
-    try:
-        import networkx
-    except ImportError as error:
-        raise ImportError("to_networkx needs networkx: pip install networkx") from error
+    import networkx
 
     graph: Any = networkx.DiGraph(name=module.name)
     for instruction in (i for computation in module for i in computation):

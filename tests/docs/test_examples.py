@@ -25,8 +25,6 @@ def examples() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("place", "example"), examples(), ids=[place for place, _ in examples()])
 def test_example(place: str, example: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "networkx" in example:
-        pytest.importorskip("networkx")
     monkeypatch.chdir(ROOT)
     exec(compile(example, place, "exec"), {})
 

@@ -241,7 +241,6 @@ def test_pattern_finds(pattern: P, names: list[str]) -> None:
 
 
 def test_graph() -> None:
-    pytest.importorskip("networkx")
     module = hloom.parse("""HloModule m
 f { p = f32[] parameter(0) ROOT n = f32[] negate(p) }
 ENTRY main { a = f32[] parameter(0) t = f32[] add(a, a) ROOT r = f32[] call(a), to_apply=f, control-predecessors={t} }
