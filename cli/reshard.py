@@ -1,0 +1,39 @@
+"""`hloom reshard SHAPE FROM TO`: the plan between two shardings, and its certificate."""
+
+from __future__ import annotations
+
+import argparse
+
+from .. import frontends
+from ..ir.diagnostics import fail
+from ..ir.mesh import Mesh
+from ..ir.sharding import Sharding
+from ..passes.spmd.certificate import reshard
+from .common import EXIT_OK
+
+
+def reshard_command(args: argparse.Namespace) -> int:
+    """Prints moves, bytes received per device, the lower bound, and peak memory."""
+    shape = frontends.parse_shape(args.shape)
+    if not shape.is_array or shape.is_dynamic:
+        fail(f"{shape} is not the shape of an array with fixed dimensions")
+    source, target = (_sharding(text, args.mesh) for text in (args.source, args.target))
+    found = reshard(shape, source, target, args.memory)
+    for move in found.moves or ("nothing to do",):
+        print(f"  {move}")
+    ratio = f"{found.ratio:.2f}" if found.bound_bytes else "-"
+    print(f"{found.collectives} collectives; {found.received_bytes} bytes received per device, "
+          f"lower bound {found.bound_bytes}, ratio {ratio}; peak memory {found.peak_bytes} bytes")
+    return EXIT_OK
+
+
+def _sharding(text: str, mesh: dict[str, int] | None) -> Sharding:
+    """A sharding in HLO's text; with `--mesh` also just the dimensions, `[{'x'}, {}]`."""
+    if text.lstrip().startswith("["):
+        if mesh is None:
+            fail(f"{text} names axes of a mesh", help="give it with --mesh x=2,y=4")
+        text = f"{{{Mesh(tuple(mesh.items()))}, {text}}}"
+    found = frontends.parse_sharding(text)
+    if not isinstance(found, Sharding):
+        fail(f"{text} is the sharding of a tuple")
+    return found
