@@ -10,7 +10,9 @@ from . import convolution as convolution
 from . import custom_call as custom_call
 from . import dot as dot
 from . import elementwise as elementwise
+from . import fft as fft
 from . import gather as gather
+from . import linear_algebra as linear_algebra
 from . import random as random
 from . import reduce as reduce
 from . import scatter as scatter

@@ -14,7 +14,10 @@ import pytest
 from hloom.frontends import parse
 from ops.test_samples import SAMPLES
 
-OPCODES = ["bitcast", "convolution", "rng", "rng-bit-generator", "rng-get-and-update-state", "topk"]
+OPCODES = [
+    "bitcast", "convolution", "rng", "rng-bit-generator", "rng-get-and-update-state", "topk", "fft", "cholesky",
+    "triangular-solve",
+]  # fmt: skip
 
 _CASES = [
     pytest.param(opcode, text, id=f"{opcode}-{number}")

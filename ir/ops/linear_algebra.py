@@ -1,0 +1,161 @@
+"""cholesky and triangular-solve, on the matrices that the last two dimensions make; the others are a batch.
+
+Half of each matrix plays no part: only the triangle that `lower` names is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from ..attributes import Attributes
+from ..element_type import Kind
+from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..shape import Shape
+from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from .checks import require_kind, require_same_element, require_static, text
+from .computations import accumulator, numpy_type
+
+
+def _check_square(opcode: str, shape: Shape) -> None:
+    require_kind(opcode, shape, (Kind.FLOAT, Kind.COMPLEX))
+    require_static(opcode, shape)
+    if shape.rank < 2 or shape.dims[-1] != shape.dims[-2]:
+        raise ShapeError(f"{opcode}: the last two dimensions must be equal, the matrix is {text(shape)}")
+
+
+@dataclass(frozen=True, slots=True)
+class CholeskyAttributes(Attributes):
+    lower: bool = False
+
+
+@register
+class Cholesky(Op[CholeskyAttributes]):
+    """The triangular matrix L with a = L L^H, or U with a = U^H U. NaN where a is not positive definite."""
+
+    opcode = "cholesky"
+    attributes = CholeskyAttributes
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: CholeskyAttributes, declared: Shape | None) -> Shape:
+        _check_square("cholesky", operands[0])
+        return operands[0].without_layout()
+
+    def sharding_rule(self, call: OpCall[CholeskyAttributes]) -> ShardingRule:
+        dims = call.operands[0].dims
+        b = RuleBuilder()
+        value = [b.factor(n) for n in dims[:-2]] + [b.factor(n, FactorKind.REPLICATE) for n in dims[-2:]]
+        return b.rule([value], [value])
+
+    def kernel(self, call: OpCall[CholeskyAttributes], compile: Compile) -> Kernel:
+        lower, final = call.attributes.lower, numpy_type(call.shape.element)
+        compute = accumulator(call.shape.element)
+
+        def run(x: Any) -> Any:
+            x = x.astype(compute, copy=False)
+            found = _cholesky(x if lower else _adjoint(x))
+            return (found if lower else _adjoint(found)).astype(final, copy=False)
+
+        return run
+
+
+def _adjoint(x: Any) -> Any:
+    return np.conj(np.swapaxes(x, -1, -2))
+
+
+def _cholesky(x: Any) -> Any:
+    """numpy's, which gives up a whole batch for one matrix: then one by one."""
+    factor: Callable[[Any], Any] = np.linalg.cholesky
+    try:
+        return factor(x)
+    except np.linalg.LinAlgError:
+        if x.ndim > 2:
+            return np.stack([_cholesky(matrix) for matrix in x])
+        return np.full(x.shape, np.nan, x.dtype)
+
+
+class Transposition(Enum):
+    NONE = "NO_TRANSPOSE"
+    TRANSPOSE = "TRANSPOSE"
+    ADJOINT = "ADJOINT"
+
+
+@dataclass(frozen=True, slots=True)
+class TriangularSolveAttributes(Attributes):
+    left_side: bool = False
+    lower: bool = False
+    unit_diagonal: bool = False
+    transpose_a: Transposition | None = None
+
+
+@register
+class TriangularSolve(Op[TriangularSolveAttributes]):
+    """Triangular a, b -> the x with op(a) x = b, or x op(a) = b where `left_side` is not said."""
+
+    opcode = "triangular-solve"
+    attributes = TriangularSolveAttributes
+    arity = (2, 2)
+
+    def infer_shape(
+        self, operands: Sequence[Shape], attributes: TriangularSolveAttributes, declared: Shape | None
+    ) -> Shape:
+        a, b = operands
+        _check_square("triangular-solve", a)
+        require_same_element("triangular-solve", a, b)
+        require_static("triangular-solve", b)
+        if b.rank != a.rank or b.dims[:-2] != a.dims[:-2]:
+            raise ShapeError(f"triangular-solve: batch dimensions differ: {text(a)} and {text(b)}")
+        side = -2 if attributes.left_side else -1
+        if b.dims[side] != a.dims[-1]:
+            name = "rows" if attributes.left_side else "columns"
+            raise ShapeError(f"triangular-solve: {text(b)} must have {a.dims[-1]} {name}, as {text(a)} has")
+        return b.without_layout()
+
+    def sharding_rule(self, call: OpCall[TriangularSolveAttributes]) -> ShardingRule:
+        a, other = call.operands
+        b = RuleBuilder()
+        batch = [b.factor(n) for n in a.dims[:-2]]
+        rows, columns = (b.factor(n, FactorKind.REPLICATE) for n in a.dims[-2:])
+        # Each column of b (row, from the right side) is a system of its own.
+        if call.attributes.left_side:
+            value = [*batch, rows, b.factor(other.dims[-1])]
+        else:
+            value = [*batch, b.factor(other.dims[-2]), columns]
+        return b.rule([[*batch, rows, columns], value], [value])
+
+    def kernel(self, call: OpCall[TriangularSolveAttributes], compile: Compile) -> Kernel:
+        attributes, compute = call.attributes, accumulator(call.shape.element)
+        final = numpy_type(call.shape.element)
+        left = attributes.left_side
+        transpose = attributes.transpose_a in (Transposition.TRANSPOSE, Transposition.ADJOINT)
+        # From the right side the transposed system is solved; a matrix transposed twice is itself.
+        turned = transpose == left
+        upper = attributes.lower == turned
+
+        def run(a: Any, b: Any) -> Any:
+            a, b = a.astype(compute, copy=False), b.astype(compute, copy=False)
+            if attributes.transpose_a is Transposition.ADJOINT:
+                a = np.conj(a)
+            a = np.swapaxes(a, -1, -2) if turned else a
+            b = b if left else np.swapaxes(b, -1, -2)
+            if upper:
+                a, b = np.flip(a, (-1, -2)), np.flip(b, -2)
+            x = _forward_substitution(a, b, attributes.unit_diagonal)
+            x = np.flip(x, -2) if upper else x
+            return (x if left else np.swapaxes(x, -1, -2)).astype(final, copy=False)
+
+        return run
+
+
+def _forward_substitution(a: Any, b: Any, unit_diagonal: bool) -> Any:
+    """The x with tril(a) x = b; the diagonal counts as ones if it is said so."""
+    x = np.array(b)
+    for i in range(a.shape[-1]):
+        row = x[..., i : i + 1, :]
+        if i:
+            row = row - np.matmul(a[..., i : i + 1, :i], x[..., :i, :])
+        x[..., i : i + 1, :] = row if unit_diagonal else row / a[..., i : i + 1, i : i + 1]
+    return x
