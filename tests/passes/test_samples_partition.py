@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.mesh import AxisRef, IotaOrder, Mesh
+from hloom.ir.mesh import IotaOrder, Mesh
 from hloom.ir.module import Module
-from hloom.ir.shape import Shape
-from hloom.ir.sharding import DimSharding, Sharding, ShardingKind, Spelling, TupleSharding
+from hloom.ir.sharding import TupleSharding
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate, simulate
 from hloom.runtime.compare import compare
 from hloom.runtime.inputs import make_inputs
 from ops.test_samples import SAMPLES
+from random_shardings import random_sharding
 
 MESHES = [
     Mesh((("x", 2),)),
@@ -37,17 +37,6 @@ _CASES = [
 ]
 
 
-def _leaf(rng: np.random.Generator, mesh: Mesh, shape: Shape) -> Sharding:
-    dims: list[list[AxisRef]] = [[] for _ in shape.dims]
-    axes: list[int] = list(map(int, rng.permutation(len(mesh.axes))))
-    for axis in axes:
-        place = int(rng.integers(-1, shape.rank)) if shape.rank else -1
-        if place >= 0:
-            dims[place].append(AxisRef(mesh.axes[axis][0]))
-    entries = tuple(DimSharding(tuple(d)) for d in dims)
-    return Sharding(ShardingKind.TILED, mesh, entries, spelling=Spelling.NAMED)
-
-
 def _annotate(module: Module, mesh: Mesh, rng: np.random.Generator) -> None:
     """Shards parameters, the root, and one in four of the other values of the entry."""
     entry = module.entry
@@ -56,7 +45,7 @@ def _annotate(module: Module, mesh: Mesh, rng: np.random.Generator) -> None:
         if not all(s.is_array for s in leaves) or instruction.opcode == "get-tuple-element":
             continue
         if instruction.opcode == "parameter" or instruction is entry.root or rng.integers(4) == 0:
-            found = [_leaf(rng, mesh, s) for s in leaves]
+            found = [random_sharding(rng, mesh, s) for s in leaves]
             instruction.sharding = TupleSharding(tuple(found)) if instruction.shape.is_tuple else found[0]
 
 
