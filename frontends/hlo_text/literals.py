@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 import struct
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from ...ir.element_type import ElementType, Kind
+from ...ir.element_type import ELEMENT_TYPES, ElementType, Kind
 from ...ir.literal import Literal
 from ...ir.literal_text import MANTISSA_BITS
 from ...ir.shape import UNBOUNDED, Shape
@@ -27,6 +28,8 @@ _NUMBER = re.compile(r"-?(?:\d+\.\d*|\d+|(?<=-)\.\d+)(?:[eE][+-]?\d+)?")
 _NAN = re.compile(r"(-?)nan(?:\((0x[0-9a-fA-F]+)\))?")
 _NAN_TOKEN = re.compile(_TOKEN)
 _NOT_PLAIN = re.compile(r"[^-+0-9.eE,\s]|[\s,][.+]|\A[.+]")
+_PREDS = {"0": False, "1": True, "false": False, "true": True}
+_SPECIAL = frozenset(("nan", "-nan", "inf", "-inf"))
 _ROW = re.compile(r"\{([^{}]*)\}")
 _ELIDED = re.compile(r"\{[^{}]*\.\.\.\s*\}")
 
@@ -166,9 +169,17 @@ def _numbers(text: str, start: int, element: ElementType) -> Any:
     """All numbers of a run of tokens, as an array of the element type. Raises TextError at the token that is wrong."""
     if element.kind is Kind.COMPLEX:
         return _complex(text, start, element)
-    if element.kind is Kind.PRED or _NOT_PLAIN.search(text):
-        return _odd_numbers(text, start, element)
     words = text.replace(",", " ").split()
+    if element.kind is Kind.PRED:
+        preds = list(map(_PREDS.get, words))
+        return _odd_numbers(text, start, element) if None in preds else np.array(preds, dtype=np.bool_)
+    special: dict[int, str] = {}
+    if _NOT_PLAIN.search(text):
+        special = {n: word for n, word in enumerate(words) if word in _SPECIAL} if element.is_float else {}
+        for n in special:
+            words[n] = "1"
+        if not special or _NOT_PLAIN.search(" ".join(words)):
+            return _odd_numbers(text, start, element)
     try:
         if element.is_float:
             values = np.array(list(map(float, words)), dtype=np.float64)
@@ -176,7 +187,19 @@ def _numbers(text: str, start: int, element: ElementType) -> Any:
             return _integers(list(map(int, words)), text, start, element)
     except ValueError:
         return _odd_numbers(text, start, element)
-    return _floats(values, text, start, element)
+    result = _floats(values, text, start, element)
+    for n, word in special.items():
+        try:
+            result[n] = _special(word, element)
+        except TextError as error:
+            raise _at(text, start, n, error.message) from None
+    return result
+
+
+@cache
+def _special(word: str, element: ElementType) -> Any:
+    """A NaN or infinity as a scalar of the type."""
+    return _one(word, element)[0]
 
 
 def _integers(values: list[int], text: str, start: int, element: ElementType) -> Any:
@@ -277,8 +300,14 @@ def _nan(element: ElementType, negative: bool, payload_text: str | None) -> Any:
 
 
 def _complex(text: str, start: int, element: ElementType) -> Any:
-    part = np.dtype(np.float32 if element.bits == 64 else np.float64)
-    half = ElementType("f32" if element.bits == 64 else "f64", element.bits // 2, Kind.FLOAT, part)
+    half = ELEMENT_TYPES["f32" if element.bits == 64 else "f64"]
+    assert element.numpy is not None
+    if not _PAIR.sub("", text).strip(", \t\r\n"):
+        flat = ", ".join(part for pair in _PAIR.findall(text) for part in pair)
+        try:
+            return np.ascontiguousarray(_numbers(flat, 0, half)).view(element.numpy)
+        except TextError:
+            pass  # again, more slowly, for the place
     found: list[Any] = []
     place = 0
     for match in _PAIR.finditer(text):
@@ -291,7 +320,6 @@ def _complex(text: str, start: int, element: ElementType) -> Any:
     stray = re.search(r"[^\s,]", text[place:])
     if stray:
         raise TextError("complex value '(re, im)' expected", start + place + stray.start())
-    assert element.numpy is not None
     if not found:
         return np.zeros(0, dtype=element.numpy)
     return np.concatenate(found).view(element.numpy)

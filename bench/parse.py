@@ -1,0 +1,157 @@
+"""How fast are our parser, printer and interpreter, and how fast is XLA's own C++ parser in the same run?
+
+    python bench/parse.py [--runs 5] [--layers 54] [--constants 24]
+
+Needs jax. (a) The training step of a transformer of many layers, from `examples/make_transformer.py`; (b) a program of
+large constants of several types. Both are read and written by Hloom and by XLA (`jaxlib._hlo`); medians of several runs
+after one that does not count. (c) What the interpreter adds to numpy's own time, per instruction, on small arrays: a
+chain of instructions is evaluated, and the same chain is written out in numpy.
+"""
+
+# jaxlib's internal modules have no types.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hloom
+import ml_dtypes
+import numpy as np
+
+MAKER = Path(__file__).parents[1] / "examples" / "make_transformer.py"
+CHAIN = 1000  # instructions of a chain
+Array = np.ndarray[Any, Any]
+
+
+def median(action: Callable[[], object], runs: int) -> float:
+    """Median seconds of an action, run once before."""
+    action()
+    times: list[float] = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def training_step(layers: int) -> str:
+    """The HLO text of a transformer's training step."""
+    command = [sys.executable, str(MAKER), "--layers", str(layers)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def constants(megabytes: int) -> str:
+    """The text of a program of about so many megabytes of constants."""
+    rng = np.random.default_rng(0)
+    module = hloom.Module("constants")
+    entry = module.new_computation("main", entry=True)
+    rows = max(1, megabytes * 16)
+    values = [
+        rng.standard_normal((rows, 1024)).astype(np.float32),
+        rng.standard_normal((rows, 512)),
+        rng.integers(-(2**31), 2**31, (rows, 1024)).astype(np.int32),
+        rng.standard_normal((rows, 1024)).astype(ml_dtypes.bfloat16),
+        rng.integers(0, 2, (rows, 1024)).astype(np.bool_),
+        rng.integers(0, 256, (rows, 512)).astype(np.uint8),
+    ]
+    entry.root = entry.build("tuple", *[entry.constant(value) for value in values])
+    return module.to_text()
+
+
+def compare(name: str, text: str, runs: int) -> None:
+    """Prints the rows of one program."""
+    hlo: Any = importlib.import_module("jaxlib._hlo")
+    options = hlo.HloPrintOptions()
+    options.print_large_constants = True
+    ours, theirs = hloom.parse(text), hlo.hlo_module_from_text(text)
+    megabytes = len(text) / 1e6
+    instructions = sum(len(c) for c in ours)
+    print(f"{name}: {megabytes:.1f} MB, {instructions} instructions")
+    frontends: Any = importlib.import_module("hloom.frontends")
+    rows: list[tuple[str, Callable[[], object], Callable[[], object] | None]] = [
+        ("parse", lambda: frontends.parse(text, verify=False), lambda: hlo.hlo_module_from_text(text)),
+        ("parse + verify", lambda: frontends.parse(text), lambda: hlo.hlo_module_from_text(text)),
+        ("print", ours.to_text, lambda: theirs.to_string(options)),
+    ]
+    for what, mine, other in rows:
+        own = median(mine, runs)
+        xla = median(other, runs) if other is not None else 0.0
+        print(f"  {what:15} {megabytes / own:8.1f} {megabytes / xla:9.1f} {own / xla:7.1f}")
+
+
+# One instruction of a chain as HLO, from f32[8] to f32[8], and in numpy.
+ZERO, HALF = np.zeros((), np.float32), np.full(8, 0.5, np.float32)
+MATRIX = np.eye(8, dtype=np.float32)
+STEPS: dict[str, tuple[str, Callable[[Array], Any]]] = {
+    "add": ("add({x}, half)", lambda x: x + HALF),
+    "tanh": ("tanh({x})", np.tanh),
+    "reshape": ("reshape({x})", lambda x: x.reshape(8)),
+    "reverse": ("reverse({x}), dimensions={{0}}", lambda x: np.flip(x, 0)),
+    "dot": ("dot({x}, matrix), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}", lambda x: x @ MATRIX),
+    "select": ("select(true, {x}, half)", lambda x: np.where(TRUE, x, HALF)),
+    "dynamic-slice": ("dynamic-slice({x}, zero), dynamic_slice_sizes={{8}}", lambda x: x[0:8]),
+    "call": ("call({x}), to_apply=negate", np.negative),
+}
+TRUE = np.ones(8, np.bool_)
+
+
+def chain(step: str) -> str:
+    """A program that does a step again and again."""
+    lines = ["HloModule chain", "negate { p = f32[8] parameter(0) ROOT n = f32[8] negate(p) }", "ENTRY main {"]
+    lines += ["  x0 = f32[8] parameter(0)", "  half = f32[8] parameter(1)", "  matrix = f32[8,8] parameter(2)"]
+    lines += ["  zero = s32[] constant(0)", "  %true = pred[8] constant({1,1,1,1,1,1,1,1})"]
+    for n in range(CHAIN):
+        inside = step.format(x=f"x{n}").replace("true,", "%true,")
+        lines.append(f"  {'ROOT ' if n == CHAIN - 1 else ''}x{n + 1} = f32[8] {inside}")
+    return "\n".join([*lines, "}"])
+
+
+def interpreter(runs: int) -> None:
+    """Prints what an evaluated instruction costs beyond numpy's time."""
+    executor: Any = importlib.import_module("hloom.runtime.executor")
+    grids: Any = importlib.import_module("hloom.runtime.process_grid")
+    fabrics: Any = importlib.import_module("hloom.runtime.collectives")
+    print(f"interpreter, microseconds per instruction on f32[8] ({CHAIN} in a chain)")
+    print("  op                  Hloom     numpy    overhead")
+    start = np.linspace(0, 1, 8, dtype=np.float32)
+    for name, (step, function) in STEPS.items():
+        program = executor.Executable(hloom.parse(chain(step)), grids.ProcessGrid(alone=True))
+        fabric = fabrics.LocalFabric()
+
+        def plain(function: Callable[[Array], Any] = function) -> Array:
+            x = start
+            for _ in range(CHAIN):
+                x = function(x)
+            return x
+
+        def evaluated(program: Any = program, fabric: Any = fabric) -> Array:
+            return program.run([0], [[start, HALF, MATRIX]], fabric)[0][0]
+
+        assert np.allclose(evaluated(), plain())
+        ours, numpy = (median(f, runs) / CHAIN * 1e6 for f in (evaluated, plain))
+        print(f"  {name:15} {ours:9.2f} {numpy:9.2f} {ours - numpy:11.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--layers", type=int, default=54, help="layers of the transformer (54: 5 MB of text)")
+    parser.add_argument("--constants", type=int, default=24, metavar="MB", help="size of the program of constants")
+    arguments = parser.parse_args()
+    print("MB/s                 Hloom       XLA   times as long as XLA")
+    compare("transformer training step", training_step(arguments.layers), arguments.runs)
+    compare("large constants", constants(arguments.constants), arguments.runs)
+    interpreter(arguments.runs)
+
+
+if __name__ == "__main__":
+    main()
