@@ -13,9 +13,11 @@ from . import elementwise as elementwise
 from . import fft as fft
 from . import gather as gather
 from . import linear_algebra as linear_algebra
+from . import normalization as normalization
 from . import random as random
 from . import reduce as reduce
 from . import scatter as scatter
+from . import select_and_scatter as select_and_scatter
 from . import shaping as shaping
 from . import slicing as slicing
 from . import sort as sort

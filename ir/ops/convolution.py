@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -33,8 +33,6 @@ from .window import is_trivial, window_count, window_view
 # Elements of the copy of the windows that one matrix product takes.
 _COPY_LIMIT = 1 << 23
 
-_NO_WINDOW = Window()
-
 
 class ConvolutionKind(Enum):
     """What a convolution is for: the function, or the gradient with respect to its input or its kernel."""
@@ -47,7 +45,7 @@ class ConvolutionKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvolutionAttributes(Attributes):
-    window: Window = _NO_WINDOW
+    window: Window = field(default=Window())
     dim_labels: DimLabels
     feature_group_count: int = 1
     batch_group_count: int = 1

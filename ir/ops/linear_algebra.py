@@ -5,10 +5,10 @@ Half of each matrix plays no part: only the triangle that `lower` names is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -68,12 +68,12 @@ def _adjoint(x: Any) -> Any:
 
 def _cholesky(x: Any) -> Any:
     """numpy's, which gives up a whole batch for one matrix: then one by one."""
-    factor: Callable[[Any], Any] = np.linalg.cholesky
     try:
-        return factor(x)
+        return cast("Any", np.linalg.cholesky)(x)
     except np.linalg.LinAlgError:
         if x.ndim > 2:
-            return np.stack([_cholesky(matrix) for matrix in x])
+            found: list[Any] = [_cholesky(matrix) for matrix in x]
+            return np.stack(found)
         return np.full(x.shape, np.nan, x.dtype)
 
 

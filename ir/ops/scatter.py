@@ -143,13 +143,14 @@ def _combiner(call: OpCall[ScatterAttributes], compile: Compile) -> Combiner:
     count = len(call.operands) // 2
     monoid = reduction_monoid(computation)
     if monoid is not None:
-        return _accumulate(MONOID_OPS[monoid], call.shape.element)
+        return accumulate(MONOID_OPS[monoid], call.shape.element)
     if count == 1 and root is parameters[1]:
         return _overwrite
-    return _one_by_one(elementwise_kernel(computation, compile), root.shape.is_tuple, call.attributes.unique_indices)
+    return one_by_one(elementwise_kernel(computation, compile), root.shape.is_tuple, call.attributes.unique_indices)
 
 
-def _accumulate(ufunc: np.ufunc, element: ElementType) -> Combiner:
+def accumulate(ufunc: np.ufunc, element: ElementType) -> Combiner:
+    """The combiner of a monoid, all updates at once."""
     compute = accumulator(element)
 
     def combine(arrays: list[Any], order: Dims, grid: tuple[Any, ...], updates: list[Any]) -> list[Any]:
@@ -168,7 +169,8 @@ def _overwrite(arrays: list[Any], order: Dims, grid: tuple[Any, ...], updates: l
     return [result]
 
 
-def _one_by_one(function: Kernel, is_tuple: bool, unique: bool) -> Combiner:
+def one_by_one(function: Kernel, is_tuple: bool, unique: bool) -> Combiner:
+    """The combiner of any function, one index vector after the other unless all are different."""
     def combine(arrays: list[Any], order: Dims, grid: tuple[Any, ...], updates: list[Any]) -> list[Any]:
         results = [x.copy() for x in arrays]
         views = [indexable(r, order) for r in results]

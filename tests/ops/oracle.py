@@ -44,13 +44,14 @@ ULPS: dict[str, float] = {
     **dict.fromkeys(("dot", "reduce", "scatter", "call", "while", "conditional", "fusion", "custom-call"), 32),
     **dict.fromkeys(("convolution", "ragged-dot", "select-and-scatter"), 32),
     **dict.fromkeys(("fft", "cholesky", "triangular-solve"), 64),
+    **dict.fromkeys(("batch-norm-training", "batch-norm-inference", "batch-norm-grad"), 64),
 }
 _COMPLEX_ULPS = 8
 
 # Ops that add many numbers: their error is measured against the largest element of the result.
 SUMS = frozenset(
     {"dot", "reduce", "scatter", "call", "while", "conditional", "convolution", "ragged-dot", "fft", "cholesky",
-     "triangular-solve"}
+     "triangular-solve", "select-and-scatter", "batch-norm-training", "batch-norm-inference", "batch-norm-grad"}
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from ops.test_samples import SAMPLES
 
 OPCODES = [
     "bitcast", "convolution", "rng", "rng-bit-generator", "rng-get-and-update-state", "topk", "fft", "cholesky",
-    "triangular-solve",
+    "triangular-solve", "select-and-scatter", "batch-norm-training", "batch-norm-inference", "batch-norm-grad",
 ]  # fmt: skip
 
 _CASES = [

@@ -1,0 +1,125 @@
+"""select-and-scatter: in every window of an array one element is selected, and a number is scattered to its place.
+
+It is the gradient of a reduce-window with maximum. The kernel selects in all windows at once, one window place after
+the other, and scatters as `scatter` does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..attributes import Attributes, Window
+from ..element_type import PRED
+from ..monoid import MONOID_OPS, elementwise_kernel, reduction_monoid
+from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..shape import Shape, array
+from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from .checks import require_static, text
+from .computations import check_arrays, check_reducer, check_signature, numpy_type
+from .scatter import accumulate, one_by_one
+from .window import is_trivial, window_count, window_view
+
+if TYPE_CHECKING:
+    from ..computation import Computation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectAndScatterAttributes(Attributes):
+    window: Window = field(default=Window())
+    select: Computation
+    scatter: Computation
+
+
+@register
+class SelectAndScatter(Op[SelectAndScatterAttributes]):
+    """Operand, one number per window, initial value -> an array like the operand.
+
+    In a window the first element stays selected as long as `select` of it and the next ones holds; `scatter` combines
+    what is at a place already with the window's number. Places outside the operand are never selected.
+    """
+
+    opcode = "select-and-scatter"
+    attributes = SelectAndScatterAttributes
+    arity = (3, 3)
+
+    def infer_shape(
+        self, operands: Sequence[Shape], attributes: SelectAndScatterAttributes, declared: Shape | None
+    ) -> Shape:
+        check_arrays("select-and-scatter", operands)
+        require_static("select-and-scatter", *operands)
+        operand, source, init = operands
+        window = attributes.window.dims
+        if len(window) != operand.rank:
+            raise ShapeError(
+                f"select-and-scatter: the window has {len(window)} dimensions, the operand is {text(operand)}"
+            )
+        for d, w in enumerate(window):
+            if min(w.size, w.stride) < 1 or w.lhs_dilate != 1 or w.rhs_dilate != 1:
+                raise ShapeError(
+                    f"select-and-scatter: window dimension {d}: size and stride must be at least 1, dilations 1"
+                )
+        counts = tuple(window_count(n, w) for n, w in zip(operand.dims, window, strict=True))
+        if source.dims != counts:
+            raise ShapeError(
+                f"select-and-scatter: {list(counts)} windows need as many numbers, not {text(source)}"
+            )
+        if init.rank:
+            raise ShapeError(f"select-and-scatter: the initial value must be a scalar, it is {text(init)}")
+        scalar = array(operand.element)
+        check_signature("select-and-scatter: the select", attributes.select, [scalar, scalar], array(PRED))
+        check_reducer("select-and-scatter", attributes.scatter, [array(source.element)])
+        return array(attributes.scatter.root.shape.element, operand.dims)
+
+    def sharding_rule(self, call: OpCall[SelectAndScatterAttributes]) -> ShardingRule:
+        b = RuleBuilder()
+        whole: list[int | None] = []
+        windows: list[int | None] = []
+        sizes = zip(call.operands[0].dims, call.operands[1].dims, call.attributes.window.dims, strict=True)
+        for n, m, w in sizes:
+            whole.append(b.factor(n, FactorKind.PASS if is_trivial(w) else FactorKind.REPLICATE))
+            windows.append(whole[-1] if is_trivial(w) else b.factor(m, FactorKind.REPLICATE))
+        return b.rule([whole, windows, []], [whole])
+
+    def kernel(self, call: OpCall[SelectAndScatterAttributes], compile: Compile) -> Kernel:
+        dims, counts = call.operands[0].dims, call.operands[1].dims
+        size, element = math.prod(dims), call.shape.element
+        monoid = reduction_monoid(call.attributes.scatter)
+        if monoid is not None:
+            combine = accumulate(MONOID_OPS[monoid], element)
+        else:
+            combine = one_by_one(elementwise_kernel(call.attributes.scatter, compile), False, False)
+        select, final = elementwise_kernel(call.attributes.select, compile), numpy_type(element)
+        places = _places(dims, counts, call.attributes.window) if size and math.prod(counts) else None
+
+        def run(x: Any, source: Any, init: Any) -> Any:
+            result = np.full(size, init, final)
+            if places is None:
+                return result.reshape(dims)
+            chosen = _chosen(x.reshape(-1), places, select)
+            found = chosen >= 0
+            grid = (np.zeros(int(found.sum()), np.int64), chosen[found])
+            (result,) = combine([result], (0,), grid, [source.reshape(-1)[found]])
+            return result.reshape(dims)
+
+        return run
+
+
+def _places(dims: tuple[int, ...], counts: tuple[int, ...], window: Window) -> Any:
+    """The place of each element of each window in the flattened array, -1 outside: [places in the window, windows]."""
+    numbers = np.arange(math.prod(dims)).reshape(dims)
+    view = window_view(numbers, -1, window.dims, counts)
+    return np.ascontiguousarray(view.reshape(math.prod(counts), -1).T)
+
+
+def _chosen(flat: Any, places: Any, select: Kernel) -> Any:
+    """The place selected in each window; -1 where a window lies outside the array."""
+    chosen: Any = places[0].copy()
+    for candidate in places[1:]:
+        keeps = select(flat[np.maximum(chosen, 0)], flat[np.maximum(candidate, 0)])
+        np.copyto(chosen, candidate, where=(candidate >= 0) & ((chosen < 0) | ~keeps))
+    return chosen
