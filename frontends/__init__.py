@@ -1,5 +1,50 @@
 """From the outside world to a `Module`."""
 
-from .hlo_text import load, parse, parse_replica_groups, parse_shape, parse_sharding
+from __future__ import annotations
 
-__all__ = ["load", "parse", "parse_replica_groups", "parse_shape", "parse_sharding"]
+import sys
+from pathlib import Path
+
+from ..ir.diagnostics import fail
+from ..ir.module import Module
+from . import proto
+from .hlo_text import parse, parse_bytes, parse_replica_groups, parse_shape, parse_sharding
+from .proto import Snapshot
+
+
+def load(path: str | Path, *, verify: bool = True, allow_elided: bool = False) -> Module:
+    """The module in a file, HLO text or a serialized HloModuleProto, HloProto or HloSnapshot; `-` is standard input.
+
+    A name ending in `.pb` says that it is serialized, else the content tells. Raises CompileError, also if the file
+    cannot be read. `verify=False` leaves out the checks of shapes and shardings; `allow_elided` accepts constants
+    printed as `{...}`.
+    """
+    name, data = _contents(path)
+    if name.endswith(".pb") or proto.is_proto(data):
+        return proto.read_module(data, name, verify=verify)
+    return parse_bytes(data, name, verify=verify, allow_elided=allow_elided)
+
+
+def load_snapshot(path: str | Path, *, verify: bool = True) -> Snapshot:
+    """The module of an HloSnapshot with the arguments it was run on. Raises CompileError."""
+    name, data = _contents(path)
+    return proto.read_snapshot(data, name, verify=verify)
+
+
+def _contents(path: str | Path) -> tuple[str, bytes]:
+    name = "<stdin>" if str(path) == "-" else str(path)
+    try:
+        return name, sys.stdin.buffer.read() if name == "<stdin>" else Path(path).read_bytes()
+    except OSError as error:
+        fail(f"{name} cannot be read: {error.strerror or error}")
+
+
+__all__ = [
+    "Snapshot",
+    "load",
+    "load_snapshot",
+    "parse",
+    "parse_replica_groups",
+    "parse_shape",
+    "parse_sharding",
+]

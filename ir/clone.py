@@ -45,7 +45,7 @@ def clone_instruction(
     )
     copy.sharding, copy.shardy = source.sharding, source.shardy
     copy.metadata, copy.frontend_attributes = source.metadata, source.frontend_attributes
-    copy.backend_config, copy.other = source.backend_config, source.other
+    copy.backend_config, copy.other, copy.carried = source.backend_config, source.other, source.carried
     target.append(copy)
     return copy
 

@@ -75,12 +75,13 @@ class Instruction:
 
     `sharding` is what `sharding=` says; `shardy` what `xla.sdy.sharding` among the frontend attributes says (the
     frontend resolves it once; it is not printed from here). `users` counts, per user, how many operands refer to this
-    instruction. `other` holds further common attributes verbatim (statistics, origin, parameter_replication).
+    instruction. `other` holds further common attributes verbatim (statistics, origin, parameter_replication). `carried`
+    is what a serialized form has that text has not; its codec puts it there and takes it up again.
     """
 
     __slots__ = (
-        "_control_predecessors", "attributes", "backend_config", "frontend_attributes", "location", "metadata", "name",
-        "op", "operands", "other", "parent", "shape", "sharding", "shardy", "users",
+        "_control_predecessors", "attributes", "backend_config", "carried", "frontend_attributes", "location",
+        "metadata", "name", "op", "operands", "other", "parent", "shape", "sharding", "shardy", "users",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +106,7 @@ class Instruction:
         self.backend_config: str | Raw | None = None
         self._control_predecessors: tuple[Instruction, ...] = ()
         self.other: tuple[tuple[str, str], ...] = ()
+        self.carried: Any = None
         self.users: dict[Instruction, int] = {}
         self.parent: Computation | None = None
 

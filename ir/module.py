@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from .computation import Computation
 from .diagnostics import SourceFile
@@ -20,6 +21,10 @@ class Stage(Enum):
     SHARDED = "sharded"  # every value has a sharding
     LOCAL = "local"  # per-device shapes and explicit collectives: one program for all devices
     SCHEDULED = "scheduled"  # LOCAL, and the order of the instructions is the schedule
+
+
+SERIALIZERS: dict[str, Callable[[Module], bytes]] = {}
+"""Writers of further formats by name; they are no part of the core, and register themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,7 @@ class Module:
         self.frontend_attributes: FrontendAttributes = NO_FRONTEND_ATTRIBUTES
         self.meshes: dict[str, Mesh] = {}
         self.stack_frames = ""
+        self.carried: Any = None  # as for instructions: what a serialized form has that text has not
 
     @property
     def entry(self) -> Computation:
@@ -127,6 +133,13 @@ class Module:
         from .printer import module_text
 
         return module_text(self)
+
+    def to_proto(self) -> bytes:
+        """The module as a serialized HloModuleProto that XLA accepts. Raises CompileError for what that cannot say.
+
+        Arrays without a layout get the default one, and names become unique in the whole module, as XLA demands.
+        """
+        return SERIALIZERS["proto"](self)
 
     def __repr__(self) -> str:
         return f"<module {self.name}, {self.stage.value}, {len(self.computations)} computations>"

@@ -68,7 +68,7 @@ def _header(module: Module) -> str:
         ("allow_spmd_sharding_propagation_to_output", value_text(to_output) if to_output else ""),
         ("replica_count", str(module.replica_count) if module.replica_count != 1 else ""),
         ("num_partitions", str(module.num_partitions) if module.num_partitions != 1 else ""),
-        ("frontend_attributes", frontend_attributes_text(_module_frontend_attributes(module))),
+        ("frontend_attributes", frontend_attributes_text(header_frontend_attributes(module))),
         ("origin_recovery_table", module.origin_recovery_table),
     ]
     return f"HloModule {module.name}" + "".join(f", {name}={text}" for name, text in fields if text)
@@ -78,7 +78,8 @@ def _derived_layout(entry: Computation) -> EntryLayout:
     return EntryLayout(tuple(p.shape for p in entry.parameters), entry.root.shape)
 
 
-def _module_frontend_attributes(module: Module) -> FrontendAttributes:
+def header_frontend_attributes(module: Module) -> FrontendAttributes:
+    """The module's frontend attributes with those that keep its stage."""
     if module.stage is Stage.GLOBAL and module.global_layout is None:
         return module.frontend_attributes
     found = dict(module.frontend_attributes)

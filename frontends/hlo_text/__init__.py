@@ -1,6 +1,5 @@
 """HLO text: reading.
 
-    module = load("step.hlo")
     module = parse("HloModule m ...")
 
 How to read this package: `scan` and `cursor` find where things end, `module_reader`, `header`, `instruction_reader` and
@@ -10,9 +9,7 @@ of their text, with `hlo.lark` for the irregular ones. Writing is `ir.printer`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from ...ir.diagnostics import CompileError as _CompileError
@@ -43,13 +40,8 @@ def parse(text: str, filename: str = "<string>", *, verify: bool = True, allow_e
     return module
 
 
-def load(path: str | Path, *, verify: bool = True, allow_elided: bool = False) -> Module:
-    """The module in a file; `-` is standard input. Raises CompileError, also if the file cannot be read."""
-    name = "<stdin>" if str(path) == "-" else str(path)
-    try:
-        data = sys.stdin.buffer.read() if name == "<stdin>" else Path(path).read_bytes()
-    except OSError as error:
-        fail(f"{name} cannot be read: {error.strerror or error}")
+def parse_bytes(data: bytes, name: str, *, verify: bool = True, allow_elided: bool = False) -> Module:
+    """The module that UTF-8 text is. Raises CompileError."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -57,7 +49,7 @@ def load(path: str | Path, *, verify: bool = True, allow_elided: bool = False) -
         source = SourceFile(name, readable)
         place = len(readable)
         fail(f"not UTF-8: byte {data[error.start]:#04x}", Location(source, place, place + 1),
-             help="HLO text is expected; is this a serialized proto?")
+             help="HLO text or a serialized HloModuleProto is expected")
     return parse(text, name, verify=verify, allow_elided=allow_elided)
 
 
@@ -85,4 +77,4 @@ def _value(reader: Callable[[str], T], text: str) -> T:
         raise _CompileError([Diagnostic(Severity.ERROR, place.args[0], where, place.help)]) from None
 
 
-__all__ = ["load", "parse", "parse_replica_groups", "parse_shape", "parse_sharding"]
+__all__ = ["parse", "parse_bytes", "parse_replica_groups", "parse_shape", "parse_sharding"]

@@ -215,9 +215,7 @@ def _integers(values: list[int], text: str, start: int, element: ElementType) ->
 def _floats(values: Any, text: str, start: int, element: ElementType) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         result = values.astype(element.numpy)
-        lost = ~np.isfinite(result.astype(np.float64)) & np.isfinite(values)
-        if element.bits == 64:
-            lost = np.isinf(values)
+        lost = ~np.isfinite(result.astype(np.float64))
     if lost.any():
         bad = int(np.nonzero(lost)[0][0])
         raise _at(text, start, bad, f"{_word(text, bad)[0]} does not fit {element.name}")

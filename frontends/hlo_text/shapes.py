@@ -14,6 +14,8 @@ from .grammar import read
 from .scan import blank_comments, bracket_end, skip_space
 
 LARGEST_SIZE = 2**63 - 1
+LARGEST_RANK = 64  # numpy's
+LONGEST_NUMBER = 19
 
 _PLAIN = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\](?:\{(\d+(?:,\d+)*)\})?")
 _ARRAY_HEAD = re.compile(r"([A-Za-z][A-Za-z0-9]*)\s*\[[^\]\n]*\]?")
@@ -94,15 +96,32 @@ def element_type(name: str, start: int = 0) -> ElementType:
 
 def _plain(match: re.Match[str]) -> Shape:
     element = element_type(match[1])
-    dims = tuple(map(int, match[2].split(","))) if match[2] else ()
     if len(match[2]) > 18:
-        for dim in dims:
-            _check_size(dim, match.start(2), match.end(2))
+        _check_sizes(match[2], match.start(2))
+    dims = tuple(map(int, match[2].split(","))) if match[2] else ()
     if match[3] is None:
         return array(element, dims)
+    if len(match[3]) > 3 * LARGEST_RANK:
+        raise TextError(f"layout has not {len(dims)} dimensions", match.start(3) - 1, match.end(3) + 1)
     order = tuple(map(int, match[3].split(",")))
     _check_layout(order, dims, match.start(3) - 1, match.end(3) + 1)
     return Shape(element, dims, Layout(order))
+
+
+def _check_sizes(sizes: str, start: int) -> None:
+    """The numbers of a plain shape, before they are made: Python refuses those of thousands of digits."""
+    words = sizes.split(",")
+    _check_rank(len(words), start)
+    place = start
+    for word in words:
+        if len(word) > LONGEST_NUMBER or int(word) > LARGEST_SIZE:
+            raise TextError("dimension does not fit 64 bits", place, place + len(word))
+        place += len(word) + 1
+
+
+def _check_rank(rank: int, start: int) -> None:
+    if rank > LARGEST_RANK:
+        raise TextError(f"shape has {rank} dimensions, at most {LARGEST_RANK} are possible", start)
 
 
 def _check_size(size: int, start: int, end: int) -> None:
@@ -172,9 +191,12 @@ def _array(text: str) -> Shape:
     element = element_type(str(name), name.start_pos)
     dims: list[int] = []
     dynamic: list[bool] = []
+    _check_rank(len(sizes), name.end_pos)
     for size in sizes:
         if size is None:
             continue
+        if size.children and len(size.children[0]) > LONGEST_NUMBER:
+            raise TextError("dimension does not fit 64 bits", size.children[0].start_pos, size.children[0].end_pos)
         number = int(size.children[0]) if size.children else UNBOUNDED
         if size.children:
             token = size.children[0]

@@ -14,8 +14,10 @@ from . import fft as fft
 from . import gather as gather
 from . import linear_algebra as linear_algebra
 from . import normalization as normalization
+from . import ragged_dot as ragged_dot
 from . import random as random
 from . import reduce as reduce
+from . import scan as scan
 from . import scatter as scatter
 from . import select_and_scatter as select_and_scatter
 from . import shaping as shaping

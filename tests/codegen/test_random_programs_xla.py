@@ -29,8 +29,8 @@ def _check(module: hloom.Module) -> None:
     shapes = [s.dims for s in module.entry.root.shape.leaves()]
     manual = run_manual(manual_module(local).to_text(), inputs, devices, shapes)
     for wanted, a, b in zip(expected, replicas, manual, strict=True):
-        np.testing.assert_array_equal(a, wanted)
-        np.testing.assert_array_equal(b, wanted)
+        np.testing.assert_array_equal(a, wanted, module.to_text())
+        np.testing.assert_array_equal(b, wanted, module.to_text())
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=QUIET, derandomize=True)
