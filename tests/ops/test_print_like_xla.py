@@ -17,6 +17,7 @@ from ops.test_samples import SAMPLES
 OPCODES = [
     "bitcast", "convolution", "rng", "rng-bit-generator", "rng-get-and-update-state", "topk", "fft", "cholesky",
     "triangular-solve", "select-and-scatter", "batch-norm-training", "batch-norm-inference", "batch-norm-grad",
+    "ragged-dot", "scan",
 ]  # fmt: skip
 
 _CASES = [
