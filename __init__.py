@@ -14,7 +14,7 @@ Errors in programs are `CompileError`, with `.diagnostics`.
 """
 
 from .cost.collectives import Collective, collectives
-from .frontends import load, parse
+from .frontends import Snapshot, load, load_snapshot, parse
 from .ir.diagnostics import CompileError, Diagnostic, Severity
 from .ir.graph import to_networkx
 from .ir.module import Module
@@ -31,11 +31,13 @@ __all__ = [
     "Module",
     "P",
     "Severity",
+    "Snapshot",
     "__version__",
     "collectives",
     "evaluate",
     "find_all",
     "load",
+    "load_snapshot",
     "match",
     "parse",
     "partition",

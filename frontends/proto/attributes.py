@@ -1,0 +1,140 @@
+"""The attributes of ops: one table from the names that HLO text has for them to the fields of HloInstructionProto.
+
+Nothing here knows an op, except where two ops mean different fields by one name.
+"""
+
+from __future__ import annotations
+
+from ...ir.op import AnyOp
+from . import codecs as c
+from .codecs import Codec, choice, dims, flag, number, quoted, single, word
+from .shardings import groups_text, set_groups
+from .wire import ProtoError
+
+_ALGORITHMS = (
+    "unset", "dot_any_f8_any_f8_f32", "dot_any_f8_any_f8_f32_fast_accum", "dot_f16_f16_f16", "dot_f16_f16_f32",
+    "dot_bf16_bf16_bf16", "dot_bf16_bf16_f32", "dot_bf16_bf16_f32_x3", "dot_bf16_bf16_f32_x6", "dot_tf32_tf32_f32",
+    "dot_tf32_tf32_f32_x3", "dot_f32_f32_f32", "dot_f64_f64_f64", "dot_bf16_bf16_f32_x9",
+)  # fmt: skip
+_API_VERSIONS = {
+    n: f"API_VERSION_{name}"
+    for n, name in enumerate(
+        ("UNSPECIFIED", "ORIGINAL", "STATUS_RETURNING", "STATUS_RETURNING_UNIFIED", "TYPED_FFI")
+    )
+}
+_DOT = "dot_dimension_numbers"
+_RAGGED = "ragged_dot_dimension_numbers"
+_GATHER = "gather_dimension_numbers"
+_SCATTER = "scatter_dimension_numbers"
+
+CODECS: dict[str, Codec] = {
+    "number": number("parameter_number"),
+    "index": number("tuple_index"),
+    "dimensions": dims("dimensions"),
+    "iota_dimension": single("dimensions"),
+    "inferred_dimension": single("dimensions"),
+    "slice": c.SLICES,
+    "dynamic_slice_sizes": dims("dynamic_slice_sizes"),
+    "padding": c.PADDING,
+    "window": c.WINDOW,
+    "dim_labels": c.LABELS,
+    "feature_group_count": number("feature_group_count"),
+    "batch_group_count": number("batch_group_count"),
+    "convolution_kind": choice("conv_kind", {0: "unset", 1: "fprop", 2: "dgrad", 3: "wgrad"}),
+    "sparsity_config": c.REFUSED,
+    "direction": word("comparison_direction"),
+    "type": word("comparison_type"),
+    "exponent_bits": number("exponent_bits"),
+    "mantissa_bits": number("mantissa_bits"),
+    "operand_precision": c.PRECISIONS,
+    "algorithm": choice("precision_config.algorithm", dict(enumerate(_ALGORITHMS))),
+    "lhs_contracting_dims": dims(f"{_DOT}.lhs_contracting_dimensions"),
+    "rhs_contracting_dims": dims(f"{_DOT}.rhs_contracting_dimensions"),
+    "lhs_batch_dims": dims(f"{_DOT}.lhs_batch_dimensions"),
+    "rhs_batch_dims": dims(f"{_DOT}.rhs_batch_dimensions"),
+    "offset_dims": dims(f"{_GATHER}.offset_dims"),
+    "collapsed_slice_dims": dims(f"{_GATHER}.collapsed_slice_dims"),
+    "start_index_map": dims(f"{_GATHER}.start_index_map"),
+    "operand_batching_dims": dims(f"{_GATHER}.operand_batching_dims"),
+    "start_indices_batching_dims": dims(f"{_GATHER}.start_indices_batching_dims"),
+    "slice_sizes": dims("gather_slice_sizes"),
+    "index_vector_dim": number(f"{_GATHER}.index_vector_dim"),
+    "update_window_dims": dims(f"{_SCATTER}.update_window_dims"),
+    "inserted_window_dims": dims(f"{_SCATTER}.inserted_window_dims"),
+    "scatter_dims_to_operand_dims": dims(f"{_SCATTER}.scatter_dims_to_operand_dims"),
+    "input_batching_dims": dims(f"{_SCATTER}.input_batching_dims"),
+    "scatter_indices_batching_dims": dims(f"{_SCATTER}.scatter_indices_batching_dims"),
+    "scatter index_vector_dim": number(f"{_SCATTER}.index_vector_dim"),
+    "indices_are_sorted": flag("indices_are_sorted"),
+    "unique_indices": flag("unique_indices"),
+    "is_stable": flag("is_stable"),
+    "k": number("k"),
+    "largest": flag("largest"),
+    "num_carries": number("num_carries"),
+    "is_reverse": flag("is_reverse"),
+    "is_associative": choice("is_associative", {0: "", 1: "true", 2: "false"}),
+    "fft_type": choice("fft_type", {0: "FFT", 1: "IFFT", 2: "RFFT", 3: "IRFFT"}),
+    "fft_length": dims("fft_length"),
+    "cholesky lower": flag("cholesky_options.lower"),
+    "left_side": flag("triangular_solve_options.left_side"),
+    "lower": flag("triangular_solve_options.lower"),
+    "unit_diagonal": flag("triangular_solve_options.unit_diagonal"),
+    "transpose_a": choice("triangular_solve_options.transpose_a",
+                          {0: "TRANSPOSE_INVALID", 1: "NO_TRANSPOSE", 2: "TRANSPOSE", 3: "ADJOINT"}),
+    "distribution": choice("distribution", {0: "rng_invalid", 1: "rng_uniform", 2: "rng_normal"}),
+    "delta": number("delta"),
+    "epsilon": c.real("epsilon"),
+    "feature_index": number("feature_index"),
+    "kind": word("fusion_kind"),
+    "is_composite": flag("is_composite"),
+    "output_to_operand_aliasing": c.ALIASING,
+    "result_accuracy": c.ACCURACY,
+    "channel_id": number("channel_id"),
+    "replica_groups": Codec(
+        ("collective_device_list", "iota_collective_device_list", "mesh_axes_replica_group_list", "replica_groups"),
+        groups_text, set_groups,
+    ),
+    "use_global_device_ids": flag("use_global_device_ids"),
+    "constrain_layout": flag("constrain_layout"),
+    "mode": c.FORGOTTEN,
+    "source_target_pairs": c.PAIRS,
+    "cross_program_prefetch_index": c.PREFETCH,
+    "async_execution_thread": quoted("async_execution_thread"),
+    "custom_call_target": quoted("custom_call_target"),
+    "custom_call_has_side_effect": flag("custom_call_has_side_effect"),
+    "operand_layout_constraints": c.CONSTRAINTS,
+    "padding_type": choice("padding_type", {0: "PADDING_INVALID", 1: "PADDING_VALID", 2: "PADDING_SAME"}),
+    "schedule": choice("custom_call_schedule", {0: "SCHEDULE_NONE", 1: "SCHEDULE_LATEST", 2: "SCHEDULE_EARLIEST"}),
+    "api_version": choice("custom_call_api_version", _API_VERSIONS),
+    "is_host_transfer": flag("is_host_transfer"),
+    "infeed_config": quoted("infeed_config"),
+    "outfeed_config": quoted("outfeed_config"),
+    "outfeed_shape": c.shape("outfeed_shape"),
+    "rng-bit-generator algorithm": choice(
+        "rng_algorithm", {0: "rng_default", 1: "rng_three_fry", 2: "rng_philox"}
+    ),
+    **{f"ragged-dot {name}_{what}_dims": dims(f"{_RAGGED}.dot_dimension_numbers.{name}_{what}_dimensions")
+       for name in ("lhs", "rhs") for what in ("contracting", "batch")},
+    "lhs_ragged_dims": dims(f"{_RAGGED}.lhs_ragged_dimensions"),
+    "rhs_group_dims": dims(f"{_RAGGED}.rhs_group_dimensions"),
+}  # fmt: skip
+
+# Texts that XLA's own printer leaves out, as they are what absence means.
+SILENT = {
+    "feature_group_count": ("1", "0"),
+    "batch_group_count": ("1", "0"),
+    "api_version": ("API_VERSION_ORIGINAL",),
+    "convolution_kind": ("unset",),
+    "algorithm": ("unset",),
+}
+
+# Where the order of the called computations is not that of the attributes.
+CALLED_ORDER = {"while": ("body", "condition")}
+
+
+def codec(op: AnyOp, name: str) -> Codec:
+    """The codec of an attribute of an op. Raises ProtoError if it has none."""
+    found = CODECS.get(f"{op.opcode} {name}") or CODECS.get(name)
+    if found is None:
+        raise ProtoError(f"{op.opcode}: attribute '{name}' has no serialized form")
+    return found

@@ -1,0 +1,331 @@
+"""How single attributes pass between HLO text and HloInstructionProto.
+
+A codec reads the text of one attribute from an instruction, and writes it there; values pass as text because text is
+what names, enums and lists have in common, and its readers and printers are tested against XLA. `fields` are the fields
+a codec takes, so that whatever no attribute takes can be carried along.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from ...ir.strings import quote, unescape
+from ..hlo_text.scan import split_list
+from ..hlo_text.shapes import parse_shape
+from .shapes import shape_record, shape_text
+from .shardings import joined, numbers
+from .wire import ProtoError, Record
+
+Read = Callable[[Record], "str | None"]
+Write = Callable[[Record, str], None]
+
+
+@dataclass(frozen=True)
+class Codec:
+    """`read` gives the text of a value, None where it is absent; `zero` is the text of an absent required value."""
+
+    fields: tuple[str, ...]
+    read: Read
+    write: Write
+    zero: str = "{}"
+
+
+def _at(path: str) -> tuple[Callable[[Record], Record], Callable[[Record], Record], str]:
+    """How to get to the record that holds the last field of a path: when reading, when writing, and its name there."""
+    *outer, name = path.split(".")
+
+    def reading(record: Record) -> Record:
+        for part in outer:
+            record = record.sub(part)
+        return record
+
+    def writing(record: Record) -> Record:
+        for part in outer:
+            record = record.new(part)
+        return record
+
+    return reading, writing, name
+
+
+def _simple(path: str, show: Callable[[object], str], parse: Callable[[str], object], zero: str) -> Codec:
+    reading, writing, name = _at(path)
+
+    def read(record: Record) -> str | None:
+        value = reading(record).values.get(name)
+        return None if value is None else show(value)
+
+    return Codec((path.split(".")[0],), read, lambda record, text: writing(record).set(name, parse(text)), zero)
+
+
+def shape(path: str) -> Codec:
+    """`name=f32[2]{0}`."""
+    return _simple(path, lambda v: shape_text(cast("bytes", v)), lambda text: shape_record(parse_shape(text)), "")
+
+
+def number(path: str) -> Codec:
+    """`name=3`."""
+    return _simple(path, str, int, "0")
+
+
+def flag(path: str) -> Codec:
+    """`name=true`."""
+    return _simple(path, lambda v: "true" if v else "false", lambda text: text == "true", "false")
+
+
+def word(path: str) -> Codec:
+    """`name=word`, a string field."""
+    return _simple(path, str, str, "")
+
+
+def quoted(path: str) -> Codec:
+    """`name="text"`, of a string or bytes field."""
+
+    def show(value: object) -> str:
+        return quote(value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value))
+
+    return _simple(path, show, lambda text: unescape(text[1:-1]), '""')
+
+
+def dims(path: str) -> Codec:
+    """`name={1,2}`."""
+    reading, writing, name = _at(path)
+
+    def read(record: Record) -> str | None:
+        values = reading(record).ints(name)
+        return "{" + joined(values) + "}" if values else None
+
+    return Codec((path.split(".")[0],), read, lambda r, text: writing(r).set(name, numbers(text[1:-1])))
+
+
+def single(name: str) -> Codec:
+    """`name=1`, held by a repeated field."""
+
+    def read(record: Record) -> str | None:
+        values = record.ints(name)
+        if len(values) > 1:
+            raise ProtoError(f"{name} has {len(values)} entries, one is expected")
+        return str(values[0]) if values else None
+
+    return Codec((name,), read, lambda record, text: record.set(name, [int(text)]), "0")
+
+
+def choice(path: str, names: Mapping[int, str]) -> Codec:
+    """`name=word`, an enum field."""
+    by_name = {name: value for value, name in names.items()}
+
+    def show(value: object) -> str:
+        if not isinstance(value, int) or value not in names:
+            raise ProtoError(f"{path} has the unknown value {value}")
+        return names[value]
+
+    def parse(text: str) -> object:
+        if text not in by_name:
+            raise ProtoError(f"{path}: '{text}' has no serialized form")
+        return by_name[text]
+
+    return _simple(path, show, parse, names.get(0, ""))
+
+
+# -- lists of small messages
+
+
+def _slices(record: Record) -> str | None:
+    parts = [f"[{s.int('start')}:{s.int('limit')}:{s.int('stride')}]" for s in record.subs("slice_dimensions")]
+    return "{" + ", ".join(parts) + "}" if parts else None
+
+
+def _set_slices(record: Record, text: str) -> None:
+    for start, limit, stride in re.findall(r"\[(\d+):(\d+)(?::(\d+))?\]", text):
+        made = record.new("slice_dimensions")
+        made.set("start", int(start))
+        made.set("limit", int(limit))
+        made.set("stride", int(stride or 1))
+
+
+_PAD_FIELDS = ("edge_padding_low", "edge_padding_high", "interior_padding")
+
+
+def _padding(record: Record) -> str | None:
+    parts = record.sub("padding_config").subs("dimensions")
+    return "x".join("_".join(str(d.int(f)) for f in _PAD_FIELDS) for d in parts)
+
+
+def _set_padding(record: Record, text: str) -> None:
+    config = record.new("padding_config")
+    for part in text.split("x") if text else ():
+        made = config.new("dimensions")
+        for field, value in zip(_PAD_FIELDS, part.split("_"), strict=False):
+            made.set(field, int(value))
+
+
+_WINDOW = (
+    ("size", ("size",)), ("stride", ("stride",)), ("pad", ("padding_low", "padding_high")),
+    ("lhs_dilate", ("base_dilation",)), ("rhs_dilate", ("window_dilation",)), ("rhs_reversal", ("window_reversal",)),
+)  # fmt: skip
+
+
+def _window(record: Record) -> str | None:
+    dims = list(record.sub("window").subs("dimensions"))
+    if not dims:
+        return "{}" if "window" in record.values else None
+    parts = [f"{key}=" + "x".join("_".join(str(int(d.int(f))) for f in fields) for d in dims)
+             for key, fields in _WINDOW]  # fmt: skip
+    return "{" + " ".join(parts) + "}"
+
+
+def _set_window(record: Record, text: str) -> None:
+    window = record.new("window")
+    values: dict[str, str] = dict(re.findall(r"(\w+)=(\S+)", text[1:-1]))
+    sizes = values.get("size", "").split("x") if values else []
+    dims = [window.new("dimensions") for _ in sizes]
+    for key, fields in _WINDOW:
+        default = "0_0" if key == "pad" else "0" if key == "rhs_reversal" else "1"
+        parts = values[key].split("x") if key in values else [default] * len(dims)
+        for dim, part in zip(dims, parts, strict=True):
+            for field, value in zip(fields, part.split("_"), strict=True):
+                dim.set(field, int(value))
+
+
+_LABELS = (  # the letters of input, kernel and output, and the fields that hold their dimensions
+    (("b", "input_batch_dimension"), ("f", "input_feature_dimension"), "input_spatial_dimensions"),
+    (("i", "kernel_input_feature_dimension"), ("o", "kernel_output_feature_dimension"), "kernel_spatial_dimensions"),
+    (("b", "output_batch_dimension"), ("f", "output_feature_dimension"), "output_spatial_dimensions"),
+)
+
+
+def _labels(record: Record) -> str | None:
+    if "convolution_dimension_numbers" not in record.values:
+        return None
+    found = record.sub("convolution_dimension_numbers")
+    parts: list[str] = []
+    for first, second, spatial in _LABELS:
+        roles = {found.int(first[1]): first[0], found.int(second[1]): second[0]}
+        roles |= {d: str(n) for n, d in enumerate(found.ints(spatial))}
+        if sorted(roles) != list(range(len(found.ints(spatial)) + 2)):
+            raise ProtoError("the dimension numbers of a convolution do not name each dimension once")
+        parts.append("".join(roles[d] for d in sorted(roles)))
+    return f"{parts[0]}_{parts[1]}->{parts[2]}"
+
+
+def _set_labels(record: Record, text: str) -> None:
+    made = record.new("convolution_dimension_numbers")
+    for part, (first, second, spatial) in zip(re.split(r"_|->", text), _LABELS, strict=True):
+        made.set(first[1], part.index(first[0]))
+        made.set(second[1], part.index(second[0]))
+        made.set(spatial, [part.index(str(n)) for n in range(len(part) - 2)])
+
+
+def _pairs(record: Record) -> str | None:
+    pairs = [f"{{{p.int('source')},{p.int('target')}}}" for p in record.subs("source_target_pairs")]
+    return "{" + ",".join(pairs) + "}" if pairs else None
+
+
+def _set_pairs(record: Record, text: str) -> None:
+    for source, target in re.findall(r"\{(\d+),\s*(\d+)\}", text):
+        made = record.new("source_target_pairs")
+        made.set("source", int(source))
+        made.set("target", int(target))
+
+
+_PRECISION_NAMES = ("default", "high", "highest")
+
+
+def _precisions(record: Record) -> str | None:
+    values = record.sub("precision_config").ints("operand_precision")
+    if any(v not in range(3) for v in values):
+        raise ProtoError(f"operand_precision {values}")
+    return "{" + ",".join(_PRECISION_NAMES[v] for v in values) + "}" if any(values) else None
+
+
+def _set_precisions(record: Record, text: str) -> None:
+    values = [_PRECISION_NAMES.index(part.strip()) for part in text[1:-1].split(",") if part.strip()]
+    record.new("precision_config").set("operand_precision", values)
+
+
+_ALIAS = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}\s*\)")
+
+
+def _aliasing(record: Record) -> str | None:
+    parts = [
+        f"{{{joined(a.ints('output_shape_index'))}}}: ({a.int('operand_index')}, "
+        f"{{{joined(a.ints('operand_shape_index'))}}})"
+        for a in record.subs("output_operand_aliasing")
+    ]
+    return "{" + ", ".join(parts) + "}" if parts else None
+
+
+def _set_aliasing(record: Record, text: str) -> None:
+    for output, operand, index in _ALIAS.findall(text):
+        made = record.new("output_operand_aliasing")
+        made.set("output_shape_index", numbers(output))
+        made.set("operand_index", int(operand))
+        made.set("operand_shape_index", numbers(index))
+
+
+def _accuracy(record: Record) -> str | None:
+    if "result_accuracy" not in record.values:
+        return None
+    found = record.sub("result_accuracy")
+    if "tolerance" in found.values:
+        t = found.sub("tolerance")
+        numbers = f"atol={t.values.get('atol', 0.0)!r},rtol={t.values.get('rtol', 0.0)!r},ulps={t.int('ulps')}"
+        return f"{{tolerance={{{numbers}}}}}"
+    return "{mode=highest}" if found.int("mode") else None
+
+
+def _set_accuracy(record: Record, text: str) -> None:
+    made = record.new("result_accuracy")
+    values = dict(re.findall(r"(atol|rtol|ulps|mode)\s*=\s*([^,}\s]+)", text))
+    if "mode" in values:
+        made.values["mode"] = int(values["mode"] == "highest")
+    else:
+        tolerance = made.new("tolerance")
+        tolerance.set("ulps", int(values.pop("ulps", 0)))
+        for name, value in values.items():
+            tolerance.set(name, float(value))
+
+
+def _constraints(record: Record) -> str | None:
+    shapes = [shape_text(data) for data in record.all("operand_shapes_with_layout")]
+    return "{" + ", ".join(shapes) + "}" if record.int("constrain_layout") else None
+
+
+def _set_constraints(record: Record, text: str) -> None:
+    record.set("constrain_layout", True)
+    shapes = [text[a:b].strip() for a, b in split_list(text, 1, len(text) - 1)]
+    record.values["operand_shapes_with_layout"] = [shape_record(parse_shape(shape)) for shape in shapes if shape]
+
+
+def real(path: str) -> Codec:
+    """`name=0.001`, an f32 field, in the fewest digits that give it back."""
+    return _simple(path, lambda v: str(np.float32(cast("float", v))), float, "0")
+
+
+def _nothing(record: Record, text: str) -> None:
+    """For attributes that follow from others, or that XLA reads and forgets."""
+
+
+def _refused(record: Record, text: str) -> None:
+    raise ProtoError(f"'{text}' has no serialized form that is known")
+
+SLICES = Codec(("slice_dimensions",), _slices, _set_slices)
+PADDING = Codec(("padding_config",), _padding, _set_padding, "")
+WINDOW = Codec(("window",), _window, _set_window)
+LABELS = Codec(("convolution_dimension_numbers",), _labels, _set_labels, "")
+PRECISIONS = Codec(("precision_config",), _precisions, _set_precisions)
+ALIASING = Codec(("output_operand_aliasing",), _aliasing, _set_aliasing)
+ACCURACY = Codec(("result_accuracy",), _accuracy, _set_accuracy)
+PAIRS = Codec(("source_target_pairs",), _pairs, _set_pairs)
+CONSTRAINTS = Codec(("constrain_layout", "operand_shapes_with_layout"), _constraints, _set_constraints)
+FORGOTTEN = Codec((), lambda record: None, _nothing)
+REFUSED = Codec((), lambda record: None, _refused)
+PREFETCH = Codec(  # zero is not absence here
+    ("cross_program_prefetch_index",),
+    lambda r: str(r.values["cross_program_prefetch_index"]) if "cross_program_prefetch_index" in r.values else None,
+    lambda r, text: r.values.update(cross_program_prefetch_index=int(text)),
+)

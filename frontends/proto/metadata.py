@@ -1,0 +1,199 @@
+"""What instructions carry besides their meaning: metadata, frontend attributes, statistics, origins, replication."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import cast
+
+from ...ir.instruction import FrontendAttributes
+from ...ir.strings import Raw, quote, unescape
+from ..hlo_text.errors import TextError
+from ..hlo_text.scan import raw_end
+from .schema import TABLES, new
+from .wire import ProtoError, Record, decode
+
+# In the order in which XLA prints them.
+_METADATA = (
+    "op_type", "op_name", "source_file", "source_line", "source_end_line", "source_column", "source_end_column",
+    "profile_type", "deduplicated_name", "scheduling_name", "stack_frame_id",
+)  # fmt: skip
+_PAIR = re.compile(r"([a-z_]+)=(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\{[^{}]*\}|-?\d+)[\s,]*")
+
+
+@lru_cache(maxsize=65536)
+def metadata_text(data: bytes) -> str:
+    """An OpMetadata as the text between the braces; empty if there is none. Raises ProtoError."""
+    record = decode(TABLES, "OpMetadata", data)
+    parts: list[str] = []
+    for name in _METADATA:
+        value = record.values.get(name)
+        if isinstance(value, str):
+            parts.append(f"{name}={quote(value)}")
+        elif isinstance(value, list):
+            parts.append(f"{name}={{{','.join(map(str, record.ints(name)))}}}")
+        elif value:
+            parts.append(f"{name}={value}")
+    return " ".join(parts)
+
+
+@lru_cache(maxsize=65536)
+def metadata_record(text: str) -> Record:
+    """Metadata in text as OpMetadata. The record is shared: do not change it. Raises ProtoError for unknown fields."""
+    record = new("OpMetadata")
+    place = len(text) - len(text.lstrip())
+    while place < len(text):
+        match = _PAIR.match(text, place)
+        if match is None or match[1] not in record.table.by_name:
+            raise ProtoError(f"metadata '{text[place : place + 40]}' has no serialized form")
+        if match[2][0] in "\"'":
+            record.set(match[1], unescape(match[2][1:-1]))
+        elif match[2][0] == "{":
+            record.set(match[1], [int(n) for n in re.split(r"[\s,]+", match[2][1:-1]) if n])
+        else:
+            record.set(match[1], int(match[2]))
+        place = match.end()
+    return record
+
+
+def string_or_raw(text: str) -> str | Raw:
+    """A string from a proto as HLO text has it: raw if it is one text in braces."""
+    if not text.startswith("{"):
+        return text
+    try:
+        return Raw(text) if raw_end(text, 0) == len(text) else text
+    except TextError:
+        return text
+
+
+def quoted_or_raw(text: str) -> str:
+    """The same, as a token."""
+    value = string_or_raw(text)
+    return value.text if isinstance(value, Raw) else quote(value)
+
+
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
+
+
+@lru_cache(maxsize=65536)
+def frontend_attributes_text(data: bytes) -> str:
+    """`{k="v",k2={raw}}`; empty for none."""
+    entries = {e.str("key"): e.str("value") for e in decode(TABLES, "FrontendAttributes", data).subs("map")}
+    pairs = ((k if _KEY.fullmatch(k) else quote(k), quoted_or_raw(v)) for k, v in sorted(entries.items()))
+    return "{" + ",".join(f"{k}={v}" for k, v in pairs) + "}" if entries else ""
+
+
+def frontend_attributes_record(attributes: FrontendAttributes) -> Record:
+    """The attributes as FrontendAttributes."""
+    record = new("FrontendAttributes")
+    for key, value in sorted(attributes.items()):
+        entry = record.new("map")
+        entry.set("key", key)
+        entry.set("value", value.text if isinstance(value, Raw) else value)
+    return record
+
+
+# -- parameter_replication, statistics, origin
+
+
+def other_texts(record: Record) -> Iterator[tuple[str, str]]:
+    """The further common attributes that an instruction has, by name."""
+    replication = record.sub("parameter_replication").all("replicated_at_leaf_buffers")
+    if replication:
+        yield "parameter_replication", "{" + ",".join("true" if r else "false" for r in replication) + "}"
+    statistics = record.sub("statistics_viz")
+    pairs = [f"{s.str('stat_name')}={s.values.get('stat_val', 0.0):g}" for s in statistics.subs("statistics")]
+    if pairs:
+        index = statistics.int("stat_index_to_visualize")
+        yield "statistics", "{" + ",".join([f"visualizing_index={index}", *pairs]) + "}"
+    if "original_value" in record.values:
+        yield "origin", _origin_text(record.sub("original_value"))
+
+
+def _origin_text(origin: Record) -> str:
+    if origin.int("is_synthetic_call"):
+        return "{[synthetic_call]}"
+    tree: dict[int, object] | str = {}
+    for element in origin.subs("elements"):
+        array = element.sub("original_array")
+        leaf = ""
+        if "original_array" in element.values:
+            index = array.ints("shape_index")
+            leaf = quote(array.str("instruction_name")) + (f" {{{','.join(map(str, index))}}}" if index else "")
+        place = element.ints("shape_index")
+        if not place:
+            tree = leaf
+        elif isinstance(tree, dict):
+            _insert(tree, place, leaf)
+    return "{" + _tree_text(tree) + "}"
+
+
+def _insert(tree: dict[int, object], place: list[int], leaf: str) -> None:
+    if len(place) > 60:
+        raise ProtoError("an origin nests deeper than 60 levels")
+    node: dict[int, object] = tree
+    for index in place[:-1]:
+        inner = node.setdefault(index, {})
+        if not isinstance(inner, dict):
+            raise ProtoError("an origin has a leaf within a leaf")
+        node = cast("dict[int, object]", inner)
+    node[place[-1]] = leaf
+
+
+def _tree_text(tree: object) -> str:
+    if isinstance(tree, dict):
+        parts = cast("dict[int, object]", tree)
+        return "(" + ", ".join(_tree_text(parts[index]) for index in sorted(parts)) + ")"
+    return f"{{{tree}}}"
+
+
+_STATISTIC = re.compile(r"([A-Za-z_][\w.\-]*)=([^,}\s]+)")
+_ORIGIN_TOKEN = re.compile(r"\s*(?:([(),])|\{\s*(?:\"((?:[^\"\\]|\\.)*)\"\s*(?:\{([\d,\s]*)\})?)?\s*\})")
+
+
+def set_other(record: Record, name: str, text: str) -> None:
+    """Writes a further common attribute into an instruction. Raises ProtoError."""
+    if name == "parameter_replication":
+        record.new(name).set("replicated_at_leaf_buffers", [w == "true" for w in re.findall(r"true|false", text)])
+    elif name == "statistics":
+        made = record.new("statistics_viz")
+        for key, value in _STATISTIC.findall(text):
+            if key == "visualizing_index":
+                made.set("stat_index_to_visualize", int(value))
+            else:
+                entry = made.new("statistics")
+                entry.set("stat_name", key)
+                entry.set("stat_val", float(value))
+    else:
+        _set_origin(record.new("original_value"), text)
+
+
+def _set_origin(origin: Record, text: str) -> None:
+    inner = text[1:-1].strip()
+    if inner == "[synthetic_call]":
+        origin.set("is_synthetic_call", True)
+        return
+    place, index = 0, list[int]()
+    while place < len(inner):
+        match = _ORIGIN_TOKEN.match(inner, place)
+        if match is None:
+            raise ProtoError(f"origin {text} has no serialized form")
+        place = match.end()
+        if match[1] == "(":
+            index.append(0)
+        elif match[1] == "," and index:
+            index[-1] += 1
+        elif match[1] == ")" and index:
+            index.pop()
+        elif not match[1]:
+            _add_element(origin, index, match)
+
+
+def _add_element(origin: Record, index: list[int], match: re.Match[str]) -> None:
+    element = origin.new("elements")
+    element.set("shape_index", list(index))
+    if match[2] is not None:
+        array = element.new("original_array")
+        array.set("instruction_name", unescape(match[2]))
+        array.set("shape_index", [int(n) for n in (match[3] or "").split(",") if n.strip()])

@@ -1,0 +1,325 @@
+"""HloModuleProto to a module.
+
+The messages are written out as HLO text, and the reader of HLO text reads that: so both forms of a program go through
+the same checks, and what is wrong with a serialized program is shown in a text one can read. Values of constants do not
+pass through text; they wait in a list that the text refers to by number (`constant(@3)`). What has no text at all is
+kept with the instruction or the module (`carried`) for the way back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.attributes import AttributeField, attribute_fields
+from ...ir.computation import Computation
+from ...ir.diagnostics import SourceFile
+from ...ir.element_type import ELEMENT_TYPES
+from ...ir.literal import Literal
+from ...ir.module import Module
+from ...ir.op import AnyOp, find_op
+from ...ir.ops.async_ops import AsyncStart
+from ...ir.shape import Shape
+from ..hlo_text.module_reader import ModuleReader
+from .attributes import CALLED_ORDER, SILENT, codec
+from .headers import header_text, safe_name, tables_text
+from .literals import read_literal
+from .metadata import frontend_attributes_text, metadata_text, other_texts, quoted_or_raw
+from .shapes import shape_text
+from .shardings import sharding_text
+from .wire import ProtoError, Record, encode, is_fully_known
+from .writer import Carried, field_bytes
+
+_COMMON = frozenset((
+    "name", "opcode", "shape", "id", "operand_ids", "called_computation_ids", "control_predecessor_ids", "sharding",
+    "frontend_attributes", "metadata", "backend_config", "parameter_replication", "statistics_viz", "original_value",
+    "literal",
+))  # fmt: skip
+
+
+@dataclass
+class _Line:
+    """An instruction on its way to text."""
+
+    record: Record
+    name: str
+    opcode: str
+
+
+class ProtoText:
+    """Writes one HloModuleProto as text."""
+
+    def __init__(self, module: Record) -> None:
+        self.module = module
+        self.literals: list[Record] = []
+        self.carried: dict[tuple[str, str], Carried] = {}
+        self._computations = {c.int("id"): c for c in module.subs("computations")}
+        self._names: dict[int, str] = {}
+        self._wrapped = self._wrapped_computations()
+
+    def text(self) -> str:
+        """The text. Raises ProtoError."""
+        tables = tables_text(self.module)
+        parts = [header_text(self.module), "", *([tables, ""] if tables else [])]
+        entry = self.module.int("entry_computation_id")
+        if entry not in self._computations:
+            raise ProtoError(f"the entry computation {entry} is not there")
+        taken: set[str] = set()
+        for number, computation in self._computations.items():
+            self._names[number] = _unique(safe_name(computation.str("name")), taken)
+        sequences = {s.int("key"): s.sub("value").ints("instruction_ids")
+                     for s in self.module.sub("schedule").subs("sequences")}  # fmt: skip
+        for number, computation in self._computations.items():
+            if number not in self._wrapped:
+                parts += self._computation(number, computation, number == entry, sequences.get(number))
+        return "\n".join(parts)
+
+    # -- async computations of a single op become that op's start
+
+    def _wrapped_computations(self) -> dict[int, Record]:
+        """The roots of the computations that only one start calls and that are one op on their parameters."""
+        calls: dict[int, list[Record]] = {}
+        for computation in self._computations.values():
+            for instruction in computation.subs("instructions"):
+                for number in instruction.ints("called_computation_ids"):
+                    calls.setdefault(number, []).append(instruction)
+        found: dict[int, Record] = {}
+        for number, users in calls.items():
+            starts = [u for u in users if u.str("opcode") == "async-start"]
+            links = [u for u in users if u.str("opcode") in ("async-update", "async-done")]
+            if len(starts) == 1 and len(starts) + len(links) == len(users) and number in self._computations:
+                root = _single_op(self._computations[number], starts[0])
+                if root is not None:
+                    found[number] = root
+        return found
+
+    # -- computations and instructions
+
+    def _computation(self, number: int, computation: Record, is_entry: bool, order: list[int] | None) -> Iterator[str]:
+        records = list(computation.subs("instructions"))
+        if order is not None:
+            by_id = {r.int("id"): r for r in records}
+            if sorted(by_id) != sorted(order):
+                raise ProtoError(f"the schedule of {self._names[number]} does not name its instructions once each")
+            records = [by_id[i] for i in order]
+        yield ("ENTRY " if is_entry else "") + f"%{self._names[number]} {{"
+        lines: dict[int, _Line] = {}
+        taken: set[str] = set()
+        for record in records:
+            name = _unique(safe_name(record.str("name")), taken)
+            line = _Line(record, name, "")
+            text = self._instruction(line, lines, self._names[number])
+            lines[record.int("id")] = line
+            yield ("  ROOT " if record.int("id") == computation.int("root_id") else "  ") + text
+        if computation.int("root_id") not in lines:
+            raise ProtoError(f"the root of computation {self._names[number]} is not in it")
+        thread = computation.str("execution_thread")
+        tail = f', execution_thread="{thread}"' if thread and thread != "main" else ""
+        yield "}" + tail + "\n"
+
+    def _instruction(self, line: _Line, lines: dict[int, _Line], computation: str) -> str:
+        record = line.record
+        operands = [_named(lines, i, line.name) for i in record.ints("operand_ids")]
+        line.opcode, own, op = self._opcode(record, operands)
+        shape = shape_text(record.values.get("shape", b""))
+        carried = Carried()
+        taken: set[str] = set(_COMMON)
+        inline = ", ".join(f"%{o.name}" for o in operands)
+        parts: list[str] = []
+        element = _element(operands[0].record) if operands else ""
+        for name, text in self._attributes(own, op, element, taken):
+            if name == op.inline:
+                inline = text
+            else:
+                parts.append(f", {name}={text}")
+        parts += [f", {name}={text}" for name, text in self._common(record, lines, line.name)]
+        self._carry(record, taken, carried)
+        if carried.rest or carried.fields:
+            self.carried[computation, line.name] = carried
+        return f"%{line.name} = {shape} {line.opcode}({inline})" + "".join(parts)
+
+    def _opcode(self, record: Record, operands: list[_Line]) -> tuple[str, Record, AnyOp]:
+        """The opcode as text has it, the record that holds the attributes, and the op."""
+        opcode = record.str("opcode")
+        called = record.ints("called_computation_ids")
+        own = record
+        if opcode == "async-start" and len(called) == 1 and called[0] in self._wrapped:
+            own = self._wrapped[called[0]]
+            opcode = own.str("opcode") + "-start"
+            thread = record.str("async_execution_thread")
+            own.values.pop("async_execution_thread", None)
+            if thread and thread != "main":
+                own.set("async_execution_thread", thread)
+        elif opcode in ("async-update", "async-done") and operands:
+            stem = operands[0].opcode.removesuffix("-start").removesuffix("-update")
+            own = record if stem == "async" else Record(record.table, record.tables)
+            opcode = opcode.replace("async", stem)
+        op = find_op(opcode)
+        if op is None:
+            raise ProtoError(f"opcode '{opcode}' is not supported")
+        return opcode, own, op
+
+    def _attributes(self, record: Record, op: AnyOp, element: str, taken: set[str]) -> Iterator[tuple[str, str]]:
+        fields = attribute_fields(op.attributes)
+        yield from self._called(record, op, fields, element)
+        for name, kind in fields.items():
+            if _is_called(kind):
+                continue
+            if kind.type is Literal:
+                if "literal" in record.values:
+                    literal = record.sub("literal")
+                    self.literals.append(literal)
+                    shape = "" if name == op.inline else shape_text(literal.values.get("shape", b"")) + " "
+                    yield name, f"{shape}@{len(self.literals) - 1}"
+                continue
+            found = codec(_base(op), name)
+            taken.update(found.fields)
+            text = found.read(record)
+            if text is None and (kind.required or kind.default is True):
+                text = found.zero
+            if text is not None and text not in SILENT.get(name, ()) and not _is_default_type(name, text, element):
+                yield name, text
+
+    def _called(
+        self, record: Record, op: AnyOp, fields: dict[str, AttributeField], element: str
+    ) -> Iterator[tuple[str, str]]:
+        names: list[str] = []
+        for number in record.ints("called_computation_ids"):
+            if number not in self._names:
+                raise ProtoError(f"{record.str('name')} calls computation {number}, which is not there")
+            names.append(f"%{self._names[number]}")
+        single = [f for f, kind in fields.items() if kind.type is Computation]
+        single = list(CALLED_ORDER.get(_base(op).opcode, single))
+        several = [f for f, kind in fields.items() if kind.type == tuple[Computation, ...]]
+        if several and (len(names) != len(single) or element != "pred"):
+            single = []
+        yield from zip(single, names, strict=False)
+        rest = names[len(single) :]
+        if rest and several:
+            yield several[0], "{" + ", ".join(rest) + "}"
+        elif rest:
+            raise ProtoError(f"{record.str('name')} calls {len(names)} computations, {op.opcode} has {len(single)}")
+
+    def _common(self, record: Record, lines: dict[int, _Line], name: str) -> Iterator[tuple[str, str]]:
+        values = record.values
+        if "sharding" in values:
+            yield "sharding", sharding_text(values["sharding"])
+        attributes = frontend_attributes_text(values.get("frontend_attributes", b""))
+        if attributes:
+            yield "frontend_attributes", attributes
+        before = [f"%{_named(lines, i, name).name}" for i in record.ints("control_predecessor_ids")]
+        if before:
+            yield "control-predecessors", "{" + ", ".join(before) + "}"
+        yield from other_texts(record)
+        metadata = metadata_text(values.get("metadata", b""))
+        if metadata:
+            yield "metadata", f"{{{metadata}}}"
+        config = values.get("backend_config", b"").decode("utf-8", "surrogateescape")
+        if config:
+            yield "backend_config", quoted_or_raw(config)
+
+    def _carry(self, record: Record, taken: set[str], carried: Carried) -> None:
+        rest = {k: v for k, v in record.values.items() if k not in taken}
+        carried.rest = encode(Record(record.table, record.tables, rest, record.unknown))
+        for name, value in record.values.items():
+            known = record.table.by_name[name]
+            single = known.is_message and not known.repeated and name not in rest and name != "literal"
+            if single and not is_fully_known(record.tables, known.kind, value):
+                carried.fields[name] = (value, b"")
+
+
+def _base(op: AnyOp) -> AnyOp:
+    """The op whose attributes a derived start has."""
+    return op.wrapped if isinstance(op, AsyncStart) and op.opcode != "async-start" else op
+
+
+def _is_called(kind: AttributeField) -> bool:
+    return kind.type is Computation or kind.type == tuple[Computation, ...]
+
+
+def _element(record: Record) -> str:
+    return re.split(r"[\[(]", shape_text(record.values.get("shape", b"")))[0]
+
+
+def _is_default_type(name: str, text: str, element: str) -> bool:
+    """Whether this is the type of comparison that operands of this element type have anyway."""
+    if name != "type":
+        return False
+    default = {"s": "SIGNED", "u": "UNSIGNED", "p": "UNSIGNED"}.get(element[:1], "FLOAT")
+    return text == default
+
+
+def _named(lines: dict[int, _Line], number: int, name: str) -> _Line:
+    line = lines.get(number)
+    if line is None:
+        raise ProtoError(f"{name} refers to instruction {number}, which is not defined before it")
+    return line
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    if name in ELEMENT_TYPES:
+        name += "_"
+    base, number = name, 1
+    while name in taken:
+        name, number = f"{base}.{number}", number + 1
+    taken.add(name)
+    return name
+
+
+def _single_op(computation: Record, start: Record) -> Record | None:
+    """The root of a computation that is one op on its parameters in order, and says nothing that its start does not."""
+    records = list(computation.subs("instructions"))
+    parameters = sorted((r for r in records if r.str("opcode") == "parameter"), key=lambda r: r.int("parameter_number"))
+    root = next((r for r in records if r.int("id") == computation.int("root_id")), None)
+    if root is None or len(parameters) != len(records) - 1 or root.str("opcode") == "parameter":
+        return None
+    if root.ints("operand_ids") != [p.int("id") for p in parameters] or root.unknown:
+        return None
+    extra = ("sharding", "frontend_attributes", "backend_config", "original_value")
+    if not is_fully_known(root.tables, root.table.name, encode(root)):
+        return None
+    if any(root.values.get(name, b"") not in (b"", start.values.get(name, b"")) for name in extra):
+        return None
+    if start.str("async_execution_thread") != computation.str("execution_thread"):
+        return None
+    op = find_op(root.str("opcode") + "-start")
+    return root if isinstance(op, AsyncStart) else None
+
+
+class ProtoModuleReader(ModuleReader):
+    """Reads the text that `ProtoText` writes, with its literals."""
+
+    def __init__(self, source: SourceFile, literals: list[Record]) -> None:
+        super().__init__(source, allow_elided=False)
+        self.literals = literals
+
+    def _literal(self, text: str, shape: Any) -> Literal:
+        if shape is None:
+            shape = self._literal_shape(text)
+        number = int(text.rpartition("@")[2])
+        try:
+            return read_literal(self.literals[number], shape)
+        except ProtoError as error:
+            raise ValueError(str(error)) from None
+
+    def _literal_shape(self, text: str) -> Shape:
+        from ..hlo_text.shapes import parse_shape
+
+        return parse_shape(text.rpartition("@")[0].strip())
+
+
+def read_record(record: Record, filename: str) -> Module:
+    """The module of an HloModuleProto, not yet verified. Raises ProtoError, CompileError."""
+    writer = ProtoText(record)
+    text = writer.text()
+    module = ProtoModuleReader(SourceFile(filename, text), writer.literals).read()
+    module.carried = Carried(record.unknown) if record.unknown else None
+    for computation in module:
+        for instruction in computation:
+            carried = instruction.carried = writer.carried.get((computation.name, instruction.name))
+            if carried is not None:
+                fields = {name: (raw, field_bytes(instruction, name)) for name, (raw, _) in carried.fields.items()}
+                carried.fields.update(fields)
+    return module

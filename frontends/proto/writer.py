@@ -1,0 +1,258 @@
+"""A module to HloModuleProto.
+
+Ids are as XLA gives them: computations count from 0 in their order, an instruction's id is that of its computation in
+the upper half and its place in the lower. A derived start (`negate-start`) becomes an `async-start` that calls a
+computation of that one op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ir.attributes import attribute_fields
+from ...ir.computation import Computation
+from ...ir.instruction import Instruction
+from ...ir.literal import Literal
+from ...ir.module import EntryLayout, Module
+from ...ir.op import OPS, AnyOp
+from ...ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
+from ...ir.printer import value_text
+from ...ir.shape import Shape
+from ...ir.strings import Raw
+from .attributes import CALLED_ORDER, SILENT, codec
+from .headers import set_header, set_tables
+from .literals import literal_record
+from .metadata import frontend_attributes_record, metadata_record, set_other
+from .schema import new
+from .shapes import shape_record
+from .shardings import sharding_record
+from .wire import Record, encode
+
+
+@dataclass
+class Carried:
+    """What an instruction of a proto has that HLO text has not: fields as they came.
+
+    `rest` are whole fields. `fields` are messages with unknown parts, each with what the writer makes of the field
+    without them: they are used again only if the instruction still says the same there.
+    """
+
+    rest: bytes = b""
+    fields: dict[str, tuple[bytes, bytes]] = field(default_factory=dict[str, tuple[bytes, bytes]])
+
+
+class _Names:
+    """Makes names unique in the whole module, as serialized modules must have them, in the way XLA does: of a repeated
+    name the number at its end is replaced by the next one that is free.
+    """
+
+    def __init__(self) -> None:
+        self.used: dict[str, set[int]] = {}
+        self.next: dict[str, int] = {}
+
+    def unique(self, name: str) -> str:
+        root, dot, suffix = name.rpartition(".")
+        numbered = bool(root) and suffix.isdigit()
+        root, number = (root, int(suffix)) if numbered else (name, 0)
+        used = self.used.setdefault(root, set())
+        if number in used:
+            number = self.next.get(root, 0)
+            while number in used:
+                number += 1
+            self.next[root] = number + 1
+        used.add(number)
+        return f"{root}{dot if numbered else '.'}{number}" if numbered or number else root
+
+
+class ModuleWriter:
+    """Writes one module."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.record = new("HloModuleProto")
+        self.computations: dict[Computation, int] = {}
+        self.ids: dict[Instruction, int] = {}
+        self.names = _Names()
+        self.wrapped = 0
+
+    def write(self) -> Record:
+        """The message. Raises ProtoError for what it has no place for."""
+        module, record = self.module, self.record
+        entry = module.entry
+        fused = {c for computation in module for i in computation if i.opcode == "fusion" for c in i.called()}
+        for computation in module.computations:
+            self._computation(computation, computation in fused)
+        layout = module.entry_layout or EntryLayout(tuple(p.shape for p in entry.parameters), entry.root.shape)
+        set_header(record, module, layout)
+        record.set("entry_computation_name", entry.name)
+        record.set("entry_computation_id", self.computations[entry])
+        if module.is_scheduled:
+            self._schedule()
+        set_tables(record, module.stack_frames)
+        record.unknown = module.carried.rest if isinstance(module.carried, Carried) else b""
+        return record
+
+    def _schedule(self) -> None:
+        schedule = self.record.new("schedule")
+        for computation in self.record.all("computations"):
+            if not computation.int("is_fusion_computation"):
+                sequence = schedule.new("sequences")
+                sequence.set("key", computation.int("id"))
+                sequence.new("value").set("instruction_ids", [i.int("id") for i in computation.all("instructions")])
+
+    def _new_computation(self, name: str, parameters: Sequence[tuple[str, Shape]], result: Shape) -> Record:
+        made = new("HloComputationProto")
+        made.set("name", name)
+        program = made.new("program_shape")
+        program.values["parameters"] = [shape_record(shape) for _, shape in parameters]
+        program.values["result"] = shape_record(result)
+        program.set("parameter_names", [name for name, _ in parameters])
+        return made
+
+    def _add(self, made: Record) -> int:
+        """Appends a finished computation; its instructions get the ids that follow from its own."""
+        computations = self.record.values.setdefault("computations", [])
+        number = len(computations)
+        computations.append(made)
+        made.set("id", number)
+        return number
+
+    def _computation(self, computation: Computation, is_fused: bool) -> None:
+        parameters = [(p.name, p.shape) for p in computation.parameters]
+        made = self._new_computation(computation.name, parameters, computation.root.shape)
+        made.set("is_fusion_computation", is_fused)
+        made.set("execution_thread", computation.execution_thread or "main")
+        calls = [i for i in computation if _is_derived(i.op, AsyncStart)]
+        wrapped = {i: self._wrap(i) for i in calls}
+        number = self._add(made)
+        self.computations[computation] = number
+        for place, instruction in enumerate(computation):
+            self.ids[instruction] = number << 32 | place
+            record = self._instruction(instruction, wrapped.get(instruction))
+            made.values.setdefault("instructions", []).append(record)
+        made.set("root_id", self.ids[computation.root])
+
+    def _instruction(self, instruction: Instruction, wrapped: int | None) -> Record:
+        record = new("HloInstructionProto")
+        record.set("id", self.ids[instruction])
+        record.set("operand_ids", [self.ids[o] for o in instruction.operands])
+        record.set("control_predecessor_ids", [self.ids[p] for p in instruction.control_predecessors])
+        op = instruction.op
+        if wrapped is not None:
+            record.set("opcode", "async-start")
+            record.set("called_computation_ids", [wrapped])
+            thread: str = instruction.attributes.async_execution_thread  # pyright: ignore[reportAttributeAccessIssue,reportUnknownMemberType,reportUnknownVariableType]
+            record.set("async_execution_thread", thread or "main")
+        elif _is_derived(op, AsyncUpdate) or _is_derived(op, AsyncDone):
+            record.set("opcode", "async-update" if isinstance(op, AsyncUpdate) else "async-done")
+        else:
+            record.set("opcode", op.opcode)
+            self._attributes(record, op, instruction.attributes, instruction.shape)
+        _annotate(record, instruction)
+        record.set("name", self.names.unique(instruction.name))
+        carried = instruction.carried
+        if isinstance(carried, Carried):
+            record.unknown = carried.rest
+            for name, (raw, plain) in carried.fields.items():
+                if field_bytes(instruction, name) == plain:
+                    record.values[name] = raw
+        return record
+
+    def _attributes(self, record: Record, op: AnyOp, attributes: Any, shape: Shape) -> None:
+        fields = attribute_fields(op.attributes)
+        called: dict[str, list[Computation]] = {}
+        for name, kind in fields.items():
+            value = getattr(attributes, name)
+            if kind.type is Computation or kind.type == tuple[Computation, ...]:
+                called[name] = [] if value is None else [value] if isinstance(value, Computation) else list(value)
+            elif isinstance(value, Literal):
+                record.values["literal"] = literal_record(value, shape if name == op.inline else value.shape)
+            elif kind.type is not Literal:
+                text = SILENT.get(name, (None,))[0] if value is None else value_text(value)
+                if text is not None:
+                    codec(op, name).write(record, text)
+        order = CALLED_ORDER.get(op.opcode, tuple(called))
+        numbers = [self.computations[c] for name in order for c in called[name]]
+        if not isinstance(op, AsyncUpdate | AsyncDone):  # they repeat what their start says
+            record.set("called_computation_ids", numbers)
+
+    def _wrap(self, start: Instruction) -> int:
+        """The computation of the one op that a derived start begins."""
+        op = start.op
+        assert isinstance(op, AsyncStart)
+        wrapped, attributes = op.unwrap(start.attributes)
+        result = op.form_of(start.shape).result_of(start.shape)
+        parameters = [(f"param_{n}", o.shape) for n, o in enumerate(start.operands)]
+        self.wrapped += 1
+        made = self._new_computation(f"async_{wrapped.opcode.replace('-', '_')}.{self.wrapped}", parameters, result)
+        made.set("execution_thread", start.attributes.async_execution_thread or "main")  # pyright: ignore
+        number = self._add(made)
+        instructions: list[Record] = []
+        for place, (name, shape) in enumerate(parameters):
+            record = new("HloInstructionProto")
+            record.set("name", self.names.unique(name))
+            record.set("opcode", "parameter")
+            record.values["shape"] = shape_record(shape)
+            record.set("parameter_number", place)
+            record.set("id", number << 32 | place)
+            instructions.append(record)
+        root = new("HloInstructionProto")
+        root.set("name", self.names.unique(wrapped.opcode))
+        root.set("opcode", wrapped.opcode)
+        root.values["shape"] = shape_record(result)
+        root.set("id", number << 32 | len(parameters))
+        root.set("operand_ids", [number << 32 | n for n in range(len(parameters))])
+        self._attributes(root, wrapped, attributes, result)
+        if start.metadata is not None:
+            root.values["metadata"] = metadata_record(start.metadata.text)
+        made.values["instructions"] = [*instructions, root]
+        made.set("root_id", root.int("id"))
+        return number
+
+
+def _is_derived(op: AnyOp, kind: type[Any]) -> bool:
+    """Whether this is a start, update or done that serialized modules write as an async op."""
+    if not isinstance(op, kind) or op.opcode.startswith("async-"):
+        return False
+    return op.opcode not in OPS
+
+
+def _annotate(record: Record, instruction: Instruction) -> None:
+    """What every instruction may have, but for references to others."""
+    record.values["shape"] = shape_record(instruction.shape)
+    if instruction.sharding is not None:
+        record.values["sharding"] = sharding_record(instruction.sharding)
+    if instruction.frontend_attributes:
+        record.values["frontend_attributes"] = frontend_attributes_record(instruction.frontend_attributes)
+    if instruction.metadata is not None:
+        record.values["metadata"] = metadata_record(instruction.metadata.text)
+    for name, text in instruction.other:
+        set_other(record, name, text)
+    config = instruction.backend_config
+    if config is not None:
+        text = config.text if isinstance(config, Raw) else config
+        record.set("backend_config", text.encode("utf-8", "surrogateescape"))
+
+
+def field_bytes(instruction: Instruction, name: str) -> bytes:
+    """What the writer makes of a field of an instruction; of those that are no references."""
+    record = new("HloInstructionProto")
+    _annotate(record, instruction)
+    for attribute in attribute_fields(instruction.op.attributes):
+        value = getattr(instruction.attributes, attribute)
+        if value is None or isinstance(value, Computation | Literal):
+            continue
+        if isinstance(value, tuple) and any(isinstance(v, Computation) for v in value):  # pyright: ignore[reportUnknownVariableType]
+            continue
+        found = codec(instruction.op, attribute)
+        if name in found.fields:
+            found.write(record, value_text(value))
+    value = record.values.get(name)
+    return encode(value) if isinstance(value, Record) else b""
+
+
+def write_record(module: Module) -> Record:
+    """The HloModuleProto of a module. Raises ProtoError."""
+    return ModuleWriter(module).write()
