@@ -13,9 +13,12 @@ from typing import ClassVar
 
 from ...ir.clone import clone_instruction, shell_of
 from ...ir.computation import Computation
+from ...ir.diagnostics import fail
 from ...ir.instruction import Instruction
 from ...ir.module import Module
 from ..base import Pass, PassContext
+
+MOST_INSTRUCTIONS = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,10 @@ class CallInliner(Pass):
     name: ClassVar[str] = "call-inliner"
 
     def run(self, module: Module, context: PassContext) -> bool:
+        size = _expanded_sizes(module)[module.entry]
+        if size > MOST_INSTRUCTIONS:
+            fail(f"with its calls written out the program has {size:,} instructions, at most {MOST_INSTRUCTIONS:,} "
+                 "are possible", module.entry.location)
         new = shell_of(module)
         before = sum(len(c) for c in module)
         inliner = _Inliner(new)
@@ -34,6 +41,14 @@ class CallInliner(Pass):
         for computation in module:
             computation.parent = module
         return sum(len(c) for c in module) != before
+
+
+def _expanded_sizes(module: Module) -> dict[Computation, int]:
+    """Instructions of each computation once everything that it calls stands in it: at most so many are made."""
+    sizes: dict[Computation, int] = {}
+    for computation in module.callees_first():
+        sizes[computation] = len(computation) + sum(sizes.get(c, 0) for i in computation for c in i.called())
+    return sizes
 
 
 class _Inliner:

@@ -3,7 +3,7 @@
 A state says, per dimension, which digits number its tiles and how long the padded dimension is, and over which digits
 the value is still unreduced. Moves change a state and have a cost in elements received per device; the cheapest path is
 found by uniform-cost search. States are few because moves only build towards the target: digits leave from the minor
-end of a dimension, and arrive only where the target wants them next.
+end of a dimension, and arrive only where the target wants them next, or at least as many tiles.
 
 Where that path takes much more than must be moved (tiles that begin at unrelated places), the missing pieces are sent
 directly (`exchange`), which enumerates devices and is therefore left to small numbers of them.
@@ -19,6 +19,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
+from operator import mul
 
 from ...ir.digit import Digits, cut, disjoint, product, refine
 from ...ir.tiling import Tiling
@@ -166,14 +168,16 @@ def _plan(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int, m
         start = _State(tuple(cut(d, cuts) for d in source.dims), padded_dims(dims, source), cut(source.unreduced, cuts))
         goal = _State(tuple(cut(d, cuts) for d in target.dims), padded_dims(dims, target), cut(target.unreduced, cuts))
         order = target.order if source.is_replicated else source.order
-        plan = _search(start, goal, dims, order, memory) or _through_replicated(source, target, dims)
+        # A value that neither end replicates is not replicated on the way, if its pieces can be sent instead.
+        may_replicate = devices > _MOST_DEVICES or not any(source.dims) or not any(target.dims)
+        plan = _search(start, goal, dims, order, memory, may_replicate) or _through_replicated(source, target, dims)
     plan = plan if plan.peak <= memory else None
     if devices > _MOST_DEVICES or target.is_replicated or (plan and not plan.received):
         return plan
-    pieces = _by_pieces(source, target, dims, devices, plan)
-    if pieces is None or pieces.peak > memory or (plan is not None and plan.cost <= pieces.cost):
+    pieces = _by_pieces(source, target, dims, devices, None if plan and plan.replicates else plan)
+    if pieces is None or pieces.peak > memory:
         return plan
-    return pieces
+    return pieces if plan is None or plan.replicates or pieces.cost < plan.cost else plan
 
 
 def _by_pieces(
@@ -222,11 +226,17 @@ def _through_replicated(source: Tiling, target: Tiling, dims: tuple[int, ...]) -
     for dim, (digits, padded) in enumerate(zip(target.dims, padded_dims(dims, target), strict=True)):
         if digits:
             moves.append(Slice(dim, digits, padded))
-    return Plan(tuple(moves), received, cost, replicates=not target.is_replicated, peak=2.0 * math.prod(dims))
+    replicates = any(source.dims) and any(target.dims)
+    return Plan(tuple(moves), received, cost, replicates, peak=2.0 * math.prod(dims))
 
 
 def _search(
-    start: _State, goal: _State, dims: tuple[int, ...], order: tuple[int, ...] | None, memory: float
+    start: _State,
+    goal: _State,
+    dims: tuple[int, ...],
+    order: tuple[int, ...] | None,
+    memory: float,
+    may_replicate: bool,
 ) -> Plan | None:
     best: dict[_State, float] = {start: 0.0}
     arrived: dict[_State, tuple[_State, Move, float]] = {}
@@ -239,7 +249,7 @@ def _search(
         if state.dims == goal.dims and state.unreduced == goal.unreduced and _padding_fits(state, goal):
             return _path(state, start, arrived, cost)
         for move, after, received in _steps(state, goal, dims, order):
-            if state.elements() + after.elements() > memory:
+            if state.elements() + after.elements() > memory or not (may_replicate or any(after.dims)):
                 continue
             total = cost + received + (LATENCY if received else 0.0)
             if total < best.get(after, math.inf):
@@ -282,7 +292,7 @@ def _steps(
             without = _leave(state, dim, count, dims)
             yield AllGather(dim, leaving, without.local(dim)), without, held * (product(leaving) - 1.0)
             for other in range(len(dims)):
-                if other != dim and leaving in _wanted(state, goal, other):
+                if other != dim and _count_fits(state, goal, other, product(leaving)):
                     after = _arrive(without, goal, other, leaving)
                     if after:
                         share = 1.0 - 1.0 / product(leaving)
@@ -317,6 +327,16 @@ def _wanted(state: _State, goal: _State, dim: int) -> list[Digits]:
         return []
     rest = want[len(have) :]
     return [rest[:n] for n in range(1, len(rest) + 1)]
+
+
+def _count_fits(state: _State, goal: _State, dim: int, count: int) -> bool:
+    """Whether a dimension cut `count` times more has as many tiles as the target has at some point.
+
+    If they are not the target's digits, a permutation puts that right in the end.
+    """
+    counts = list(accumulate((d.size for d in goal.dims[dim]), mul, initial=1))
+    have = product(state.dims[dim])
+    return have in counts and have * count in counts
 
 
 def _arrive(state: _State, goal: _State, dim: int, digits: Digits) -> _State | None:

@@ -1,0 +1,100 @@
+"""Resharding: bytes and collectives of Hloom and of XLA's partitioner for the same random pairs of shardings.
+
+    python bench/reshard.py [--pairs 300] [--seed 0]
+
+Needs JAX. Each pair is a program `copy` from one sharding to the other over eight virtual devices, given to Hloom and,
+with the same text, to XLA's SPMD partitioner; the collectives of both results are counted by the same code. Half of the
+arrays are divided evenly by their shardings, half are not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import statistics
+from typing import Any
+
+import hloom
+import numpy as np
+from hloom.cost.collectives import Collective
+from hloom.ir.mesh import AxisRef, Mesh
+from hloom.ir.sharding import DimSharding, Sharding, ShardingKind
+
+DEVICES = 8
+MESHES = [
+    Mesh((("a", 8),), named=False),
+    Mesh((("a", 2), ("b", 4)), named=False),
+    Mesh((("a", 2), ("b", 2), ("c", 2)), named=False),
+]
+
+
+def random_sharding(rng: np.random.Generator, rank: int) -> Sharding:
+    """Axes of a random mesh spread over the dimensions; some stay unused."""
+    mesh = MESHES[int(rng.integers(len(MESHES)))]
+    dims: list[list[AxisRef]] = [[] for _ in range(rank)]
+    axes: list[int] = list(map(int, rng.permutation(len(mesh.axes))))
+    for axis in axes:
+        place = int(rng.integers(-1, rank))
+        if place >= 0:
+            dims[place].append(AxisRef(mesh.axes[axis][0]))
+    return Sharding(ShardingKind.TILED, mesh, tuple(DimSharding(tuple(d)) for d in dims))
+
+
+def program(dims: tuple[int, ...], source: Sharding, target: Sharding) -> str:
+    shape = f"f32[{','.join(map(str, dims))}]"
+    return (
+        f"HloModule reshard, num_partitions={DEVICES}\n\nENTRY e {{\n"
+        f"  x = {shape} parameter(0), sharding={source}\n  ROOT y = {shape} copy(x), sharding={target}\n}}\n"
+    )
+
+
+def of_xla(text: str) -> list[Collective]:
+    """The collectives of the program that XLA compiles."""
+    jax: Any = importlib.import_module("jax")
+    hlo: Any = importlib.import_module("jaxlib._hlo")
+    xla: Any = importlib.import_module("jaxlib._jax")
+    stablehlo = xla.mlir.hlo_to_stablehlo(hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
+    devices = tuple(jax.devices("cpu")[:DEVICES])
+    options = xla.CompileOptions()
+    options.num_replicas, options.num_partitions = 1, DEVICES
+    options.executable_build_options.use_spmd_partitioning = True
+    options.executable_build_options.use_shardy_partitioner = False
+    loaded = devices[0].client.compile_and_load(stablehlo, xla.DeviceList(devices), options)
+    compiled = hloom.parse(loaded.hlo_modules()[0].to_string(), "compiled by XLA", verify=False)
+    return hloom.collectives(compiled)
+
+
+def total(found: list[Collective]) -> int:
+    return sum(c.wire_bytes * c.count for c in found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    rng = np.random.default_rng(arguments.seed)
+    rows: list[tuple[bool, int, int, int, int]] = []
+    for _ in range(arguments.pairs):
+        rank, even = int(rng.integers(1, 4)), bool(rng.integers(2))
+        sizes = [64, 128] if even else [50, 77, 91]
+        dims = tuple(int(rng.choice(sizes)) for _ in range(rank))
+        text = program(dims, random_sharding(rng, rank), random_sharding(rng, rank))
+        ours, theirs = hloom.collectives(hloom.partition(hloom.parse(text))), of_xla(text)
+        rows.append((even, total(ours), total(theirs), len(ours), len(theirs)))
+    print("pairs   count  bytes Hloom    bytes XLA  ratio  fewer  equal   more  collectives Hloom / XLA")
+    for name, chosen in (("even", [r for r in rows if r[0]]), ("uneven", [r for r in rows if not r[0]]), ("all", rows)):
+        ours, theirs = sum(r[1] for r in chosen), sum(r[2] for r in chosen)
+        fewer, more = sum(r[1] < r[2] for r in chosen), sum(r[1] > r[2] for r in chosen)
+        print(f"{name:6} {len(chosen):6} {ours:12,} {theirs:12,}  {ours / max(theirs, 1):5.2f} {fewer:6} "
+              f"{len(chosen) - fewer - more:6} {more:6}  {sum(r[3] for r in chosen)} / {sum(r[4] for r in chosen)}")
+    worse = [r[1] / r[2] for r in rows if r[1] > r[2] > 0]
+    if worse:
+        print(f"where more: median ratio {statistics.median(worse):.2f}, worst {max(worse):.2f}")
+
+
+if __name__ == "__main__":
+    main()
