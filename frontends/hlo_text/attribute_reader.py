@@ -18,6 +18,7 @@ from ...ir.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instru
 from ...ir.literal import Literal
 from ...ir.mesh import Mesh
 from ...ir.op import AnyOp
+from ...ir.shape import Shape
 from ...ir.sharding import AnySharding, Sharding, TupleSharding
 from ...ir.strings import Raw, unescape
 from .cursor import Cursor, Poisoned
@@ -101,13 +102,15 @@ class AttributeReader(Cursor):
 
     def _value_end(self, start: int, kind: Any, name: str) -> int:
         match = _SIMPLE.match(self.text, start)
-        if match is not None and kind is not Literal:
+        if match is not None and kind is not Literal and kind is not Shape:
             self.place = match.end()
             return self.place
         try:
             start = skip_space(self.text, start)
             if kind is Literal:
                 self.place = self._literal_end(start)
+            elif kind is Shape:
+                self.place = read_shape(self.text, start)[1]
             else:
                 raw = kind is Raw or name in ("backend_config", "frontend_attributes")
                 self.place = value_end(self.text, start, raw)

@@ -8,7 +8,9 @@ from . import control as control
 from . import conversion as conversion
 from . import convolution as convolution
 from . import custom_call as custom_call
+from . import domain as domain
 from . import dot as dot
+from . import dynamic as dynamic
 from . import elementwise as elementwise
 from . import fft as fft
 from . import gather as gather
@@ -23,6 +25,8 @@ from . import select_and_scatter as select_and_scatter
 from . import shaping as shaping
 from . import slicing as slicing
 from . import sort as sort
+from . import stochastic_convert as stochastic_convert
 from . import structure as structure
 from . import topk as topk
+from . import transfers as transfers
 from . import window as window

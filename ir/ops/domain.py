@@ -1,0 +1,40 @@
+"""domain: an identity that separates instructions with different shardings; older versions of XLA insert it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..attributes import Attributes
+from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..shape import Shape
+from ..sharding_rule import ShardingRule
+from ..strings import Raw
+from .structure import leaf_rule, leaves_of, unchanged
+
+
+@dataclass(frozen=True, slots=True)
+class DomainAttributes(Attributes):
+    """`{kind="sharding", entry={..}, exit={..}}`, carried verbatim."""
+
+    domain: Raw
+
+
+@register
+class Domain(Op[DomainAttributes]):
+    """Its operand, unchanged."""
+
+    opcode = "domain"
+    attributes = DomainAttributes
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: DomainAttributes, declared: Shape | None) -> Shape:
+        text = attributes.domain.text
+        if 'kind="sharding"' not in text or "entry=" not in text or "exit=" not in text:
+            raise ShapeError('domain: {kind="sharding", entry={..}, exit={..}} expected')
+        return operands[0].without_layout()
+
+    def sharding_rule(self, call: OpCall[DomainAttributes]) -> ShardingRule:
+        return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
+
+    def kernel(self, call: OpCall[DomainAttributes], compile: Compile) -> Kernel:
+        return unchanged

@@ -1,0 +1,66 @@
+"""stochastic-convert: floats rounded up or down at random, so that the mean stays; the random bits are an operand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..attributes import Attributes
+from ..element_type import Kind
+from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..shape import Shape
+from .checks import require_declared, require_kind, text
+from .numerics import numpy_type
+
+
+@register
+class StochasticConvert(Op[Attributes]):
+    """Floats, unsigned integers of the same width and shape -> numbers of the declared type.
+
+    To an integer type the size of x is rounded up if the random number is less than its fraction (in units of 2^-bits),
+    else down; numbers beyond the type saturate and NaN gives 0. Only that can be evaluated: how a smaller float is
+    rounded XLA leaves to the device.
+    """
+
+    opcode = "stochastic-convert"
+    arity = (2, 2)
+    is_elementwise = True
+    result_hint = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
+        operand, random = operands
+        require_kind("stochastic-convert", operand, (Kind.FLOAT,))
+        require_kind("stochastic-convert", random, (Kind.UNSIGNED,), "the random numbers")
+        result = require_declared("stochastic-convert", declared)
+        require_kind("stochastic-convert", result, (Kind.SIGNED, Kind.UNSIGNED, Kind.FLOAT), "the result")
+        if random.dims != operand.dims or random.element.bits != operand.element.bits:
+            raise ShapeError(
+                f"stochastic-convert: {text(operand)} needs as many and as wide random numbers, not {text(random)}"
+            )
+        return operand.with_element(result.element)
+
+    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
+        source, target = call.operands[0].element, call.shape.element
+        if not target.is_integer:
+            raise NotEvaluable(f"stochastic-convert to {target} is left to the device")
+        final, signed = numpy_type(target), target.kind is Kind.SIGNED
+        greatest = 2 ** (target.bits - signed) - 1
+        least = -greatest - 1 if signed else 0
+        holder: Any = np.int64 if signed else np.uint64
+
+        def run(x: Any, random: Any) -> Any:
+            wide = np.asarray(x, np.float64)
+            size = np.abs(np.where(np.isfinite(wide), wide, 0))
+            floor = np.floor(size)
+            # Of the fraction only as many bits count as the random number has.
+            fraction = np.floor(np.ldexp(size - floor, source.bits))
+            rounded = np.copysign(floor + (random < fraction.astype(np.uint64)), wide)
+            inside = (wide > least) & (wide < greatest)
+            result = np.where(inside, rounded, 0).astype(holder)
+            np.copyto(result, holder(greatest), where=wide >= greatest)
+            np.copyto(result, holder(least), where=wide <= least)
+            return result.astype(final)
+
+        return run

@@ -1,0 +1,155 @@
+"""Transfers between the program and the outside: infeed, outfeed, send and recv with their dones.
+
+They have shapes and attributes, an order through their tokens, and no meaning that could be computed here. The context
+between a send or recv and its done is (data, u32[], token), as XLA has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..attributes import Attributes
+from ..element_type import TOKEN, U32
+from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..shape import Shape, array, tuple_shape
+from ..sharding_rule import ShardingRule, replicated_rule
+from .checks import text
+from .structure import leaves_of
+
+_TOKEN = array(TOKEN)
+
+
+class _Transfer(Op[Any]):
+    """Never removed, never divided, not evaluated."""
+
+    side_effect = True
+
+    def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
+        return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))
+
+    def kernel(self, call: OpCall[Any], compile: Compile) -> Kernel:
+        raise NotEvaluable(f"{self.opcode} exchanges data with the outside of the program, which is not there")
+
+
+def _check_token(opcode: str, shape: Shape, what: str) -> None:
+    if shape.element is not TOKEN:
+        raise ShapeError(f"{opcode}: {what} must be a token, it is {text(shape)}")
+
+
+def _declared_tuple(opcode: str, declared: Shape | None, form: str) -> tuple[Shape, ...]:
+    if declared is None or not declared.is_tuple or len(declared.elements) != form.count(",") + 1:
+        raise ShapeError(f"{opcode}: the result shape must be given as {form}")
+    return declared.without_layout().elements
+
+
+@dataclass(frozen=True, slots=True)
+class InfeedAttributes(Attributes):
+    infeed_config: str = ""
+
+
+@register
+class Infeed(_Transfer):
+    """Token -> (data, token): data that the host has put into the infeed queue."""
+
+    opcode = "infeed"
+    attributes = InfeedAttributes
+    result_hint = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: InfeedAttributes, declared: Shape | None) -> Shape:
+        _check_token("infeed", operands[0], "the operand")
+        data, token = _declared_tuple("infeed", declared, "(data, token[])")
+        _check_token("infeed", token, "the last part of the result")
+        return tuple_shape((data, token))
+
+
+@dataclass(frozen=True, slots=True)
+class OutfeedAttributes(Attributes):
+    outfeed_shape: Shape | None = None
+    outfeed_config: str = ""
+
+
+@register
+class Outfeed(_Transfer):
+    """Data, token -> token: the data is put into the outfeed queue."""
+
+    opcode = "outfeed"
+    attributes = OutfeedAttributes
+    arity = (2, 2)
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: OutfeedAttributes, declared: Shape | None) -> Shape:
+        data, token = operands
+        _check_token("outfeed", token, "operand 1")
+        if attributes.outfeed_shape is not None and not attributes.outfeed_shape.compatible(data):
+            raise ShapeError(f"outfeed: outfeed_shape is {text(attributes.outfeed_shape)}, the data is {text(data)}")
+        return _TOKEN
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelAttributes(Attributes):
+    """`channel_id` joins a send with its recv; a host transfer goes to or comes from the host."""
+
+    channel_id: int | None = None
+    is_host_transfer: bool = False
+
+
+@register
+class Send(_Transfer):
+    """Data, token -> the context of a transfer that has begun."""
+
+    opcode = "send"
+    attributes = ChannelAttributes
+    arity = (2, 2)
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: ChannelAttributes, declared: Shape | None) -> Shape:
+        _check_token("send", operands[1], "operand 1")
+        return tuple_shape((operands[0].without_layout(), array(U32), _TOKEN))
+
+
+@register
+class Recv(_Transfer):
+    """Token -> the context of a transfer that has begun."""
+
+    opcode = "recv"
+    attributes = ChannelAttributes
+    result_hint = True
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: ChannelAttributes, declared: Shape | None) -> Shape:
+        _check_token("recv", operands[0], "the operand")
+        data, _, token = _declared_tuple("recv", declared, "(data, u32[], token[])")
+        _check_token("recv", token, "the last part of the result")
+        return tuple_shape((data, array(U32), _TOKEN))
+
+
+class _Done(_Transfer):
+    """The end of a transfer: its operand is the context."""
+
+    def _data(self, context: Shape) -> Shape:
+        parts = context.elements
+        if len(parts) != 3 or not parts[1].compatible(array(U32)) or not parts[2].compatible(_TOKEN):
+            raise ShapeError(f"{self.opcode}: the operand must be (data, u32[], token[]), it is {text(context)}")
+        return parts[0].without_layout()
+
+
+@register
+class SendDone(_Done):
+    """The context of a send -> token."""
+
+    opcode = "send-done"
+    attributes = ChannelAttributes
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: ChannelAttributes, declared: Shape | None) -> Shape:
+        self._data(operands[0])
+        return _TOKEN
+
+
+@register
+class RecvDone(_Done):
+    """The context of a recv -> (data, token)."""
+
+    opcode = "recv-done"
+    attributes = ChannelAttributes
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: ChannelAttributes, declared: Shape | None) -> Shape:
+        return tuple_shape((self._data(operands[0]), _TOKEN))
