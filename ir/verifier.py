@@ -4,7 +4,8 @@ Always:
  1. Every operand is defined earlier in the same computation.
  2. The number of operands fits the op.
  3. The result shape is the one that operands and attributes give, up to layout.
- 4. Called computations belong to the module, and no computation calls itself, directly or through others.
+ 4. Called computations belong to the module, and no computation calls itself, directly or through others; calls nest
+    at most MOST_LEVELS deep. No array has more elements than 63 bits count.
  5. The parameters of a computation are numbered 0, 1, .., n-1, each once.
  6. Control predecessors are defined earlier in the same computation.
  7. User lists are those of the operands.
@@ -23,8 +24,10 @@ LOCAL and SCHEDULED, also:
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 
 from .computation import Computation
 from .diagnostics import CompileError, Diagnostic, Location, Severity
@@ -35,6 +38,9 @@ from .op import ShapeError
 from .replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
 from .shape import Shape
 from .sharding import AnySharding, Sharding, ShardingKind, TupleSharding
+
+MOST_LEVELS = 100
+MOST_BYTES = 2**63 - 1
 
 
 def check(module: Module) -> None:
@@ -110,6 +116,10 @@ def _shape(instruction: Instruction) -> Iterator[Diagnostic]:
         yield _error(f"{instruction.opcode}: takes {wanted} operand{'s' * (wanted != '1')}, found {count}",
                      instruction.location)
         return
+    if not _countable(instruction.shape):
+        yield _error(f"{instruction.name}: {instruction.shape.without_layout()} has too many elements for 64 bits",
+                     instruction.location)
+        return
     try:
         instruction.op.check_use(instruction)
         inferred = instruction.op.infer_shape(
@@ -122,6 +132,13 @@ def _shape(instruction: Instruction) -> Iterator[Diagnostic]:
         declared, given = instruction.shape.without_layout(), inferred.without_layout()
         yield _error(f"{instruction.opcode}: declared shape {declared} but operands give {given}",
                      instruction.location, None, *_operand_notes(instruction))
+
+
+@lru_cache(maxsize=65536)
+def _countable(shape: Shape) -> bool:
+    # Sizes of zero are left out: numpy cannot count beyond 64 bits on the way to nothing either.
+    return all(math.prod(max(1, d) for d in leaf.dims) * max(1, leaf.element.byte_size) <= MOST_BYTES
+               for leaf in shape.leaves())
 
 
 def _operand_notes(instruction: Instruction) -> Iterator[Diagnostic]:
@@ -144,22 +161,28 @@ def _parameters(computation: Computation) -> Iterator[Diagnostic]:
 def _recursion(module: Module) -> Iterator[Diagnostic]:
     """Depth first with a stack of our own; a call to a computation still open closes a cycle."""
     calls_of = {c: [(i, called) for i in c for called in i.called()] for c in module.computations}
-    state: dict[Computation, int] = {}
+    levels: dict[Computation, int] = {}  # 0 while still open
+    too_deep = False
     for start in module.computations:
-        stack = [(start, iter(calls_of[start]))] if start not in state else []
-        state.setdefault(start, 1)
+        stack = [(start, iter(calls_of[start]))] if start not in levels else []
+        levels.setdefault(start, 0)
         while stack:
             computation, calls = stack[-1]
             step = next(calls, None)
             if step is None:
-                state[computation] = 2
+                below = max((levels.get(c, 0) for _, c in calls_of.get(computation, ())), default=0)
+                levels[computation] = 1 + below
+                if below == MOST_LEVELS and not too_deep:
+                    too_deep = True
+                    message = f"{computation.name}: calls nest deeper than {MOST_LEVELS} levels"
+                    yield _error(message, computation.location)
                 stack.pop()
                 continue
             instruction, called = step
-            if state.get(called) == 1:
+            if levels.get(called) == 0:
                 yield _error(f"{instruction.name}: recursive call of {called.name}", instruction.location)
-            elif called not in state:
-                state[called] = 1
+            elif called not in levels:
+                levels[called] = 0
                 stack.append((called, iter(calls_of.get(called, []))))
 
 

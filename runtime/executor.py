@@ -7,7 +7,9 @@ devices that chose it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -73,6 +75,7 @@ class Executable:
     """A module compiled for a process grid; may be run any number of times."""
 
     def __init__(self, module: Module, grid: ProcessGrid) -> None:
+        _check_sizes(module)
         self.module = module
         self.grid = grid
         self.compilation = Compilation(module, grid)
@@ -102,6 +105,26 @@ class Executable:
         del checked, inputs
         with np.errstate(all="ignore"):
             return Machine(self.grid, fabric).execute(self.plan, frames)
+
+
+def _check_sizes(module: Module) -> None:
+    """Raises CompileError at a value that this machine cannot hold: nobody should allocate before that is known."""
+    memory = _memory()
+    for instruction in (i for computation in module for i in computation):
+        # Tuples hold what others have made.
+        shape = instruction.shape
+        if not shape.is_tuple and shape.byte_size > memory:
+            fail(f"{_name(instruction)}: {shape.without_layout()} takes {shape.byte_size:,} bytes, "
+                 f"this machine has {memory:,}", instruction.location)
+
+
+@cache
+def _memory() -> int:
+    """Bytes of memory of this machine; where that cannot be found out, as many as there are addresses."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 1 << 47
 
 
 def check_inputs(shapes: Sequence[Shape], inputs: Sequence[Array]) -> list[Value]:

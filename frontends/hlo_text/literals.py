@@ -118,7 +118,7 @@ def _array(text: str, start: int, shape: Shape, element: ElementType) -> Any:
             raise TextError(f"constant of shape {shape.without_layout()}: {counts} values expected here, "
                             f"found {len(values)}", start + row.start(), start + row.end())
         rows.append(values)
-    if (shape.rank == 1 and len(rows) != 1) or not rows:
+    if (shape.rank == 1 and text.count("{") != 1) or not rows:
         raise TextError(f"constant of shape {shape.without_layout()}: braces nest {shape.rank} deep", start)
     values = np.concatenate(rows) if len(rows) > 1 else rows[0]
     return values.reshape(shape.dims)

@@ -310,6 +310,7 @@ def reduce_precision(element: ElementType, exponent_bits: int, mantissa_bits: in
     mantissa, exponent = int(info.nmant), int(info.nexp)
     if mantissa + exponent + 1 != element.bits:
         raise NotEvaluable(f"reduce-precision of {element}, which has no sign")
+    exponent_bits, mantissa_bits = min(exponent_bits, exponent), min(mantissa_bits, mantissa)
     unsigned = np.dtype(f"u{element.byte_size}")
     sign = np.array(1 << (mantissa + exponent), unsigned)
     drop = mantissa - mantissa_bits
