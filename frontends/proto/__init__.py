@@ -89,20 +89,27 @@ def _module(record: Record, filename: str, verify: bool) -> Module:
 
 
 def _module_record(data: bytes) -> Record:
-    """The module in a file of any of the three kinds; a module begins with its name, the others with a message."""
-    record = decode(TABLES, "HloModuleProto", data)
-    if record.all("computations"):
-        return record
-    for path in (("HloProto", "hlo_module"), ("HloSnapshot", "hlo", "hlo_module")):
+    """The module in a file of any of the three kinds. Nothing in the format tells them apart but whether it fits."""
+    for kind, *path in (("HloSnapshot", "hlo", "hlo_module"), ("HloProto", "hlo_module"), ("HloModuleProto",)):
         try:
-            inner = decode(TABLES, path[0], data)
-            for name in path[1:]:
-                inner = inner.sub(name)
+            record = decode(TABLES, kind, data)
+            for name in path:
+                record = record.sub(name)
+            if _has_instructions(record):
+                return record
         except ProtoError:
             continue
-        if inner.all("computations"):
-            return inner
-    raise ProtoError("this is no HloModuleProto, HloProto or HloSnapshot with a computation")
+    # What is wrong with it as a module says most.
+    record = decode(TABLES, "HloModuleProto", data)
+    if not record.all("computations"):
+        raise ProtoError("this is no HloModuleProto, HloProto or HloSnapshot with a computation")
+    return record
+
+
+def _has_instructions(module: Record) -> bool:
+    first = next(module.subs("computations"), None)
+    instruction = next(first.subs("instructions"), None) if first is not None else None
+    return instruction is not None and bool(instruction.str("opcode"))
 
 
 def _value(record: Record) -> Any:

@@ -106,6 +106,7 @@ CODECS: dict[str, Codec] = {
     "padding_type": choice("padding_type", {0: "PADDING_INVALID", 1: "PADDING_VALID", 2: "PADDING_SAME"}),
     "schedule": choice("custom_call_schedule", {0: "SCHEDULE_NONE", 1: "SCHEDULE_LATEST", 2: "SCHEDULE_EARLIEST"}),
     "api_version": choice("custom_call_api_version", _API_VERSIONS),
+    "domain": c.DOMAIN,
     "is_host_transfer": flag("is_host_transfer"),
     "infeed_config": quoted("infeed_config"),
     "outfeed_config": quoted("outfeed_config"),

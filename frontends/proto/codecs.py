@@ -17,8 +17,9 @@ import numpy as np
 from ...ir.strings import quote, unescape
 from ..hlo_text.scan import split_list
 from ..hlo_text.shapes import parse_shape
+from ..hlo_text.shardings import parse_sharding
 from .shapes import shape_record, shape_text
-from .shardings import joined, numbers
+from .shardings import joined, numbers, sharding_record, sharding_text
 from .wire import ProtoError, Record
 
 Read = Callable[[Record], "str | None"]
@@ -313,6 +314,21 @@ def _nothing(record: Record, text: str) -> None:
 def _refused(record: Record, text: str) -> None:
     raise ProtoError(f"'{text}' has no serialized form that is known")
 
+_DOMAIN = {"entry": "domain_exit_sharding", "exit": "domain_entry_sharding"}  # what text calls entry is proto's exit
+
+
+def _domain(record: Record) -> str | None:
+    sides = (f"{side}={sharding_text(record.values.get(field, b''))}" for side, field in _DOMAIN.items())
+    return '{kind="sharding", ' + ", ".join(sides) + "}"
+
+
+def _set_domain(record: Record, text: str) -> None:
+    for begin, end in split_list(text, 1, len(text) - 1):
+        side, _, value = text[begin:end].partition("=")
+        if side in _DOMAIN:
+            record.values[_DOMAIN[side]] = sharding_record(parse_sharding(value))
+
+
 SLICES = Codec(("slice_dimensions",), _slices, _set_slices)
 PADDING = Codec(("padding_config",), _padding, _set_padding, "")
 WINDOW = Codec(("window",), _window, _set_window)
@@ -322,6 +338,7 @@ ALIASING = Codec(("output_operand_aliasing",), _aliasing, _set_aliasing)
 ACCURACY = Codec(("result_accuracy",), _accuracy, _set_accuracy)
 PAIRS = Codec(("source_target_pairs",), _pairs, _set_pairs)
 CONSTRAINTS = Codec(("constrain_layout", "operand_shapes_with_layout"), _constraints, _set_constraints)
+DOMAIN = Codec(tuple(_DOMAIN.values()), _domain, _set_domain)
 FORGOTTEN = Codec((), lambda record: None, _nothing)
 REFUSED = Codec((), lambda record: None, _refused)
 PREFETCH = Codec(  # zero is not absence here

@@ -1,0 +1,194 @@
+"""Serialized modules against XLA's own codec: what we write XLA reads, and what XLA writes we read."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hloom.frontends import parse
+from hloom.frontends.proto import read_module, write_module
+from hloom.ir.attributes import attribute_fields
+from hloom.ir.computation import Computation
+from hloom.ir.literal import Literal
+from hloom.ir.module import Module
+from hloom.ir.op import OPS
+from op_samples import all_samples
+
+SAMPLES = all_samples()
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.hlo"))
+# XLA forgets `largest` when it reads a top-k.
+FORGOTTEN = re.compile(r", largest=(?:true|false)")
+
+
+def xla() -> Any:
+    pytest.importorskip("jax")
+    return importlib.import_module("jaxlib._hlo")
+
+
+def printed(module: Any) -> str:
+    options = xla().HloPrintOptions()
+    options.print_large_constants = True
+    return FORGOTTEN.sub("", module.to_string(options))
+
+
+def xla_reads(data: bytes) -> str:
+    return printed(xla().HloModule.from_serialized_hlo_module_proto(data))
+
+
+def blocks(text: str) -> list[str]:
+    """The parts of a module's text in a fixed order: XLA orders computations anew when it reads a module."""
+    return sorted(FORGOTTEN.sub("", text).split("\n\n"))
+
+
+def check_both_ways(text: str) -> None:
+    data: bytes = xla().hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    theirs = xla_reads(data)
+    assert xla_reads(write_module(parse(text))) == theirs
+    read = read_module(data)
+    assert blocks(read.to_text()) == blocks(parse(theirs).to_text())
+    assert xla_reads(read.to_proto()) == theirs
+    again = read_module(read.to_proto())
+    assert again.to_text() == read.to_text()
+    assert again.to_proto() == read.to_proto()
+
+
+@pytest.mark.parametrize("opcode", sorted(SAMPLES))
+def test_samples(opcode: str) -> None:
+    for text in SAMPLES[opcode]:
+        check_both_ways(text)
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda f: f.name)
+def test_examples(file: Path) -> None:
+    check_both_ways(file.read_text())
+
+
+def test_every_attribute_has_a_field() -> None:
+    from hloom.frontends.proto.attributes import codec
+
+    for op in OPS.values():
+        for name, kind in attribute_fields(op.attributes).items():
+            if kind.type not in (Computation, tuple[Computation, ...], Literal):
+                assert codec(op, name).fields or name in ("mode", "sparsity_config"), (op.opcode, name)
+
+
+def one(line: str, header: str = "HloModule m", before: str = "") -> str:
+    return f"{header}\n{before}ENTRY e {{ x = f32[8,8] parameter(0)\n ROOT r = {line} }}"
+
+
+SHARDINGS = [
+    "{devices=[2,1]<=[2]}", "{devices=[2,1,2]3,2,1,0 last_tile_dim_replicate}", "{maximal device=3}",
+    "{devices=[2,1,2,2]<=[2,4]T(1,0) last_tile_dims={manual, replicated}}", "{replicated}", "{manual}", "{unknown}",
+    "{unreduced}", "{devices=[2,1]<=[2] shard_as 7}", "{unknown shard_like 3}", "{maximal_mesh[device_id=3]}",
+    "{mesh['a'=2,'b'=4], [{'b':(1)2}, {'a', ?}], replicated={'b':(2)2}}", "{mesh['a'=2], replicated}",
+    "{mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)), [{'b'}, {}], manual={'a'}}", "{mesh[], replicated}",
+    "{mesh['a'=2], device_ids=(1,0), [{'a'}, {}], metadata={op_name=\"x\"}}", "{mesh['a'=2], manual}",
+    "{replicated metadata={op_name=\"x\" source_line=3}}", "{replicated metadata={{op_name=\"x\"}, {op_name=\"y\"}}}",
+    "{mesh['a'=2], [{'a'}, {}], metadata={{op_name=\"x\"}, {op_name=\"y\"}}}", "{mesh['a'=2], unreduced}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sharding", SHARDINGS)
+def test_shardings(sharding: str) -> None:
+    check_both_ways(one(f"f32[8,8] negate(x), sharding={sharding}"))
+
+
+SHAPES = [
+    "f32[2,3]{0,1:T(8,4)L(4)E(4)S(5)}", "f32[2,3]{1,0:T(8,128)(2,1)}",
+    "f32[2,3]{1,0:SC(0:1)}", "f32[2,<=3]{1,0:M(8)}", "f32[?,3]", "b(f32[2])", "token[]", "opaque[]", "(f32[], ())",
+    "f32[]{:S(5)}", "((f32[2], (s4[3]{0:E(4)})), pred[])",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shapes(shape: str) -> None:
+    check_both_ways(f"HloModule m\nENTRY e {{ ROOT x = {shape} parameter(0) }}")
+
+
+@pytest.mark.parametrize("layout", ["{1,0:T(8,*)}", "{1,0:#(u32)*(u16)}"])
+def test_layouts_that_xla_writes_but_does_not_read(layout: str) -> None:
+    text = f"HloModule m\nENTRY e {{ ROOT x = f32[2,3]{layout} parameter(0) }}"
+    theirs = xla().hlo_module_from_text(text)
+    read = read_module(theirs.as_serialized_hlo_module_proto())
+    assert read.to_text() == parse(theirs.to_string()).to_text()
+    assert read_module(read.to_proto()).to_text() == read.to_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        one('f32[8,8] negate(x), frontend_attributes={a="b",c={"x":1},d="q\\"\\n\\303\\251"}, backend_config="u{"'),
+        one('f32[8,8] negate(x), backend_config={"a":[1]}, statistics={visualizing_index=1,s=1.5,t=2}'),
+        one('f32[8,8] negate(x), origin={{"a" {1,2}}}, control-predecessors={x}'),
+        one('f32[8,8] negate(x), metadata={op_type="t" op_name="n" source_file="f" source_line=3 source_end_line=4 '
+            'source_column=5 source_end_column=6 deduplicated_name="d" scheduling_name="s"}'),
+        "HloModule m\nENTRY e { ROOT x = (f32[8], (f32[2], f32[])) parameter(0), parameter_replication={true,false,"
+        'true}, origin={({"a" {0}}, ({"b"}, {"c" {1,2}}))} }',
+        one("f32[8,8] negate(x)", "HloModule m, is_scheduled=true, input_output_alias={ {}: (0, {}, must-alias) }, "
+            'entry_computation_layout={(f32[8,8]{0,1})->f32[8,8]{1,0}}, frontend_attributes={k="v",r={1}}'),
+        one("f32[8,8] negate(x)", "HloModule m, buffer_donor={ (0, {}) }"),
+        one("f32[8,8] exponential(x), result_accuracy={tolerance={atol=1e-3,rtol=0.5,ulps=4}}"),
+        one('f32[8,8] custom-call(x), custom_call_target="t", api_version=API_VERSION_TYPED_FFI, schedule='
+            "SCHEDULE_LATEST, padding_type=PADDING_SAME, operand_layout_constraints={f32[8,8]{0,1}}, "
+            "custom_call_has_side_effect=true, output_to_operand_aliasing={{}: (0, {})}, operand_precision={high}, "
+            "window={size=2x2 pad=1_1x0_-1 lhs_dilate=2x1 rhs_reversal=1x0}, dim_labels=b01f_01io->b01f, "
+            "feature_group_count=2"),
+        one("f32[8,8] custom-call(), custom_call_target=\"t\", literal=(s32[2] {1, 2})").replace("(s32[2] {1, 2})",
+                                                                                              "s32[2]{0} {1, 2}"),
+    ],
+)  # fmt: skip
+def test_what_instructions_and_modules_carry(text: str) -> None:
+    check_both_ways(text)
+
+
+def test_what_a_proto_has_no_field_for_comes_back() -> None:
+    header = (
+        "HloModule m, alias_passthrough_params=true, allow_spmd_sharding_propagation_to_parameters={true,false}, "
+        "allow_spmd_sharding_propagation_to_output={true}, replica_count=2, num_partitions=4"
+    )
+    text = one("f32[8,8] negate(x)", header)
+    read = read_module(write_module(parse(text)))
+    assert (read.replica_count, read.num_partitions, read.alias_passthrough_params) == (2, 4, True)
+    assert read.allow_propagation_to_parameters == (True, False)
+    assert read.allow_propagation_to_output == (True,)
+    check_both_ways(text)
+
+
+def literal_of(module: Module) -> np.ndarray[Any, Any]:
+    root: Any = module.entry.root
+    return root.attributes.literal.array
+
+
+@pytest.mark.parametrize("order", ["2,1,0", "0,1,2", "1,2,0"])
+@pytest.mark.parametrize(
+    "kind",
+    ["pred", "s4", "u2", "s8", "u16", "s32", "u32", "s64", "u64", "f16", "bf16", "f32", "f64", "f8e4m3fn", "f4e2m1fn",
+     "c64", "c128"],
+)  # fmt: skip
+def test_literals_in_every_type_and_order(kind: str, order: str) -> None:
+    negative = not kind.startswith(("u", "p", "c"))
+    numbers = [0, 1, 1, 0, 1, 1, 0, 1, 0, 1, 0, 1] if kind == "pred" else [0, 1, 2, 3, -1, -2, 0, 1, 2, 3, 1, 2]
+    words = [f"({n}, 1)" if kind[0] == "c" else str(n if negative else abs(n)) for n in numbers]
+    rows = ["{" + ", ".join(words[i : i + 2]) + "}" for i in range(0, 12, 2)]
+    value = "{ { " + ", ".join(rows[:3]) + " }, { " + ", ".join(rows[3:]) + " } }"
+    text = f"HloModule m\nENTRY e {{ ROOT c = {kind}[2,3,2]{{{order}}} constant({value}) }}"
+    check_both_ways(text)
+    module = parse(text)
+    again = literal_of(read_module(write_module(module)))
+    assert again.dtype == literal_of(module).dtype
+    assert again.tobytes() == literal_of(module).tobytes()
+
+
+def test_large_numbers_and_bits_of_literals() -> None:
+    for kind, values in (
+        ("s64", "-9223372036854775808, 9223372036854775807, -1"),
+        ("u64", "18446744073709551615, 0, 127"),
+        ("s32", "-2147483648, 2147483647, 300"),
+        ("f32", "-0, nan(0x123), -inf"),
+    ):
+        module = parse(f"HloModule m\nENTRY e {{ ROOT c = {kind}[3] constant({{{values}}}) }}")
+        assert literal_of(read_module(module.to_proto())).tobytes() == literal_of(module).tobytes()
