@@ -47,23 +47,19 @@ def isolate(module: Module, instruction: Instruction, depth: int = 0) -> Module:
     kept = _producers(instruction, depth)
     assert instruction.parent is not None
     result = _shell(module, instruction)
-    copies: dict[Computation, Computation] = {}
-
-    def copy_of(computation: Computation) -> Computation:
-        if computation not in copies:
-            copies[computation] = result.add_computation(clone_computation(computation, copy_of))
-        return copies[computation]
-
     entry = Computation(instruction.parent.name, instruction.parent.location)
     made: dict[Instruction, Instruction] = {}
     sources = [i for i in instruction.parent if i in kept]
+    copies: dict[Computation, Computation] = {}
+    for computation in _called(module, sources):
+        copies[computation] = result.add_computation(clone_computation(computation, copies.__getitem__))
     inputs = dict.fromkeys(o for i in sources for o in i.operands if o not in kept)
     parameters = [i for i in sources if i.opcode == "parameter"]
     for number, source in enumerate([*inputs, *parameters]):
         made[source] = _parameter(entry, number, source)
     for source in sources:
         if source not in made:
-            made[source] = clone_instruction(entry, source, [made[o] for o in source.operands], copy_of)
+            made[source] = clone_instruction(entry, source, [made[o] for o in source.operands], copies.__getitem__)
     for source in sources:
         before = tuple(made[p] for p in source.control_predecessors if p in made)
         made[source].control_predecessors = before
@@ -72,6 +68,18 @@ def isolate(module: Module, instruction: Instruction, depth: int = 0) -> Module:
     result.add_computation(entry, entry=True)
     check(result)
     return result
+
+
+def _called(module: Module, instructions: list[Instruction]) -> list[Computation]:
+    """The computations that the instructions need, callees first."""
+    needed: set[Computation] = set()
+    stack = [c for i in instructions for c in i.called()]
+    while stack:
+        computation = stack.pop()
+        if computation not in needed:
+            needed.add(computation)
+            stack += [c for i in computation for c in i.called()]
+    return [c for c in module.callees_first() if c in needed]
 
 
 def _producers(instruction: Instruction, depth: int) -> set[Instruction]:

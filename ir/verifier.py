@@ -4,8 +4,8 @@ Always:
  1. Every operand is defined earlier in the same computation.
  2. The number of operands fits the op.
  3. The result shape is the one that operands and attributes give, up to layout.
- 4. Called computations belong to the module, and no computation calls itself, directly or through others; calls nest
-    at most MOST_LEVELS deep. No array has more elements than 63 bits count.
+ 4. Called computations belong to the module, and no computation calls itself, directly or through others. No array has more
+    bytes than 63 bits count.
  5. The parameters of a computation are numbered 0, 1, .., n-1, each once.
  6. Control predecessors are defined earlier in the same computation.
  7. User lists are those of the operands.
@@ -39,7 +39,6 @@ from .replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroup
 from .shape import Shape
 from .sharding import AnySharding, Sharding, ShardingKind, TupleSharding
 
-MOST_LEVELS = 100
 MOST_BYTES = 2**63 - 1
 
 
@@ -161,28 +160,22 @@ def _parameters(computation: Computation) -> Iterator[Diagnostic]:
 def _recursion(module: Module) -> Iterator[Diagnostic]:
     """Depth first with a stack of our own; a call to a computation still open closes a cycle."""
     calls_of = {c: [(i, called) for i in c for called in i.called()] for c in module.computations}
-    levels: dict[Computation, int] = {}  # 0 while still open
-    too_deep = False
+    done: dict[Computation, bool] = {}
     for start in module.computations:
-        stack = [(start, iter(calls_of[start]))] if start not in levels else []
-        levels.setdefault(start, 0)
+        stack = [(start, iter(calls_of[start]))] if start not in done else []
+        done.setdefault(start, False)
         while stack:
             computation, calls = stack[-1]
             step = next(calls, None)
             if step is None:
-                below = max((levels.get(c, 0) for _, c in calls_of.get(computation, ())), default=0)
-                levels[computation] = 1 + below
-                if below == MOST_LEVELS and not too_deep:
-                    too_deep = True
-                    message = f"{computation.name}: calls nest deeper than {MOST_LEVELS} levels"
-                    yield _error(message, computation.location)
+                done[computation] = True
                 stack.pop()
                 continue
             instruction, called = step
-            if levels.get(called) == 0:
+            if done.get(called) is False:
                 yield _error(f"{instruction.name}: recursive call of {called.name}", instruction.location)
-            elif called not in levels:
-                levels[called] = 0
+            elif called not in done:
+                done[called] = False
                 stack.append((called, iter(calls_of.get(called, []))))
 
 

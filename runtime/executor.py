@@ -57,6 +57,9 @@ class Machine:
         except (NotEvaluable, ShapeError) as error:
             assert step is not None
             fail(f"{_name(step.instruction)}: {error}", step.instruction.location)
+        except RecursionError:
+            assert step is not None
+            fail(f"{_name(step.instruction)}: loops and branches nest too deep", step.instruction.location)
         except MemoryError:
             assert step is not None
             size = step.instruction.shape.byte_size

@@ -19,6 +19,7 @@ from ...ir.module import Module
 from ..base import Pass, PassContext
 
 MOST_INSTRUCTIONS = 5_000_000
+MOST_LEVELS = 100
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,9 @@ class CallInliner(Pass):
     name: ClassVar[str] = "call-inliner"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        size = _expanded_sizes(module)[module.entry]
+        size, levels = _expanded(module)
+        if levels > MOST_LEVELS:
+            fail(f"calls nest {levels} levels deep, at most {MOST_LEVELS} are possible", module.entry.location)
         if size > MOST_INSTRUCTIONS:
             fail(f"with its calls written out the program has {size:,} instructions, at most {MOST_INSTRUCTIONS:,} "
                  "are possible", module.entry.location)
@@ -43,12 +46,17 @@ class CallInliner(Pass):
         return sum(len(c) for c in module) != before
 
 
-def _expanded_sizes(module: Module) -> dict[Computation, int]:
-    """Instructions of each computation once everything that it calls stands in it: at most so many are made."""
+def _expanded(module: Module) -> tuple[int, int]:
+    """Instructions of the entry once everything that it calls stands in it (at most so many are made), and how deep
+    calls nest in it.
+    """
     sizes: dict[Computation, int] = {}
+    levels: dict[Computation, int] = {}
     for computation in module.callees_first():
-        sizes[computation] = len(computation) + sum(sizes.get(c, 0) for i in computation for c in i.called())
-    return sizes
+        called = [c for i in computation for c in i.called()]
+        sizes[computation] = len(computation) + sum(sizes.get(c, 0) for c in called)
+        levels[computation] = 1 + max((levels.get(c, 0) for c in called), default=0)
+    return sizes[module.entry], levels[module.entry]
 
 
 class _Inliner:

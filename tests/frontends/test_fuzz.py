@@ -228,7 +228,7 @@ ABSURD: dict[str, tuple[Callable[[], str], str | None]] = {
     ),
     "deep attribute": (lambda: entry(f"{X}, frontend_attributes={{a={'{' * MANY}{'}' * MANY}}}"), None),
     "deep open braces": (lambda: entry(f"{X}, metadata={'{' * MANY}"), "is not closed"),
-    "deep calls": (lambda: calls(3000, 1), "calls nest deeper than 100 levels"),
+    "deep calls": (lambda: calls(3000, 1), "calls nest 3002 levels deep, at most 100 are possible"),
     "exponential calls": (lambda: calls(60, 2), "with its calls written out the program has"),
     "cycle": (
         lambda: entry(
