@@ -19,15 +19,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice, permutations
 from operator import mul
 
-from ...ir.digit import Digits, cut, disjoint, product, refine
+from ...ir.digit import Digit, Digits, cut, disjoint, product, refine
 from ...ir.tiling import Tiling
 from .exchange import lower_bound, plan_exchange
 
 LATENCY = 1024.0  # cost of a collective beyond its data, in elements: a few microseconds of a fast link
 _LIMIT = 4000  # states looked at before the plan becomes "gather everything, then slice"
+_MOST_PERMUTES = 24  # arrangements of left-over digits tried at a state
 _MOST_DEVICES = 256  # for plans that enumerate devices
 _WASTE = 1.5  # how much more than must be received a plan may take before pieces are considered
 
@@ -170,7 +171,8 @@ def _plan(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int, m
         order = target.order if source.is_replicated else source.order
         # A value that neither end replicates is not replicated on the way, if its pieces can be sent instead.
         may_replicate = devices > _MOST_DEVICES or not any(source.dims) or not any(target.dims)
-        plan = _search(start, goal, dims, order, memory, may_replicate) or _through_replicated(source, target, dims)
+        space = _Space(dims, cut((Digit(devices, 1),), cuts), order, memory, may_replicate)
+        plan = _search(start, goal, space) or _through_replicated(source, target, dims)
     plan = plan if plan.peak <= memory else None
     if devices > _MOST_DEVICES or target.is_replicated or (plan and not plan.received):
         return plan
@@ -230,14 +232,18 @@ def _through_replicated(source: Tiling, target: Tiling, dims: tuple[int, ...]) -
     return Plan(tuple(moves), received, cost, replicates, peak=2.0 * math.prod(dims))
 
 
-def _search(
-    start: _State,
-    goal: _State,
-    dims: tuple[int, ...],
-    order: tuple[int, ...] | None,
-    memory: float,
-    may_replicate: bool,
-) -> Plan | None:
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """What a search may use: the array's dimensions, the digits of all devices, their order, and its limits."""
+
+    dims: tuple[int, ...]
+    atoms: Digits
+    order: tuple[int, ...] | None
+    memory: float
+    may_replicate: bool
+
+
+def _search(start: _State, goal: _State, space: _Space) -> Plan | None:
     best: dict[_State, float] = {start: 0.0}
     arrived: dict[_State, tuple[_State, Move, float]] = {}
     queue: list[tuple[float, int, _State]] = [(0.0, 0, start)]
@@ -248,8 +254,8 @@ def _search(
             continue
         if state.dims == goal.dims and state.unreduced == goal.unreduced and _padding_fits(state, goal):
             return _path(state, start, arrived, cost)
-        for move, after, received in _steps(state, goal, dims, order):
-            if state.elements() + after.elements() > memory or not (may_replicate or any(after.dims)):
+        for move, after, received in _steps(state, goal, space):
+            if state.elements() + after.elements() > space.memory or not (space.may_replicate or any(after.dims)):
                 continue
             total = cost + received + (LATENCY if received else 0.0)
             if total < best.get(after, math.inf):
@@ -276,10 +282,8 @@ def _path(end: _State, start: _State, arrived: dict[_State, tuple[_State, Move, 
     return Plan(tuple(reversed(moves)), received, cost, peak=peak)
 
 
-def _steps(
-    state: _State, goal: _State, dims: tuple[int, ...], order: tuple[int, ...] | None
-) -> Iterator[_Step]:
-    held = state.elements()
+def _steps(state: _State, goal: _State, space: _Space) -> Iterator[_Step]:
+    held, dims = state.elements(), space.dims
     yield from _reductions(state, goal, held)
     used = [d for digits in state.dims for d in digits] + list(state.unreduced)
     for dim in range(len(dims)):
@@ -299,7 +303,7 @@ def _steps(
                         padded = after.local(other) * product(leaving)
                         move = AllToAll(dim, other, leaving, without.local(dim), padded)
                         yield move, after, max(held, after.elements()) * share
-    yield from _permutes(state, goal, held, order)
+    yield from _permutes(state, goal, held, space)
 
 
 def _reductions(state: _State, goal: _State, held: int) -> Iterator[_Step]:
@@ -360,16 +364,30 @@ def _leave(state: _State, dim: int, count: int, dims: tuple[int, ...]) -> _State
     )
 
 
-def _permutes(state: _State, goal: _State, held: int, order: tuple[int, ...] | None) -> Iterator[_Step]:
-    """The move to the beginning of the target that has as many tiles per dimension as the state."""
+def _permutes(state: _State, goal: _State, held: int, space: _Space) -> Iterator[_Step]:
+    """Moves of whole tiles, to tilings that begin as the target does and go on with digits that it has no use for yet.
+
+    With as many tiles as the state has; what a later all-gather or all-to-all takes away again may be any digits.
+    """
     if state.unreduced:
         return
-    dims: list[Digits] = []
+    begins: list[Digits] = []
+    sizes: list[tuple[int, ...]] = []
     for have, want, padded, wanted in zip(state.dims, goal.dims, state.padded, goal.padded, strict=True):
-        count = next((n for n in range(len(want) + 1) if product(want[:n]) == product(have)), None)
-        if count is None or (have and padded != wanted):
+        if have and padded != wanted:
             return
-        dims.append(want[:count])
-    after = _State(tuple(dims), state.padded, ())
-    if after != state:
-        yield Permute(Tiling(state.dims, (), order), Tiling(after.dims, (), order)), after, float(held)
+        counts = [product(have[:n]) for n in range(len(have) + 1)]
+        count = next(n for n in range(len(want), -1, -1) if product(want[:n]) in counts)
+        begins.append(want[:count])
+        sizes.append(tuple(d.size for d in have[counts.index(product(want[:count])) :]))
+    used = [d for digits in begins for d in digits]
+    free = [d for d in space.atoms if disjoint((d,), used)]
+    needed = [n for part in sizes for n in part]
+    for chosen in islice(permutations(free, len(needed)), _MOST_PERMUTES):
+        if [d.size for d in chosen] != needed:
+            continue
+        rest = iter(chosen)
+        dims = tuple(begin + tuple(next(rest) for _ in part) for begin, part in zip(begins, sizes, strict=True))
+        if dims != state.dims:
+            move = Permute(Tiling(state.dims, (), space.order), Tiling(dims, (), space.order))
+            yield move, _State(dims, state.padded, ()), float(held)
