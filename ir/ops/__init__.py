@@ -19,6 +19,7 @@ from . import normalization as normalization
 from . import ragged_dot as ragged_dot
 from . import random as random
 from . import reduce as reduce
+from . import scaled_dot as scaled_dot
 from . import scan as scan
 from . import scatter as scatter
 from . import select_and_scatter as select_and_scatter

@@ -1,0 +1,83 @@
+"""scaled-dot: a dot of numbers in small formats, each multiplied by a scale first (microscaling formats, OCP MX 1.0).
+
+Operands are lhs, rhs and their scales. A scale has the rank of its side, and in each dimension a size that divides the
+side's: one element scales a block of neighbours. A scalar scale says that its side is not scaled.
+
+Assumption: scaled numbers are not rounded before they are multiplied; devices may round them to bf16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..element_type import ELEMENT_TYPES, F32
+from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..shape import Shape, array
+from ..sharding_rule import Factor, FactorKind, ShardingRule, ValueFactors
+from .checks import require_static, text
+from .computations import check_arrays
+from .dot import Dot, DotAttributes
+
+_DOT = Dot()
+
+
+@register
+class ScaledDot(Op[DotAttributes]):
+    """lhs, rhs, scale of lhs, scale of rhs -> the dot of the scaled sides."""
+
+    opcode = "scaled-dot"
+    attributes = DotAttributes
+    arity = (4, 4)
+
+    def infer_shape(self, operands: Sequence[Shape], attributes: DotAttributes, declared: Shape | None) -> Shape:
+        check_arrays("scaled-dot", operands)
+        require_static("scaled-dot", *operands)
+        for what, shape, scale in zip(("lhs", "rhs"), operands[:2], operands[2:], strict=True):
+            if not shape.element.is_float or not scale.element.is_float:
+                raise ShapeError(f"scaled-dot: {what} and its scale must be floats: {text(shape)} and {text(scale)}")
+            if not scale.rank:
+                continue
+            divides = (m > 0 and n % m == 0 for n, m in zip(shape.dims, scale.dims, strict=False))
+            if scale.rank != shape.rank or not all(divides):
+                raise ShapeError(f"scaled-dot: the scale {text(scale)} does not divide {what}, which is {text(shape)}")
+        return _DOT.infer_shape(operands[:2], attributes, declared)
+
+    def sharding_rule(self, call: OpCall[DotAttributes]) -> ShardingRule:
+        """The rule of dot. What is scaled in blocks stays whole, and so do sums of scaled terms: the padding of a scale
+        need not be a number that keeps zero zero.
+        """
+        rule = _DOT.sharding_rule(OpCall(call.operands[:2], call.attributes, call.shape))
+        factors = list(rule.factors)
+        scales: list[ValueFactors] = []
+        for value, shape, scale in zip(rule.operands, call.operands[:2], call.operands[2:], strict=True):
+            dims: list[tuple[int, ...]] = []
+            for own, n, m in zip(value, shape.dims, scale.dims, strict=False):
+                if m > 1 and (n != m or factors[own[0]].kind is FactorKind.REDUCTION):
+                    factors[own[0]] = Factor(n, FactorKind.REPLICATE)
+                if m not in (1, n):
+                    factors.append(Factor(m, FactorKind.REPLICATE))
+                    own = (len(factors) - 1,)
+                dims.append(own if m > 1 else ())
+            scales.append(tuple(dims))
+        return ShardingRule(tuple(factors), (*rule.operands, *scales), rule.results, rule.monoid)
+
+    def kernel(self, call: OpCall[DotAttributes], compile: Compile) -> Kernel:
+        wide = ELEMENT_TYPES["f64"] if any(s.element.bits == 64 for s in call.operands) else F32
+        sides = tuple(array(wide, s.dims) for s in call.operands[:2])
+        product = _DOT.kernel(OpCall(sides, call.attributes, call.shape), compile)
+        compute = wide.numpy
+
+        def run(lhs: Any, rhs: Any, lhs_scale: Any, rhs_scale: Any) -> Any:
+            return product(_scaled(lhs.astype(compute), lhs_scale), _scaled(rhs.astype(compute), rhs_scale))
+
+        return run
+
+
+def _scaled(x: Any, scale: Any) -> Any:
+    """x times the scale of its block."""
+    if not scale.ndim:
+        return x
+    blocks = [part for n, m in zip(x.shape, scale.shape, strict=True) for part in (m, n // m)]
+    each = [part for m in scale.shape for part in (m, 1)]
+    return (x.reshape(blocks) * scale.astype(x.dtype).reshape(each)).reshape(x.shape)
