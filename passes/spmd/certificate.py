@@ -15,18 +15,8 @@ from ...ir.shape import Shape
 from ...ir.sharding import Sharding
 from ...ir.tiling import Tiling
 from .exchange import Box, lower_bound, pieces, plan_exchange
-from .reshard_plan import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Exchange,
-    Move,
-    NoPlan,
-    Permute,
-    ReduceScatter,
-    Slice,
-    plan_reshard,
-)
+from .moves import AllGather, AllReduce, AllToAll, Exchange, Move, Permute, ReduceScatter, Slice
+from .reshard_plan import NoPlan, plan_reshard
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from ...ir.shape import array
 from .channels import Channels
 from .exchange import Round, bounds, plan_exchange
 from .local import Emitter
-from .reshard_plan import Exchange
+from .moves import Exchange
 
 Table = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 

@@ -22,17 +22,8 @@ from ...ir.tiling import Tiling
 from .channels import Channels, permute_pairs
 from .emit_exchange import emit_exchange
 from .local import Emitter, LocalValue
-from .reshard_plan import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Exchange,
-    Move,
-    Permute,
-    ReduceScatter,
-    Slice,
-    plan_reshard,
-)
+from .moves import AllGather, AllReduce, AllToAll, Exchange, Move, Permute, ReduceScatter, Slice
+from .reshard_plan import plan_reshard
 
 
 class Resharder:

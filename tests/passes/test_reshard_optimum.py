@@ -5,8 +5,8 @@ for most pairs and at most half more for the others, with fewer collectives. Sen
 any sequence of mesh collectives.
 
 The search here knows no direction: any digits may leave the minor end of any dimension, by all-gather or to the minor
-end of any other dimension; any unused digit may slice any dimension; and whole tiles may go anywhere. It is feasible for
-small meshes. Dimensions are divided evenly, since padding is a matter of the planner's alone.
+end of any other dimension; any unused digit may slice any dimension; and whole tiles may go anywhere. It is feasible
+for small meshes. Dimensions are divided evenly, since padding is a matter of the planner's alone.
 """
 
 from __future__ import annotations
