@@ -4,8 +4,8 @@ Always:
  1. Every operand is defined earlier in the same computation.
  2. The number of operands fits the op.
  3. The result shape is the one that operands and attributes give, up to layout.
- 4. Called computations belong to the module, and no computation calls itself, directly or through others. No array has more
-    bytes than 63 bits count.
+ 4. Called computations belong to the module, and no computation calls itself, directly or through others.
+    No array has more bytes than 63 bits count.
  5. The parameters of a computation are numbered 0, 1, .., n-1, each once.
  6. Control predecessors are defined earlier in the same computation.
  7. User lists are those of the operands.

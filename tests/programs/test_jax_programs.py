@@ -1,0 +1,81 @@
+"""Programs from JAX: each is read, printed so that XLA reads the same, and gives XLA's numbers.
+
+`MISSING` is exact: evaluating a program in it must end in that very message, so a line has to go when what it needs
+arrives. Reading and printing work for all.
+"""
+
+# JAX's own annotations leave many types open.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any
+
+import hloom
+import numpy as np
+import pytest
+from programs.jax_programs import PROGRAMS, Program, text_of
+
+jax: Any = pytest.importorskip("jax")
+
+_UNKNOWN = 'custom-call target "lapack_{}_ffi" is not known here, so it cannot be evaluated'
+# What evaluating says at the first thing that Hloom cannot evaluate yet.
+MISSING: dict[str, str] = {
+    "cholesky_and_solve": _UNKNOWN.format("spotrf"),
+    "qr": _UNKNOWN.format("sgeqrf"),
+    "solve_with_lu": _UNKNOWN.format("sgetrf"),
+    "symmetric_eigenvalues": _UNKNOWN.format("ssyevd"),
+    "triangular_solve": _UNKNOWN.format("strsm"),
+    "shard_map_collectives": "custom-call xla.sdy.GlobalToLocalShape marks manual partitioning: partition the program",
+}
+
+
+@cache
+def lowered(name: str) -> tuple[Program, str]:
+    program = PROGRAMS[name]()
+    return program, text_of(program)
+
+
+def canonical(text: str) -> str:
+    """XLA's own print of a text."""
+    hlo: Any = importlib.import_module("jaxlib._hlo")
+    options = hlo.HloPrintOptions()
+    options.print_large_constants = True
+    return hlo.hlo_module_from_text(text).to_string(options)
+
+
+def inputs_of(program: Program) -> list[Any]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(program[1])]
+
+
+def test_there_are_many_programs() -> None:
+    assert len(PROGRAMS) >= 30
+    assert set(MISSING) <= set(PROGRAMS)
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_program(name: str) -> None:
+    program, text = lowered(name)
+    module = hloom.parse(text)
+    printed = module.to_text()
+    assert hloom.parse(printed).to_text() == printed
+    assert canonical(printed) == canonical(text)
+    if name in MISSING:
+        with pytest.raises(hloom.CompileError) as error:
+            hloom.evaluate(module, inputs_of(program))
+        assert MISSING[name] in error.value.diagnostics[0].message
+        assert error.value.diagnostics[0].line > 0
+        return
+    function, arguments = program
+    ours = hloom.evaluate(module, inputs_of(program))
+    theirs = [np.asarray(leaf) for leaf in jax.tree.leaves(function(*arguments))]
+    assert len(ours) == len(theirs)
+    for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape), f"output {number}"
+        if a.dtype.kind in "biu":
+            assert np.array_equal(a, b), f"output {number}"
+        else:
+            wide: Any = np.complex128 if a.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(a.astype(wide), b.astype(wide), rtol=2e-5, atol=2e-5, err_msg=f"output {number}")
