@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from ...ir.diagnostics import fail
 from ...ir.module import SERIALIZERS, Module
 from ...ir.verifier import check
+from ..hlo_text.errors import TextError
 from ..hlo_text.shapes import parse_shape
 from .literals import read_literal
 from .reader import read_record
@@ -54,7 +55,7 @@ def read_snapshot(data: bytes, filename: str = "<bytes>", *, verify: bool = True
         arguments = tuple(_value(part) for part in record.subs("arguments"))
         result = _value(record.sub("result")) if "result" in record.values else None
         return Snapshot(module, arguments, result, record.str("execution_platform"))
-    except ProtoError as error:
+    except (ProtoError, TextError, ValueError) as error:
         _fail(filename, error)
 
 
@@ -62,7 +63,8 @@ def write_module(module: Module) -> bytes:
     """The module as HloModuleProto. Raises CompileError for what that has no place for."""
     try:
         return encode(write_record(module))
-    except ProtoError as error:
+    except (ProtoError, TextError, ValueError) as error:
+        # The last two are about texts that are carried verbatim, and looked into only here.
         fail(f"{module.name} cannot be serialized: {error}")
 
 

@@ -261,6 +261,8 @@ def _aliasing(record: Record) -> str | None:
 
 
 def _set_aliasing(record: Record, text: str) -> None:
+    if not re.fullmatch(rf"\{{\s*(?:{_ALIAS.pattern}[\s,]*)*\}}", text):
+        raise ProtoError(f"output_to_operand_aliasing={text} has no serialized form")
     for output, operand, index in _ALIAS.findall(text):
         made = record.new("output_operand_aliasing")
         made.set("output_shape_index", numbers(output))
@@ -279,7 +281,12 @@ def _accuracy(record: Record) -> str | None:
     return "{mode=highest}" if found.int("mode") else None
 
 
+_ACCURACY = re.compile(r"\{\s*(?:mode=(?:default|highest)|tolerance=\{(?:\s*(?:atol|rtol|ulps)=[-+.\w]+\s*,?)*\})\s*\}")
+
+
 def _set_accuracy(record: Record, text: str) -> None:
+    if not _ACCURACY.fullmatch(text):
+        raise ProtoError(f"result_accuracy={text} has no serialized form")
     made = record.new("result_accuracy")
     values = dict(re.findall(r"(atol|rtol|ulps|mode)\s*=\s*([^,}\s]+)", text))
     if "mode" in values:

@@ -135,7 +135,7 @@ OutputOperandAliasing:
 ReplicaGroup:
   1 replica_ids int64*
 CollectiveDeviceListProto:
-  1 replica_groups ReplicaGroup*
+  1 replica_groups ReplicaGroup*; 2 iota_replica_group_list IotaReplicaGroupListProto
 IotaReplicaGroupListProto:
   1 num_replica_groups int64; 2 num_devices_per_group int64; 3 iota_reshape_dims int64*;
   4 iota_transpose_perm int32*

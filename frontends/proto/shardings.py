@@ -255,6 +255,10 @@ def groups_text(record: Record) -> str | None:
     if "iota_collective_device_list" in record.values:
         return _iota_text(record.sub("iota_collective_device_list"))
     holder = record.sub("collective_device_list") if "collective_device_list" in record.values else record
+    if "iota_replica_group_list" in holder.values:  # where modules of 2024 and 2025 have it
+        return _iota_text(holder.sub("iota_replica_group_list"))
+    if holder is not record and holder.unknown:
+        raise ProtoError("replica groups in a form that is not known")
     groups = [group.ints("replica_ids") for group in holder.subs("replica_groups")]
     if not groups and holder is record:
         return None

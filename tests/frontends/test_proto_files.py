@@ -333,3 +333,42 @@ def test_wire_format() -> None:
     assert (sharding.int("type"), sharding.ints("tile_assignment_dimensions")) == (3, [2])
     with pytest.raises(ProtoError, match="wire type"):
         decode(TABLES, "HloInstructionProto", b"\x08\x01")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "f32[3] exponential(x), result_accuracy={mode=some}",
+        "f32[3] exponential(x), result_accuracy={tolerance={atol=x}}",
+        'f32[3] custom-call(x), custom_call_target="t", output_to_operand_aliasing={{}: 0}',
+        'f32[3] custom-call(x), custom_call_target="t", operand_layout_constraints={f32[3}',
+        'f32[3] domain(x), domain={kind="sharding", entry={maximal device=-1}, exit={replicated}}',
+        "f32[3] negate(x), metadata={what=1}",
+        "f32[3] negate(x), origin={here}",
+    ],
+)
+def test_verbatim_texts_without_a_serialized_form_are_refused(line: str) -> None:
+    try:
+        module = parse(f"HloModule m\nENTRY e {{ x = f32[3] parameter(0) ROOT r = {line} }}")
+    except CompileError:
+        return  # refused even earlier
+    with pytest.raises(CompileError, match="m cannot be serialized"):
+        module.to_proto()
+
+
+def test_replica_groups_of_older_modules() -> None:
+    module = parse(
+        "HloModule m, num_partitions=4\nENTRY e { x = f32[3] parameter(0) "
+        "ROOT r = f32[6] all-gather(x), channel_id=1, replica_groups=[2,2]<=[2,2]T(1,0), dimensions={0} }"
+    )
+
+    def rewritten(place: int) -> bytes:
+        record = _tree("HloModuleProto", module.to_proto())
+        root = record.all("computations")[0].all("instructions")[1]
+        iota = encode(root.values.pop("iota_collective_device_list"))
+        root.values["collective_device_list"] = field(place, iota)
+        return encode(record)
+
+    assert read_module(rewritten(2)).to_text() == read_module(module.to_proto()).to_text()
+    with pytest.raises(CompileError, match="replica groups in a form that is not known"):
+        read_module(rewritten(9))
