@@ -38,6 +38,9 @@ class Bitcast(Op[Attributes]):
         require_array("bitcast", operand)
         result = require_declared("bitcast", declared)
         require_static("bitcast", operand, result)
+        for shape in (operand, result):
+            if sorted(major_to_minor(shape)) != list(range(shape.rank)):
+                raise ShapeError(f"bitcast: the layout of {shape} does not name each dimension once")
         have, want = (s.num_elements * s.element.bits for s in (operand, result))
         if have != want:
             raise ShapeError(f"bitcast: {text(operand)} has {have} bits, but {text(result)} has {want}")

@@ -52,7 +52,9 @@ class GetDimensionSize(Op[DimensionSizeAttributes]):
     def infer_shape(
         self, operands: Sequence[Shape], attributes: DimensionSizeAttributes, declared: Shape | None
     ) -> Shape:
-        _dimension("get-dimension-size", operands[0], attributes)
+        size = operands[0].dims[_dimension("get-dimension-size", operands[0], attributes)]
+        if size >= 2**31:
+            raise ShapeError(f"get-dimension-size: the size {size} does not fit into s32")
         return array(S32)
 
     def sharding_rule(self, call: OpCall[DimensionSizeAttributes]) -> ShardingRule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hloom.frontends import parse
+from hloom.ir.diagnostics import CompileError
 from hloom.ir.op import NotEvaluable, ShapeError, op_named
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
@@ -51,6 +52,9 @@ def test_rule() -> None:
 
 
 def test_refuses() -> None:
+    text = _LAYOUTS.format(order="1,1,0", sharding="")
+    with pytest.raises(CompileError, match=r"6:\d+: error: bitcast: the layout of f32\[3,2,4\]\{1,1,0\} does not name"):
+        evaluate(parse(text), [np.zeros((4, 6), np.float32)])
     with pytest.raises(ShapeError, match=r"f32\[4\] has 128 bits, but s8\[15\] has 120"):
         use("bitcast", "f32[4]", "s8[15]")
     call = use("bitcast", "s4[4]", "s8[2]")

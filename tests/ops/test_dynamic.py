@@ -66,6 +66,8 @@ def test_rules() -> None:
 
 
 def test_refuses() -> None:
+    with pytest.raises(ShapeError, match="the size 3000000000 does not fit into s32"):
+        use("get-dimension-size", "f32[3000000000,0]", dimensions=(0,))
     with pytest.raises(ShapeError, match="needs one dimension, it has 2"):
         use("get-dimension-size", "f32[4,5]", dimensions=(0, 1))
     with pytest.raises(ShapeError, match=r"dimensions contains 2, but f32\[4,5\] has 2 dimensions"):
