@@ -22,6 +22,7 @@ from ...ir.shape import Shape
 from ...ir.sharding import leaf_shardings
 from ...ir.tiling import Tiling
 from ..base import Pass, PassContext
+from .aliases import keep_fitting_aliases
 from .assignment import DIVISIBLE, Assignment, OpSharding, choose
 from .channels import Channels
 from .local import Emitter, LocalValue
@@ -65,6 +66,7 @@ class SpmdPartition(Pass):
             reducer.name = new.unique_computation_name(reducer.name + ".reducer")
         new.add_computation(entry, entry=True)
         new.entry_layout = None
+        keep_fitting_aliases(new, context.diagnostics)
         module.__dict__.update(new.__dict__)
         for computation in module:
             computation.parent = module

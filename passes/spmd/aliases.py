@@ -1,0 +1,43 @@
+"""Donation after partitioning: a parameter's buffer can hold a result only if both have the same local shape.
+
+`input_output_alias` is carried as text; entries whose tiles differ (the two ends are sharded differently) are dropped,
+since XLA refuses them. Nothing but memory is lost, so it is a remark.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...ir.diagnostics import Diagnostics
+from ...ir.module import Module
+from ...ir.shape import Shape
+
+_ENTRY = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}[^()]*\)")
+
+
+def keep_fitting_aliases(module: Module, diagnostics: Diagnostics) -> None:
+    """Drops the entries of a LOCAL module's alias list that join tiles of different shape."""
+    if not module.input_output_alias:
+        return
+    parameters = module.entry.parameters
+    kept: list[str] = []
+    for match in _ENTRY.finditer(module.input_output_alias):
+        output, number, index = match[1], int(match[2]), match[3]
+        given = _part(parameters[number].shape, index) if number < len(parameters) else None
+        result = _part(module.entry.root.shape, output)
+        if given is not None and result is not None and given.compatible(result):
+            kept.append(match[0])
+        else:
+            diagnostics.remark(
+                f"parameter {number} is no longer donated to result {{{output}}}: per device they are "
+                f"{given or 'nothing'} and {result or 'nothing'}")
+    module.input_output_alias = "{ " + ", ".join(kept) + " }" if kept else ""
+
+
+def _part(shape: Shape, index: str) -> Shape | None:
+    """The part of a shape at an index such as `0, 1`; None if there is none."""
+    for number in map(int, filter(None, (n.strip() for n in index.split(",")))):
+        if number >= len(shape.elements):
+            return None
+        shape = shape.elements[number]
+    return shape
