@@ -232,6 +232,9 @@ def _refuse(instruction: Instruction) -> None:
     if op.is_collective or getattr(op, "is_device_id", False):
         fail(f"{op.opcode} in a program that is not partitioned yet", instruction.location,
              help="collectives and device numbers belong to programs per device")
+    if op.side_effect:
+        fail(f"{op.opcode} has an effect or a hidden state and cannot be partitioned yet", instruction.location,
+             help="every device would have its own")
     if any(s.is_dynamic for s in (instruction.shape, *(o.shape for o in instruction.operands))):
         fail(f"{op.opcode} on dynamic dimensions cannot be partitioned yet", instruction.location)
     if any(not s.is_array for s in instruction.shape.leaves()):
