@@ -1,8 +1,8 @@
 """Common subexpressions: of instructions that compute the same, the first one stays.
 
-Two instructions are the same if opcode, operands, attributes, shape and sharding are. Instructions with effects,
-parameters and collectives in different places of a computation count too, save those with side effects: every device
-runs the same program, so two equal collectives give equal results.
+Two instructions are the same if opcode, operands, attributes, shape and sharding are. Parameters stay, and so does
+everything with a side effect, its own or one in a computation that it calls. Collectives count: every device runs the
+same program, so two equal collectives give equal results.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ...ir.computation import Computation
 from ...ir.instruction import Instruction
 from ...ir.module import Module
 from ..base import Pass, PassContext
+from .dce import has_effect
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,7 @@ def _merge(computation: Computation) -> int:
     seen: dict[Hashable, Instruction] = {}
     dead: list[Instruction] = []
     for instruction in list(computation):
-        if instruction.opcode == "parameter" or instruction.op.side_effect:
-            continue
-        if getattr(instruction.attributes, "custom_call_has_side_effect", False):
+        if instruction.opcode == "parameter" or has_effect(instruction):
             continue
         key = (
             instruction.opcode,

@@ -31,7 +31,7 @@ class DeadCodeElimination(Pass):
 
 def _sweep(computation: Computation) -> int:
     live: set[Instruction] = set()
-    stack = [i for i in computation if i is computation.root or i.opcode == "parameter" or _has_effect(i)]
+    stack = [i for i in computation if i is computation.root or i.opcode == "parameter" or has_effect(i)]
     while stack:
         instruction = stack.pop()
         if instruction not in live:
@@ -45,10 +45,11 @@ def _sweep(computation: Computation) -> int:
     return len(dead)
 
 
-def _has_effect(instruction: Instruction) -> bool:
-    if instruction.op.side_effect or getattr(instruction.attributes, "custom_call_has_side_effect", False):
+def has_effect(instruction: Instruction) -> bool:
+    """Whether an instruction, or one in a computation that it calls, has a side effect."""
+    if instruction.op.has_side_effect(instruction.attributes):
         return True
-    return any(_has_effect(i) for c in instruction.called() for i in c)
+    return any(has_effect(i) for c in instruction.called() for i in c)
 
 
 def _called_from(entry: Computation) -> set[Computation]:
