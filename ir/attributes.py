@@ -1,9 +1,9 @@
 """Attributes of instructions: frozen dataclasses whose field names and types are the text format.
 
 An op declares its attributes once, as a subclass of `Attributes`; the parser and the printer walk the fields. A field
-without a default is required in text; a field equal to its default is not printed. The types a field may have are
-those in the codec tables of parser and printer: int, bool, str, float, enums, tuples of ints, called computations,
-literals, and the value types below.
+without a default is required in text; a field equal to its default is not printed, save where XLA prints it too
+(`PRINTED_ALWAYS`). The types a field may have are those in the codec tables of parser and printer: int, bool, str,
+float, enums, tuples of ints, called computations, literals, and the value types below.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ class Attributes:
 
 
 NONE = Attributes()
+
+# Metadata of a field that may be left out in text, but is printed even where it is the default.
+PRINTED_ALWAYS = {"always": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +143,14 @@ class DimLabels:
 
 @dataclass(frozen=True, slots=True)
 class AttributeField:
-    """One field of an attribute class. `default` is `dataclasses.MISSING` for a required one."""
+    """One field of an attribute class. `default` is `dataclasses.MISSING` for a required one; `always` says that the
+    default is printed too.
+    """
 
     name: str
     type: Any
     default: Any
+    always: bool = False
 
     @property
     def required(self) -> bool:
@@ -171,5 +177,5 @@ def attribute_fields(cls: type[Attributes]) -> dict[str, AttributeField]:
         options = [t for t in typing.get_args(kind) if t is not type(None)]
         if type(None) in typing.get_args(kind):
             kind = options[0] if len(options) == 1 else typing.Union[tuple(options)]  # noqa: UP007
-        result[field.name] = AttributeField(field.name, kind, field.default)
+        result[field.name] = AttributeField(field.name, kind, field.default, "always" in field.metadata)
     return result

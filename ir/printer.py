@@ -139,7 +139,7 @@ def _attributes(attributes: Attributes, inline: str | None) -> tuple[str, str]:
         value = getattr(attributes, field.name)
         if field.name == inline:
             inside = literal_text(value) if isinstance(value, Literal) else value_text(value)
-        elif value is not None and (field.required or value != field.default):
+        elif value is not None and (field.required or field.always or value != field.default):
             after += f", {field.name}={value_text(value)}"
     return inside, after
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from ..attributes import Attributes, Dims, Word
+from ..attributes import PRINTED_ALWAYS, Attributes, Dims, Word
 from ..element_type import ElementType, Kind
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape, array
@@ -38,9 +38,9 @@ Precisions = tuple[Precision, ...]
 @dataclass(frozen=True, slots=True)
 class DotAttributes(Attributes):
     lhs_batch_dims: Dims = ()
-    lhs_contracting_dims: Dims = ()
+    lhs_contracting_dims: Dims = field(default=(), metadata=PRINTED_ALWAYS)
     rhs_batch_dims: Dims = ()
-    rhs_contracting_dims: Dims = ()
+    rhs_contracting_dims: Dims = field(default=(), metadata=PRINTED_ALWAYS)
     operand_precision: Precisions = ()
     algorithm: Word | None = None
 

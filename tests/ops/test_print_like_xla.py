@@ -17,7 +17,7 @@ from ops.test_samples import SAMPLES
 OPCODES = [
     "bitcast", "convolution", "rng", "rng-bit-generator", "rng-get-and-update-state", "topk", "fft", "cholesky",
     "triangular-solve", "select-and-scatter", "batch-norm-training", "batch-norm-inference", "batch-norm-grad",
-    "ragged-dot", "scaled-dot", "scan",
+    "dot", "ragged-dot", "scaled-dot", "scan",
     "infeed", "outfeed", "send", "send-done", "recv", "recv-done", "get-dimension-size", "set-dimension-size",
     "dynamic-reshape", "stochastic-convert", "domain",
 ]  # fmt: skip
