@@ -172,7 +172,7 @@ def _converted(op: AnyOp, field: AttributeField, value: Any) -> Any:
     try:
         return _value(field.type, value)
     except (TypeError, ValueError, KeyError):
-        fail(f"{op.opcode}: attribute '{field.name}' takes {_described(field.type)}, found {value!r}")
+        fail(f"{op.opcode}: attribute '{field.name}' takes {described(field.type)}, found {value!r}")
 
 
 def _value(kind: Any, value: Any) -> Any:
@@ -241,14 +241,14 @@ def _union(options: tuple[Any, ...], value: Any) -> Any:
     raise TypeError
 
 
-def _described(kind: Any) -> str:
+def described(kind: Any) -> str:
     """A field type in words."""
     if _is_enum(kind):
         return "one of " + ", ".join(str(member.value) for member in kind)
     words: dict[Any, str] = {int: "an integer", bool: "True or False", float: "a number", str: "a string"}
     words |= {Word: "a word", Computation: "a computation", Literal: "an array", Raw: "text in braces"}
     if typing.get_origin(kind) is tuple:
-        return f"a sequence, each entry {_described(typing.get_args(kind)[0])}"
+        return f"a sequence, each entry {described(typing.get_args(kind)[0])}"
     if ExplicitGroups in typing.get_args(kind):
         return "replica groups, for example [[0, 1], [2, 3]]"
     return words.get(kind) or f"a {getattr(kind, '__name__', kind)}"

@@ -222,7 +222,7 @@ def test_ci_script_is_executable() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/editing.md", "examples/README.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/editing.md", "docs/ops.md", "examples/README.md")
 
 
 @pytest.mark.parametrize("page", PAGES)
