@@ -1,7 +1,7 @@
 """The command line: arguments in, exit code out. What the commands do is in `cli`.
 
-Exit codes: 0 ok, 1 a check failed or programs differ, 2 usage, 65 input does not parse or verify, 69 MPI missing, 70 internal
-error (a reproducer file is written), 75 an MPI rank died.
+Exit codes: 0 ok, 1 a check failed or programs differ, 2 usage, 65 input does not parse or verify, 69 MPI missing, 70
+internal error (a reproducer file is written), 75 an MPI rank died.
 """
 
 from __future__ import annotations

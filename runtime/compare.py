@@ -47,13 +47,35 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Worst:
+    """The largest error of a kind, and the output and the place in it where it is."""
+
+    error: float = 0.0
+    output: int = 0
+    index: tuple[int, ...] = ()
+
+    def describe(self, kind: str) -> str:
+        """`1.2e-07 absolute in output 3 at [0, 1]`."""
+        place = f" in output {self.output} at {list(self.index)}" if self.error else ""
+        return f"{self.error:.3g} {kind}{place}"
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """`absolute` and `relative` are the largest errors over all outputs, within tolerance or not."""
+    """`worst_absolute` and `worst_relative` are over all outputs, within tolerance or not."""
 
     outputs: int
     differences: tuple[Difference, ...]
-    absolute: float
-    relative: float
+    worst_absolute: Worst
+    worst_relative: Worst
+
+    @property
+    def absolute(self) -> float:
+        return self.worst_absolute.error
+
+    @property
+    def relative(self) -> float:
+        return self.worst_relative.error
 
     @property
     def equal(self) -> bool:
@@ -62,7 +84,7 @@ class Comparison:
     def __str__(self) -> str:
         head = (
             f"{len(self.differences)}/{self.outputs} outputs differ "
-            f"(largest error {self.absolute:.3g} absolute, {self.relative:.3g} relative)"
+            f"(largest error {self.worst_absolute.describe('absolute')}, {self.worst_relative.describe('relative')})"
         )
         return "\n".join([head, *(f"  {difference}" for difference in self.differences)])
 
@@ -73,28 +95,29 @@ def compare(actual: Sequence[Array], expected: Sequence[Array], scale: float = 1
     """
     if len(actual) != len(expected):
         reason = f"there are {len(actual)} outputs, {len(expected)} were expected"
-        return Comparison(len(expected), (Difference(min(len(actual), len(expected)), reason),), 0.0, 0.0)
+        return Comparison(len(expected), (Difference(min(len(actual), len(expected)), reason),), Worst(), Worst())
     found: list[Difference] = []
-    largest = (0.0, 0.0)
+    absolute, relative = Worst(), Worst()
     for number, (a, b) in enumerate(zip(actual, expected, strict=True)):
         if a.dtype != b.dtype or a.shape != b.shape:
             found.append(Difference(number, f"{_type(a)} instead of {_type(b)}"))
             continue
         errors, difference = _compare(number, a, b, scale)
-        largest = (max(largest[0], errors[0]), max(largest[1], errors[1]))
+        absolute = max(absolute, errors[0], key=lambda w: w.error)
+        relative = max(relative, errors[1], key=lambda w: w.error)
         if difference is not None:
             found.append(difference)
-    return Comparison(len(expected), tuple(found), *largest)
+    return Comparison(len(expected), tuple(found), absolute, relative)
 
 
 def _type(array: Array) -> str:
     return f"{from_numpy(array.dtype)}[{','.join(map(str, array.shape))}]"
 
 
-def _compare(number: int, a: Array, b: Array, scale: float) -> tuple[tuple[float, float], Difference | None]:
+def _compare(number: int, a: Array, b: Array, scale: float) -> tuple[tuple[Worst, Worst], Difference | None]:
     element = from_numpy(a.dtype)
     if a.size == 0:
-        return (0.0, 0.0), None
+        return (Worst(), Worst()), None
     wide = np.complex128 if element.is_complex else np.float64
     x, y = a.astype(wide), b.astype(wide)
     with np.errstate(all="ignore"):
@@ -105,11 +128,17 @@ def _compare(number: int, a: Array, b: Array, scale: float) -> tuple[tuple[float
         largest = max(1.0, float(finite.max())) if finite.size else 1.0
         bound = scale * tolerance(element)
         wrong = ~same & ~((error <= bound * (magnitude + largest)) & (bound > 0))
-        relative = float(np.max(np.where(error > 0, error / np.maximum(magnitude, 1e-300), 0.0)))
-    absolute = float(error.max())
+        relative = np.where(error > 0, error / np.maximum(magnitude, 1e-300), 0.0)
+    worst = tuple(Worst(float(e.max()), number, _place(e)) for e in (error, relative))
     if not wrong.any():
-        return (absolute, relative), None
-    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(np.where(wrong, error, -1.0))), error.shape))
+        return (worst[0], worst[1]), None
+    index = _place(np.where(wrong, error, -1.0))
     reason = f"{a[index]} instead of {b[index]}"
     count = int(np.count_nonzero(wrong))
-    return (absolute, relative), Difference(number, reason, count, a.size, absolute, relative, index)
+    sizes = (worst[0].error, worst[1].error)
+    return (worst[0], worst[1]), Difference(number, reason, count, a.size, *sizes, index)
+
+
+def _place(values: Array) -> tuple[int, ...]:
+    """The index of the largest value."""
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(values)), values.shape))

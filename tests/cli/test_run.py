@@ -215,7 +215,7 @@ def test_failing_check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     monkeypatch.setattr("hloom.cli.run.evaluate", disagree)
     assert main(["run", NAMED, "--check"]) == 1
     out = capsys.readouterr().out.splitlines()
-    assert out[1].startswith("1/2 outputs differ (largest error 1 absolute, ")
+    assert out[1].startswith("1/2 outputs differ (largest error 1 absolute in output 0 at [3, 1], ")
     assert out[2].startswith("  output 0: 1 of 32 elements differ, absolute error 1, relative ")
     assert "worst at [3, 1]: " in out[2]
     assert out[3] == "check FAILED"
