@@ -43,7 +43,9 @@ class LocalOp:
         shape = self.local_shape()
         op = self.instruction.op
         attributes = op.localize(self.instruction.call, [o.shape for o in given], shape)
-        return self.emitter.add(op.opcode, given, attributes, shape, name=self.instruction.name)
+        made = self.emitter.add(op.opcode, given, attributes, shape, name=self.instruction.name)
+        made.backend_config = self.instruction.backend_config
+        return made
 
     def reduced_factors(self) -> list[int]:
         """Reduction factors that are divided."""

@@ -218,7 +218,7 @@ class Partitioner:
         attributes = map_called(instruction.attributes, self.state.copy)
         view = Instruction(instruction.name, instruction.op, instruction.operands, attributes, instruction.shape,
                            instruction.location)
-        view.metadata = instruction.metadata
+        view.metadata, view.backend_config = instruction.metadata, instruction.backend_config
         return view
 
 

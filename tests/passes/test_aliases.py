@@ -1,4 +1,4 @@
-"""Donated parameters stay donated where the tiles of both ends agree."""
+"""What a program carries besides its numbers stays: donation where tiles agree, configurations of foreign calls."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ ENTRY e {
   ROOT t = (f32[8,4], f32[8,4]) tuple(a, b), sharding={{devices=[4,1]<=[4]}, {replicated}}
 }
 """
+
+
+def test_a_foreign_call_keeps_its_configuration() -> None:
+    text = """
+    ENTRY e {
+      x = f32[8,4] parameter(0), sharding={devices=[4,1]<=[4]}
+      ROOT y = f32[8,4] custom-call(x), custom_call_target="mine", backend_config={uplo = 76 : ui8}
+    }"""
+    local = hloom.partition(hloom.parse(text))
+    calls = [i for i in local.entry if i.opcode == "custom-call"]
+    assert [str(i.backend_config) for i in calls] == ["{uplo = 76 : ui8}"]
 
 
 def test_only_equal_tiles_stay_aliased() -> None:
