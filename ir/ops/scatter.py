@@ -101,9 +101,9 @@ class Scatter(Op[ScatterAttributes]):
         windows = iter(window)
         update_dims = [next(windows) if d in a.update_window_dims else next(scattered) for d in range(update.rank)]
         n = len(arrays)
-        return b.rule(
-            [operand_dims] * n + [index_dims] + [update_dims] * n, [operand_dims] * n, monoid, masked=frozenset()
-        )
+        # Padded updates are sent out of range by their indices, or made neutral where these are empty.
+        masked = frozenset[int]() if a.scatter_dims_to_operand_dims else frozenset({n + 1})
+        return b.rule([operand_dims] * n + [index_dims] + [update_dims] * n, [operand_dims] * n, monoid, masked=masked)
 
     def kernel(self, call: OpCall[ScatterAttributes], compile: Compile) -> Kernel:
         arrays, indices, updates = split_operands(call.operands)
