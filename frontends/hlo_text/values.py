@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import cache
+from itertools import repeat
 from typing import Any, cast
 
 from ...ir.attributes import PadDim, PaddingConfig, SliceDim, Window, WindowDim, Word
@@ -119,17 +120,19 @@ def _entries(text: str) -> list[tuple[int, int]]:
     return split_list(text, 1, bracket_end(text, 0) - 1)
 
 
-def _list_codec(element: Codec) -> Codec:
-    def decode(text: str) -> Any:
-        result: list[Any] = []
-        for start, end in _entries(text):
-            try:
-                result.append(element(text[start:end]))
-            except TextError as error:
-                raise error.shifted(start) from None
-        return tuple(result)
+def _decoded(text: str, extents: list[tuple[int, int]], codecs: Iterable[Codec]) -> tuple[Any, ...]:
+    """The entries of a list, each by its codec; an entry's error is at its place in the list."""
+    result: list[Any] = []
+    for (start, end), codec in zip(extents, codecs, strict=False):
+        try:
+            result.append(codec(text[start:end]))
+        except TextError as error:
+            raise error.shifted(start) from None
+    return tuple(result)
 
-    return decode
+
+def _list_codec(element: Codec) -> Codec:
+    return lambda text: _decoded(text, _entries(text), repeat(element))
 
 
 def _fixed_codec(elements: list[Codec]) -> Codec:
@@ -137,13 +140,7 @@ def _fixed_codec(elements: list[Codec]) -> Codec:
         extents = _entries(text)
         if len(extents) != len(elements):
             raise TextError(f"{len(elements)} entries expected, found {len(extents)}", 0, len(text))
-        result: list[Any] = []
-        for element, (start, end) in zip(elements, extents, strict=True):
-            try:
-                result.append(element(text[start:end]))
-            except TextError as error:
-                raise error.shifted(start) from None
-        return tuple(result)
+        return _decoded(text, extents, elements)
 
     return decode
 
