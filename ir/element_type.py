@@ -56,8 +56,8 @@ class ElementType:
 
     @property
     def is_number(self) -> bool:
-        """Whether elements can be added (pred cannot: its sum is an or)."""
-        return self.is_integer or self.is_float or self.is_complex
+        """Whether elements are sums of parts (not of pred, whose sum is an or, nor of f8e8m0fnu, which has no zero)."""
+        return (self.is_integer or self.is_float or self.is_complex) and self.name != "f8e8m0fnu"
 
     @property
     def byte_size(self) -> int:

@@ -15,7 +15,9 @@ from ...ir.digit import Digit, Digits, merge
 from ...ir.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction
 from ...ir.mesh import AxisRef, Mesh
 from ...ir.module import Module
+from ...ir.monoid import choice_monoid
 from ...ir.sharding import Sharding, ShardingKind, TupleSharding, leaf_shardings
+from ...ir.sharding_rule import Monoid
 from ...ir.shardy_rule import KEY as RULE_KEY
 from ...ir.tiling import Tiling
 from ..base import PassContext
@@ -113,6 +115,15 @@ class _Reader:
         if len(tiling.dims) != rank:
             self.diagnostics.error(
                 f"sharding has {len(tiling.dims)} dimensions, {leaf.shape} has {rank}", instruction.location)
+            return
+        if sharding.kind is ShardingKind.MAXIMAL and sharding.device >= self.devices > 1:
+            self.diagnostics.error(
+                f"sharding names device {sharding.device}, the program has {self.devices}", instruction.location)
+        unreduced = tiling.unreduced or sharding.kind is ShardingKind.UNREDUCED
+        if unreduced and choice_monoid(leaf.shape.element) is Monoid.MAXIMUM:
+            self.diagnostics.error(
+                f"{leaf.shape.element} has no zero, so that {instruction.name} cannot be unreduced",
+                instruction.location, help="annotate what it is converted to")
             return
         leaf.annotation = instruction
         foreign = tiling.order != self.order and bool(tiling.used())

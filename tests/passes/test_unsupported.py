@@ -179,3 +179,10 @@ ENTRY e {
 }"""
     printed = hloom.partition(hloom.parse(text)).to_text()
     assert "input_output_alias={ {0}: (0, {}, may-alias) }, buffer_donor={ (1, {}) }" in printed
+
+
+def test_nothing_without_a_zero_is_unreduced() -> None:
+    x = "x = f8e8m0fnu[8] parameter(0), sharding={mesh['a'=4], [{}], unreduced={'a'}}"
+    text = f"HloModule m\nENTRY e {{\n  {x}\n  ROOT r = f32[8] convert(x)\n}}\n"
+    with pytest.raises(CompileError, match="3:3: error: f8e8m0fnu has no zero, so that x cannot be unreduced"):
+        hloom.partition(hloom.parse(text))
