@@ -124,6 +124,8 @@ def emit_local(op: OpSharding, local: LocalOp) -> list[LocalValue]:
 def _elements(emitter: Emitter, value: Instruction, count: int) -> list[Instruction]:
     from ...ir.ops.structure import GetTupleElementAttributes
 
+    if value.opcode == "tuple":
+        return list(value.operands)  # through a tuple, what nobody reads would be kept alive
     return [emitter.add("get-tuple-element", (value,), GetTupleElementAttributes(n)) for n in range(count)]
 
 

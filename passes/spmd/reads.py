@@ -23,11 +23,15 @@ from .localize import LocalOp
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One divided dimension of an operand after the exchange: the span that each tile has of it."""
+    """One divided dimension of an operand after the exchange: the span that each tile has of it.
+
+    The tiles from number `used` on have no index of the factor: they are all padding.
+    """
 
     read: Read
     digits: Digits
     spans: Sequence[Span]
+    used: int
 
     @property
     def span(self) -> Span:
@@ -43,6 +47,18 @@ class Fetched:
     def dilation(self) -> int:
         return self.read.reaches[-1].dilation
 
+    def starts(self, line: Line, others: int) -> tuple[int, ...]:
+        """Where each tile's span begins; what is all padding wants nothing, if that saves anything.
+
+        `others` is the number of elements of the other dimensions of the tile.
+        """
+        starts = tuple(s.start for s in self.spans)
+        if self.used == len(starts):
+            return starts
+        needed = (*starts[: self.used], *(line.extent,) * (len(starts) - self.used))
+        size = self.span.size
+        return min(starts, needed, key=lambda s: plan_halo(line, s, size, others).cost(others))
+
 
 def exchange_of(local: LocalOp) -> HaloExchange:
     """Halo exchange for one op."""
@@ -55,7 +71,9 @@ def divided_reads(rule: ShardingRule, assignment: Assignment) -> Iterator[Fetche
         (factor,) = rule.operands[read.operand][read.dim]
         digits = assignment.get(factor, ())
         if digits:
-            yield Fetched(read, digits, read.spans(rule.factors[factor].size, product(digits)))
+            size, tiles = rule.factors[factor].size, product(digits)
+            count = max(1, -(-size // tiles))
+            yield Fetched(read, digits, read.spans(size, tiles), -(-size // count))
 
 
 def read_bytes(op: OpSharding, assignment: Assignment) -> float:
@@ -69,7 +87,7 @@ def read_bytes(op: OpSharding, assignment: Assignment) -> float:
         line = Line(product(found.digits), dims[dim], shape.dims[dim])
         dims[dim] = 1
         others = math.prod(dims)
-        plan = plan_halo(line, tuple(s.start for s in found.spans), found.span.size, others)
+        plan = plan_halo(line, found.starts(line, others), found.span.size, others)
         total += plan.cost(others) * shape.element.byte_size
         dims[dim] = found.span.size
     return total
@@ -83,13 +101,29 @@ def fetch_reads(
     arrays = [v.instruction for v in local.operands]
     done = list(divided_reads(local.rule, local.assignment))
     for found in done:
-        number, dim = found.read.operand, found.read.dim
-        tile, extent = local.operands[number].instruction.shape.dims[dim], local.operands[number].shape.dims[dim]
-        line = Line(product(found.digits), tile, extent)
-        starts = tuple(s.start for s in found.spans)
-        wanted = Interval(dim, found.digits, line, starts, found.span.size, fills.get(number))
-        arrays[number] = exchange.fetch(arrays[number], wanted)
+        number = found.read.operand
+        arrays[number] = exchange.fetch(
+            arrays[number], _interval(local, found, fills.get(number), arrays[number].shape.dims)
+        )
     return arrays, done
+
+
+def inside_borders(local: LocalOp, done: Sequence[Fetched], dims: tuple[int, ...]) -> Instruction | None:
+    """True where what was fetched of one operand, an array of `dims`, lies within it; None if all does."""
+    mask: Instruction | None = None
+    for found in done:
+        inside = exchange_of(local).inside(_interval(local, found, None, dims), dims)
+        if inside is not None:
+            mask = inside if mask is None else local.emitter.add("and", (mask, inside))
+    return mask
+
+
+def _interval(local: LocalOp, found: Fetched, fill: Instruction | None, dims: tuple[int, ...]) -> Interval:
+    """What the tiles, arrays of `dims`, read along one dimension."""
+    value, dim = local.operands[found.read.operand], found.read.dim
+    line = Line(product(found.digits), value.instruction.shape.dims[dim], value.shape.dims[dim])
+    others = math.prod(n for d, n in enumerate(dims) if d != dim)
+    return Interval(dim, found.digits, line, found.starts(line, others), found.span.size, fill)
 
 
 def on_grid(local: LocalOp, value: Instruction, found: Fetched, fill: Instruction | None) -> Instruction:
