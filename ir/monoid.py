@@ -64,6 +64,12 @@ def identity(monoid: Monoid, element: ElementType) -> np.generic[Any]:
             return _extreme(element, element.numpy, largest=monoid is Monoid.MINIMUM)
 
 
+def neutral(monoid: Monoid, element: ElementType) -> np.generic[Any]:
+    """Like `identity`, but to the bit: of sums of floats -0.0, for adding 0.0 makes -0.0 another number."""
+    found: Any = identity(monoid, element)
+    return -found if monoid is Monoid.ADD and (element.is_float or element.is_complex) else found
+
+
 def choice_monoid(element: ElementType) -> Monoid:
     """How what one device has, and all others count as `absent`, is put together: it comes out bit by bit."""
     if element.kind is Kind.PRED:
@@ -72,10 +78,8 @@ def choice_monoid(element: ElementType) -> Monoid:
 
 
 def absent(element: ElementType) -> np.generic[Any]:
-    """What changes nothing in the `choice_monoid`: of sums of floats -0.0, for adding 0.0 makes -0.0 another number."""
-    monoid = choice_monoid(element)
-    neutral: Any = identity(monoid, element)
-    return -neutral if monoid is Monoid.ADD and not element.is_integer else neutral
+    """What changes nothing in the `choice_monoid`."""
+    return neutral(choice_monoid(element), element)
 
 
 def _all_ones(element: ElementType) -> int:

@@ -112,7 +112,10 @@ def _tree_kernel(call: OpCall[ReduceAttributes], compile: Compile) -> Kernel:
     return run
 
 
-def tree(values: list[Any], combine: Callable[[list[Any], list[Any]], list[Any]]) -> list[Any]:
+Combine = Callable[[list[Any], list[Any]], list[Any]]
+
+
+def tree(values: list[Any], combine: Combine) -> list[Any]:
     """Combines the elements along axis 0, of which there is at least one, neighbours first."""
     while (length := values[0].shape[0]) > 1:
         pairs = combine([v[0 : length - 1 : 2] for v in values], [v[1::2] for v in values])
@@ -120,3 +123,15 @@ def tree(values: list[Any], combine: Callable[[list[Any], list[Any]], list[Any]]
             pairs = [np.concatenate([p, v[-1:]]) for p, v in zip(pairs, values, strict=True)]
         values = pairs
     return [v[0] for v in values]
+
+
+def skipping(combine: Combine) -> Combine:
+    """The combiner of values that come with a mask, the last of them: what is marked false changes nothing."""
+
+    def run(left: list[Any], right: list[Any]) -> list[Any]:
+        in_left, in_right = left[-1], right[-1]
+        one: list[Any] = [np.where(in_left, a, b) for a, b in zip(left[:-1], right[:-1], strict=True)]
+        both = zip(one, combine(left[:-1], right[:-1]), strict=True)
+        return [*(np.where(in_left & in_right, b, a) for a, b in both), in_left | in_right]
+
+    return run

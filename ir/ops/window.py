@@ -1,27 +1,31 @@
 """reduce-window: a reduction over every window of an array.
 
-The kernel lays the array out on its dilated and padded grid, filled with the initial value, looks at all windows
-through one strided view without copying, and reduces that view as `reduce` would.
+What a window holds is combined with the initial value, which counts once; places that are not in the array (padding,
+holes of a dilation) are skipped, as in XLA. StableHLO pads with the initial value instead; both agree where it is an
+identity of the computation. The kernel lays the array out on its dilated and padded grid, looks at all windows through
+one strided view without copying, and reduces that view as `reduce` would. The rest of the grid holds the monoid's
+identity; other computations get a mask along with the values.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..attributes import Attributes, Window, WindowDim
-from ..monoid import MONOID_OPS, elementwise_kernel, reduction_monoid
+from ..element_type import from_numpy
+from ..monoid import MONOID_OPS, elementwise_kernel, neutral, reduction_monoid
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..reach import Reach, Read
 from ..shape import Shape, array, tuple_shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from .checks import text
 from .computations import accumulator, always, check_arrays, check_reducer, numpy_type, rounded
-from .reduce import tree
+from .reduce import skipping, tree
 
 if TYPE_CHECKING:
     from ..computation import Computation
@@ -59,15 +63,17 @@ def window_reach(w: WindowDim) -> Reach:
     return Reach(w.stride, -w.low, dilated(w.size, w.rhs_dilate), w.lhs_dilate)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReduceWindowAttributes(Attributes):
-    window: Window
+    window: Window = field(default=Window())  # of a scalar
     to_apply: Computation
 
 
 @register
 class ReduceWindow(Op[ReduceWindowAttributes]):
-    """Operands are n arrays of equal dimensions, then their n initial values; n > 1 gives a tuple."""
+    """Operands are n arrays of equal dimensions, then their n initial values, which count once per window; n > 1 gives
+    a tuple. Places of a window that are outside of the arrays are skipped.
+    """
 
     opcode = "reduce-window"
     attributes = ReduceWindowAttributes
@@ -141,10 +147,11 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
         if monoid is not None:
             ufunc, element = MONOID_OPS[monoid], leaves[0].element
             compute = accumulator(element)
+            fill = neutral(monoid, from_numpy(compute))
 
             def run(x: Any, init: Any) -> Any:
                 x, init = x.astype(compute, copy=False), init.astype(compute, copy=False)
-                windows = window_view(x, init, window, sizes)
+                windows = window_view(x, fill, window, sizes)
                 return rounded(np.asarray(ufunc.reduce(windows, axis=axes, dtype=compute, initial=init[()])), element)
 
             return run
@@ -161,23 +168,24 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
 
         def run_any(*operands: Any) -> Any:
             arrays = [x.astype(t, copy=False) for x, t in zip(operands, types * 2, strict=True)]
-            inits = [np.broadcast_to(i, sizes) for i in arrays[count:]]
+            inits = [np.broadcast_to(i, sizes) for i in (*arrays[count:], np.True_)]
             views = [window_view(x, i, window, sizes) for x, i in zip(arrays[:count], arrays[count:], strict=True)]
+            views.append(window_view(np.ones(arrays[0].shape, np.bool_), False, window, sizes))
             values = [v.transpose(order).reshape(length, *sizes) for v in views]
-            results = combine(inits, tree(values, combine))
+            *results, _ = skipping(combine)(inits, tree(values, skipping(combine)))
             final = tuple(np.asarray(r, t) for r, t in zip(results, types, strict=True))
             return final if count > 1 else final[0]
 
         return run_any
 
 
-def window_view(x: Any, init: Any, window: tuple[WindowDim, ...], sizes: tuple[int, ...]) -> Any:
-    """A view of shape [window numbers.., places in the window..]; what is not in the array is the initial value."""
-    base = np.full([dilated(n, w.lhs_dilate) for n, w in zip(x.shape, window, strict=True)], init, x.dtype)
+def window_view(x: Any, fill: Any, window: tuple[WindowDim, ...], sizes: tuple[int, ...]) -> Any:
+    """A view of shape [window numbers.., places in the window..]; places that are not in the array hold `fill`."""
+    base = np.full([dilated(n, w.lhs_dilate) for n, w in zip(x.shape, window, strict=True)], fill, x.dtype)
     base[tuple(slice(None, None, w.lhs_dilate) for w in window)] = x
     inner = base[tuple(slice(max(0, -w.low), max(0, n + min(0, w.high))) for n, w in zip(base.shape, window))]
     extent = [w.low + n + w.high for n, w in zip(base.shape, window, strict=True)]
-    padded = np.full([max(0, n) for n in extent], init, x.dtype)
+    padded = np.full([max(0, n) for n in extent], fill, x.dtype)
     padded[tuple(slice(max(0, w.low), max(0, w.low) + n) for n, w in zip(inner.shape, window, strict=True))] = inner
     strides = padded.strides
     return np.lib.stride_tricks.as_strided(

@@ -67,7 +67,7 @@ class HaloExchange:
         fill = wanted.fill
         if fill is None or wanted.wrap or (plan.alike and plan.clean and _is_zero(fill)):
             return result
-        mask = self._inside(wanted, result.shape.dims)
+        mask = self.inside(wanted, result.shape.dims)
         if mask is None:
             return result
         return self.emitter.add("select", (mask, result, self.emitter.splat(fill, result.shape.dims)))
@@ -90,6 +90,24 @@ class HaloExchange:
         result = emitter.splat(nothing, _sized(value, dim, wanted.size + longest))
         place = self.per_tile(digits, {p.receiver: p.target for p in pieces}, wanted.size)
         return sliced(emitter, self._put(result, part, dim, place), dim, 0, wanted.size)
+
+    def inside(self, wanted: Interval, dims: tuple[int, ...]) -> Instruction | None:
+        """True where the interval lies within the dimension; None if it always does."""
+        emitter, starts, extent = self.emitter, wanted.starts, wanted.line.extent
+        tests: list[tuple[int, Direction]] = []
+        if min(starts) < 0:
+            tests.append((0, Direction.GE))
+        if max(starts) + wanted.size > extent:
+            tests.append((extent, Direction.LT))
+        mask: Instruction | None = None
+        for bound, direction in tests:
+            places = array(S32, dims)
+            start = emitter.splat(self.per_tile(wanted.digits, dict(enumerate(starts))), dims)
+            index = emitter.shared("iota", (), IotaAttributes(wanted.dim), places)
+            index = emitter.shared("add", (index, start))
+            test = emitter.compare(index, emitter.splat(emitter.constant(bound, S32), dims), direction)
+            mask = test if mask is None else emitter.add("and", (mask, test), shape=array(PRED, dims))
+        return mask
 
     def carry_out(self, value: Instruction, wanted: Interval, plan: HaloPlan) -> Instruction:
         """The pieces of a plan where they belong; anything elsewhere."""
@@ -188,24 +206,6 @@ class HaloExchange:
         attributes = CollectivePermuteAttributes(source_target_pairs=pairs, channel_id=self.channels.next())
         cause: FrontendAttributes = {"hloom.cause": f"halo of {self.why}"}
         return self.emitter.add("collective-permute", (part,), attributes, cause=cause)
-
-    def _inside(self, wanted: Interval, dims: tuple[int, ...]) -> Instruction | None:
-        """True where the interval lies within the dimension; None if it always does."""
-        emitter, starts, extent = self.emitter, wanted.starts, wanted.line.extent
-        tests: list[tuple[int, Direction]] = []
-        if min(starts) < 0:
-            tests.append((0, Direction.GE))
-        if max(starts) + wanted.size > extent:
-            tests.append((extent, Direction.LT))
-        mask: Instruction | None = None
-        for bound, direction in tests:
-            places = array(S32, dims)
-            start = emitter.splat(self.per_tile(wanted.digits, dict(enumerate(starts))), dims)
-            index = emitter.shared("iota", (), IotaAttributes(wanted.dim), places)
-            index = emitter.shared("add", (index, start))
-            test = emitter.compare(index, emitter.splat(emitter.constant(bound, S32), dims), direction)
-            mask = test if mask is None else emitter.add("and", (mask, test), shape=array(PRED, dims))
-        return mask
 
 
 def tile_pairs(

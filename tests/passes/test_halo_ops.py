@@ -16,7 +16,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 AXES = ["'x'=2", "'x'=3", "'x'=4", "'x'=2,'y'=2", "'x'=2,'y'=3", "'x'=5", "'x'=2,'y'=2,'z'=2"]
-SCALARS = "".join(
+# The larger size, and the last one of a window: neither is known as a monoid.
+OTHERS = """
+size { a = f32[] parameter(0) b = f32[] parameter(1) c = f32[] abs(a) d = f32[] abs(b) ROOT m = f32[] maximum(c, d) }
+last { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] copy(b) }
+"""
+SCALARS = OTHERS + "".join(
     f"{name} {{\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = {shape}[] {op}\n}}\n"
     for name, shape, op in [
         ("add", "f32", "add(a, b)"), ("max", "f32", "maximum(a, b)"), ("min", "f32", "minimum(a, b)"),
@@ -129,7 +134,7 @@ def _reduce_window(d: _Draw) -> str:
     count = (low + _dilated(n, base) + high - _dilated(size, dilation)) // stride + 1
     body = d.parameter("x", 0, n, m) + f"  i = f32[] constant({d.draw(st.sampled_from(['0', '2', '-inf']))})\n"
     window = f"size={size}x1 stride={stride}x1 pad={low}_{high}x0_0 lhs_dilate={base}x1 rhs_dilate={dilation}x1"
-    reducer = d.draw(st.sampled_from(["add", "max", "min"]))
+    reducer = d.draw(st.sampled_from(["add", "max", "min", "size", "last"]))
     return d.entry(body, [count, m], f"reduce-window(x, i), window={{{window}}}, to_apply={reducer}")
 
 

@@ -21,6 +21,7 @@ from ....ir.instruction import Instruction
 from ....ir.ops.reduce import ReduceAttributes
 from ....ir.ops.slicing import SliceAttributes
 from ....ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
+from ....ir.ops.window import ReduceWindowAttributes
 from ....ir.shape import Shape, array, tuple_shape
 from ....ir.tiling import Tiling
 from ..assignment import Assignment, OpSharding
@@ -37,14 +38,21 @@ def combined_bytes(op: OpSharding, assignment: Assignment) -> float:
     if not dims:
         return 0.0
     count = len(op.shapes) // 3
-    scalars = [s.with_dims(()) for s in op.shapes[:count]] * 2
-    fits = [p.shape for p in attributes.to_apply.parameters] == scalars
-    fits &= list(attributes.to_apply.root.shape.leaves()) == scalars[:count]
-    if not fits or 0 in op.shapes[0].dims:
+    if not is_closed(op) or 0 in op.shapes[0].dims:
         return math.inf
     stacked = _stacked(tiling, dims, op.tiling(2 * count, assignment))
     found = [_stack_shape(s, tiling, dims) for s in op.shapes[2 * count :]]
     return sum(gathered_bytes(op, s, stacked, set(range(len(dims)))) for s in found)
+
+
+def is_closed(op: OpSharding) -> bool:
+    """Whether the computation of a reduction takes and gives just the types of the arrays."""
+    attributes = op.call.attributes
+    assert isinstance(attributes, ReduceAttributes | ReduceWindowAttributes)
+    count = len(op.shapes) // 3
+    scalars = [s.with_dims(()) for s in op.shapes[:count]] * 2
+    to_apply = attributes.to_apply
+    return [p.shape for p in to_apply.parameters] == scalars and list(to_apply.root.shape.leaves()) == scalars[:count]
 
 
 def combine(local: LocalOp) -> Instruction:
@@ -88,9 +96,7 @@ def _own(local: LocalOp, attributes: ReduceAttributes, dims: list[int]) -> list[
     if there is None:
         there = emitter.splat(true, operand.instruction.shape.dims)
     given = [v.instruction for v in local.operands]
-    lifted = local.resharder.channels.computation(
-        ("with identity", attributes.to_apply), lambda: with_identity(attributes.to_apply)
-    )
+    lifted = adjoined(local, attributes.to_apply)
     leaves = [t.local_shape(s) for t, s in zip(local.results, local.instruction.shape.leaves(), strict=True)]
     shape = tuple_shape((*leaves, array(PRED, leaves[0].dims)))
     operands = [*given[:count], there, *given[count:], false]
@@ -106,6 +112,12 @@ def _without_empty(local: LocalOp, rows: Instruction, dims: list[int]) -> Instru
     if all(limit.limit == size for limit, size in zip(limits, rows.shape.dims, strict=True)):
         return rows
     return local.emitter.add("slice", (rows,), SliceAttributes(limits))
+
+
+def adjoined(local: LocalOp, computation: Computation) -> Computation:
+    """`with_identity` of a computation, made once per module."""
+    key = ("with identity", computation)
+    return local.resharder.channels.computation(key, lambda: with_identity(computation))
 
 
 def with_identity(computation: Computation) -> Computation:

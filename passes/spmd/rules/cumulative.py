@@ -1,8 +1,7 @@
 """Cumulative windows along divided dimensions: cumulative sums, products, maxima.
 
-A tile is accumulated on its own; then the totals of all tiles are gathered, one row per tile, and what comes before the
-tile is combined into it. The initial value takes part in such a window once for every place of padding, so that this
-needs one that changes nothing; with another one the form gathers the dimension.
+A tile is accumulated on its own, without the initial value; then the totals of all tiles are gathered, one row per
+tile, and what comes before the tile is combined into it, the initial value once.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from ....ir.attributes import WindowDim
 from ....ir.digit import Digits, product
 from ....ir.element_type import S32
 from ....ir.instruction import Instruction
-from ....ir.monoid import identity
+from ....ir.monoid import identity, neutral
 from ....ir.op import OpCall
 from ....ir.ops.comparison import Direction
 from ....ir.ops.reduce import ReduceAttributes
@@ -58,13 +57,15 @@ def on_tile(w: WindowDim, tile: int) -> WindowDim:
     return replace(w, size=tile, low=tile - 1 if w.low else 0, high=0 if w.low else tile - 1)
 
 
-def across_tiles(local: LocalOp, value: Instruction, dims: dict[int, Digits]) -> Instruction:
-    """Tiles accumulated by themselves, with what is in the tiles before (or behind) combined in."""
+def across_tiles(local: LocalOp, value: Instruction, init: Instruction, dims: dict[int, Digits]) -> Instruction:
+    """Tiles accumulated by themselves, combined with what is in the tiles before (or behind) and the initial value."""
     attributes = cast(ReduceWindowAttributes, local.instruction.attributes)
     monoid = local.rule.monoid
     assert monoid is not None
     emitter, shape = local.emitter, local.instruction.shape
     element = value.shape.element
+    nothing = emitter.constant(neutral(monoid, element), element)
+    *_, last = dims
     for dim, digits in dims.items():
         forward = attributes.window.dims[dim].low > 0
         row = sliced(emitter, value, dim, value.shape.dims[dim] - 1 if forward else 0, 1)
@@ -72,10 +73,10 @@ def across_tiles(local: LocalOp, value: Instruction, dims: dict[int, Digits]) ->
         index = emitter.shared("iota", (), IotaAttributes(dim), array(S32, rows.shape.dims))
         here = emitter.splat(emitter.coordinate(digits), rows.shape.dims)
         before = emitter.compare(index, here, Direction.LT if forward else Direction.GT)
-        neutral = emitter.constant(identity(monoid, element), element)
-        rows = emitter.add("select", (before, rows, emitter.splat(neutral, rows.shape.dims)))
+        rows = emitter.add("select", (before, rows, emitter.splat(nothing, rows.shape.dims)))
         reducer = local.resharder.channels.reducer(monoid, rows.shape)
-        carried = emitter.add("reduce", (rows, neutral), ReduceAttributes((dim,), reducer))
+        start = init if dim == last else nothing
+        carried = emitter.add("reduce", (rows, start), ReduceAttributes((dim,), reducer))
         kept = tuple(d for d in range(value.shape.rank) if d != dim)
         carried = emitter.add("broadcast", (carried,), BroadcastAttributes(kept), value.shape)
         value = emitter.add(monoid.value, (carried, value) if forward else (value, carried))

@@ -10,23 +10,26 @@ not-a-number; where all that a pooling window holds is the least number, the gra
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
 from ....ir.attributes import Window, WindowDim
-from ....ir.digit import product
+from ....ir.element_type import PRED
 from ....ir.instruction import Instruction
-from ....ir.monoid import identity, reduction_monoid
+from ....ir.monoid import identity, neutral, reduction_monoid
 from ....ir.ops.convolution import ConvolutionAttributes
 from ....ir.ops.select_and_scatter import SelectAndScatterAttributes, selects_extreme
+from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.ops.window import ReduceWindowAttributes
 from ....ir.sharding_rule import Monoid
 from ..assignment import Assignment, OpSharding
 from ..halo import padded
 from ..localize import LocalOp, local_form
-from ..reads import Fetched, exchange_of, fetch_reads, on_grid, read_bytes
+from ..reads import Fetched, divided_reads, exchange_of, fetch_reads, inside_borders, on_grid, read_bytes
+from .combine import adjoined, is_closed
 from .cumulative import across_tiles, cumulative_dims, is_neutral, on_tile, totals_bytes
-from .partials import gathered, whole
 
 
 @local_form("convolution", exchanged=read_bytes)
@@ -53,56 +56,81 @@ def convolution(local: LocalOp) -> Instruction:
 
 
 def _window_bytes(op: OpSharding, assignment: Assignment) -> float:
+    if op.rule.monoid is None and any(divided_reads(op.rule, assignment)) and not is_closed(op):
+        return math.inf
     return read_bytes(op, assignment) + totals_bytes(op, assignment)
 
 
 @local_form("reduce-window", exchanged=_window_bytes)
 def reduce_window(local: LocalOp) -> Instruction:
-    """The initial value beyond the borders; cumulative windows go on from tile to tile."""
-    count, monoid = len(local.operands) // 2, local.rule.monoid
-    inits = [v.instruction for v in local.operands[count:]]
+    """What is beyond the borders changes nothing, and the initial value counts once per window."""
+    return _marked(local) if local.rule.monoid is None else _accumulated(local, local.rule.monoid)
+
+
+def _accumulated(local: LocalOp, monoid: Monoid) -> Instruction:
+    """The monoid's identity beyond the borders; cumulative windows go on from tile to tile."""
+    emitter = local.emitter
+    operand, init = local.operands[0], local.operands[1].instruction
+    element = operand.shape.element
+    # A sum that starts from 0.0 never is -0.0: there plain zeros do, which is what permutes leave at the ends anyway.
+    fill = emitter.constant((identity if is_neutral(init, monoid) else neutral)(monoid, element), element)
     cumulative = cumulative_dims(local.instruction.call, local.rule, local.assignment)
-    if cumulative and not is_neutral(inits[0], monoid):
-        return _accumulated_whole(local, set(cumulative))
-    if cumulative and monoid is not None:
-        masked = local.emitter.fill_outside(local.operands[0], list(cumulative), monoid)
-        local = replace(local, operands=[masked, *local.operands[1:]])
-    arrays, done = fetch_reads(local, dict(enumerate(inits)))
-    if local.reduced_factors() and monoid is not None:
-        arrays[count:] = map(local.only_first, inits)
-    shape = local.local_shape()
-    adapted = local.instruction.op.localize(local.instruction.call, [a.shape for a in arrays], shape)
-    window = list(cast(ReduceWindowAttributes, adapted).window.dims)
+    if cumulative:
+        operand = emitter.fill_outside(operand, list(cumulative), monoid)
+    (array, _), done = fetch_reads(replace(local, operands=[operand, local.operands[1]]), {0: fill})
+    if local.reduced_factors():
+        init = local.only_first(init)
+    adapted = local.instruction.op.localize(local.instruction.call, (array.shape, init.shape), local.local_shape())
+    attributes = cast(ReduceWindowAttributes, adapted)
+    if not cumulative:
+        return _windows(local, attributes, [array, init], done, {0: fill})
+    window = tuple(on_tile(w, n) if d in cumulative else w
+                   for d, (w, n) in enumerate(zip(attributes.window.dims, array.shape.dims, strict=True)))  # fmt: skip
+    start = emitter.constant(neutral(monoid, init.shape.element), init.shape.element)
+    tiles = _windows(local, replace(attributes, window=Window(window)), [array, start], done, {0: fill})
+    return across_tiles(local, tiles, init, cumulative)
+
+
+def _marked(local: LocalOp) -> Instruction:
+    """Any computation. Where windows reach beyond the borders it gets an identity, and a mask of what is there."""
+    emitter, count = local.emitter, len(local.operands) // 2
+    attributes = cast(ReduceWindowAttributes, local.instruction.attributes)
+    operands, done = fetch_reads(local, {})
+    own = [f for f in done if f.read.operand == 0]
+    if all(f.phase is not None and not _is_padded(attributes.window.dims[f.read.dim]) for f in own):
+        return _windows(local, attributes, operands, done, {})
+    true, false = (emitter.constant(value, PRED) for value in (True, False))
+    dims = operands[0].shape.dims
+    there = inside_borders(local, own, dims) or emitter.splat(true, dims)
+    lifted = replace(attributes, to_apply=adjoined(local, attributes.to_apply))
+    marked = [*operands[:count], there, *operands[count:], true]
+    marks = [replace(f, read=replace(f.read, operand=count)) for f in own]
+    both = _windows(local, lifted, marked, [*done, *marks], {count: false})
+    parts = [emitter.add("get-tuple-element", (both,), GetTupleElementAttributes(n)) for n in range(count)]
+    return parts[0] if count == 1 else emitter.add("tuple", parts)
+
+
+def _is_padded(w: WindowDim) -> bool:
+    return w.low > 0 or w.high > 0
+
+
+def _windows(
+    local: LocalOp, attributes: ReduceWindowAttributes, operands: Sequence[Instruction], done: Sequence[Fetched],
+    fills: Mapping[int, Instruction],
+) -> Instruction:
+    """The op on what was fetched, `fills` in holes that tiles have at different places."""
+    arrays = list(operands)
+    window = list(attributes.window.dims)
     for found in done:
         number, dim = found.read.operand, found.read.dim
-        whole = cast(ReduceWindowAttributes, local.instruction.attributes).window.dims[dim]
-        arrays[number], window[dim] = _within(local, arrays[number], whole, found, inits[number])
-    for dim in cumulative:
-        window[dim] = on_tile(window[dim], arrays[0].shape.dims[dim])
-    adapted = replace(cast(ReduceWindowAttributes, adapted), window=Window(tuple(window)))
-    result = local.emitter.add("reduce-window", arrays, adapted, shape, name=local.instruction.name)
-    return across_tiles(local, result, cumulative) if cumulative else result
-
-
-def _accumulated_whole(local: LocalOp, dims: set[int]) -> Instruction:
-    """A cumulative op on whole dimensions, of which the tile is then cut out."""
-    operand = local.operands[0]
-    value = gathered(local, operand.instruction, operand.shape, operand.tiling, dims)
-    kept = {f: d for f, d in local.assignment.items() if f not in {local.rule.operands[0][dim][0] for dim in dims}}
-    results = [whole(t, dims) for t in local.results]
-    given = [replace(operand, instruction=value, tiling=whole(operand.tiling, dims)), *local.operands[1:]]
-    result = reduce_window(replace(local, operands=given, results=results, assignment=kept))
-    starts: dict[int, Instruction] = {}
-    tile = local.local_shape().dims
-    for dim in dims:
-        digits = local.results[0].dims[dim]
-        result = local.emitter.pad_to(result, dim, tile[dim] * product(digits))
-        starts[dim] = local.emitter.offset(digits, tile[dim])
-    return local.emitter.dynamic_slice(result, starts, tile)
+        fill = fills.get(number)
+        arrays[number], window[dim] = _within(local, arrays[number], attributes.window.dims[dim], found, fill)
+    adapted = replace(attributes, window=Window(tuple(window)))
+    return local.emitter.add("reduce-window", arrays, adapted, name=local.instruction.name)
 
 
 def _within(
-    local: LocalOp, value: Instruction, w: WindowDim, found: Fetched, fill: Instruction
+    local: LocalOp, value: Instruction, w: WindowDim, found: Fetched, fill: Instruction | None
 ) -> tuple[Instruction, WindowDim]:
     """The value and the window such that the windows are those within what was fetched."""
     if found.phase is None:
