@@ -44,7 +44,9 @@ PROPAGATE: tuple[Pass, ...] = (
 )
 
 PARTITION: tuple[Pass, ...] = (
+    SliceOfPad(),  # those that the program placed, too
     SortPrefix(),  # top-k written as a sort: tiles are sorted, and only the first of each again
+    DeadCodeElimination(),  # what these two left has no costs to be told about
     SpmdPartition(),
     CommonSubexpressions(),  # equal masks, offsets and gathers of different ops
     DeadCodeElimination(),  # operands that local forms did not need
