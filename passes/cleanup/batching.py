@@ -1,6 +1,6 @@
 """Indices that count along a batch dimension: gathers and scatters say so by batching dimensions.
 
-Before:  gather(x, concatenate(iota, i)), where the iota counts the rows of x          x[row, i[row, ..]]
+Before:  gather(x, concatenate(iota, i)), where the iota (or a constant) counts the rows of x   x[row, i[row, ..]]
 After:   gather(x, i) with the rows as a batching dimension of both
 
 Each row then looks into its own row alone, which a concatenation of indices hides: rows can be divided without
@@ -12,12 +12,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from ...ir.computation import Computation
 from ...ir.instruction import Instruction
+from ...ir.literal import Array
 from ...ir.module import Module
 from ...ir.ops.gather import GatherAttributes
 from ...ir.ops.scatter import ScatterAttributes
 from ...ir.ops.shaping import BroadcastAttributes, ConcatenateAttributes, IotaAttributes
+from ...ir.ops.structure import ConstantAttributes
+from ...ir.shape import Shape
 from ..base import Pass, PassContext
 
 
@@ -45,30 +50,42 @@ def _rewrite(computation: Computation, user: Instruction) -> bool:
     indices, operand = user.operands[place], user.operands[0].shape
     if indices.attributes != ConcatenateAttributes((attributes.index_vector_dim,)):
         return False
-    if any(part.shape.dims[attributes.index_vector_dim] != 1 for part in indices.operands):
+    tied = _ties(attributes, list(indices.operands), operand)
+    if len(tied) == len(indices.operands):
+        # An index vector has at least one entry: the smallest dimension, the least worth dividing, keeps its index.
+        del tied[min(tied, key=lambda number: operand.dims[tied[number][0]])]
+    if not tied:
         return False
+    rest = [part for number, part in enumerate(indices.operands) if number not in tied]
+    joined = rest[0]
+    if len(rest) > 1:
+        joined = computation.add("concatenate", rest, indices.attributes, like=indices)
+    computation.set_operand(user, place, joined)
+    user.attributes = _with_ties(attributes, dict(tied.values()))
+    return True
+
+
+def _ties(
+    attributes: GatherAttributes | ScatterAttributes, parts: list[Instruction], operand: Shape
+) -> dict[int, tuple[int, int]]:
+    """For the numbers of the parts that count: the operand dimension that they index, and the one they count along."""
     is_gather = isinstance(attributes, GatherAttributes)
     index_map = attributes.start_index_map if is_gather else attributes.scatter_dims_to_operand_dims
     single = attributes.collapsed_slice_dims if is_gather else attributes.inserted_window_dims
     taken = set(attributes.start_indices_batching_dims if is_gather else attributes.scatter_indices_batching_dims)
     taken.add(attributes.index_vector_dim)
-    ties: dict[int, int] = {}
-    for part, dim in zip(indices.operands, index_map, strict=True):
-        counted = _counted_dim(part)
-        if counted is None or counted in taken or dim not in single:
+    found: dict[int, tuple[int, int]] = {}
+    component = 0
+    for number, part in enumerate(parts):
+        components = part.shape.dims[attributes.index_vector_dim]
+        dim = index_map[component] if components == 1 else None
+        component += components
+        counted = _counted_dim(part) if dim in single else None
+        if dim is None or counted is None or counted in taken or part.shape.dims[counted] != operand.dims[dim]:
             continue
-        if part.shape.dims[counted] == operand.dims[dim]:
-            ties[dim] = counted
-            taken.add(counted)
-    rest = [part for part, dim in zip(indices.operands, index_map, strict=True) if dim not in ties]
-    if not ties or not rest:
-        return False
-    joined = rest[0]
-    if len(rest) > 1:
-        joined = computation.add("concatenate", rest, indices.attributes, like=indices)
-    computation.set_operand(user, place, joined)
-    user.attributes = _with_ties(attributes, ties)
-    return True
+        found[number] = dim, counted
+        taken.add(counted)
+    return found
 
 
 def _with_ties(
@@ -106,6 +123,8 @@ def _counted_dim(value: Instruction) -> int | None:
         return _counted_dim(value.operands[0])
     if isinstance(value.attributes, IotaAttributes):
         return value.attributes.iota_dimension
+    if isinstance(value.attributes, ConstantAttributes):
+        return _counted_literal(value.attributes.literal.array)
     if isinstance(value.attributes, BroadcastAttributes):
         inner = _counted_dim(value.operands[0])
         return None if inner is None else value.attributes.dimensions[inner]
@@ -115,4 +134,15 @@ def _counted_dim(value: Instruction) -> int | None:
         after = [d for d, n in enumerate(value.shape.dims) if n > 1]
         alike = [source[d] for d in before] == [value.shape.dims[d] for d in after]
         return after[before.index(inner)] if alike and inner in before else None
+    return None
+
+
+def _counted_literal(array: Array | None) -> int | None:
+    """The dimension along which a constant counts."""
+    if array is None:
+        return None
+    for dim, size in enumerate(array.shape):
+        places: Array = np.arange(size).reshape([size if d == dim else 1 for d in range(array.ndim)])
+        if size > 1 and np.array_equal(array, np.broadcast_to(places, array.shape)):
+            return dim
     return None
