@@ -9,7 +9,7 @@ are resharded to the sharding that propagation gave them. Structure (parameters,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,6 +21,7 @@ from ...ir.instruction import Instruction
 from ...ir.module import EntryLayout, Module, Stage
 from ...ir.ops.custom_call import is_annotation
 from ...ir.replica_groups import enumerate_groups
+from ...ir.shape import Shape
 from ...ir.sharding import leaf_shardings
 from ...ir.sharding_rule import Monoid
 from ...ir.tiling import Tiling
@@ -188,6 +189,12 @@ class Partitioner:
     def reshard(self, leaves: Leaves, tilings: list[Tiling], why: str) -> Leaves:
         return [self.resharder.reshard(v, t, why) for v, t in zip(leaves, tilings, strict=True)]
 
+    def nothing(self, shapes: Sequence[Shape], tilings: list[Tiling], why: str) -> Leaves:
+        """Arrays without elements: they depend on nothing, so that no operand has to come from anywhere."""
+        zeros = [self.emitter.splat(self.emitter.constant(0, s.element), s.dims) for s in shapes]
+        leaves = [LocalValue(zero, s, Tiling.replicated(s.rank)) for zero, s in zip(zeros, shapes, strict=True)]
+        return self.reshard(leaves, tilings, why)
+
     def pack(self, like: Instruction, leaves: Leaves) -> Instruction:
         """One instruction with the leaves as the global value's shape has them: an array, or (nested) tuples."""
         return pack(self.emitter, like.shape, iter([v.instruction for v in leaves]))
@@ -200,6 +207,8 @@ class Partitioner:
         shapes = tuple(instruction.shape.leaves())
         wanted = self.tilings(instruction)
         _refuse(instruction, self.state.channels.devices, wanted)
+        if shapes and all(0 in s.dims for s in shapes):
+            return self.nothing(shapes, wanted, _why(instruction))
         rule = instruction.op.sharding_rule(instruction.call)
         tilings = tuple(v.tiling for v in operands) + tuple(wanted)
         groups = _parts(instruction, operands)
