@@ -122,6 +122,12 @@ class Convolution(Op[ConvolutionAttributes]):
             if is_trivial(w):
                 place = b.factor(places)
                 lhs[label], rhs[label], out[label] = compound(place), [], compound(place)
+            elif is_diagonal(w, size):
+                place = b.factor(places)
+                lhs[label], rhs[label], out[label] = compound(place), compound(place), compound(place)
+            elif is_outer(w, size):
+                place = b.factor(places)
+                lhs[label], rhs[label], out[label] = [], compound(place), compound(place)
             elif w.size > places > 0 and size:
                 # The gradient of a kernel: the window is the large dimension, its sharding gives partial sums.
                 tap = b.factor(w.size, FactorKind.REDUCTION)
@@ -142,7 +148,14 @@ class Convolution(Op[ConvolutionAttributes]):
         self, call: OpCall[ConvolutionAttributes], operands: Sequence[Shape], shape: Shape
     ) -> ConvolutionAttributes:
         a, (lhs, rhs) = call.attributes, operands
-        labels = a.dim_labels
+        labels, window = a.dim_labels, list(a.window.dims)
+        for number, (label, w) in enumerate(zip(labels.spatial, window, strict=True)):
+            size, taps = call.operands[0].dims[labels.lhs.index(label)], rhs.dims[labels.rhs.index(label)]
+            if is_diagonal(w, size):
+                window[number] = replace(w, size=taps, stride=max(1, taps - 1), lhs_dilate=max(1, taps))
+            elif is_outer(w, size):
+                window[number] = replace(w, size=taps, low=taps - 1, high=taps - 1)
+        a = replace(a, window=Window(tuple(window)))
         if a.feature_group_count > 1:
             groups = lhs.dims[labels.lhs.index("f")] // max(1, rhs.dims[labels.rhs.index("i")])
             return replace(a, feature_group_count=max(1, groups))
@@ -174,6 +187,21 @@ class Convolution(Op[ConvolutionAttributes]):
             return rounded(multiply(windows, k).transpose(out_order), element)
 
         return run
+
+
+def is_diagonal(w: WindowDim, size: int) -> bool:
+    """Whether each of the `size` elements of the input meets the kernel's element of its own number alone.
+
+    Contractions that are written as convolutions have their batch dimensions so.
+    """
+    return size > 1 and w == WindowDim(size, stride=size - 1, lhs_dilate=size)
+
+
+def is_outer(w: WindowDim, size: int) -> bool:
+    """Whether the only element of the input meets every element of the kernel, in order."""
+    return size == 1 < w.size and replace(w, lhs_dilate=1) == WindowDim(
+        w.size, low=w.size - 1, high=w.size - 1, reversal=True
+    )
 
 
 def tap_reach(w: WindowDim, places: int) -> Reach:
@@ -212,6 +240,8 @@ def _product(a: ConvolutionAttributes, sizes: _Sizes) -> Kernel:
 
 def _check_ranks(operands: Sequence[Shape], a: ConvolutionAttributes) -> None:
     rank, window = len(a.dim_labels.lhs), a.window.dims
+    if "?" in str(a.dim_labels):
+        raise ShapeError(f"convolution: dim_labels={a.dim_labels} leave dimensions without a role")
     for what, shape in zip(("input", "kernel"), operands, strict=True):
         if shape.rank != rank:
             raise ShapeError(f"convolution: dim_labels are of rank {rank}, the {what} is {text(shape)}")

@@ -10,7 +10,7 @@ communication. Programs from before gather had batching dimensions are written t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -141,8 +141,8 @@ def _counted_literal(array: Array | None) -> int | None:
     """The dimension along which a constant counts."""
     if array is None:
         return None
+    places: Any = np.indices(array.shape)
     for dim, size in enumerate(array.shape):
-        places: Array = np.arange(size).reshape([size if d == dim else 1 for d in range(array.ndim)])
-        if size > 1 and np.array_equal(array, np.broadcast_to(places, array.shape)):
+        if size > 1 and np.array_equal(array, places[dim]):
             return dim
     return None

@@ -23,7 +23,7 @@ from ....ir.ops.convolution import ConvolutionAttributes
 from ....ir.ops.select_and_scatter import SelectAndScatterAttributes, selects_extreme
 from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.ops.window import ReduceWindowAttributes
-from ....ir.sharding_rule import Monoid
+from ....ir.sharding_rule import FactorKind, Monoid
 from ..assignment import Assignment, OpSharding
 from ..halo import padded
 from ..localize import LocalOp, local_form
@@ -37,11 +37,16 @@ def convolution(local: LocalOp) -> Instruction:
     """Zeros beyond the borders; where the kernel is divided, its tile is the window."""
     element = local.operands[0].instruction.shape.element
     zero = local.emitter.constant(0, element)
+    attributes = cast(ConvolutionAttributes, local.instruction.attributes)
+    labels, window = attributes.dim_labels, list(attributes.window.dims)
+    # Products of the kernel's padding with what lies between or around the input's elements must be zero.
+    places = [labels.rhs.index(label) for label in labels.spatial]
+    apart = [d for d in places if all(local.rule.factors[f].kind is FactorKind.PASS for f in local.rule.operands[1][d])]
+    kernel = local.emitter.fill_outside(local.operands[1], apart, Monoid.ADD)
+    local = replace(local, operands=[local.operands[0], kernel])
     (lhs, rhs), done = fetch_reads(local, {0: zero})
     if not done:
         return local.emit()
-    attributes = cast(ConvolutionAttributes, local.instruction.attributes)
-    labels, window = attributes.dim_labels, list(attributes.window.dims)
     for found in done:
         label = labels.lhs[found.read.dim]
         number = labels.spatial.index(label)
