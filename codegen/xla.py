@@ -24,7 +24,7 @@ from ..ir.op import op_named
 from ..ir.ops.custom_call import CustomCallAttributes
 from ..ir.ops.structure import GetTupleElementAttributes
 from ..ir.shape import Shape
-from ..ir.sharding import MANUAL, REPLICATED, AnySharding, Sharding, TupleSharding, leaf_shardings
+from ..ir.sharding import MANUAL, REPLICATED, AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
 
 
 def replica_module(local: Module) -> Module:
@@ -105,6 +105,8 @@ def _device_list(sharding: Sharding | None, shape: Shape, devices: int) -> Shard
     """The sharding in the spelling that every XLA reads."""
     if sharding is None or not shape.is_array or sharding.is_replicated:
         return REPLICATED
+    if sharding.kind is ShardingKind.MAXIMAL:
+        return Sharding(ShardingKind.MAXIMAL, device=sharding.device)
     tiling = sharding.tiling(shape.rank)
     return REPLICATED if tiling.is_replicated else Sharding.on_own_mesh(tiling, devices)
 
@@ -143,8 +145,11 @@ class _ManualEntry:
         return [_device_list(s, x, self.local.num_partitions) for s, x in zip(found, leaves, strict=True)]
 
     def _enter(self, parameter: Instruction, whole: Shape) -> Instruction:
-        """A global parameter and its tile."""
-        shardings = self._shardings(parameter, whole)
+        """A global parameter and its tile. One on a single device is given to all: no way leads from there into manual
+        mode in XLA, and the others do not look at it.
+        """
+        found = self._shardings(parameter, whole)
+        shardings = [REPLICATED if s.kind is ShardingKind.MAXIMAL else s for s in found]
         value = self.target.add("parameter", (), parameter.attributes, whole, parameter.name, like=parameter)
         value.sharding = _joined(shardings, whole)
         return self._convert(value, whole, parameter.shape, iter(shardings), entering=True)

@@ -224,7 +224,7 @@ def sharding_key(sharding: Sharding, rank: int) -> tuple[Any, ...]:
     if mesh and manual and product(manual) == mesh.size:
         kind, manual = "manual", ()
     tiling = sharding.tiling(rank)
-    return kind, tiling, manual, sharding.device if kind == "maximal" else 0, sharding.group, dims, kept
+    return kind, tiling, manual, sharding.group, dims, kept
 
 
 def _frontend(attributes: FrontendAttributes) -> dict[str, Any]:

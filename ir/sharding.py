@@ -113,7 +113,7 @@ class Sharding:
         return self.kind is ShardingKind.MANUAL or bool(self.manual)
 
     def tiling(self, rank: int) -> Tiling:
-        """The meaning for an array of this rank. Kinds without a mesh, MAXIMAL too, count as replicated here.
+        """The meaning for an array of this rank. Kinds without a mesh, MAXIMAL apart, count as replicated here.
 
         Raises KeyError for an unknown axis, ValueError for an axis used twice or a part the axis does not have.
         """
@@ -158,6 +158,8 @@ def leaf_shardings(sharding: AnySharding | None, num_leaves: int) -> tuple[Shard
 @lru_cache(maxsize=65536)
 def _tiling(sharding: Sharding, rank: int) -> Tiling:
     mesh = sharding.mesh
+    if sharding.kind is ShardingKind.MAXIMAL:
+        return Tiling(((),) * rank, owner=sharding.device)
     if sharding.kind is not ShardingKind.TILED or mesh is None:
         return Tiling.replicated(rank)
 

@@ -1,8 +1,9 @@
 """Global arrays to shards and back, by the rule of HLO shardings.
 
-A dimension of size n in t tiles has tiles of ceil(n / t); the last ones are padded or empty. Padding is zeros, or
-poison (NaN, largest integers), which proves that a program does not let it leak. On the way back devices that hold the
-same tile must agree on it to the bit, NaNs apart.
+A dimension of size n in t tiles has tiles of ceil(n / t); the last ones are padded or empty. Of an array on a single
+device the others have nothing but padding, as much as the array is large. Padding is zeros, or poison (NaN, largest
+integers), which proves that a program does not let it leak. On the way back devices that hold the same tile must agree
+on it to the bit, NaNs apart.
 """
 
 from __future__ import annotations
@@ -60,21 +61,25 @@ def shard(array: Array, tiling: Tiling, device: int, poison: bool = False) -> Ar
     if digit_value(tiling.unreduced, place_of(tiling, device)):
         return np.zeros(local_dims, array.dtype)
     part = array[tile_slices(tiling, array.shape, device)]
-    if part.shape == local_dims:
+    holds = tiling.owner in (None, device)
+    if holds and part.shape == local_dims:
         return np.ascontiguousarray(part).reshape(local_dims)
     result = np.full(local_dims, poison_value(array.dtype) if poison else array.dtype.type(0), array.dtype)
-    result[tuple(slice(0, n) for n in part.shape)] = part
+    if holds:
+        result[tuple(slice(0, n) for n in part.shape)] = part
     return result
 
 
 def assemble(locals_: Sequence[Array], tiling: Tiling, dims: tuple[int, ...], what: str = "value") -> Array:
-    """The global array of these dimensions from what devices 0, 1, .. hold.
+    """The global array of these dimensions from what devices 0, 1, .. hold; only its owner's where there is one.
 
     Raises CompileError if devices that hold the same tile disagree; `what` names the value in the message.
     """
     result = np.zeros(dims, locals_[0].dtype)
     seen: dict[tuple[int, ...], int] = {}
     for device, local in enumerate(locals_):
+        if tiling.owner not in (None, device):
+            continue
         place = place_of(tiling, device)
         key = tuple(digit_value(d, place) for d in (*tiling.dims, tiling.unreduced))
         where = tile_slices(tiling, dims, device)

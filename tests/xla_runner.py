@@ -105,10 +105,10 @@ def _run_partitioned(program: Executable, inputs: Sequence[Array], shapes: Seque
 
 @dataclass(frozen=True)
 class Tiles:
-    """How an array is cut: tiles per dimension, and for each device the index of its tile."""
+    """How an array is cut: tiles per dimension, and for each device the index of its tile, None if it has none."""
 
     counts: tuple[int, ...]
-    index: tuple[tuple[int, ...], ...]
+    index: tuple[tuple[int, ...] | None, ...]
 
     @staticmethod
     def of(proto: Any, rank: int, devices: int) -> Tiles:
@@ -116,15 +116,18 @@ class Tiles:
         sharding = importlib.import_module("jaxlib._hlo").HloSharding.from_proto(proto)
         if sharding.is_replicated() or not sharding.tile_assignment_dimensions():
             return Tiles((1,) * rank, ((0,) * rank,) * devices)
+        if sharding.is_maximal():
+            owners = sharding.tile_assignment_devices()
+            return Tiles((1,) * rank, tuple((0,) * rank if d in owners else None for d in range(devices)))
         dims = tuple(sharding.tile_assignment_dimensions())
         places = itertools.product(*map(range, dims))
         tile = dict(zip(sharding.tile_assignment_devices(), (place[:rank] for place in places), strict=True))
         return Tiles(dims[:rank], tuple(tile[d] for d in range(devices)))
 
-    def region(self, device: int, shape: Sequence[int]) -> tuple[slice, ...]:
-        """The elements of an array of this shape that the device holds; empty where its tile is all padding."""
+    def region(self, index: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+        """The elements of an array of this shape in the tile; empty where it is all padding."""
         sizes = [-(-n // t) for n, t in zip(shape, self.counts, strict=True)]
-        starts = [min(i * size, n) for i, size, n in zip(self.index[device], sizes, shape, strict=True)]
+        starts = [min(i * size, n) for i, size, n in zip(index, sizes, shape, strict=True)]
         return tuple(slice(a, min(a + size, n)) for a, size, n in zip(starts, sizes, shape, strict=True))
 
 
@@ -133,10 +136,11 @@ def shards_of(value: Array, tiles: Tiles) -> list[Array]:
     dims = tuple(-(-n // t) for n, t in zip(value.shape, tiles.counts, strict=True))
     filler = True if value.dtype == bool else np.iinfo(value.dtype).max if value.dtype.kind in "iu" else math.nan
     shards: list[Array] = []
-    for device in range(len(tiles.index)):
-        part = value[tiles.region(device, value.shape)]
+    for index in tiles.index:
         shard = np.full(dims, filler, value.dtype)
-        shard[tuple(slice(0, n) for n in part.shape)] = part
+        if index is not None:
+            part = value[tiles.region(index, value.shape)]
+            shard[tuple(slice(0, n) for n in part.shape)] = part
         shards.append(shard)
     return shards
 
@@ -145,10 +149,12 @@ def assemble(shards: Sequence[Array], tiles: Tiles, shape: Sequence[int]) -> Arr
     """The array of this shape of which the devices hold these tiles. Devices with the same tile must agree."""
     result = np.zeros(shape, shards[0].dtype)
     first: dict[tuple[int, ...], int] = {}
-    for device, shard in enumerate(shards):
-        region = tiles.region(device, shape)
+    for device, (index, shard) in enumerate(zip(tiles.index, shards, strict=True)):
+        if index is None:
+            continue
+        region = tiles.region(index, shape)
         part = shard[tuple(slice(0, r.stop - r.start) for r in region)]
-        other = first.setdefault(tiles.index[device], device)
+        other = first.setdefault(index, device)
         if other == device:
             result[region] = part
         assert part.tobytes() == result[region].tobytes(), f"devices {other} and {device} hold different values"

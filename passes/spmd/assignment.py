@@ -37,7 +37,7 @@ class OpSharding:
     divide permutation factors, and reduction factors without a monoid. `splats` are the operands that repeat one
     scalar: any tile of them is made without communication. `carried` are digits over which the operands in
     `parts`, and with them the results, are partial; `stays_partial` if a partial result is reduced later only (see
-    `partial`).
+    `partial`). With an `owner` the operands are brought to that device, and only its result counts.
     """
 
     call: OpCall[Any]
@@ -52,6 +52,7 @@ class OpSharding:
     stays_partial: bool = False
     splats: frozenset[int] = frozenset()
     links: Links = DEFAULT
+    owner: int | None = None
 
     @property
     def manual(self) -> Digits:
@@ -76,6 +77,8 @@ class OpSharding:
     def tiling(self, value: int, assignment: Assignment) -> Tiling:
         """The tiling of one value (operands first) when the factors are divided so, what a result lacks apart."""
         factors = self.rule.values()[value]
+        if self.owner is not None:
+            return Tiling(((),) * len(factors), owner=self.owner)
         dims = tuple(dim_digits(f, assignment, self.rule) for f in factors)
         carried = self.carried if value in self.parts else ()
         return Tiling(dims, carried, self.order if any(dims) or carried or self.manual else None, self.manual)
@@ -112,7 +115,8 @@ def choose_rule(
 
 
 def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[OpSharding, Assignment]:
-    """Like `choose`, where operands may be partial: they are reduced first, or the op runs on their parts.
+    """Like `choose`, where operands may be partial: they are reduced first, or the op runs on their parts. Operands on
+    one device are sent to the others, or the op runs there.
 
     `groups` are those of `Op.additive`.
     """
@@ -120,6 +124,9 @@ def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[Op
     for group in groups:
         found = dict.fromkeys(op.tilings[n].unreduced for n in sorted(group))
         variants += [replace(op, carried=digits, parts=group) for digits in found if digits]
+    if op.exchanged is None or not op.exchanged(op, {}):  # the form would take what other devices have
+        owners = dict.fromkeys(t.owner for t in op.tilings[: len(op.rule.operands)])
+        variants += [replace(op, owner=owner) for owner in owners if owner is not None]
     if len(variants) == 1:
         return op, choose(op)
     choices = [(variant, choose(variant)) for variant in variants]
@@ -177,7 +184,7 @@ def _candidates(op: OpSharding) -> Iterator[Assignment]:
         for t, f in zip(op.tilings, values, strict=True)
     ]
     yield {}
-    if not any(offers):
+    if not any(offers) or op.owner is not None:
         return
     # Results first, then operands by size: later offers only add what does not contradict the earlier ones.
     by_size = sorted(range(len(values)), key=lambda v: (v < len(op.rule.operands), -op.shapes[v].byte_size, v))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...cost.links import DEFAULT, Links
 from ...ir.diagnostics import fail
@@ -101,8 +101,6 @@ def tiling_of(sharding: Sharding, shape: Shape, devices: int) -> Tiling:
         tiling = sharding.tiling(shape.rank)
     except (KeyError, ValueError) as error:
         fail(f"bad sharding {sharding}: {error}")
-    if sharding.kind is ShardingKind.MAXIMAL:
-        return replace(tiling, owner=sharding.device)
     if sharding.kind is ShardingKind.UNREDUCED or sharding.has_manual:
         fail(f"sharding {sharding} does not say how the value is divided")
     if len(tiling.dims) != shape.rank:

@@ -227,7 +227,8 @@ def splat_scalar(value: LocalValue) -> Instruction | None:
     """The scalar that a value repeats, if it visibly does: any tile of it can be made without communication."""
     made = value.instruction
     is_splat = made.opcode == "broadcast" and not made.operands[0].shape.rank and bool(value.shape.rank)
-    return made.operands[0] if is_splat and not value.tiling.unreduced else None
+    everywhere = not value.tiling.unreduced and value.tiling.owner is None
+    return made.operands[0] if is_splat and everywhere else None
 
 
 def is_array_of(value: Array, scalar: Any) -> bool:

@@ -8,6 +8,8 @@ digits that the region divides come first in each dimension, and divide it evenl
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...ir.diagnostics import fail
 from ...ir.digit import Digits, cut, merge, product, refine
 from ...ir.instruction import Instruction
@@ -20,7 +22,8 @@ from .partition import Leaves, Partitioner
 def enter(p: Partitioner, instruction: Instruction) -> Leaves:
     """Whole arrays become those of the region, divided as the operands are annotated."""
     (operand,) = instruction.operands
-    (outside,), (wanted,) = p.tilings(operand), p.tilings(instruction)
+    (before,), (wanted,) = p.tilings(operand), p.tilings(instruction)
+    outside = replace(before, owner=None)  # a region has no value on one device
     why = f"operand of {instruction.opcode} {instruction.name}"
     (value,) = p.reshard(p.values[operand], [outside], why)
     inside = _inside(outside, wanted.manual, operand.shape, instruction.shape, instruction)

@@ -26,6 +26,7 @@ from ...ir.sharding import leaf_shardings
 from ...ir.sharding_rule import Monoid
 from ...ir.tiling import Tiling
 from ..base import Pass, PassContext
+from ..propagation.devices import main_order
 from .aliases import keep_fitting_aliases
 from .assignment import Assignment, OpSharding, choose_rule
 from .channels import Channels, stay_apart
@@ -129,7 +130,7 @@ class Partitioner:
         self.state = state
         self.source = source
         self.target = Computation(source.name, source.location)
-        self.order = _module_order(source)
+        self.order = main_order(source)
         self.emitter = Emitter(self.target, self.order)
         self.resharder = Resharder(self.emitter, state.channels, state.links)
         self.values: dict[Instruction, Leaves] = {}
@@ -288,14 +289,3 @@ def _check_groups(instruction: Instruction, devices: int, tilings: list[Tiling])
     if not stay_apart(found, free, tilings[0].order):
         fail(f"{instruction.opcode} joins devices along axes that the manual region leaves to the partitioner",
              instruction.location)
-
-
-def _module_order(computation: Computation) -> tuple[int, ...] | None:
-    """The device order that most shardings of a computation use."""
-    counts: dict[tuple[int, ...] | None, int] = {}
-    for instruction in computation:
-        for sharding in leaf_shardings(instruction.sharding, instruction.shape.num_leaves):
-            if sharding is not None and sharding.mesh is not None and not sharding.is_replicated:
-                key = sharding.mesh.order_key
-                counts[key] = counts.get(key, 0) + 1
-    return max(counts, key=lambda k: counts[k]) if counts else None

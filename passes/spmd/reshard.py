@@ -36,6 +36,9 @@ class Resharder:
             # What a program calls unreduced is a sum.
             whole = self.reshard(value, replace(value.tiling, unreduced=()).canonical(), why)
             value = replace(whole, monoid=None)
+        if target.owner is not None and value.tiling.owner is None:
+            # What every device has, that one has; and no way to a single device takes less than the way to all.
+            target = Tiling.replicated(value.shape.rank)
         if value.tiling == target:
             return value
         # One instruction may be the tiles of several values: a slice of what a tile holds anyway is no instruction.

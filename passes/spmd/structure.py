@@ -61,10 +61,9 @@ def make_tuple(p: Partitioner, instruction: Instruction) -> Leaves:
 @handler("opt-barrier")
 def barrier(p: Partitioner, instruction: Instruction) -> Leaves:
     """The barrier stays around the local values."""
-    tilings = p.tilings(instruction)
-    leaves = p.reshard(p.operands(instruction), tilings, f"opt-barrier {instruction.name}")
+    leaves = p.reshard(p.operands(instruction), p.tilings(instruction), f"opt-barrier {instruction.name}")
     packed = p.pack(instruction, leaves)
-    return unpack(p, p.emitter.add("opt-barrier", (packed,)), instruction.shape, tilings)
+    return unpack(p, p.emitter.add("opt-barrier", (packed,)), instruction.shape, [v.tiling for v in leaves])
 
 
 @handler("get-tuple-element")

@@ -1,8 +1,8 @@
 """What the partitioner cannot do: it is told in one go, before anything is divided.
 
 An effect outside the program must happen as often as in the program, while partitioned ops run on every device. The
-size of a dynamic dimension is known to a device for its own part only. A value on a single device gives right numbers
-when every device computes it, so that is what it becomes, with a remark.
+size of a dynamic dimension is known to a device for its own part only. The state of control flow is not on one device
+alone: it gives right numbers when every device has it, so that is what it becomes, with a remark.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ...ir.diagnostics import Diagnostics
 from ...ir.instruction import Instruction
 from ...ir.module import Module
 from ...ir.ops.custom_call import CustomCallAttributes, behaviour
-from ...ir.sharding import REPLICATED, AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
+from ...ir.sharding import REPLICATED, AnySharding, ShardingKind, TupleSharding, leaf_shardings
 
 
 def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
@@ -63,25 +63,28 @@ def _described(instruction: Instruction) -> str:
 
 
 def settle_shardings(module: Module, diagnostics: Diagnostics) -> None:
-    """Replaces shardings on single devices, in place."""
+    """Replaces shardings on single devices, in place, where values cannot be on one: in control flow.
+
+    All devices must take the same way through it, and what meets there may come from any of them.
+    """
     for computation in module:
         for instruction in computation:
-            instruction.sharding = _settled(instruction, instruction.sharding, diagnostics)
+            inner = instruction.opcode == "parameter" and computation is not module.entry
+            if inner or instruction.op.is_control or module.num_partitions == 1:
+                instruction.sharding = _on_all_devices(instruction, diagnostics)
 
 
-def _settled(
-    instruction: Instruction, sharding: AnySharding | None, diagnostics: Diagnostics
-) -> AnySharding | None:
-    if isinstance(sharding, TupleSharding):
-        return TupleSharding(tuple(_single(instruction, s, diagnostics) for s in sharding.elements))
-    return _single(instruction, sharding, diagnostics) if sharding is not None else None
-
-
-def _single(instruction: Instruction, sharding: Sharding, diagnostics: Diagnostics) -> Sharding:
-    if sharding.kind is ShardingKind.MAXIMAL:
-        if not instruction.shape.is_tuple:
+def _on_all_devices(instruction: Instruction, diagnostics: Diagnostics) -> AnySharding | None:
+    """The sharding of a value, replicated where it is on one device. A remark for each array of control flow."""
+    shapes = list(instruction.shape.leaves())
+    found = list(leaf_shardings(instruction.sharding, len(shapes)))
+    single = [n for n, s in enumerate(found) if s is not None and s.kind is ShardingKind.MAXIMAL]
+    for n in single:
+        if instruction.op.is_control and shapes[n].is_array:
             diagnostics.remark(
-                f"{instruction.name} is placed on device {sharding.device} alone; every device computes it instead "
-                f"({instruction.shape.byte_size} bytes each)", instruction.location)
-        return REPLICATED
-    return sharding
+                f"{_described(instruction)} has {shapes[n].without_layout()} on one device alone; every device gets it "
+                f"instead ({shapes[n].byte_size} bytes)", instruction.location, category="replication")
+        found[n] = REPLICATED
+    if not single:
+        return instruction.sharding
+    return TupleSharding(tuple(s or REPLICATED for s in found)) if instruction.shape.is_tuple else REPLICATED

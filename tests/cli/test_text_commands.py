@@ -128,11 +128,12 @@ def test_partition_for_another_mesh(tmp_path: Path) -> None:
 
 
 def test_remarks_go_to_standard_error(tmp_path: Path) -> None:
-    text = LIBRARY.replace("negate(y)", "negate(y), sharding={maximal device=2}")
+    drawn = "constant(1)\n  unused = f32[8] rng(one, one), distribution=rng_uniform, sharding={mesh['a'=4], [{'a'}]}"
+    text = LIBRARY.replace("unused = f32[8] negate(y)", f"one = f32[] {drawn}")
     text = text.replace("multiply(y, again)", "multiply(y, unused)")
     done = hloom("partition", "-", cwd=tmp_path, text=text)
     assert done.code == 0, done.err
-    assert done.err.startswith("<stdin>:10:3: remark: unused is placed on device 2 alone; every device computes it")
+    assert done.err.startswith("<stdin>:11:3: remark: rng unused computes its whole result on every device")
     assert done.out.startswith("HloModule library")
 
 

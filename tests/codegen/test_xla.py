@@ -54,7 +54,7 @@ def test_examples(name: str, mesh: dict[str, int], form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["manual", "replica"])
-@pytest.mark.parametrize("text", [t for f in ("spmd", "indexed", "halo") for t in golden_texts(f, "EVAL")])
+@pytest.mark.parametrize("text", [t for f in ("spmd", "indexed", "halo", "single") for t in golden_texts(f, "EVAL")])
 def test_golden_cases(text: str, form: str) -> None:
     _check(hloom.parse(text), form)
 

@@ -33,7 +33,6 @@ def tiling(text: str, rank: int) -> Tiling:
         ("{mesh['a'=2,'b'=4], [{'b':(2)2}, {'a','b':(1)2}]}",
          np.arange(8).reshape(2, 2, 2).transpose(2, 0, 1).reshape(2, 4)),
         ("{replicated}", np.arange(3).reshape(1, 1, 3)),
-        ("{maximal device=1}", np.arange(3).reshape(1, 1, 3)),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("dims", [(8, 8), (5, 7), (1, 3), (0, 2)])
@@ -86,3 +85,15 @@ def test_padding_need_not_agree() -> None:
     shards = [shard(np.ones(3, np.float32), place, d) for d in range(4)]
     shards[3][1] = np.nan
     np.testing.assert_array_equal(assemble(shards, place, (3,)), np.ones(3))
+
+
+@pytest.mark.parametrize("dims", [(3, 2), (4,), ()])
+@pytest.mark.parametrize("poison", [False, True])
+def test_of_an_array_on_one_device_the_others_have_padding(dims: tuple[int, ...], poison: bool) -> None:
+    place = tiling("{maximal device=2}", len(dims))
+    whole = np.full(dims, 7, np.float32)
+    shards = [shard(whole, place, device, poison) for device in range(4)]
+    for device, part in enumerate(shards):
+        assert part.shape == dims
+        np.testing.assert_array_equal(part, np.full(dims, 7 if device == 2 else np.nan if poison else 0, np.float32))
+    np.testing.assert_array_equal(assemble(shards, place, dims), whole)
