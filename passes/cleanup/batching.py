@@ -10,7 +10,7 @@ communication. Programs from before gather had batching dimensions are written t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -141,7 +141,7 @@ def _counted_literal(array: Array | None) -> int | None:
     """The dimension along which a constant counts."""
     if array is None:
         return None
-    places: Any = np.indices(array.shape)
+    places = cast(Array, np.indices(array.shape))
     for dim, size in enumerate(array.shape):
         if size > 1 and np.array_equal(array, places[dim]):
             return dim
