@@ -111,7 +111,8 @@ class Window:
 class DimLabels:
     """`b01f_01io->b01f`: the role of each dimension of a convolution's input, kernel and output, in their order.
 
-    b batch, f feature, i and o the kernel's input and output features, digits the spatial dimensions.
+    b batch, f feature, i and o the kernel's input and output features, digits the spatial dimensions; `?` has no role,
+    which some custom-calls have dimensions for.
     """
 
     lhs: str
@@ -121,21 +122,21 @@ class DimLabels:
     @staticmethod
     def parse(text: str) -> DimLabels:
         """Raises ValueError if the parts do not name each role once and the same spatial dimensions."""
-        match = re.fullmatch(r"([0-9bf]+)_([0-9io]+)->([0-9bf]+)", text)
+        match = re.fullmatch(r"([0-9bf?]+)_([0-9io?]+)->([0-9bf?]+)", text)
         if match is None:
             raise ValueError(f"dim_labels: like b01f_01io->b01f expected, found '{text}'")
         labels = DimLabels(match[1], match[2], match[3])
-        count = len(labels.lhs) - 2
+        count = len(labels.spatial)
         for part, roles in ((labels.lhs, "bf"), (labels.rhs, "io"), (labels.out, "bf")):
             wanted = [str(d) for d in range(count)] + sorted(roles)
-            if sorted(part) != wanted:
+            if sorted(part.replace("?", "")) != wanted:
                 raise ValueError(f"dim_labels: '{part}' must have each of {' '.join(wanted)} once")
         return labels
 
     @property
     def spatial(self) -> str:
         """The labels of the spatial dimensions, in the order of the window's dimensions."""
-        return "".join(str(d) for d in range(len(self.lhs) - 2))
+        return "".join(str(d) for d in range(len(self.lhs) - self.lhs.count("?") - 2))
 
     def __str__(self) -> str:
         return f"{self.lhs}_{self.rhs}->{self.out}"

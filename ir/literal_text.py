@@ -32,6 +32,18 @@ def literal_text(literal: Literal) -> str:
     return words[0]
 
 
+def shaped_literal_text(literal: Literal) -> str:
+    """The literal with the shapes of its arrays: `s32[2]{0} {1, 2}`, `( s32[] 1, ( ) )`.
+
+    Layouts stand there even where they are the usual ones: XLA would read the values of `s32[2] {1, 2}` as a layout.
+    """
+    shape = literal.shape
+    if shape.is_tuple:
+        return "( " + ", ".join(map(shaped_literal_text, literal.elements)) + " )"
+    layout = f"{{{','.join(map(str, reversed(range(shape.rank))))}}}" if shape.rank else ""
+    return f"{shape}{layout} {literal_text(literal)}"
+
+
 def _grouped(words: list[str], size: int, outer: tuple[int, ...], depth: int) -> list[str]:
     """Joins each run of `size` words in braces. There are as many runs as `outer` has places."""
     count = int(np.prod(outer, dtype=object)) if outer else 1
@@ -110,8 +122,8 @@ def _small_word(element: ElementType) -> Callable[[int], str]:
 
 def _nan_word(element: ElementType, bits: int) -> str:
     mantissa = MANTISSA_BITS.get(element.name)
+    sign = "-" if bits >> (element.bits - 1) and element.name != "f8e8m0fnu" else ""
     if mantissa is None:
-        return "nan"
-    sign = "-" if bits >> (element.bits - 1) else ""
+        return f"{sign}nan"
     payload = bits & ((1 << mantissa) - 1)
     return f"{sign}nan" if payload == 1 << (mantissa - 1) else f"{sign}nan({payload:#x})"

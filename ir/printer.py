@@ -16,7 +16,7 @@ from .attributes import NONE, Attributes, SliceDim, attribute_fields
 from .computation import Computation
 from .instruction import FrontendAttributes, Instruction
 from .literal import Literal
-from .literal_text import literal_text
+from .literal_text import literal_text, shaped_literal_text
 from .module import EntryLayout, Module, Stage
 from .shape import Shape
 from .sharding import AnySharding
@@ -155,7 +155,7 @@ def value_text(value: Any) -> str:
     if isinstance(value, Computation):
         return "%" + value.name
     if isinstance(value, Literal):
-        return f"{value.shape} {literal_text(value)}"
+        return shaped_literal_text(value)
     if isinstance(value, tuple):
         return _tuple_text(cast("tuple[Any, ...]", value))
     return str(value)

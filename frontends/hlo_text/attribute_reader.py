@@ -23,7 +23,7 @@ from ...ir.sharding import AnySharding, Sharding, TupleSharding
 from ...ir.strings import Raw, unescape
 from .cursor import Cursor, Poisoned
 from .errors import TextError, did_you_mean
-from .literals import read_literal
+from .literals import read_literal, read_shaped_literal
 from .scan import IDENT, blank_comments, bracket_end, raw_end, skip_space, split_list, string_end, value_end
 from .shapes import read_shape
 from .shardings import parse_sharding, parse_shardy
@@ -120,6 +120,8 @@ class AttributeReader(Cursor):
         return self.place
 
     def _literal_end(self, start: int) -> int:
+        if self.text.startswith("(", start):
+            return bracket_end(self.text, start)
         _, place = read_shape(self.text, start)
         place = skip_space(self.text, place)
         if self.text[place : place + 1] in ("{", "("):
@@ -171,10 +173,10 @@ class AttributeReader(Cursor):
 
     def _literal(self, text: str, shape: Any) -> Literal:
         clean = blank_comments(text)
-        place = skip_space(clean, 0)
         if shape is None:
-            shape, place = read_shape(clean, place)
-        literal, end = read_literal(clean, place, shape, self.allow_elided)
+            literal, end = read_shaped_literal(clean, 0, self.allow_elided)
+        else:
+            literal, end = read_literal(clean, 0, shape, self.allow_elided)
         end = skip_space(clean, end)
         if end < len(clean):
             raise TextError(f"unexpected '{clean[end]}' after the constant", end)

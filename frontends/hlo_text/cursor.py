@@ -10,7 +10,7 @@ from .errors import TextError
 from .scan import IDENT, skip_space
 
 _IDENT = re.compile(IDENT)
-_NAME = re.compile(rf"%?({IDENT})")
+_NAME = re.compile(rf"%({IDENT})|({IDENT}):?")  # XLA reads `name:` as the name, everywhere
 _TOKEN = re.compile(r"[A-Za-z0-9_.%\-]+|\S")
 
 
@@ -105,4 +105,4 @@ class Cursor:
         if match is None:
             self.unexpected(what)
         self.place = match.end()
-        return match[1], start
+        return match[1] or match[2], start

@@ -219,16 +219,18 @@ class InstructionReader(AttributeReader):
         return found
 
     def _slow_operands(self, body: Body, start: int, end: int, depth: int) -> list[Instruction]:
-        """Operands one by one, from `start` to the closing parenthesis at `end`."""
+        """Operands one by one, from `start` to the closing parenthesis at `end`. XLA takes commas too many."""
         found: list[Instruction] = []
         self.place = start
-        if self.skip() == end:
-            return found
-        while True:
+        while self.skip() < end:
+            while self.accept(","):
+                pass
+            if self.skip() == end and found:
+                break
             found.append(self._operand(body, depth))
-            if self.skip() == end:
-                return found
-            self.expect(",", "or ')' after an operand")
+            if self.skip() < end and not self.at(","):
+                self.unexpected("',' or ')' after an operand")
+        return found
 
     def _operand(self, body: Body, depth: int) -> Instruction:
         start = self.skip()
@@ -237,7 +239,10 @@ class InstructionReader(AttributeReader):
         call = _CALL_AHEAD.match(self.text, place)
         if call is not None:
             return self._nested(body, call, declared, start, depth)
-        name, place = self.name("operand")
+        if declared is not None and body.implicit_parameters and self.text[place] in ",)":
+            name = body.computation.unique_name(f"_{len(body.computation.parameters)}")
+        else:
+            name, place = self.name("operand")
         operand = body.computation.find(name)
         if operand is None:
             operand = self._undefined(body, name, declared, place)
@@ -286,7 +291,7 @@ class InstructionReader(AttributeReader):
 
 _KEYWORDS = frozenset((
     "true", "false", "inf", "HloModule", "ENTRY", "ROOT", "maximal", "replicated", "manual", "last_tile_dim_replicate",
-    "shard_as", "shard_like", "unknown", "unreduced",
+    "shard_as", "shard_like", "unknown", "unreduced", "nan",
 ))  # fmt: skip
 
 

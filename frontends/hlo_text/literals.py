@@ -8,6 +8,7 @@ One deliberate difference from XLA: `-0` in a float literal is minus zero, for X
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from functools import cache
@@ -21,6 +22,7 @@ from ...ir.literal_text import MANTISSA_BITS
 from ...ir.shape import UNBOUNDED, Shape
 from .errors import DEPTH_LIMIT, TextError
 from .scan import blank_comments, bracket_end, skip_space
+from .shapes import read_shape
 
 _TOKEN = r"(?:-?nan\(0x[0-9a-fA-F]+\)|[^\s,(){}]+)"
 _PAIR = re.compile(rf"\(\s*({_TOKEN})\s*,\s*({_TOKEN})\s*\)")
@@ -65,6 +67,27 @@ def read_literal(
         raise TextError(f"constant of shape {shape.without_layout()}: '{{' expected", start)
     end = bracket_end(text, start)
     return Literal(_array(text[start:end], start, shape, element)), end
+
+
+def read_shaped_literal(text: str, start: int, allow_elided: bool = False, depth: int = 0) -> tuple[Literal, int]:
+    """A literal that brings its shapes, `s32[2]{0} {1, 2}` or `( s32[] 1, pred[] true )`, and where it ends."""
+    start = skip_space(text, start)
+    if not text.startswith("(", start):
+        shape, place = read_shape(text, start)
+        return read_literal(text, place, shape, allow_elided)
+    if depth > DEPTH_LIMIT:
+        raise TextError(f"nested deeper than {DEPTH_LIMIT} levels", start)
+    elements: list[Literal] = []
+    place = skip_space(text, start + 1)
+    while not text.startswith(")", place):
+        element, place = read_shaped_literal(text, place, allow_elided, depth + 1)
+        elements.append(element)
+        place = skip_space(text, place)
+        if text.startswith(",", place):
+            place = skip_space(text, place + 1)
+        elif not text.startswith(")", place):
+            raise TextError("',' or ')' expected after an element of a tuple", place)
+    return Literal(None, tuple(elements)), place + 1
 
 
 def _tuple(text: str, start: int, shape: Shape, allow_elided: bool, depth: int) -> tuple[Literal, int]:
@@ -206,6 +229,9 @@ def _integers(values: list[int], text: str, start: int, element: ElementType) ->
     low = -(1 << (element.bits - 1)) if element.kind is Kind.SIGNED else 0
     high = (1 << (element.bits - (element.kind is Kind.SIGNED))) - 1
     if values and (min(values) < low or max(values) > high):
+        if element.bits == 64 and min(values) >= -(1 << 63) and max(values) < 1 << 64:
+            # XLA's lexer gives 64 bits; which number they are is the type's business.
+            return np.array([v % (1 << 64) for v in values], dtype=np.uint64).astype(element.numpy)
         bad = next(n for n, v in enumerate(values) if v < low or v > high)
         raise _at(text, start, bad, f"{values[bad]} does not fit {element.name}", f"{low} .. {high}")
     wide = np.array(values, dtype=np.int64 if element.kind is Kind.SIGNED else np.uint64)
@@ -264,10 +290,7 @@ def _one(word: str, element: ElementType) -> Any:
         if nan is not None:
             return _nan(element, nan[1] == "-", nan[2])
         if word in ("inf", "-inf"):
-            value = np.array([float(word)]).astype(element.numpy)
-            if not np.isinf(value.astype(np.float64))[0]:
-                raise TextError(f"{element.name} has no infinity")
-            return value
+            return _converted(float(word), element)
         if _NUMBER.fullmatch(word):
             return _floats(np.array([float(word)]), word, 0, element)
         raise TextError(f"'{word}' is not a number")
@@ -284,10 +307,9 @@ def _nan(element: ElementType, negative: bool, payload_text: str | None) -> Any:
     mantissa = MANTISSA_BITS.get(element.name)
     assert element.numpy is not None
     if mantissa is None:
-        value = np.array([np.nan]).astype(element.numpy)
-        if not np.isnan(value.astype(np.float64))[0]:
-            raise TextError(f"{element.name} has no nan")
-        return value
+        if payload_text:
+            raise TextError(f"nan payload {payload_text}: nans of {element.name} have none")
+        return _converted(-math.nan if negative else math.nan, element)
     payload = int(payload_text, 16) if payload_text else 1 << (mantissa - 1)
     if not 0 < payload < 1 << mantissa:
         raise TextError(f"nan payload {payload:#x} does not fit the {mantissa} bits of the mantissa of {element.name}")
@@ -295,6 +317,12 @@ def _nan(element: ElementType, negative: bool, payload_text: str | None) -> Any:
     bits = exponent | payload | (int(negative) << (element.bits - 1))
     code = {8: "<B", 16: "<H", 32: "<I", 64: "<Q"}[element.bits]
     return np.frombuffer(struct.pack(code, bits), dtype=element.numpy.newbyteorder("<")).astype(element.numpy)
+
+
+def _converted(number: float, element: ElementType) -> Any:
+    """A NaN or infinity as an array of one element: what converting gives where the type has no such value."""
+    with np.errstate(all="ignore"):
+        return np.array([number]).astype(element.numpy)
 
 
 def _complex(text: str, start: int, element: ElementType) -> Any:

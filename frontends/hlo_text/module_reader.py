@@ -6,17 +6,19 @@ depends on the lost instruction is not reported again.
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from ...ir.computation import Computation
 from ...ir.diagnostics import CompileError, Diagnostic, SourceFile
-from ...ir.module import Module
+from ...ir.module import EntryLayout, Module
 from ...ir.shape import Shape
 from ...ir.strings import unescape
 from .cursor import Poisoned, Syntax
 from .header import read_header
 from .instruction_reader import NESTING_LIMIT, Body, InstructionReader
 from .scan import IDENT, STRING
+from .shapes import in_default_order
 
 ERROR_LIMIT = 50
 
@@ -44,16 +46,41 @@ class ModuleReader(InstructionReader):
         self.module = Module("", source)
         self._entry_place: int | None = None
         self._depth = 0
+        self._inline: list[Computation] = []
+        self._is_single = False
 
     def read(self) -> Module:
         """The module. Raises CompileError with everything that is wrong."""
         try:
             self._module()
+            self._name_inline()
+            self._plain_entry_layout()
         except Syntax as error:
             self.found.append(error.diagnostic)
         if self.found:
             raise CompileError(self.found)
         return self.module
+
+    def _name_inline(self) -> None:
+        """Inline computations cannot be called by name; they get the names that are left."""
+        taken = {c.name for c in self.module.computations}
+        names = itertools.chain(("_",), (f"_.{n}" for n in itertools.count(1)))
+        for computation, name in zip(self._inline, (n for n in names if n not in taken), strict=False):
+            computation.name = name
+
+    def _plain_entry_layout(self) -> None:
+        """What XLA does: where the header sets up devices or shardings and says nothing of layouts, the entry's arrays
+        are in default order, whatever its parameters say; likewise in a text of a single instruction.
+        """
+        module = self.module
+        propagates = module.allow_propagation_to_parameters or module.allow_propagation_to_output
+        is_set_up = module.replica_count != 1 or module.num_partitions != 1 or module.alias_passthrough_params
+        if self.found or module.entry_layout or not (is_set_up or propagates or self._is_single):
+            return
+        shapes = [*(p.shape for p in module.entry.parameters), module.entry.root.shape]
+        plain = [in_default_order(shape) for shape in shapes]
+        if plain != shapes:
+            module.entry_layout = EntryLayout(tuple(plain[:-1]), plain[-1])
 
     def _module(self) -> None:
         module = self.module
@@ -77,6 +104,7 @@ class ModuleReader(InstructionReader):
 
     def _single_instruction(self) -> None:
         """A module that is one instruction; operands that are not defined become parameters."""
+        self._is_single = True
         self.module.name = "_"
         self.module.is_scheduled = True
         body = Body(Computation("_"), implicit_parameters=True)
@@ -204,20 +232,13 @@ class ModuleReader(InstructionReader):
         if self._depth >= NESTING_LIMIT:
             self.error(f"computations nested deeper than {NESTING_LIMIT} levels", start)
         place, self.place = self.place, start
-        computation = Computation(self._free_name(), self.location(start, start + 1))
+        computation = Computation("", self.location(start, start + 1))
         self._depth += 1
         self._body(computation, None)
         self._depth -= 1
         self.place = place
-        self.computations[computation.name] = computation
+        self._inline.append(computation)
         return self.module.add_computation(computation)
-
-    def _free_name(self) -> str:
-        name, number = "_", 0
-        while name in self.computations:
-            number += 1
-            name = f"_.{number}"
-        return name
 
     def _recover(self, begin: int) -> None:
         """Moves to the next line that looks like an instruction, the end or the start of a computation.

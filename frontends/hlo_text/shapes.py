@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -227,6 +228,15 @@ def _layout(tree: Any, dims: tuple[int, ...]) -> Layout:
 
 
 def _tile_dim(tree: Any) -> int | None:
+def in_default_order(shape: Shape) -> Shape:
+    """The shape with its dimensions major to minor; the rest of its layouts stays."""
+    if shape.is_tuple:
+        return tuple_shape(tuple(map(in_default_order, shape.elements)))
+    if shape.layout is None or shape.layout.minor_to_major is None:
+        return shape
+    return replace(shape, layout=replace(shape.layout, minor_to_major=tuple(reversed(range(shape.rank)))))
+
+
     return int(tree.children[0]) if tree.children else None
 
 

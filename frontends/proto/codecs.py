@@ -17,7 +17,7 @@ import numpy as np
 from ...ir.strings import quote, unescape
 from ..hlo_text.errors import TextError
 from ..hlo_text.scan import split_list
-from ..hlo_text.shapes import parse_shape
+from ..hlo_text.shapes import LARGEST_RANK, parse_shape
 from ..hlo_text.shardings import parse_sharding
 from .shapes import shape_record, shape_text
 from .shardings import joined, numbers, sharding_record, sharding_text
@@ -208,9 +208,9 @@ def _labels(record: Record) -> str | None:
     for first, second, spatial in _LABELS:
         roles = {found.int(first[1]): first[0], found.int(second[1]): second[0]}
         roles |= {d: str(n) for n, d in enumerate(found.ints(spatial))}
-        if sorted(roles) != list(range(len(found.ints(spatial)) + 2)):
+        if len(roles) != len(found.ints(spatial)) + 2 or min(roles) < 0 or max(roles) > LARGEST_RANK:
             raise ProtoError("the dimension numbers of a convolution do not name each dimension once")
-        parts.append("".join(roles[d] for d in sorted(roles)))
+        parts.append("".join(roles.get(d, "?") for d in range(max(roles) + 1)))
     return f"{parts[0]}_{parts[1]}->{parts[2]}"
 
 
@@ -219,7 +219,7 @@ def _set_labels(record: Record, text: str) -> None:
     for part, (first, second, spatial) in zip(re.split(r"_|->", text), _LABELS, strict=True):
         made.set(first[1], part.index(first[0]))
         made.set(second[1], part.index(second[0]))
-        made.set(spatial, [part.index(str(n)) for n in range(len(part) - 2)])
+        made.set(spatial, [part.index(str(n)) for n in range(len(part) - part.count("?") - 2)])
 
 
 def _pairs(record: Record) -> str | None:

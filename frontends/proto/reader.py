@@ -21,8 +21,9 @@ from ...ir.literal import Literal
 from ...ir.module import Module
 from ...ir.op import AnyOp, find_op
 from ...ir.ops.async_ops import AsyncStart
-from ...ir.shape import Shape
 from ..hlo_text.module_reader import ModuleReader
+from ..hlo_text.scan import skip_space, value_end
+from ..hlo_text.shapes import parse_shape, shape_end
 from .attributes import CALLED_ORDER, SILENT, codec
 from .headers import header_text, safe_name, tables_text
 from .literals import read_literal
@@ -304,19 +305,17 @@ class ProtoModuleReader(ModuleReader):
         super().__init__(source, allow_elided=False)
         self.literals = literals
 
+    def _literal_end(self, start: int) -> int:
+        return value_end(self.text, skip_space(self.text, shape_end(self.text, start)))
+
     def _literal(self, text: str, shape: Any) -> Literal:
         if shape is None:
-            shape = self._literal_shape(text)
+            shape = parse_shape(text.rpartition("@")[0].strip())
         number = int(text.rpartition("@")[2])
         try:
             return read_literal(self.literals[number], shape)
         except ProtoError as error:
             raise ValueError(str(error)) from None
-
-    def _literal_shape(self, text: str) -> Shape:
-        from ..hlo_text.shapes import parse_shape
-
-        return parse_shape(text.rpartition("@")[0].strip())
 
 
 def read_record(record: Record, filename: str) -> Module:

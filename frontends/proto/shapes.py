@@ -67,8 +67,9 @@ def _layout_text(record: Record, depth: int) -> str:
     for sign, name in (("E", "element_size_in_bits"), ("S", "memory_space")):
         if record.int(name):
             rest += f"{sign}({record.int(name)})"
-    for split in record.subs("split_configs"):
-        rest += f"SC({split.int('dimension')}:{','.join(map(str, split.ints('split_indices')))})"
+    splits = [f"({s.int('dimension')}:{','.join(map(str, s.ints('split_indices')))})"
+              for s in record.subs("split_configs")]  # fmt: skip
+    rest += "SC" + "".join(splits) if splits else ""
     if "physical_shape" in record.values:
         rest += f"P({shape_text(record.values['physical_shape'], depth + 1)})"
     if record.int("dynamic_shape_metadata_prefix_bytes"):
@@ -105,7 +106,7 @@ def minor_to_major(shape: Shape) -> tuple[int, ...]:
     return tuple(reversed(range(shape.rank))) if order is None else order
 
 
-_PART = re.compile(r"(L|E|S|M|#|\*|SC|P|D)(\((?:[^()]|\([^()]*\))*\))")
+_PART = re.compile(r"(L|E|S|M|#|\*|SC|P|D)((?:\((?:[^()]|\([^()]*\))*\))+)")
 _NUMBER_PARTS = {
     "L": "tail_padding_alignment_in_elements",
     "E": "element_size_in_bits",
@@ -128,7 +129,7 @@ def _layout_record(layout: Layout, rank: int) -> Record:
         if match is None or match[1] in "DP":
             # XLA drops D, and has P for sparse arrays only, which nothing can make.
             raise ProtoError(f"layout {layout}: '{layout.rest[place:]}' has no serialized form")
-        _layout_part(record, match[1], match[2][1:-1].strip())
+        _layout_part(record, match[1], match[2][1:-1])
         place = match.end()
     return record
 
@@ -137,10 +138,11 @@ def _layout_part(record: Record, sign: str, text: str) -> None:
     if sign in _NUMBER_PARTS:
         record.set(_NUMBER_PARTS[sign], int(text))
     elif sign in _TYPE_PARTS:
-        record.set(_TYPE_PARTS[sign], _NUMBERS[text])
+        record.set(_TYPE_PARTS[sign], _NUMBERS[text.strip()])
     else:
-        split = record.new("split_configs")
-        dimension, _, indices = text.partition(":")
-        split.set("dimension", int(dimension))
-        split.set("split_indices", [int(i) for i in indices.split(",") if i.strip()])
+        for part in text.split(")("):
+            split = record.new("split_configs")
+            dimension, _, indices = part.partition(":")
+            split.set("dimension", int(dimension))
+            split.set("split_indices", [int(i) for i in indices.split(",") if i.strip()])
 

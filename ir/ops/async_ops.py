@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..attributes import Attributes
+from ..attributes import Attributes, attribute_fields
 from ..dynamic_sizes import result_shape
 from ..op import OPS, AnyOp, Compile, Kernel, Op, OpCall, ShapeError, Value, register, register_family
 from ..shape import Shape, tuple_shape
@@ -114,7 +114,8 @@ class AsyncStart(Op[Any]):
 
     def unwrap(self, attributes: Any) -> tuple[AnyOp, Attributes]:
         """The op that is started, and its attributes."""
-        return self.wrapped, attributes
+        own = self.wrapped.attributes
+        return self.wrapped, own(**{name: getattr(attributes, name) for name in attribute_fields(own)})
 
     def form_of(self, shape: Shape | None) -> Form:
         """How a value of this shape, the result's, is laid out."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..attributes import Attributes, Dims, Word
+from ..attributes import Attributes, Dims
 from ..element_type import PRED, S32
 from ..monoid import elementwise_kernel
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
@@ -162,9 +163,18 @@ def _check_form(selector: Shape, attributes: ConditionalAttributes) -> None:
         raise ShapeError("conditional: true_computation and false_computation exclude branch_computations")
 
 
+class FusionKind(Enum):
+    """What the ops of a fusion have in common: how the back end writes their loops."""
+
+    LOOP = "kLoop"
+    INPUT = "kInput"
+    OUTPUT = "kOutput"
+    CUSTOM = "kCustom"
+
+
 @dataclass(frozen=True, slots=True)
 class FusionAttributes(Attributes):
-    kind: Word
+    kind: FusionKind
     calls: Computation
     output_to_operand_aliasing: Raw | None = None
 

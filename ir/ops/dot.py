@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import PRINTED_ALWAYS, Attributes, Dims, Word
+from ..attributes import PRINTED_ALWAYS, Attributes, Dims
 from ..element_type import ElementType, Kind
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape, array
@@ -35,6 +35,25 @@ class Precision(Enum):
 Precisions = tuple[Precision, ...]
 
 
+class DotAlgorithm(Enum):
+    """The types in which operands are multiplied and products added, and in how many passes (`x3`)."""
+
+    UNSET = "unset"
+    ANY_F8_F32 = "dot_any_f8_any_f8_f32"
+    ANY_F8_F32_FAST = "dot_any_f8_any_f8_f32_fast_accum"
+    F16_F16 = "dot_f16_f16_f16"
+    F16_F32 = "dot_f16_f16_f32"
+    BF16_BF16 = "dot_bf16_bf16_bf16"
+    BF16_F32 = "dot_bf16_bf16_f32"
+    BF16_F32_X3 = "dot_bf16_bf16_f32_x3"
+    BF16_F32_X6 = "dot_bf16_bf16_f32_x6"
+    BF16_F32_X9 = "dot_bf16_bf16_f32_x9"
+    TF32_F32 = "dot_tf32_tf32_f32"
+    TF32_F32_X3 = "dot_tf32_tf32_f32_x3"
+    F32_F32 = "dot_f32_f32_f32"
+    F64_F64 = "dot_f64_f64_f64"
+
+
 @dataclass(frozen=True, slots=True)
 class DotAttributes(Attributes):
     lhs_batch_dims: Dims = ()
@@ -42,7 +61,7 @@ class DotAttributes(Attributes):
     rhs_batch_dims: Dims = ()
     rhs_contracting_dims: Dims = field(default=(), metadata=PRINTED_ALWAYS)
     operand_precision: Precisions = ()
-    algorithm: Word | None = None
+    algorithm: DotAlgorithm | None = None
 
 
 @dataclass(frozen=True, slots=True)

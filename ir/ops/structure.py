@@ -164,19 +164,18 @@ class OptimizationBarrier(Op[Attributes]):
 
 @register
 class AfterAll(Op[Attributes]):
-    """A token that is there once all operand tokens are."""
+    """A token that is there once all operands are: tokens, or values of any other type."""
 
     opcode = "after-all"
     arity = (0, None)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
-        for number, shape in enumerate(operands):
-            if shape.element is not TOKEN:
-                raise ShapeError(f"after-all: operand {number} must be a token, it is {text(shape)}")
         return array(TOKEN)
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
-        return RuleBuilder().rule([[] for _ in call.operands], [[]])
+        """No factor of an operand is in the result: each device waits for what it has."""
+        b = RuleBuilder()
+        return b.rule([b.dims(leaf) for leaf in leaves_of(call.operands)], [[]])
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         return lambda *tokens: None

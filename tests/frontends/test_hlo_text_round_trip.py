@@ -40,6 +40,12 @@ HEADERS = [
     "HloModule m, replica_count=2, num_partitions=4, alias_passthrough_params=true, buffer_donor={ (0, {}) },"
     "allow_spmd_sharding_propagation_to_output={true}, allow_spmd_sharding_propagation_to_parameters=true\n"
     'ENTRY e {p = f32[2] parameter(0)}, execution_thread="x"',
+    "HloModule m: // a comment\nENTRY /* x */ e { p = f32[2] parameter(0) }",
+    "f32[2,4]{1,0} multiply(f32[2,4]{1,0}, f32[2,4]{1,0})",
+    "r = f32[2,4]{0,1} multiply(f32[2,4]{0,1} %a, f32[2,4]{0,1})",
+    "f32[5] conditional(s32[], f32[5], f32[5]), branch_computations={\n{ x = f32[5] parameter(0)\n"
+    "ROOT y = f32[5] ceil(x) },\n{ x = f32[5] parameter(0)\n ROOT y = f32[5] floor(f32[5] x) }}",
+    "HloModule m, num_partitions=2\nENTRY e { ROOT p = (f32[2,3]{0,1:T(8,128)S(1)}, f32[2,<=3]{0,1}) parameter(0) }",
     "HloModule m, entry_computation_layout={(f32[2,3]{0,1:T(8,128)(2,1)S(1)}, token[])->f32[2,3]{1,0}}\n"
     "ENTRY e { ROOT p = f32[2,3] parameter(0)\n t = token[] parameter(1) }",
 ]
@@ -48,6 +54,14 @@ HEADERS = [
 @pytest.mark.parametrize("text", HEADERS)
 def test_forms_of_modules(text: str) -> None:
     same_through_xla(text)
+
+
+def test_inline_computations_get_names_that_are_free() -> None:
+    module = parse("HloModule m\n_.1 { p = f32[2] parameter(0) }\nENTRY _ { p = f32[2] parameter(0)\n"
+                   "ROOT c = f32[2] call(p), to_apply={ q = f32[2] parameter(0) } }")
+    assert sorted(c.name for c in module) == ["_", "_.1", "_.2"]
+    assert [c.name for c in module.entry.root.called()] == ["_.2"]
+    parse(module.to_text())
 
 
 def test_rich_module() -> None:
@@ -84,6 +98,18 @@ INSTRUCTIONS = [
     "a = pred[4,8] compare(p, p), direction=GE, type=TOTALORDER",
     "a = f32[2,8] slice(p), slice={[0:4:2], [0:8]}",
     "a = f32[6,17] pad(p, f32[] constant(0)), padding=1_1x0_2_1",
+    "a = f32[4,8] add(,p,, f32[4,8] %p,)",
+    "a: = f32[4,8] negate(p:)",
+    "a = token[] after-all(p, tuple(p, p), token[] after-all())",
+    "a = f32[] reduce-window(f32[] constant(1), f32[] constant(2)), "
+    "to_apply={x = f32[] parameter(0) y = f32[] parameter(1) ROOT z = f32[] add(x, y)}",
+    "a = f32[4,4] dot(p, p), lhs_contracting_dims={1}, rhs_contracting_dims={1}, operand_precision={HIGHEST,Default}, "
+    "algorithm=DOT_TF32_TF32_F32_X3",
+    'a = f32[4,8] custom-call(p), custom_call_target="x", dim_labels=?b01f_0?1io->b01?f, schedule=schedule_latest',
+    *[f'a = f32[4,8] custom-call(p), custom_call_target="x", literal={literal}' for literal in (
+        "s32[2]{0} {1, 2}", "( s32[2,1]{1,0} {{1}, {2}}, (pred[] true, ()) )", "()")],
+    "a = f32[4,8]{1,0:S(3)SC(0:10)(1:4,5)} negate(p)",
+    "a = f32[4,8]{1,0:D(D,C+)T(8,128)} negate(p)",
     "a = f32[4,8] all-reduce(p), channel_id=1, replica_groups=[2,4]<=[4,2]T(1,0), use_global_device_ids=true, "
     "to_apply={x = f32[] parameter(0)\n y = f32[] parameter(1)\n ROOT z = f32[] add(x, y)}",
     "a = f32[4,8] custom-call(p), custom_call_target=\"Sharding\", custom_call_has_side_effect=true, "
@@ -128,21 +154,21 @@ VALUES = {
     "bf16": ["3.38953139e+38", "0.1", "nan(0x1)", "9.2e-41"],
     "f16": ["65504", "5.9604645e-08"],
     "f8e5m2": ["57344", "nan", "inf"],
-    "f8e4m3fn": ["448", "nan"],
+    "f8e4m3fn": ["448", "nan", "-nan", "-inf"],
     "f8e4m3": ["240", "inf"],
-    "f8e4m3b11fnuz": ["30", "nan"],
-    "f8e5m2fnuz": ["57344"],
+    "f8e4m3b11fnuz": ["30", "nan", "-nan"],
+    "f8e5m2fnuz": ["57344", "inf"],
     "f8e4m3fnuz": ["240"],
     "f8e3m4": ["15.5"],
-    "f8e8m0fnu": ["1.7014118e+38", "nan"],
-    "f4e2m1fn": ["6", "0.5"],
+    "f8e8m0fnu": ["1.7014118e+38", "nan", "-nan"],
+    "f4e2m1fn": ["6", "0.5", "inf"],
     "s4": ["-8"],
     "u4": ["15"],
     "s2": ["-2"],
     "c64": ["(1, nan)", "(nan(0x123), -0.0)"],
     "c128": ["(0.1, -inf)"],
-    "u64": ["18446744073709551615"],
-    "s64": ["-9223372036854775808"],
+    "u64": ["18446744073709551615", "-1"],
+    "s64": ["-9223372036854775808", "9223372036854775808"],
     "pred": ["true", "0", "7"],
 }
 

@@ -103,8 +103,8 @@ def test_shardings(sharding: str) -> None:
 
 SHAPES = [
     "f32[2,3]{0,1:T(8,4)L(4)E(4)S(5)}", "f32[2,3]{1,0:T(8,128)(2,1)}",
-    "f32[2,3]{1,0:SC(0:1)}", "f32[2,<=3]{1,0:M(8)}", "f32[?,3]", "b(f32[2])", "token[]", "opaque[]", "(f32[], ())",
-    "f32[]{:S(5)}", "((f32[2], (s4[3]{0:E(4)})), pred[])",
+    "f32[2,3]{1,0:SC(0:1)(1:1,2)}", "f32[2,<=3]{1,0:M(8)}", "f32[?,3]", "b(f32[2])", "token[]", "opaque[]",
+    "(f32[], ())", "f32[]{:S(5)}", "((f32[2], (s4[3]{0:E(4)})), pred[])",
 ]  # fmt: skip
 
 
@@ -144,7 +144,8 @@ def test_layouts_that_xla_writes_but_does_not_read(layout: str) -> None:
         *[one(f'f32[8,8] custom-call(x), custom_call_target="t", {attribute}') for attribute in (
             "schedule=SCHEDULE_EARLIEST", "padding_type=PADDING_VALID",
             "api_version=API_VERSION_STATUS_RETURNING", "api_version=API_VERSION_STATUS_RETURNING_UNIFIED",
-            "batch_group_count=2", "operand_precision={highest}", "dim_labels=bf_io->bf")],
+            "batch_group_count=2", "operand_precision={highest}", "dim_labels=bf_io->bf",
+            "dim_labels=?b01f_0?1io->b01?f", "literal=( s32[2]{0} {1, 2}, ( pred[] true, ( ) ) )")],
         one("f32[8,8] custom-call(), custom_call_target=\"t\", literal=(s32[2] {1, 2})").replace("(s32[2] {1, 2})",
                                                                                               "s32[2]{0} {1, 2}"),
     ],

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hloom.ir.attributes import Word
 from hloom.ir.op import ShapeError
+from hloom.ir.ops.control import FusionKind
 from hloom.ir.shape import tuple_shape
 from ops.build import function, run, shape, shapes, use
 
@@ -28,7 +28,7 @@ def test_call() -> None:
 
 
 def test_fusion() -> None:
-    call = use("fusion", "f32[3]", kind=Word("kLoop"), calls=NEGATE)
+    call = use("fusion", "f32[3]", kind=FusionKind.LOOP, calls=NEGATE)
     np.testing.assert_array_equal(run("fusion", call, X), -X)
 
 

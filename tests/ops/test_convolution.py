@@ -99,12 +99,16 @@ def test_groups_of_one_device() -> None:
 
 def test_labels() -> None:
     assert str(_2D) == "b01f_01io->b01f"
+    odd = DimLabels.parse("?b01f_0?1io->b01?f")
+    assert (odd.spatial, str(odd)) == ("01", "?b01f_0?1io->b01?f")
+    with pytest.raises(ShapeError, match="leave dimensions without a role"):
+        use("convolution", "f32[1,4,3,2] f32[2,3,5,2]", window=_window(2), dim_labels=DimLabels.parse("b0f?_0io?->b0f"))
     assert DimLabels.parse("bf_io->bf").spatial == ""
     for text, message in [
         ("bf0_io0", "like b01f_01io->b01f expected"),
         ("bf0_io0->bf1", "'bf1' must have each of 0 b f once"),
         ("bff_io0->bf0", "'bff' must have each of 0 b f once"),
-        ("bf?_io?->bf?", "like b01f_01io->b01f expected"),
+        ("bf?_io0->bf", "'io0' must have each of i o once"),
     ]:
         with pytest.raises(ValueError, match=message):
             DimLabels.parse(text)
