@@ -18,8 +18,8 @@ from hloom.passes.base import Pass, PassContext, run_pipeline
 from hloom.passes.pipelines import PARTITION, PROPAGATE
 from hloom.passes.spmd.partition import SpmdPartition
 from hloom.runtime.compare import compare
-from hloom.runtime.evaluator import evaluate
 from hloom.runtime.simulator import simulate
+from region_reference import whole_results
 
 Arrays = Sequence[np.ndarray[Any, Any]]
 
@@ -35,7 +35,7 @@ def partitioned(module: Module, windowed: int = 0) -> Module:
 def difference(module: Module, inputs: Arrays, windowed: int = 0) -> str | None:
     """What differs between one device and all of them, or None. Errors of the passes are raised."""
     with np.errstate(all="ignore"):
-        expected = evaluate(module, inputs)
+        expected = whole_results(module, inputs)
         local = partitioned(module, windowed)
         found = simulate(local, inputs, poison=True)
         result = compare(found, expected)

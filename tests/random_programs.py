@@ -7,7 +7,9 @@ another value; what the values hold, so that results can be compared, is said in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from hloom.ir.computation import Computation
@@ -17,48 +19,60 @@ from hloom.ir.module import Module
 from hloom.ir.shape import array
 from hloom.ir.sharding import TupleSharding
 from hypothesis import strategies as st
-from random_programs_base import ELEMENTS, LARGEST, Builder, Family, meshes, shardings
-from random_programs_control import CONTROL
+from random_programs_base import (
+    ELEMENTS,
+    LARGEST,
+    MESHES,
+    Builder,
+    Choices,
+    Choose,
+    Family,
+    drawn,
+    some_mesh,
+    some_sharding,
+)
+from random_programs_control import CONTROL, STEPS
+from random_programs_library import LIBRARY
 from random_programs_numbers import NUMBERS
+from random_programs_regions import region
 from random_programs_shaping import SHAPING
 from random_programs_sums import SUMS
 
-INNER = [NUMBERS, SHAPING, SHAPING, SUMS, SUMS]
+# Manual regions are left out: one device cannot run them.
+INNER = [NUMBERS, NUMBERS, SHAPING, SHAPING, SUMS, SUMS, LIBRARY, STEPS]
+REGIONS: list[Family] = [*CONTROL, region, region]
 
 
-def _annotate(draw: st.DrawFn, builder: Builder, mesh: Mesh, other: Mesh) -> None:
+def _annotate(b: Builder, mesh: Mesh, other: Mesh) -> None:
     """Shardings for about one value in three, of the entry and of what control flow calls."""
-    for value in builder.placed:
+    for value in b.placed:
         leaves = list(value.shape.leaves())
-        if value.opcode == "get-tuple-element" or not all(s.is_array for s in leaves) or draw(st.integers(0, 2)):
+        if value.opcode == "get-tuple-element" or not all(s.is_array for s in leaves) or b.number(0, 2):
             continue
-        inner = value.opcode != "parameter" and value is not builder.computation.root
-        found = [
-            draw(shardings(draw(st.sampled_from([mesh, other])), s.rank, inner and s.element.is_number)) for s in leaves
-        ]
+        inner = value.opcode != "parameter" and value is not b.computation.root
+        found = [some_sharding(b, b.one_of([mesh, other]), s.rank, inner and s.element.is_number) for s in leaves]
         value.sharding = TupleSharding(tuple(found)) if value.shape.is_tuple else found[0]
 
 
-@st.composite
-def programs(
-    draw: st.DrawFn, max_ops: int = 6, inner: Sequence[Sequence[Family]] = INNER, elements: Sequence[str] = ELEMENTS
-) -> Module:
+def program(
+    choose: Choose, max_ops: int = 6, inner: Sequence[Sequence[Family]] = INNER, elements: Sequence[str] = ELEMENTS,
+    outer: Sequence[Family] = CONTROL,
+) -> Module:  # fmt: skip
     """A GLOBAL module with one or two parameters of these element types, some annotations, and a tuple (or array)
-    result. The ops are of the families `inner`, by group, and of those that call computations with such ops.
+    result. The ops are of the families `inner`, by group, and of the group `outer`, which stands in the entry alone
+    and may call computations with ops of `inner`.
     """
-    mesh = draw(meshes())
+    module, mesh = Module("random"), some_mesh(Choices(choose))
+    b = Builder(choose, module, Computation("main"), mesh, inner)
     # A second mesh over the same devices, now and then: other axes, another order.
-    other = draw(meshes().filter(lambda m: m.size == mesh.size)) if draw(st.integers(0, 5)) == 0 else mesh
-    module = Module("random")
-    b = Builder(draw, module, Computation("main"), inner)
-    families = [*inner, CONTROL]
+    alike = [sizes for sizes in MESHES if math.prod(sizes) == mesh.size]
+    other = some_mesh(b, alike) if b.number(0, 5) == 0 else mesh
+    families = [*inner, outer]
     for number in range(b.number(1, 2)):
         dims = tuple(b.size() for _ in range(b.number(1, 3)))
         b.values.append(b.parameter(number, array(ELEMENT_TYPES[b.one_of(elements)], dims)))
     for _ in range(b.number(1, max_ops)):
-        x = b.pick()
-        assert x is not None
-        made = b.one_of(b.one_of(families))(b, x)
+        made = b.one_of(b.one_of(families))(b, b.one_of(b.values))
         if made.shape.num_elements <= LARGEST:
             b.values.append(made)
     _finish(b, mesh, other)
@@ -67,11 +81,17 @@ def programs(
 
 def _finish(b: Builder, mesh: Mesh, other: Mesh) -> None:
     entry = b.computation
-    results = [b.values[-1], *b.draw(st.lists(st.sampled_from(b.values), max_size=2))]
+    results = [b.values[-1], *(b.one_of(b.values) for _ in range(b.number(0, 2)))]
     entry.root = b.make("tuple", *results) if len(results) > 1 or b.flag() else results[0]
-    _annotate(b.draw, b, mesh, other)
+    _annotate(b, mesh, other)
     b.module.num_partitions = mesh.size
     b.module.add_computation(entry, entry=True)
+
+
+@st.composite
+def programs(draw: st.DrawFn, *arguments: Any, **options: Any) -> Module:
+    """A `program` of hypothesis' choice."""
+    return program(drawn(draw), *arguments, **options)
 
 
 def inputs_of(module: Module) -> list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:

@@ -1,4 +1,4 @@
-"""What families of random ops share: meshes, shardings, and a builder that knows how exact its values are.
+"""What families of random ops share: choices, meshes, shardings, and a builder that knows how exact its values are.
 
 Values are small numbers, whole ones as long as possible, so that results can be compared closely. The builder keeps a
 bound of the magnitude of every value, and the set of those that are *rounded*: computed in an order, or by a function,
@@ -9,9 +9,11 @@ values only; ops that grow take small ones. Both follow from operands to results
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cache
+from itertools import count
+from typing import Any, TypeVar
 
 import numpy as np
 from hloom.ir.computation import Computation
@@ -23,7 +25,7 @@ from hloom.ir.shape import Shape, array
 from hloom.ir.sharding import REPLICATED, DimSharding, Sharding, ShardingKind, Spelling
 from hypothesis import strategies as st
 
-SIZES = st.sampled_from([*[1, 2, 3, 4, 4, 5, 6, 7, 8] * 3, 9, 12, 0])
+SIZES = [*[1, 2, 3, 4, 4, 5, 6, 7, 8] * 3, 9, 12, 0]
 MESHES = [
     (2,), (3,), (4,), (2, 2), (2, 3), (4, 2), (2, 4), (2, 2, 2), (6,), (8,), (3, 2), (3, 4), (2, 2, 3), (5,), (7,),
     (12,), (3, 3), (2, 5), (2, 1, 4), (3, 2, 2),
@@ -33,48 +35,78 @@ LARGEST = 2000  # elements of a value that later ops use
 # Whole numbers up to here are exact in a type.
 _EXACT = {"f64": 2.0**53, "f32": 2.0**24, "c64": 2.0**24, "f16": 2.0**11, "bf16": 2.0**8}
 
+Choose = Callable[[int, int], int]  # a whole number from the first to the second, both included
+T = TypeVar("T")
+_integers = cache(st.integers)
 
-@st.composite
-def meshes(draw: st.DrawFn) -> Mesh:
+
+def drawn(draw: st.DrawFn) -> Choose:
+    """Choices that hypothesis makes, remembers and shrinks."""
+    return lambda low, high: draw(_integers(low, high)) if low < high else low
+
+
+@dataclass
+class Choices:
+    """All that is random comes from `choose`; the first choice is the simplest."""
+
+    choose: Choose
+
+    def number(self, low: int, high: int) -> int:
+        return self.choose(low, high)
+
+    def one_of(self, choices: Sequence[T]) -> T:
+        return choices[self.choose(0, len(choices) - 1)]
+
+    def flag(self) -> bool:
+        return self.choose(0, 1) == 1
+
+    def size(self) -> int:
+        return self.one_of(SIZES)
+
+    def subset(self, rank: int) -> tuple[int, ...]:
+        return tuple(d for d in range(rank) if self.flag())
+
+    def order(self, count: int) -> tuple[int, ...]:
+        left = list(range(count))
+        return tuple(left.pop(self.choose(0, len(left) - 1)) for _ in range(count))
+
+
+def some_mesh(c: Choices, sizes: Sequence[tuple[int, ...]] = MESHES) -> Mesh:
     """A mesh of 2 to 12 devices in 1 to 3 dimensions, in any device order."""
-    sizes = draw(st.sampled_from(MESHES))
-    axes = tuple((f"m{i}", n) for i, n in enumerate(sizes))
-    kind = draw(st.sampled_from(["plain", "plain", "plain", "transposed", "shuffled"]))
-    total = math.prod(sizes)
-    if kind == "transposed" and len(sizes) > 1:
-        perm = tuple(draw(st.permutations(range(len(sizes)))))
-        return Mesh(axes, IotaOrder(tuple(sizes[perm.index(i)] for i in range(len(sizes))), perm))
-    if kind == "shuffled":
-        return Mesh(axes, tuple(draw(st.permutations(range(total)))))
-    return Mesh(axes)
+    dims = c.one_of(sizes)
+    axes = tuple((f"m{i}", n) for i, n in enumerate(dims))
+    kind = c.one_of(["plain", "plain", "plain", "transposed", "shuffled"])
+    if kind == "transposed" and len(dims) > 1:
+        perm = c.order(len(dims))
+        return Mesh(axes, IotaOrder(tuple(dims[perm.index(i)] for i in range(len(dims))), perm))
+    return Mesh(axes, c.order(math.prod(dims))) if kind == "shuffled" else Mesh(axes)
 
 
-@st.composite
-def shardings(draw: st.DrawFn, mesh: Mesh, rank: int, numbers: bool = False) -> Sharding:
+def some_sharding(c: Choices, mesh: Mesh, rank: int, numbers: bool = False) -> Sharding:
     """A random sharding of an array: whole axes and halves of them, spread over the dimensions in random order.
 
     Axes on no dimension are replicated; where the array is one of `numbers`, sometimes unreduced.
     """
-    kind = draw(st.integers(0, 25))
+    kind = c.number(0, 25)
     if kind == 0:
         return REPLICATED
     if kind == 1:
-        return Sharding(ShardingKind.MAXIMAL, device=draw(st.integers(0, mesh.size - 1)))
+        return Sharding(ShardingKind.MAXIMAL, device=c.number(0, mesh.size - 1))
     pieces: list[AxisRef] = []
     for name, size in mesh.axes:
         half = 2 if size in (4, 6) else 3 if size == 12 else 0
-        if half and mesh.order_key is None and draw(st.booleans()):
+        if half and mesh.order_key is None and c.flag():
             pieces += [AxisRef(name, 1, half), AxisRef(name, half, size // half)]
         else:
             pieces.append(AxisRef(name))
     dims: list[list[AxisRef]] = [[] for _ in range(rank)]
     free: list[AxisRef] = []
-    for piece in draw(st.permutations(pieces)):
-        place = draw(st.integers(-1, rank - 1))
-        (dims[place] if place >= 0 else free).append(piece)
-    unreduced = tuple(free) if numbers and draw(st.integers(0, 7)) == 0 else ()
-    spelling = Spelling.NAMED if unreduced else draw(st.sampled_from([Spelling.NAMED, Spelling.V2, Spelling.V1]))
-    is_open = [spelling is Spelling.NAMED and draw(st.integers(0, 3)) == 0 for _ in dims]
+    for piece in c.order(len(pieces)):
+        place = c.number(-1, rank - 1)
+        (dims[place] if place >= 0 else free).append(pieces[piece])
+    unreduced = tuple(free) if numbers and c.number(0, 7) == 0 else ()
+    spelling = Spelling.NAMED if unreduced else c.one_of([Spelling.NAMED, Spelling.V2, Spelling.V1])
+    is_open = [spelling is Spelling.NAMED and c.number(0, 3) == 0 for _ in dims]
     entries = tuple(DimSharding(tuple(d), o) for d, o in zip(dims, is_open, strict=True))
     return Sharding(ShardingKind.TILED, mesh, entries, unreduced=unreduced, spelling=spelling)
 
@@ -83,25 +115,26 @@ Family = Callable[["Builder", Instruction], Instruction]  # makes another value 
 
 
 @dataclass
-class Builder:
+class Builder(Choices):
     """A computation under construction, with the values that later ops may use.
 
     `placed` are all instructions that may be annotated; builders of called computations share it, as `bounds` and
     `rounded`. `inner` are the families, by group, that may stand in called computations.
     """
 
-    draw: st.DrawFn
     module: Module
     computation: Computation
+    mesh: Mesh
     inner: Sequence[Sequence[Family]] = ()
     values: list[Instruction] = field(default_factory=list[Instruction])
     bounds: dict[Instruction, float] = field(default_factory=dict[Instruction, float])
     rounded: set[Instruction] = field(default_factory=set[Instruction])
     placed: list[Instruction] = field(default_factory=list[Instruction])
+    numbers: Iterator[int] = field(default_factory=count)
 
     def inside(self, name: str) -> Builder:
         """A builder of a new computation that control flow calls."""
-        return replace(self, computation=Computation(self.module.unique_computation_name(name)), values=[])
+        return replace(self, computation=Computation(f"{name}_{next(self.numbers)}"), values=[])
 
     # -- instructions
 
@@ -142,12 +175,12 @@ class Builder:
     def new(self, element: ElementType, dims: Sequence[int]) -> Instruction:
         """An array of small whole numbers, of ones, or along one dimension its indices."""
         size = math.prod(dims)
-        kind = self.draw(st.sampled_from(["numbers", "numbers", "splat", "iota"]))
+        kind = self.one_of(["numbers", "numbers", "splat", "iota"])
         if kind == "splat":
-            one = self.scalar(self.draw(st.integers(-2, 2)), element)
+            one = self.scalar(self.number(-2, 2), element)
             return self.make("broadcast", one, shape=array(element, tuple(dims)), dimensions=())
         if kind == "iota" and dims and element.kind is not Kind.PRED:
-            along = self.draw(st.integers(0, len(dims) - 1))
+            along = self.number(0, len(dims) - 1)
             return self.make("iota", shape=array(element, tuple(dims)), iota_dimension=along, bound=max(1, dims[along]))
         data = np.arange(size) * 7 % 11 - 5
         if element.kind is Kind.UNSIGNED:
@@ -158,31 +191,11 @@ class Builder:
     def like(self, shape: Shape, exact: bool = False) -> Instruction:
         """A value of a shape: an existing one, or a new array of small numbers."""
         found = self.pick(lambda v: v.shape.compatible(shape) and not (exact and v in self.rounded))
-        return found if found is not None and self.draw(st.booleans()) else self.new(shape.element, shape.dims)
+        return found if found is not None and self.flag() else self.new(shape.element, shape.dims)
 
     def pick(self, accept: Callable[[Instruction], bool] = lambda i: True) -> Instruction | None:
         found = [v for v in self.values if accept(v)]
-        return self.draw(st.sampled_from(found)) if found else None
-
-    # -- choices
-
-    def one_of(self, choices: Sequence[Any]) -> Any:
-        return self.draw(st.sampled_from(choices))
-
-    def number(self, low: int, high: int) -> int:
-        return self.draw(st.integers(low, high))
-
-    def flag(self) -> bool:
-        return self.draw(st.booleans())
-
-    def size(self) -> int:
-        return self.draw(SIZES)
-
-    def subset(self, rank: int) -> tuple[int, ...]:
-        return tuple(d for d in range(rank) if self.flag())
-
-    def order(self, count: int) -> tuple[int, ...]:
-        return tuple(self.draw(st.permutations(range(count))))
+        return self.one_of(found) if found else None
 
     # -- what values are like
 

@@ -1,12 +1,17 @@
-"""Families of random ops that call computations or group values: loops, branches, calls, fusions, tuples."""
+"""Families of random ops that call computations or group values: loops, branches, calls, scans, starts,
+tuples."""
 
 from __future__ import annotations
 
-from hloom.ir.element_type import PRED, S32
+from dataclasses import replace
+from typing import Any
+
+from hloom.ir.element_type import ELEMENT_TYPES, PRED, S32
 from hloom.ir.instruction import Instruction
 from hloom.ir.shape import array, tuple_shape
 from random_programs_base import LARGEST, Builder, Family
-from random_programs_numbers import binary, iota, unary
+from random_programs_library import draw
+from random_programs_numbers import UNARY, binary, iota, unary
 from random_programs_shaping import dynamic_update_slice, reverse, roll
 
 _SAME_SHAPE: list[Family] = [unary, binary, reverse, iota, roll, dynamic_update_slice]
@@ -129,9 +134,52 @@ def token(b: Builder, x: Instruction) -> Instruction:
     return b.make("add-dependency", x, b.make("after-all"))
 
 
-def custom(b: Builder, x: Instruction) -> Instruction:
-    target = b.one_of(["Sharding", "MoveToHost", "MoveToDevice"])
-    return b.make("custom-call", x, shape=x.shape.without_layout(), custom_call_target=target)
+def scan(b: Builder, x: Instruction) -> Instruction:
+    """The slices of x along a dimension, one after the other: what becomes of each, or the last carry."""
+    if x.shape.rank == 0:
+        return x
+    x, dim = b.small(x), b.number(0, x.shape.rank - 1)
+    part = x.shape.without_layout().with_dims(x.shape.dims[:dim] + x.shape.dims[dim + 1 :])
+    carry = b.small(b.like(part))
+    # Its computation is a function of what it is given: no hidden state.
+    body = replace(b.inside("step"), inner=[[f for f in group if f is not draw] for group in b.inner])
+    body.values = [body.parameter(0, part), body.parameter(1, part)]
+    for value in body.values:
+        body.bounds[value] = 8
+        if not b.is_exact(x, carry):
+            body.rounded.add(value)
+    y, old = body.values
+    new = body.small(_step(body, old))
+    if not body.is_exact(new) and body.is_exact(old):
+        new = old  # as in a loop
+    out = body.small(_step(body, y))
+    body.computation.root = body.make("tuple", out, new)
+    b.module.add_computation(body.computation)
+    made = b.make("scan", x, carry, shape=tuple_shape((x.shape.without_layout(), part)), dimensions=(dim,),
+                  num_carries=1, is_reverse=b.flag(), to_apply=body.computation)
+    found = b.part(made, b.number(0, 1))
+    b.bounds[found] = 8
+    if not body.is_exact(out, new):
+        b.rounded.add(found)
+    return found
 
 
-CONTROL: list[Family] = [loop, loop, conditional, call, fusion, barrier, token, custom]
+def started(b: Builder, x: Instruction) -> Instruction:
+    """What is begun, and waited for later: an op, a copy or a computation."""
+    kind = b.one_of(["copy", "async", "op"])
+    if kind == "copy":
+        whole = x.shape.without_layout()
+        begun = b.make("copy-start", x, shape=tuple_shape((whole, whole, array(ELEMENT_TYPES["u32"]))))
+        return b.make("copy-done", begun)
+    callees = [_called(b, "thread", x, 2)] if kind == "async" else []
+    stem = b.one_of(UNARY[x.shape.element.kind]) if kind == "op" else "async"
+    attributes: dict[str, Any] = {"calls": callees[0].computation} if callees else {}
+    begun = b.make(f"{stem}-start", x, **attributes)
+    for _ in range(b.number(0, 2)):
+        begun = b.make(f"{stem}-update", begun)
+    done = b.make(f"{stem}-done", begun, bound=max(128.0, b.bounds[x]))
+    return _result(b, done, callees) if callees else done
+
+
+CONTROL: list[Family] = [loop, loop, conditional, call, fusion, barrier, token]
+STEPS: list[Family] = [scan, started]

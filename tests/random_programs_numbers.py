@@ -6,7 +6,7 @@ from hloom.ir.element_type import ELEMENT_TYPES, F32, PRED, S32, Kind
 from hloom.ir.instruction import Instruction
 from random_programs_base import Builder, Family
 
-_UNARY: dict[Kind, list[str]] = {
+UNARY: dict[Kind, list[str]] = {
     Kind.PRED: ["not", "copy"],
     Kind.SIGNED: ["negate", "abs", "sign", "not", "popcnt", "count-leading-zeros", "copy"],
     Kind.UNSIGNED: ["not", "popcnt", "count-leading-zeros", "sign", "copy"],
@@ -28,7 +28,7 @@ _BINARY[Kind.UNSIGNED] = _BINARY[Kind.SIGNED]
 
 
 def unary(b: Builder, x: Instruction) -> Instruction:
-    return b.make(b.one_of(_UNARY[x.shape.element.kind]), x, bound=max(128.0, b.bounds[x]))
+    return b.make(b.one_of(UNARY[x.shape.element.kind]), x, bound=max(128.0, b.bounds[x]))
 
 
 def function(b: Builder, x: Instruction) -> Instruction:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from hloom.ir.attributes import DimLabels
@@ -14,25 +15,33 @@ from random_programs_base import Builder, Family
 from random_programs_shaping import pair_reducer, small_part
 
 
-def dot(b: Builder, x: Instruction) -> Instruction:
-    """Any batch, contracting and free dimensions, in any order."""
-    x = b.small(x if x.shape.element.kind is not Kind.PRED else b.as_kind(x, "f32"))
+def dot_dims(b: Builder, x: Instruction) -> tuple[Instruction | None, dict[str, Any], int]:
+    """A second side for x, with any batch, contracting and free dimensions in any order, the attributes that say so,
+    and how many products are summed. No side where the result would have too many dimensions.
+    """
     roles = [b.one_of(["batch", "contract", "contract", "free", "free"]) for _ in x.shape.dims]
     batch, contract = (tuple(d for d, r in enumerate(roles) if r == role) for role in ("batch", "contract"))
     free = [b.size() for _ in range(b.number(0, 2))]
     if x.shape.rank - len(contract) + len(free) > 4:
-        return x
+        return None, {}, 0
     sizes = [x.shape.dims[d] for d in (*batch, *contract)] + free
     order = b.order(len(sizes))
     y = b.small(b.like(x.shape.without_layout().with_dims(tuple(sizes[o] for o in order))))
     place = {n: order.index(n) for n in range(len(sizes))}
-    depth = math.prod(x.shape.dims[d] for d in contract)
-    return b.make(
-        "dot", x, y, lhs_batch_dims=batch, lhs_contracting_dims=contract,
-        rhs_batch_dims=tuple(place[n] for n in range(len(batch))),
-        rhs_contracting_dims=tuple(place[len(batch) + n] for n in range(len(contract))),
-        bound=2 * b.bounds[x] * b.bounds[y] * max(1, depth),
-    )  # fmt: skip
+    attributes = {
+        "lhs_batch_dims": batch, "lhs_contracting_dims": contract,
+        "rhs_batch_dims": tuple(place[n] for n in range(len(batch))),
+        "rhs_contracting_dims": tuple(place[len(batch) + n] for n in range(len(contract))),
+    }  # fmt: skip
+    return y, attributes, math.prod(x.shape.dims[d] for d in contract)
+
+
+def dot(b: Builder, x: Instruction) -> Instruction:
+    x = b.small(x if x.shape.element.kind is not Kind.PRED else b.as_kind(x, "f32"))
+    y, attributes, depth = dot_dims(b, x)
+    if y is None:
+        return x
+    return b.make("dot", x, y, bound=2 * b.bounds[x] * b.bounds[y] * max(1, depth), **attributes)
 
 
 def ragged_dot(b: Builder, x: Instruction) -> Instruction:
@@ -219,19 +228,24 @@ def fft(b: Builder, x: Instruction) -> Instruction:
     return b.small(made, 64)
 
 
-def matrix(b: Builder, x: Instruction) -> Instruction:
-    """Cholesky factors and triangular solves of well conditioned matrices, made of x and the identity."""
-    if x.shape.rank < 2 or 0 in x.shape.dims:
-        x = b.new(F32, [b.number(1, 6) for _ in range(b.number(2, 3))])
-    x = b.small(b.as_kind(x, "f32", "f64"), 4)
-    n, element = x.shape.dims[-1], x.shape.element
-    rank = x.shape.rank
+def positive(b: Builder, x: Instruction) -> Instruction:
+    """Positive matrices: the products of those of x with their transposes, and 100 times the identity."""
+    rank, n, element = x.shape.rank, x.shape.dims[-1], x.shape.element
     batch = tuple(range(rank - 2))
     square = b.make("dot", x, x, lhs_batch_dims=batch, rhs_batch_dims=batch, lhs_contracting_dims=(rank - 2,),
                     rhs_contracting_dims=(rank - 2,), bound=16.0 * x.shape.dims[-2])
     eye = b.constant((np.eye(n) * 100).astype(element.numpy))
     whole = b.make("broadcast", eye, shape=square.shape, dimensions=(rank - 2, rank - 1))
-    sums = b.make("add", square, whole)
+    return b.make("add", square, whole)
+
+
+def matrix(b: Builder, x: Instruction) -> Instruction:
+    """Cholesky factors and triangular solves of well conditioned matrices."""
+    if x.shape.rank < 2 or 0 in x.shape.dims:
+        x = b.new(F32, [b.number(1, 6) for _ in range(b.number(2, 3))])
+    x = b.small(b.as_kind(x, "f32", "f64"), 4)
+    n = x.shape.dims[-1]
+    sums = positive(b, x)
     if b.flag():
         return b.make("cholesky", sums, lower=b.flag(), bound=32, rounds=True)
     left = b.flag()

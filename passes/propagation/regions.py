@@ -74,12 +74,15 @@ class _Regions:
             own = self.graph.leaves[instruction][0].manual
             return (*max(found, key=len, default=around), own)
         if target == OUT_OF:
-            return max(found, key=len, default=around)[:-1]
+            return max(found, key=len)[:-1] if found else around
         return max(found, key=len) if found else None
 
     def _as_operand(self, user: Instruction) -> Stack:
-        stack = self.stacks[user]
-        return stack[:-1] if _target(user) == INTO else stack
+        """Where the operands of a user are."""
+        stack, target = self.stacks[user], _target(user)
+        if target == OUT_OF:
+            return (*stack, self.graph.leaves[user.operands[0]][0].manual)
+        return stack[:-1] if target == INTO else stack
 
 
 def _target(instruction: Instruction) -> str | None:

@@ -23,7 +23,8 @@ def enter(p: Partitioner, instruction: Instruction) -> Leaves:
     """Whole arrays become those of the region, divided as the operands are annotated."""
     (operand,) = instruction.operands
     (before,), (wanted,) = p.tilings(operand), p.tilings(instruction)
-    outside = replace(before, owner=None)  # a region has no value on one device
+    # A region has no value on one device.
+    outside = _even(replace(before, owner=None), wanted.manual, operand.shape)
     why = f"operand of {instruction.opcode} {instruction.name}"
     (value,) = p.reshard(p.values[operand], [outside], why)
     inside = _inside(outside, wanted.manual, operand.shape, instruction.shape, instruction)
@@ -34,9 +35,24 @@ def leave(p: Partitioner, instruction: Instruction) -> Leaves:
     """The region's arrays become whole ones, divided as the result is annotated."""
     (operand,) = instruction.operands
     (wanted,), (before,) = p.tilings(instruction), p.tilings(operand)
-    inside = _inside(wanted, before.manual, instruction.shape, operand.shape, instruction)
-    (value,) = p.reshard(p.values[operand], [inside], f"operand of {instruction.opcode} {instruction.name}")
-    return [LocalValue(value.instruction, instruction.shape.without_layout(), wanted)]
+    outside = _even(replace(wanted, owner=None), before.manual, instruction.shape)
+    inside = _inside(outside, before.manual, instruction.shape, operand.shape, instruction)
+    why = f"operand of {instruction.opcode} {instruction.name}"
+    (value,) = p.reshard(p.values[operand], [inside], why)
+    return p.reshard([LocalValue(value.instruction, instruction.shape.without_layout(), outside)], [wanted], why)
+
+
+def _even(outside: Tiling, manual: Digits, whole: Shape) -> Tiling:
+    """`outside` without the digits behind manual ones that do not divide the rest evenly: there the tiles of the whole
+    array and those of the region's would begin at different elements.
+    """
+    dims: list[Digits] = []
+    for n, digits in zip(whole.dims, outside.dims, strict=True):
+        cuts = refine([digits, manual])
+        own = set(cut(manual, cuts))
+        first = tuple(d for d in cut(digits, cuts) if d in own)
+        dims.append(merge(first) if first and n % product(digits) else digits)
+    return replace(outside, dims=tuple(dims)).canonical()
 
 
 def _inside(outside: Tiling, manual: Digits, whole: Shape, part: Shape, instruction: Instruction) -> Tiling:

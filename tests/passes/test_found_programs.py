@@ -17,6 +17,36 @@ FOUND = {
   ROOT r = f32[2] scatter(x, places, updates), update_window_dims={}, inserted_window_dims={},
     scatter_dims_to_operand_dims={}, input_batching_dims={0}, scatter_indices_batching_dims={0}, index_vector_dim=2,
     to_apply=add, sharding={replicated} }""",
+    "a region that depends on none of its inputs": _ADD + """ENTRY e {
+  ones = f32[2] constant({1, 1})
+  sum = f32[2] all-reduce(ones), channel_id=1, replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=add
+  inside = f32[2] custom-call(sum), custom_call_target="Sharding", sharding={manual}
+  ROOT r = f32[2] custom-call(inside), custom_call_target="SPMDShardToFullShape",
+    sharding={mesh['a'=2,'b'=2], [{}]} }""",
+    "free axes behind manual ones that do not divide evenly": """ENTRY e {
+  x = f32[6,2] parameter(0), sharding={mesh['a'=2,'b'=2], [{'a','b'}, {}]}
+  inside = f32[3,2] custom-call(x), custom_call_target="SPMDFullToShardShape",
+    sharding={mesh['a'=2,'b'=2], [{'b'}, {}], manual={'a'}}
+  y = f32[3,2] reverse(inside), dimensions={0}, sharding={mesh['a'=2,'b'=2], [{'b'}, {}], manual={'a'}}
+  ROOT r = f32[6,2] custom-call(y), custom_call_target="SPMDShardToFullShape",
+    sharding={mesh['a'=2,'b'=2], [{'a','b'}, {}]} }""",
+    "a device number in a region that leaves an axis": """ENTRY e {
+  x = s32[4,2] parameter(0), sharding={mesh['a'=2,'b'=2], [{'a'}, {}]}
+  inside = s32[2,2] custom-call(x), custom_call_target="SPMDFullToShardShape",
+    sharding={mesh['a'=2,'b'=2], [{}, {}], manual={'a'}}
+  all = s32[400] parameter(1)
+  placed = s32[400] custom-call(all), custom_call_target="Sharding", sharding={mesh['a'=2,'b'=2], [{}]}
+  table = s32[400] custom-call(placed), custom_call_target="SPMDFullToShardShape",
+    sharding={mesh['a'=2,'b'=2], [{'b'}], manual={'a'}}
+  id = u32[] partition-id()
+  stride = u32[] constant(100)
+  number = u32[] multiply(id, stride)
+  own = s32[1] dynamic-slice(table, number), dynamic_slice_sizes={1}
+  one = s32[] reshape(own)
+  more = s32[2,2] broadcast(one), dimensions={}
+  y = s32[2,2] add(inside, more)
+  ROOT r = s32[4,2] custom-call(y), custom_call_target="SPMDShardToFullShape",
+    sharding={mesh['a'=2,'b'=2], [{'a'}, {}]} }""",
 }
 
 

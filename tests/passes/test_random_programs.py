@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hloom.frontends import parse
 from hloom.ir.module import Module
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from partition_check import difference
-from random_programs import inputs_of, programs
+from random_programs import REGIONS, inputs_of, programs
+from shrink import partition_fails, shrink
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
@@ -19,7 +22,7 @@ def check(module: Module, windowed: int = 0) -> None:
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=QUIET, derandomize=True)
-@given(programs())
+@given(programs(outer=REGIONS))
 def test_random_programs(module: Module) -> None:
     check(module)
 
@@ -38,7 +41,24 @@ def test_random_programs_with_rings(module: Module) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=10_000, deadline=None, suppress_health_check=QUIET)
-@given(programs(max_ops=8), st.sampled_from([0, 0, 0, 1]))
-def test_many_random_programs(module: Module, windowed: int) -> None:
-    check(module, windowed)
+@pytest.mark.parametrize("part", range(4))
+def test_many_random_programs(part: int, request: pytest.FixtureRequest) -> None:
+    """10,000 programs in all; the parts may run side by side. One that fails is made small by `shrink`."""
+    said = str(request.config.getoption("--hypothesis-seed"))
+    number = int(said) + part if said.isdigit() else random.getrandbits(32)
+    failing: list[tuple[Module, int]] = []
+
+    @seed(number)
+    @settings(max_examples=2500, deadline=None, suppress_health_check=QUIET, database=None, phases=[Phase.generate])
+    @given(programs(max_ops=8, outer=REGIONS), st.sampled_from([0, 0, 0, 1]))
+    def many(module: Module, windowed: int) -> None:
+        failing.append((module, windowed))
+        check(module, windowed)
+        failing.pop()
+
+    try:
+        many()
+    except Exception as error:
+        module, windowed = failing[0]
+        small = shrink(module, partition_fails(windowed))
+        pytest.fail(f"seed {number}, windowed {windowed}: {error}\nmade small:\n{small.to_text()}")

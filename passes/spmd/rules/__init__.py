@@ -2,6 +2,7 @@
 
 from . import (
     bitcast,
+    device_number,
     dynamic,
     fft,
     indexed,
@@ -18,6 +19,6 @@ from . import (
 )
 
 __all__ = [
-    "bitcast", "dynamic", "fft", "indexed", "iota", "normalization", "random", "reduce", "reshape", "roll",
-    "slicing", "sort", "topk", "windows",
+    "bitcast", "device_number", "dynamic", "fft", "indexed", "iota", "normalization", "random", "reduce", "reshape",
+    "roll", "slicing", "sort", "topk", "windows",
 ]  # fmt: skip
