@@ -36,13 +36,22 @@ _SCALAR_OPS = frozenset(("parameter", "constant", "tuple", "get-tuple-element"))
 
 def reduction_monoid(computation: Computation) -> Monoid | None:
     """The monoid that the computation is: its root is one binary op of its two parameters, in any order. Else None."""
-    root = computation.root
-    if root.opcode not in _BY_OPCODE or len(root.operands) != 2:
+    return common_monoid(computation) if computation.root.shape.is_array else None
+
+
+def common_monoid(computation: Computation) -> Monoid | None:
+    """The monoid by which the computation combines each of its values, one or several, with its counterpart. Else None.
+
+    The parameters are the values of one side, then those of the other.
+    """
+    root, parameters = computation.root, computation.parameters
+    values = root.operands if root.opcode == "tuple" else (root,)
+    if not values or len(parameters) != 2 * len(values):
         return None
-    parameters = computation.parameters
-    if len(parameters) != 2 or set(root.operands) != set(parameters):
-        return None
-    return _BY_OPCODE[root.opcode]
+    pairs = zip(parameters[: len(values)], parameters[len(values) :], strict=True)
+    known = all(len(v.operands) == 2 and set(v.operands) == set(pair) for v, pair in zip(values, pairs, strict=True))
+    opcodes = {v.opcode for v in values}
+    return _BY_OPCODE.get(opcodes.pop()) if known and len(opcodes) == 1 else None
 
 
 def identity(monoid: Monoid, element: ElementType) -> np.generic[Any]:

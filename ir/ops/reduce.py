@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..attributes import Attributes, Dims
-from ..monoid import MONOID_OPS, elementwise_kernel, reduction_monoid
+from ..monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape, array, tuple_shape
 from ..sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
@@ -59,7 +59,7 @@ class Reduce(Op[ReduceAttributes]):
 
     def sharding_rule(self, call: OpCall[ReduceAttributes]) -> ShardingRule:
         count = len(call.operands) // 2
-        monoid = reduction_monoid(call.attributes.to_apply)
+        monoid = common_monoid(call.attributes.to_apply)
         kind = FactorKind.REDUCTION
         reduced = call.attributes.dimensions
         b = RuleBuilder()

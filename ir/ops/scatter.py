@@ -15,7 +15,7 @@ import numpy as np
 
 from ..attributes import Attributes, Dims
 from ..element_type import ElementType
-from ..monoid import MONOID_OPS, elementwise_kernel, reduction_monoid
+from ..monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape, array, tuple_shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
@@ -81,7 +81,7 @@ class Scatter(Op[ScatterAttributes]):
     def sharding_rule(self, call: OpCall[ScatterAttributes]) -> ShardingRule:
         arrays, indices, updates = split_operands(call.operands)
         a, operand, update = call.attributes, arrays[0], updates[0]
-        monoid = reduction_monoid(a.to_apply) if len(arrays) == 1 else None
+        monoid = common_monoid(a.to_apply)
         b = RuleBuilder()
         index_dims = [b.factor(n, _index_kind(d, a, monoid is not None)) for d, n in enumerate(indices.dims)]
         scattered = iter([index_dims[d] for d in batch_dims(indices, a.index_vector_dim)])
@@ -102,7 +102,7 @@ class Scatter(Op[ScatterAttributes]):
         update_dims = [next(windows) if d in a.update_window_dims else next(scattered) for d in range(update.rank)]
         n = len(arrays)
         # Padded updates are sent out of range by their indices, or made neutral where these are empty.
-        masked = frozenset[int]() if a.scatter_dims_to_operand_dims else frozenset({n + 1})
+        masked = frozenset[int]() if a.scatter_dims_to_operand_dims else frozenset(range(n + 1, 2 * n + 1))
         return b.rule([operand_dims] * n + [index_dims] + [update_dims] * n, [operand_dims] * n, monoid, masked=masked)
 
     def kernel(self, call: OpCall[ScatterAttributes], compile: Compile) -> Kernel:

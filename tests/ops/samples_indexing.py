@@ -125,6 +125,9 @@ ENTRY e {
 }
 """
 
+_TWO_SUMS = _TWO_ARRAYS.replace("f32", "s8").replace("  g = pred[] compare(a, c), direction=GE\n", "")
+_TWO_SUMS = _TWO_SUMS.replace("select(g, a, c)", "add(a, c)").replace("select(g, b, d)", "add(d, b)")
+
 SAMPLES: dict[str, list[str]] = {
     "gather": [_EMBEDDING, _WINDOWS, _BATCHED, _UNINDEXED, _WHOLE, _ONE_POINT, _HUGE_START, _NOTHING],
     "scatter": [
@@ -144,5 +147,6 @@ SAMPLES: dict[str, list[str]] = {
         _scatter(*_FLAGS, body="ROOT r = {t}[] or(a, b)"),
         _scatter(*_SMALL),
         _TWO_ARRAYS,
+        _TWO_SUMS,
     ],
 }

@@ -78,6 +78,27 @@ ENTRY e {
 }
 """
 
+# One monoid for both arrays.
+_TWO_PRODUCTS = """
+HloModule m
+f {
+  a = s32[] parameter(0)
+  b = u8[] parameter(1)
+  c = s32[] parameter(2)
+  d = u8[] parameter(3)
+  p = s32[] multiply(c, a)
+  q = u8[] multiply(b, d)
+  ROOT t = (s32[], u8[]) tuple(p, q)
+}
+ENTRY e {
+  x = s32[4,5,3] parameter(0)
+  y = u8[4,5,3] parameter(1)
+  i = s32[] constant(-3)
+  j = u8[] parameter(2)
+  ROOT r = (s32[5], u8[5]) reduce(x, y, i, j), dimensions={0,2}, to_apply=f
+}
+"""
+
 SAMPLES: dict[str, list[str]] = {
     "reduce": [
         _reduce("add", "f32", "4,5,3", "1", "4,3", "0"),
@@ -101,5 +122,6 @@ SAMPLES: dict[str, list[str]] = {
         _ARGMAX,
         _AFFINE,
         _GREATEST_SIZE,
+        _TWO_PRODUCTS,
     ]
 }
