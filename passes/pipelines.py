@@ -17,6 +17,7 @@ from .base import Pass, PassContext, run_pipeline
 from .cleanup.batching import IndexBatching
 from .cleanup.cse import CommonSubexpressions
 from .cleanup.dce import DeadCodeElimination
+from .cleanup.index_vectors import IndexVectors
 from .cleanup.inline import CallInliner
 from .cleanup.slice_of_pad import SliceOfPad
 from .cleanup.synchronous import Synchronous
@@ -38,6 +39,7 @@ PROPAGATE: tuple[Pass, ...] = (
     ShardyRegions(),  # one form of manual regions
     CallInliner(),  # one computation per level of control flow: shardings of a body belong to one caller
     IndexBatching(),  # rows that look into themselves alone
+    IndexVectors(),  # local forms compute with scalars
     SliceOfPad(),  # what a pad moves along a divided dimension, a slice of it would move back
     DeadCodeElimination(),  # what nobody needs should not vote on shardings
     Propagate(),

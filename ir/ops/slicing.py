@@ -177,7 +177,9 @@ class DynamicSliceAttributes(Attributes):
 
 @register
 class DynamicSlice(Op[DynamicSliceAttributes]):
-    """A part of given size from computed indices on (one scalar operand per dimension), moved inside if needed."""
+    """A part of given size from computed indices on (one scalar operand per dimension, or one vector), moved inside if
+    needed.
+    """
 
     opcode = "dynamic-slice"
     additive_groups = (frozenset({0}),)
@@ -199,16 +201,21 @@ class DynamicSlice(Op[DynamicSliceAttributes]):
         return operand.with_dims(sizes)
 
     def sharding_rule(self, call: OpCall[DynamicSliceAttributes]) -> ShardingRule:
-        """Each device finds what lies in its part of a dimension; together that is the slice."""
+        """Each device finds what lies in its part of a dimension; together that is the slice. (With the indices in a
+        vector the dimension is whole: the partitioner makes scalars of them first.)
+        """
         builder = RuleBuilder()
+        starts = call.operands[1:]
+        moved = FactorKind.REPLICATE if is_index_vector(starts) else FactorKind.REDUCTION
         operand: list[int | None] = []
         result: list[int | None] = []
         for before, after in zip(call.operands[0].dims, call.shape.dims, strict=True):
             whole = before == after
-            operand.append(builder.factor(before, FactorKind.PASS if whole else FactorKind.REDUCTION))
+            operand.append(builder.factor(before, FactorKind.PASS if whole else moved))
             result.append(operand[-1] if whole else builder.factor(after, FactorKind.REPLICATE))
         monoid = choice_monoid(call.shape.element)
-        return builder.rule([operand, *[[] for _ in call.operands[1:]]], [result], monoid, masked=frozenset())
+        indices = [builder.dims(start, FactorKind.REPLICATE) for start in starts]
+        return builder.rule([operand, *indices], [result], monoid, masked=frozenset())
 
     def localize(
         self, call: OpCall[DynamicSliceAttributes], operands: Sequence[Shape], shape: Shape
@@ -226,8 +233,8 @@ class DynamicSlice(Op[DynamicSliceAttributes]):
 
 @register
 class DynamicUpdateSlice(Op[Attributes]):
-    """The first operand with the second put in at computed indices (one scalar operand per dimension), moved inside if
-    needed.
+    """The first operand with the second put in at computed indices (one scalar operand per dimension, or one vector),
+    moved inside if needed.
     """
 
     opcode = "dynamic-update-slice"
@@ -247,14 +254,18 @@ class DynamicUpdateSlice(Op[Attributes]):
         return operand.without_layout()
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
-        """Each device writes what of the update lies in its part of a dimension."""
+        """Each device writes what of the update lies in its part of a dimension; see dynamic-slice for vectors."""
         builder = RuleBuilder()
-        whole = builder.dims(call.operands[0])
+        starts = call.operands[2:]
+        moved = FactorKind.REPLICATE if is_index_vector(starts) else FactorKind.PASS
+        sizes = list(zip(call.operands[0].dims, call.operands[1].dims, strict=True))
+        whole = [builder.factor(n, FactorKind.PASS if n == updated else moved) for n, updated in sizes]
         part = [
-            f if size == updated else builder.factor(updated, FactorKind.REPLICATE)
-            for f, size, updated in zip(whole, call.operands[0].dims, call.operands[1].dims, strict=True)
+            f if n == updated else builder.factor(updated, FactorKind.REPLICATE)
+            for f, (n, updated) in zip(whole, sizes, strict=True)
         ]
-        return builder.rule([whole, part, *[[] for _ in call.operands[2:]]], [whole])
+        indices = [builder.dims(start, FactorKind.REPLICATE) for start in starts]
+        return builder.rule([whole, part, *indices], [whole])
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         place = _clamped_place(call.operands[0].dims, call.operands[1].dims)
@@ -267,7 +278,17 @@ class DynamicUpdateSlice(Op[Attributes]):
         return function
 
 
+def is_index_vector(starts: Sequence[Shape]) -> bool:
+    """Whether start indices are not scalars but one vector, as in XLA's oldest programs."""
+    return len(starts) == 1 and starts[0].rank == 1
+
+
 def _require_starts(opcode: str, operand: Shape, starts: Sequence[Shape]) -> None:
+    if is_index_vector(starts):
+        require_index(opcode, starts[0].with_dims(()), "the vector of start indices")
+        if starts[0].dims != (operand.rank,):
+            raise ShapeError(f"{opcode}: the vector of start indices is {text(starts[0])}, the operand {text(operand)}")
+        return
     require_rank(opcode, "list of start indices", len(starts), operand)
     for start in starts:
         require_same_element(opcode, starts[0], start, "start index")
@@ -280,6 +301,8 @@ def _clamped_place(dims: Dims, sizes: Dims) -> Callable[[Sequence[Array]], tuple
     last = [n - size for n, size in zip(dims, sizes, strict=True)]
 
     def place(starts: Sequence[Array]) -> tuple[slice, ...]:
+        if len(starts) == 1 and np.ndim(starts[0]):
+            starts = list(starts[0])
         first = [min(max(int(s), 0), top) for s, top in zip(starts, last, strict=True)]
         return tuple(slice(f, f + size) for f, size in zip(first, sizes, strict=True))
 
