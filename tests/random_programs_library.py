@@ -156,4 +156,14 @@ def identity(b: Builder, x: Instruction) -> Instruction:
     return b.make("custom-call", x, shape=x.shape.without_layout(), custom_call_target=b.one_of(IDENTITIES))
 
 
-LIBRARY: list[Family] = [lapack, lapack, scaled_dot, draw, bitcast, dimension_size, identity]
+def group(b: Builder, x: Instruction) -> Instruction:
+    """x, which is to be sharded like another value."""
+    number = next(b.numbers)
+    for member in (x, b.like(x.shape)):
+        made = b.make("custom-call", member, shape="()", custom_call_target="xla.sdy.ShardingGroup",
+                      custom_call_has_side_effect=True)
+        made.frontend_attributes = {"xla.sdy.sharding_group_id": f"{number} : i64"}
+    return x
+
+
+LIBRARY: list[Family] = [lapack, lapack, scaled_dot, draw, bitcast, dimension_size, identity, group]

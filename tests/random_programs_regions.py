@@ -8,7 +8,7 @@ anywhere. What a region means is told by `region_reference`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,8 @@ from hloom.ir.shape import Shape, array
 from hloom.ir.sharding import DimSharding, Sharding, ShardingKind, Spelling
 from hloom.runtime.sharding_io import digit_value
 from random_programs_base import LARGEST, Builder
+
+STARTED = ["all-reduce", "all-gather", "collective-permute"]
 
 
 def devices_by(mesh: Mesh, axes: tuple[str, ...]) -> list[list[int]]:
@@ -59,13 +61,21 @@ class Region:
 
     def collective(self, opcode: str, x: Instruction, axes: tuple[str, ...], *more: Instruction, **options: Any
                    ) -> Instruction:  # fmt: skip
+        """A collective of the groups that differ in these axes; some begin before they are waited for."""
         groups = devices_by(self.mesh, axes)
+        if opcode in STARTED and self.b.flag():
+            begun = self._made(opcode + "-start", groups, x, more, options)
+            return self.b.make(opcode + "-done", begun)
+        return self._made(opcode, groups, x, more, options)
+
+    def _made(self, opcode: str, groups: list[list[int]], x: Instruction, more: Sequence[Instruction],
+              options: dict[str, Any]) -> Instruction:  # fmt: skip
         options = {"channel_id": next(self.b.numbers) + 1, "bound": self.b.bounds[x]} | options
-        if opcode == "collective-permute":
+        if opcode.startswith("collective-permute"):
             first = self.b.number(0, 1)  # or nobody sends to the second
             pairs = [(g[i], g[(i + 1) % len(g)]) for g in groups for i in range(first, len(g))]
             return self.b.make(opcode, x, source_target_pairs=pairs, **options)
-        if opcode in ("all-reduce", "all-gather", "reduce-scatter"):
+        if opcode.startswith(("all-reduce", "all-gather", "reduce-scatter")):
             options["use_global_device_ids"] = True
         return self.b.make(opcode, x, *more, replica_groups=groups, **options)
 

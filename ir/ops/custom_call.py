@@ -149,7 +149,7 @@ class Annotation(Behaviour):
     only_annotates = True
 
     def kernel(self, call: Call, compile: Compile) -> Kernel:
-        return lambda *values: values if call.shape.is_tuple else values[0]
+        return lambda *values: values[: len(call.shape.elements)] if call.shape.is_tuple else values[0]
 
 
 class TopK(Behaviour):

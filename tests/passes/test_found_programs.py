@@ -47,6 +47,14 @@ FOUND = {
   y = s32[2,2] add(inside, more)
   ROOT r = s32[4,2] custom-call(y), custom_call_target="SPMDShardToFullShape",
     sharding={mesh['a'=2,'b'=2], [{'a'}, {}]} }""",
+    "members of a sharding group": """ENTRY e {
+  x = f32[4] parameter(0), sharding={mesh['a'=4], [{'a'}]}
+  y = f32[4] parameter(1)
+  a = () custom-call(x), custom_call_target="xla.sdy.ShardingGroup", custom_call_has_side_effect=true,
+    frontend_attributes={xla.sdy.sharding_group_id="1 : i64"}
+  b = () custom-call(y), custom_call_target="xla.sdy.ShardingGroup", custom_call_has_side_effect=true,
+    frontend_attributes={xla.sdy.sharding_group_id="1 : i64"}
+  ROOT r = f32[4] add(x, y) }""",
 }
 
 
