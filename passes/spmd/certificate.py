@@ -14,7 +14,9 @@ from ...ir.digit import Digits, product
 from ...ir.shape import Shape
 from ...ir.sharding import Sharding, ShardingKind
 from ...ir.tiling import Tiling
-from .exchange import lower_bound, plan_exchange
+from .exchange import lower_bound
+from .exchange_plan import plan_exchange
+from .exchange_quotient import quotient
 from .moves import AllGather, AllReduce, AllToAll, Exchange, Mask, Move, Permute, Plan, ReduceScatter, Slice, Spread
 from .reshard_plan import NoPlan, plan_reshard
 from .reshard_search import Problem, space_of
@@ -112,7 +114,7 @@ def tiling_of(sharding: Sharding, shape: Shape, devices: int) -> Tiling:
 
 def _collectives(move: Move, dims: tuple[int, ...], devices: int) -> int:
     if isinstance(move, Exchange):
-        return plan_exchange(move, dims, devices).collectives
+        return plan_exchange(quotient(move, dims, devices)).collectives
     return 0 if isinstance(move, Slice | Mask | Spread) else 1
 
 

@@ -1,9 +1,9 @@
 """The rounds of an exchange as instructions: cut out, send, put in place.
 
-Offsets differ from device to device without a pattern, so they come from tables indexed by the device number. Pieces of
-a round are padded to one size; what is padding is masked before it is put in place. A piece begins where the tile of
-its sender or that of its receiver does, so padding can only follow it; tiles are enlarged where that reaches past their
-end, to less than twice their size in a dimension.
+Offsets differ from device to device without a pattern, so they come from tables indexed by the number of the device
+within its group (`exchange_quotient`). Pieces of a round are padded to one size; what is padding is masked before it is
+put in place. A piece begins where the tile of its sender or that of its receiver does, so padding can only follow it;
+tiles are enlarged where that reaches past their end, to less than twice their size in a dimension.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from ...ir.ops.comparison import Direction
 from ...ir.ops.shaping import IotaAttributes
 from ...ir.shape import array
 from .channels import Channels
-from .exchange import Integers, Round, bounds, parts, plan_exchange
+from .exchange import Integers, bounds, parts
+from .exchange_plan import ExchangePlan, Round
+from .halo import tile_pairs
 from .local import Emitter
-from .moves import Exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,13 @@ class _Tables:
 
 
 def emit_exchange(
-    emitter: Emitter, value: Instruction, dims: tuple[int, ...], move: Exchange, channels: Channels,
-    cause: FrontendAttributes,
+    emitter: Emitter, value: Instruction, plan: ExchangePlan, channels: Channels, cause: FrontendAttributes
 ) -> Instruction:
-    """What `move` gives a device of an array with these global dimensions, from the tile under `move.source`."""
-    plan = plan_exchange(move, dims, channels.devices)
-    tile = move.local_dims(dims)
-    have, want = bounds(move.source, dims, channels.devices), parts(move, dims, channels.devices)
+    """What a device has after the exchange, from the tile that it has before. The emitter's order is that of the plan.
+    """
+    part = plan.part
+    tile = part.move.local_dims(part.dims)
+    have, want = bounds(part.move.source, part.dims, part.devices), parts(part.move, part.dims, part.devices)
     tables = [_tables(step, have[..., 0], want[..., 0]) for step in plan.rounds]
     # Pieces padded to the size of their round must fit wherever they begin, or they would be moved to fit.
     size = list(tile)
@@ -49,8 +50,15 @@ def emit_exchange(
             value = emitter.pad_to(value, dim, max(value.shape.dims[dim], int(table.sent[:, dim].max()) + n))
             size[dim] = max(size[dim], int(table.placed[:, dim].max()) + n)
     result = emitter.splat(emitter.constant(0, value.shape.element), tuple(size))
+    number = emitter.coordinate(part.digits)
     for step, table in zip(plan.rounds, tables, strict=True):
-        result = _emit_round(emitter, value, result, step, table, channels, cause)
+        taken = emitter.dynamic_slice(value, _scalars(emitter, table.sent, number), step.dims)
+        if not step.local:
+            senders = dict(zip(step.pieces.receiver.tolist(), step.pieces.sender.tolist(), strict=True))
+            pairs = tile_pairs(part.digits, senders, channels.devices, part.order)
+            attributes = CollectivePermuteAttributes(source_target_pairs=pairs, channel_id=channels.next())
+            taken = emitter.add("collective-permute", (taken,), attributes, cause=cause)
+        result = _put(emitter, result, taken, table, number)
     for dim, n in enumerate(tile):
         result = emitter.pad_to(result, dim, n)
     return result
@@ -65,42 +73,36 @@ def _tables(step: Round, have: Integers, want: Integers) -> _Tables:
     return _Tables(sent, placed, extent)
 
 
-def _emit_round(
-    emitter: Emitter, value: Instruction, result: Instruction, step: Round, table: _Tables, channels: Channels,
-    cause: FrontendAttributes,
-) -> Instruction:
-    part = emitter.dynamic_slice(value, _scalars(emitter, table.sent), step.dims)
-    if not step.local:
-        pairs = tuple(sorted(zip(step.pieces.sender.tolist(), step.pieces.receiver.tolist(), strict=True)))
-        attributes = CollectivePermuteAttributes(source_target_pairs=pairs, channel_id=channels.next())
-        part = emitter.add("collective-permute", (part,), attributes, cause=cause)
-    place = _scalars(emitter, table.placed)
-    mask = _mask(emitter, table.extent, step.dims)
+def _put(emitter: Emitter, result: Instruction, piece: Instruction, table: _Tables, number: Instruction) -> Instruction:
+    """The result with this device's piece, less its padding, in place."""
+    dims = piece.shape.dims
+    place = _scalars(emitter, table.placed, number)
+    mask = _mask(emitter, table.extent, dims, number)
     if mask is not None:
-        part = emitter.add("select", (mask, part, emitter.dynamic_slice(result, place, step.dims)))
-    indices = [place.get(d) or emitter.constant(0, S32) for d in range(len(step.dims))]
-    return emitter.add("dynamic-update-slice", (result, part, *indices))
+        piece = emitter.add("select", (mask, piece, emitter.dynamic_slice(result, place, dims)))
+    indices = [place.get(d) or emitter.constant(0, S32) for d in range(len(dims))]
+    return emitter.add("dynamic-update-slice", (result, piece, *indices))
 
 
-def _scalars(emitter: Emitter, table: Integers) -> dict[int, Instruction]:
+def _scalars(emitter: Emitter, table: Integers, number: Instruction) -> dict[int, Instruction]:
     """This device's row of a table, as a scalar per column that is not 0 throughout."""
-    return {d: _look_up(emitter, table[:, d]) for d in range(table.shape[1]) if table[:, d].any()}
+    return {d: _look_up(emitter, table[:, d], number) for d in range(table.shape[1]) if table[:, d].any()}
 
 
-def _look_up(emitter: Emitter, column: Integers) -> Instruction:
+def _look_up(emitter: Emitter, column: Integers, number: Instruction) -> Instruction:
     if (column == column[0]).all():
         return emitter.constant(int(column[0]), S32)
-    return emitter.entry(column.tolist(), emitter.partition_id())
+    return emitter.entry(column.tolist(), number)
 
 
-def _mask(emitter: Emitter, extent: Integers, dims: tuple[int, ...]) -> Instruction | None:
+def _mask(emitter: Emitter, extent: Integers, dims: tuple[int, ...], number: Instruction) -> Instruction | None:
     """True where this device's piece is, within the padded size; None if every device's piece fills it."""
     mask: Instruction | None = None
     for dim, size in enumerate(dims):
         if (extent[:, dim] == size).all():
             continue
         index = emitter.shared("iota", (), IotaAttributes(dim), array(S32, dims))
-        end = emitter.splat(_look_up(emitter, extent[:, dim]), dims)
+        end = emitter.splat(_look_up(emitter, extent[:, dim], number), dims)
         inside = emitter.compare(index, end, Direction.LT)
         mask = inside if mask is None else emitter.add("and", (mask, inside), shape=array(PRED, dims))
     return mask

@@ -27,6 +27,8 @@ from ...ir.shape import Shape
 from ...ir.sharding_rule import Monoid
 from .channels import Channels, permute_pairs
 from .emit_exchange import emit_exchange
+from .exchange_plan import plan_exchange
+from .exchange_quotient import quotient
 from .local import Emitter
 from .moves import AllGather, AllReduce, AllToAll, Exchange, Mask, Move, Permute, ReduceScatter, Slice, Spread
 
@@ -89,8 +91,8 @@ class MoveEmitter:
                 return self.emitter.add("collective-permute", (array,), attributes, cause=self.cause)
             case Exchange():
                 self.order = move.target.order
-                plain = self._ordered(None)
-                return emit_exchange(plain, array, self.shape.dims, move, self.channels, self.cause)
+                plan = plan_exchange(quotient(move, self.shape.dims, self.channels.devices))
+                return emit_exchange(self._ordered(plan.part.order), array, plan, self.channels, self.cause)
             case Slice():
                 return self._slice(array, [move])
 

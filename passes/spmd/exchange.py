@@ -2,24 +2,21 @@
 
 Where tiles of source and target begin at unrelated places (an uneven dimension under another number of tiles, meshes
 without common refinement, irregular device orders), every device needs pieces of several others' tiles. The pieces are
-spread over rounds (`exchange_rounds`), in each of which a device sends at most one and receives at most one: a round is
-one collective-permute of a fixed size. What a device already holds it does not receive. This enumerates devices; the
-reshard plan decides when that is worth it.
+spread over rounds (`exchange_plan`), in each of which a device sends at most one and receives at most one: a round is
+one collective-permute of a fixed size. What a device already holds it does not receive. Here is which pieces there are,
+and the least that some device must receive. Devices are enumerated, in arrays.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from ...ir.digit import Digits, product
 from ...ir.tiling import Tiling
-from .exchange_rounds import Sent, rounds_of
 from .moves import Exchange
 
 Integers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -51,27 +48,6 @@ class Pieces:
     @property
     def stays(self) -> Booleans:
         return self.sender == self.receiver
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Round:
-    """Pieces that travel together, each padded to `dims`; `local` marks the round of what devices have already."""
-
-    pieces: Pieces
-    dims: tuple[int, ...]
-    local: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ExchangePlan:
-    """`received` is the number of elements that a device receives, padding included, at most."""
-
-    rounds: tuple[Round, ...]
-    received: int
-
-    @property
-    def collectives(self) -> int:
-        return sum(not r.local for r in self.rounds)
 
 
 def places(tiling: Tiling, devices: int) -> Integers:
@@ -125,23 +101,6 @@ def lower_bound(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: 
     return int(missing.max(initial=0))
 
 
-@lru_cache(maxsize=512)
-def plan_exchange(move: Exchange, dims: tuple[int, ...], devices: int) -> ExchangePlan:
-    """The rounds that bring every device its part of the target. Neither tiling may be unreduced."""
-    found = pieces(move.source, parts(move, dims, devices), dims, devices)
-    kept, sent = found[found.stays], found[~found.stays]
-    rounds = [_round(kept, local=True)] if len(kept) else []
-    sizes = [tuple(size) for size in sent.size.tolist()]
-    chosen = rounds_of(Sent(sent.sender.tolist(), sent.receiver.tolist(), sizes, move.latency))
-    rounds += [_round(sent[np.asarray(pieces, np.int64)], local=False) for pieces in chosen]
-    received = sum(math.prod(r.dims) for r in rounds if not r.local)
-    return ExchangePlan(tuple(rounds), received)
-
-
-def _round(found: Pieces, local: bool) -> Round:
-    return Round(found, tuple(found.size.max(0).tolist()), local)
-
-
 def pieces(source: Tiling, want: Integers, dims: tuple[int, ...], senders: int) -> Pieces:
     """What devices need of their parts (`want`, as `bounds`), with a holder for each piece: themselves if they have it.
 
@@ -149,18 +108,39 @@ def pieces(source: Tiling, want: Integers, dims: tuple[int, ...], senders: int) 
     are spread evenly over them.
     """
     tile = np.maximum(np.asarray(source.local_dims(dims), np.int64), 1)
-    first, last = want[..., 0] // tile, -(-want[..., 1] // tile)
-    number = (last - first) * (want[..., 0] < want[..., 1]).all(-1, keepdims=True)
-    receiver, place = [np.zeros(0, np.int64)], [np.zeros((0, len(dims)), np.int64)]
-    for offset in itertools.product(*(range(n) for n in number.max(0, initial=0).tolist())):
-        chosen = np.flatnonzero((np.asarray(offset, np.int64) < number).all(-1))
-        receiver.append(chosen)
-        place.append(first[chosen] + np.asarray(offset, np.int64))
-    into, at = np.concatenate(receiver), np.concatenate(place)
+    first, number = tiles_touched(source, want, dims)
+    count = number.prod(-1)
+    into = np.repeat(np.arange(len(want)), count)
+    rest = np.arange(len(into)) - np.repeat(count.cumsum() - count, count)
+    at = first[into]
+    for dim in reversed(range(len(dims))):
+        rest, place = np.divmod(rest, number[into, dim])
+        at[:, dim] += place
     start = np.maximum(want[into, :, 0], at * tile)
     end = np.minimum(want[into, :, 1], (at + 1) * tile)
     sender = _senders(source, at, into, (end - start).prod(-1), senders)
     return Pieces(sender, into, start, end - start)
+
+
+def tiles_touched(source: Tiling, want: Integers, dims: tuple[int, ...]) -> tuple[Integers, Integers]:
+    """The first of the tiles that a device needs something of, and how many they are, per dimension."""
+    tile = np.maximum(np.asarray(source.local_dims(dims), np.int64), 1)
+    first, last = want[..., 0] // tile, -(-want[..., 1] // tile)
+    return first, (last - first) * (want[..., 0] < want[..., 1]).all(-1, keepdims=True)
+
+
+def tile_numbers(tiling: Tiling, place: Integers) -> Integers:
+    """Tiles at these places, [.., rank], counted row by row."""
+    strides = np.ones(len(tiling.dims), np.int64)
+    for dim in range(len(tiling.dims) - 2, -1, -1):
+        strides[dim] = strides[dim + 1] * product(tiling.dims[dim + 1])
+    return place @ strides
+
+
+def holders(tiling: Tiling, devices: int) -> Integers:
+    """The devices that hold each tile, as [tiles, copies]."""
+    held = tile_numbers(tiling, places(tiling, devices))
+    return np.argsort(held, kind="stable").reshape(math.prod(map(product, tiling.dims)), -1)
 
 
 def _senders(source: Tiling, place: Integers, receiver: Integers, elements: Integers, devices: int) -> Integers:
@@ -168,19 +148,21 @@ def _senders(source: Tiling, place: Integers, receiver: Integers, elements: Inte
 
     The turns go to and fro, by falling size, so that holders send about as much.
     """
-    strides = np.ones(len(source.dims), np.int64)
-    for dim in range(len(source.dims) - 2, -1, -1):
-        strides[dim] = strides[dim + 1] * product(source.dims[dim + 1])
-    held, wanted = places(source, devices) @ strides, place @ strides
     if source.owner is not None:
         return np.full(len(receiver), source.owner)
-    by_tile = np.argsort(held, kind="stable")
-    begin = np.searchsorted(held[by_tile], wanted, "left")
-    copies = np.searchsorted(held[by_tile], wanted, "right") - begin
+    held, wanted = tile_numbers(source, places(source, devices)), tile_numbers(source, place)
     here = (receiver < devices) & (held[np.minimum(receiver, devices - 1)] == wanted)
-    asking = np.lexsort((receiver, -elements, wanted, here))
-    ordered = wanted[asking]
-    turn = np.zeros(len(receiver), np.int64)
-    turn[asking] = np.arange(len(asking)) - np.searchsorted(ordered[: (~here).sum()], ordered, "left")
+    turn = turns(np.where(here, -1, wanted), np.lexsort((receiver, -elements)))
+    by_tile = holders(source, devices)
+    copies = by_tile.shape[1]
     lap, turn = turn // copies, turn % copies
-    return np.where(here, receiver, by_tile[begin + np.where(lap % 2 == 0, turn, copies - 1 - turn)])
+    return np.where(here, receiver, by_tile[wanted, np.where(lap % 2 == 0, turn, copies - 1 - turn)])
+
+
+def turns(group: Integers, order: Integers) -> Integers:
+    """How many of the same group come before each, in this order."""
+    asking = order[np.argsort(group[order], kind="stable")]
+    ordered = group[asking]
+    turn = np.empty(len(group), np.int64)
+    turn[asking] = np.arange(len(group)) - np.searchsorted(ordered, ordered, "left")
+    return turn

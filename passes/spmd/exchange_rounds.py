@@ -139,14 +139,20 @@ def _improved(rounds: list[list[int]], sent: Sent) -> list[list[int]]:
     if len(pairs) > _MOST_PAIRS:
         return rounds
     rounds = list(rounds)
+    costs = [sent.cost(sent.size(r)) for r in rounds]
+    changed = set(range(len(rounds)))
     for _ in range(_MOST_PASSES):
-        before = list(rounds)
+        looked_at, changed = changed, set[int]()
         for one, other in pairs:
-            cost = _total([rounds[one], rounds[other]], sent)
+            if looked_at.isdisjoint((one, other)) and changed.isdisjoint((one, other)):
+                continue
             divided = _divided(rounds[one], rounds[other], sent)
-            if _total(divided, sent) < cost - 1e-9:
+            found = [sent.cost(sent.size(r)) for r in divided]
+            if sum(found) < costs[one] + costs[other] - 1e-9:
                 rounds[one], rounds[other] = divided
-        if before == rounds:
+                costs[one], costs[other] = found
+                changed |= {one, other}
+        if not changed:
             break
     return [r for r in rounds if r]
 

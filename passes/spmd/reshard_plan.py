@@ -2,11 +2,12 @@
 
 Most are found by search over mesh collectives (`reshard_search`). Where that takes more than some device must receive
 in any case, because tiles change places along a chain of dimensions or begin at unrelated places, the missing pieces
-sent directly are the alternative (`exchange`). That enumerates devices: beyond small numbers of them it is what is left
-where the search finds nothing. Costs are times on the links of `cost.links`.
+sent directly are the alternative (`exchange_plan`). That enumerates devices that receive different pieces: beyond small
+numbers of them it is what is left where the search finds nothing. Costs are times on the links of `cost.links`.
 
 A value on one device is like one that is unreduced over all devices, with nothing on all but one of them. Tilings in
-different device orders have no digits in common; whole tiles change places where there is least to move.
+different device orders, or on meshes without common refinement, have no digits in common; whole tiles change places
+where there is least to move.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from functools import lru_cache
 from ...cost.links import DEFAULT, Links
 from ...ir.digit import Digit, Digits, complement, product
 from ...ir.tiling import Tiling
-from .exchange import lower_bound, plan_exchange
+from .exchange import lower_bound
+from .exchange_plan import ExchangePlan, fewest_rounds, plan_exchange
+from .exchange_quotient import quotient
 from .moves import AllGather, AllReduce, Exchange, Mask, Move, Permute, Plan, ReduceScatter
 from .reshard_search import Problem, search
 
-_MOST_DEVICES = 256  # for plans that enumerate devices, where there is another
+_MOST_DEVICES = 256  # that exchange different pieces, where there is another plan
 _LARGER = 1.5  # how much larger than a source tile a target tile is brought in parts
 _MOST_ROUNDS = 16  # of an exchange, where there is another plan
 
@@ -82,8 +85,8 @@ def _plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
     reduced = not source.unreduced and not target.unreduced
     if found and reduced and found[0].received <= lower_bound(source, target, problem.dims, problem.devices):
         return
-    if not found or problem.devices <= _MOST_DEVICES:
-        yield from _by_pieces(source, target, problem, _MOST_ROUNDS if found else None)
+    best = min((plan.cost for plan in found if plan.peak <= problem.memory), default=math.inf)
+    yield from _by_pieces(source, target, problem, best)
     if target.unreduced:
         for plan in _plans(source, replace(target, unreduced=()), problem):
             yield replace(plan, moves=(*plan.moves, Mask(target.unreduced)))
@@ -93,15 +96,41 @@ def _by_search(source: Tiling, target: Tiling, problem: Problem) -> tuple[list[P
     """Plans by mesh collectives, and elements that some device must receive if the search can tell."""
     if source.order == target.order or source.is_replicated or target.is_replicated:
         found = search(source, target, problem)
-        return [found.plan] if found.plan else [], found.least
+        if found.plan:
+            return [found.plan], found.least
+        # Perhaps for want of a common refinement.
+        before, after = (_on_digits_of(a, b, problem.devices) for a, b in ((source, target), (target, source)))
+        return _through(before, after, source, target, problem), found.least
+    before, after = replace(source, order=target.order), replace(target, order=source.order)
+    return _through(before, after, source, target, problem), 0.0
+
+
+def _through(before: Tiling, after: Tiling, source: Tiling, target: Tiling, problem: Problem) -> list[Plan]:
+    """Whole tiles change places first (and the source becomes `before`) or last (and the target is `after` until then).
+    """
     plans: list[Plan] = []
-    if not source.unreduced:
-        middle = replace(source, order=target.order)
-        plans += _joined(_permute(source, middle, problem), search(middle, target, problem).plan)
-    if not target.unreduced:
-        middle = replace(target, order=source.order)
-        plans += _joined(search(source, middle, problem).plan, _permute(middle, target, problem))
-    return plans, 0.0
+    if not source.unreduced and before != source:
+        plans += _joined(_permute(source, before, problem), search(before, target, problem).plan)
+    if not target.unreduced and after != target:
+        plans += _joined(search(source, after, problem).plan, _permute(after, target, problem))
+    return plans
+
+
+def _on_digits_of(tiling: Tiling, other: Tiling, devices: int) -> Tiling:
+    """As many tiles per dimension, numbered by digits of another tiling: those of the same dimension if possible."""
+    rest = complement(devices, other.used())
+    if rest is None:
+        return tiling
+    pools = [list(_primes(digits)) for digits in (*other.dims, other.unreduced, rest)]
+    dims: list[Digits] = []
+    for dim, digits in enumerate(tiling.dims):
+        dims.append(())
+        for pool in (pools[dim], *pools[::-1]):
+            for digit in tuple(pool):
+                if product(digits) // product(dims[dim]) % digit.size == 0:
+                    dims[dim] += (digit,)
+                    pool.remove(digit)
+    return replace(tiling, dims=tuple(dims)).canonical()
 
 
 def _with_owner(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
@@ -123,25 +152,33 @@ def _with_owner(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Pl
 # -- by pieces
 
 
-def _by_pieces(source: Tiling, target: Tiling, problem: Problem, most: int | None) -> Iterator[Plan]:
-    """Plans that reduce if necessary, then send the missing pieces, in at most so many rounds."""
+def _by_pieces(source: Tiling, target: Tiling, problem: Problem, best: float) -> Iterator[Plan]:
+    """Plans that reduce if necessary, then send the missing pieces. `best` is what another plan costs.
+
+    If there is one, they take few rounds.
+    """
     if target.unreduced:
         return
+    most = _MOST_ROUNDS if best < math.inf else None
     for middle, before in _reduced(source, problem):
         for move, after in _exchanges(middle, target, problem):
-            exchange = plan_exchange(move, problem.dims, problem.devices)
+            if before.cost + after.cost >= best:
+                continue
+            part = quotient(move, problem.dims, problem.devices)
+            if most is not None and (part.devices > _MOST_DEVICES or fewest_rounds(part) > most):
+                continue
+            exchange = plan_exchange(part)
             if most is not None and exchange.collectives > most:
                 continue
-            slowest = problem.links.slowest
-            sizes = [math.prod(r.dims) for r in exchange.rounds]
-            peak = math.prod(middle.local_dims(problem.dims)) + math.prod(move.local_dims(problem.dims))
-            plan = Plan(
-                (move,),
-                float(exchange.received),
-                sum(problem.cost(n, slowest) for n, r in zip(sizes, exchange.rounds, strict=True) if not r.local),
-                peak=float(peak + max(sizes, default=0)),
-            )
-            yield _join(_join(before, plan), after)
+            yield _join(_join(before, _exchanged(move, exchange, problem)), after)
+            most = _MOST_ROUNDS
+
+
+def _exchanged(move: Exchange, exchange: ExchangePlan, problem: Problem) -> Plan:
+    held = math.prod(move.source.local_dims(problem.dims)) + math.prod(move.local_dims(problem.dims))
+    largest = max((math.prod(r.dims) for r in exchange.rounds), default=0)
+    cost = sum(problem.cost(r.elements, problem.links.slowest) for r in exchange.rounds)
+    return Plan((move,), float(exchange.received), cost, peak=float(held + largest))
 
 
 def _reduced(source: Tiling, problem: Problem) -> Iterator[tuple[Tiling, Plan]]:
@@ -161,14 +198,13 @@ def _reduced(source: Tiling, problem: Problem) -> Iterator[tuple[Tiling, Plan]]:
 
 
 def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tuple[Exchange, Plan]]:
-    """The exchange for whole target tiles; and for parts of them where they are larger, with the all-gathers after it.
+    """The exchange for parts of target tiles where they are large, with the all-gathers after it; and for whole ones.
 
-    Devices that want the same tile then receive a part each, of about the size of what they send.
+    Devices that want the same tile receive a part each, of about the size of what they send.
     """
     dims, slowest = problem.dims, problem.links.slowest
     latency = slowest.latency * slowest.bandwidth / max(problem.size, 1)
     inner: list[Digits] = [()] * len(dims)
-    yield Exchange(source, target, tuple(inner), latency), Plan((), 0.0, 0.0)
     have, tile = source.local_dims(dims), target.local_dims(dims)
     part = list(tile)
     for digit in _free(source, target, problem.devices):
@@ -176,17 +212,17 @@ def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tup
         if ratio >= _LARGER:
             inner[dim] += (digit,)
             part[dim] = -(-tile[dim] // product(inner[dim]))
-    if not any(inner):
-        return
-    gathers = Plan((), 0.0, 0.0)
-    for dim, digits in enumerate(inner):
-        if digits:
-            held = math.prod(part)
-            received = held * (product(digits) - 1.0)
-            part[dim] = tile[dim]
-            peak = float(held + math.prod(part))
-            gathers = _join(gathers, _one(AllGather(dim, digits, tile[dim]), received, digits, peak, problem))
-    yield Exchange(source, target, tuple(inner), latency), gathers
+    if any(inner):
+        gathers = Plan((), 0.0, 0.0)
+        for dim, digits in enumerate(inner):
+            if digits:
+                held = math.prod(part)
+                received = held * (product(digits) - 1.0)
+                part[dim] = tile[dim]
+                peak = float(held + math.prod(part))
+                gathers = _join(gathers, _one(AllGather(dim, digits, tile[dim]), received, digits, peak, problem))
+        yield Exchange(source, target, tuple(inner), latency), gathers
+    yield Exchange(source, target, ((),) * len(dims), latency), Plan((), 0.0, 0.0)
 
 
 def _free(source: Tiling, target: Tiling, devices: int) -> list[Digit]:

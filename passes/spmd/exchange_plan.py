@@ -1,0 +1,145 @@
+"""The plan of an exchange: the rounds in which the missing pieces travel.
+
+Plans are made for the devices of one group (`exchange_quotient`). Few pieces are brought into the cheapest rounds that
+`exchange_rounds` finds. Many are striped, which takes a few operations on arrays: every piece has a colour that no
+other piece of its receiver has, and the pieces of one tile and colour are dealt out to the holders of the tile, one
+round after the other where these are too few.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ...ir.tiling import Tiling
+from .exchange import (
+    Integers,
+    Pieces,
+    bounds,
+    holders,
+    parts,
+    pieces,
+    places,
+    tile_numbers,
+    tiles_touched,
+    turns,
+)
+from .exchange_quotient import Quotient
+from .exchange_rounds import Sent, rounds_of
+
+_FEW_PIECES = 128
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """Pieces that travel together, each padded to `dims`; `local` marks the round of what devices have already."""
+
+    pieces: Pieces
+    dims: tuple[int, ...]
+    local: bool
+
+    @property
+    def elements(self) -> int:
+        """What a device receives in it, padding included."""
+        return 0 if self.local else math.prod(self.dims)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExchangePlan:
+    """The rounds of one group of devices, those of `part`; the others do the same."""
+
+    part: Quotient
+    rounds: tuple[Round, ...]
+
+    @property
+    def received(self) -> int:
+        """Elements that a device receives, padding included, at most."""
+        return sum(r.elements for r in self.rounds)
+
+    @property
+    def collectives(self) -> int:
+        return sum(not r.local for r in self.rounds)
+
+
+def fewest_rounds(part: Quotient) -> int:
+    """What no plan takes fewer rounds than: the most pieces that a device receives."""
+    want = parts(part.move, part.dims, part.devices)
+    have = bounds(part.move.source, part.dims, part.devices)
+    touched = tiles_touched(part.move.source, want, part.dims)[1].prod(-1)
+    own = (np.minimum(have[..., 1], want[..., 1]) > np.maximum(have[..., 0], want[..., 0])).all(-1)
+    return int((touched - own).max(initial=0))
+
+
+@lru_cache(maxsize=512)
+def plan_exchange(part: Quotient) -> ExchangePlan:
+    """The rounds that bring every device its part of the target. Neither tiling may be unreduced."""
+    move = part.move
+    found = pieces(move.source, parts(move, part.dims, part.devices), part.dims, part.devices)
+    kept, sent = found[found.stays], found[~found.stays]
+    if len(sent) > _FEW_PIECES:
+        travelling = _striped(sent, part)
+    else:
+        sizes = [tuple(size) for size in sent.size.tolist()]
+        chosen = rounds_of(Sent(sent.sender.tolist(), sent.receiver.tolist(), sizes, move.latency))
+        travelling = [_round(sent[np.asarray(pieces, np.int64)], local=False) for pieces in chosen]
+    return ExchangePlan(part, tuple([_round(kept, local=True)] if len(kept) else []) + tuple(travelling))
+
+
+def _round(found: Pieces, local: bool) -> Round:
+    return Round(found, tuple(found.size.max(0).tolist()), local)
+
+
+# -- many pieces
+
+
+def _striped(sent: Pieces, part: Quotient) -> list[Round]:
+    """The cheaper of two colourings: where a piece lies among those of its receiver, and how large it is among them."""
+    ways = [_dealt(sent, colour, part) for colour in (_stripes(sent, part), _by_size(sent))]
+    found, begin = min(ways, key=lambda way: _cost(*way, part.move.latency))
+    ends = [*begin[1:].tolist(), len(found)]
+    return [_round(found[np.arange(a, b)], local=False) for a, b in zip(begin.tolist(), ends, strict=True)]
+
+
+def _stripes(sent: Pieces, part: Quotient) -> Integers:
+    """The number of a sender's tile plus that of the receiver's part in each dimension, modulo the most that it takes.
+
+    What a receiver gets comes from tiles that follow one another, so colours differ. Neighbouring receivers begin with
+    another colour, so that those of one tile differ as far as possible; and so do receivers that get the same, or
+    other parts of the same tiles, which `turn` counts.
+    """
+    move, dims, devices = part.move, part.dims, part.devices
+    count = tiles_touched(move.source, parts(move, dims, devices), dims)[1].max(0)
+    wanted = Tiling(tuple(map(operator.add, move.target.dims, move.inner)), order=move.target.order)
+    into = places(wanted, devices)
+    turn = turns(tile_numbers(wanted, into * (count > 1)), np.arange(devices))[sent.receiver]
+    colour = np.zeros(len(sent), np.int64)
+    for dim, size in enumerate(np.asarray(move.source.local_dims(dims), np.int64)):
+        number = sent.start[:, dim] // size + into[sent.receiver, dim] + turn
+        colour = colour * count[dim] + number % count[dim]
+        turn = turn // count[dim]
+    return colour
+
+
+def _by_size(sent: Pieces) -> Integers:
+    return turns(sent.receiver, np.argsort(-sent.elements, kind="stable"))
+
+
+def _dealt(sent: Pieces, colour: Integers, part: Quotient) -> tuple[Pieces, Integers]:
+    """The pieces from the holders that they are dealt to, round by round, and where rounds begin."""
+    source = part.move.source
+    tile = tile_numbers(source, sent.start // np.asarray(source.local_dims(part.dims), np.int64))
+    by_tile = holders(source, part.devices)
+    copies = by_tile.shape[1]
+    turn = turns(tile * (colour.max() + 1) + colour, np.argsort(-sent.elements, kind="stable"))
+    dealt = Pieces(by_tile[tile, turn % copies], sent.receiver, sent.start, sent.size)
+    number = colour * (turn.max() // copies + 1) + turn // copies
+    order = np.argsort(number, kind="stable")
+    return dealt[order], np.flatnonzero(np.diff(number[order], prepend=-1))
+
+
+def _cost(found: Pieces, begin: Integers, latency: float) -> float:
+    return float(np.maximum.reduceat(found.size, begin).prod(-1).sum()) + latency * len(begin)
