@@ -21,6 +21,7 @@ from .cleanup.index_vectors import IndexVectors
 from .cleanup.inline import CallInliner
 from .cleanup.slice_of_pad import SliceOfPad
 from .cleanup.synchronous import Synchronous
+from .propagation.device_orders import DeviceOrders
 from .propagation.propagate import Propagate
 from .propagation.shardy_regions import ShardyRegions
 from .spmd.partition import SpmdPartition
@@ -30,7 +31,7 @@ PASSES: dict[str, type[Pass]] = {
     p.name: p
     for p in (
         Synchronous, ShardyRegions, CallInliner, IndexBatching, SliceOfPad, DeadCodeElimination, CommonSubexpressions,
-        Propagate, SortPrefix, SpmdPartition,
+        DeviceOrders, Propagate, SortPrefix, SpmdPartition,
     )
 }
 
@@ -42,6 +43,7 @@ PROPAGATE: tuple[Pass, ...] = (
     IndexVectors(),  # local forms compute with scalars
     SliceOfPad(),  # what a pad moves along a divided dimension, a slice of it would move back
     DeadCodeElimination(),  # what nobody needs should not vote on shardings
+    DeviceOrders(),  # lists of one physical mesh have digits in common
     Propagate(),
 )
 

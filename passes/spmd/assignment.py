@@ -116,17 +116,19 @@ def choose_rule(
 
 def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[OpSharding, Assignment]:
     """Like `choose`, where operands may be partial: they are reduced first, or the op runs on their parts. Operands on
-    one device are sent to the others, or the op runs there.
+    one device are sent to the others, or the op runs there. Digits are those of the device order of any value.
 
     `groups` are those of `Op.additive`.
     """
     variants = [op]
     for group in groups:
-        found = dict.fromkeys(op.tilings[n].unreduced for n in sorted(group))
-        variants += [replace(op, carried=digits, parts=group) for digits in found if digits]
+        found = dict.fromkeys((op.tilings[n].unreduced, op.tilings[n].order) for n in sorted(group))
+        variants += [replace(op, carried=digits, parts=group, order=order) for digits, order in found if digits]
     if op.exchanged is None or not op.exchanged(op, {}):  # the form would take what other devices have
         owners = dict.fromkeys(t.owner for t in op.tilings[: len(op.rule.operands)])
         variants += [replace(op, owner=owner) for owner in owners if owner is not None]
+    orders = dict.fromkeys(t.order for t in op.tilings if any(t.dims) and not op.manual)
+    variants += [replace(op, order=order) for order in orders if order != op.order]
     if len(variants) == 1:
         return op, choose(op)
     choices = [(variant, choose(variant)) for variant in variants]

@@ -7,7 +7,8 @@ masks, slices and collectives. Equal scalar instructions are emitted once.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Generator, Hashable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,15 @@ class Emitter:
             self._scalars[key] = self.add(opcode, operands, attributes, shape)
             self.like = like
         return self._scalars[key]
+
+    @contextmanager
+    def over(self, order: tuple[int, ...] | None) -> Generator[None]:
+        """In its scope digits count places in another device order."""
+        before, self.order = self.order, order
+        try:
+            yield
+        finally:
+            self.order = before
 
     # -- scalars and constants
 

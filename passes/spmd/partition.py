@@ -237,7 +237,8 @@ class Partitioner:
         results = [op.tiling(count + i, assignment) for i in range(len(shapes))]
         view = self._calling(instruction)
         local = LocalOp(view, op.rule, assignment, placed, results, self.emitter, self.resharder, why)
-        values = emit_windowed(op, local, ring, wanted) if ring is not None else emit_local(op, local)
+        with self.emitter.over(op.order):
+            values = emit_windowed(op, local, ring, wanted) if ring is not None else emit_local(op, local)
         if stays_partial and values[0].tiling.unreduced:
             return values
         return self.reshard(values, wanted, f"result of {why}")

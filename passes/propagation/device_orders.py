@@ -1,0 +1,137 @@
+"""Device lists of one physical mesh: they are written over one order of the devices, where there is one.
+
+Programs for machines whose devices lie in an irregular order list the devices per value: `[4,2]0,1,3,2,7,6,4,5` and,
+the other way round, `[2,4]0,3,7,4,1,2,6,5`. Each is an order of its own as it stands, and tilings over different orders
+have no digits in common. Written over the order of the first one, the second is its transpose.
+
+The common order is found from what the lists have in common: the number of a device's tile along a dimension is, in
+mixed radix, a few digits of prime size. Those digits that are independent of one another number the devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, cast
+
+import numpy as np
+
+from ...ir.digit import Digits, product, recognise, split
+from ...ir.literal import Array
+from ...ir.module import Module
+from ...ir.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
+from ...ir.tiling import Tiling
+from ..base import Pass, PassContext
+from .devices import Order, parts
+
+
+@dataclass(frozen=True)
+class DeviceOrders(Pass):
+    """Writes device lists over one order of the devices."""
+
+    name: ClassVar[str] = "device-orders"
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        used = Counter(s for c in module for i in c for s in parts(i.sharding) if _is_list(s))
+        if len({s.mesh.order_key for s in used if s.mesh is not None}) < 2:
+            return False
+        tilings = Counter[Tiling]()
+        for sharding, count in used.items():
+            tilings[sharding.tiling(len(sharding.dims))] += count
+        sizes = {s.mesh.size for s in used if s.mesh is not None}
+        if len(sizes) > 1:
+            return False  # an error, which propagation reports
+        order = _common_order(tilings, sizes.pop())
+        new = {s: found for s in used if (found := _over(s, order)) is not None}
+        for computation in module:
+            for instruction in computation:
+                instruction.sharding = _renewed(instruction.sharding, new)
+        return bool(new)
+
+
+def _is_list(sharding: Sharding) -> bool:
+    mesh = sharding.mesh
+    listed = sharding.kind is ShardingKind.TILED and mesh is not None and not mesh.named
+    return listed and not sharding.is_replicated and not sharding.replicated and not sharding.maximal
+
+
+def _renewed(sharding: AnySharding | None, new: dict[Sharding, Sharding]) -> AnySharding | None:
+    if isinstance(sharding, TupleSharding):
+        return TupleSharding(tuple(new.get(s, s) for s in sharding.elements))
+    return new.get(sharding, sharding) if sharding is not None else None
+
+
+def _over(sharding: Sharding, order: Order) -> Sharding | None:
+    """The same sharding written over another order; None if that is not possible, or nothing new."""
+    assert sharding.mesh is not None
+    tiling = sharding.tiling(len(sharding.dims))
+    found = aligned(tiling, order, sharding.mesh.size) if tiling.order != order else None
+    if found is None:
+        return None
+    made = Sharding.on_own_mesh(found, sharding.mesh.size)
+    return replace(made, group=sharding.group, metadata=sharding.metadata)
+
+
+def _common_order(tilings: Counter[Tiling], devices: int) -> Order:
+    """The order over which most of the tilings can be written."""
+    orders = dict.fromkeys((None, *sorted(t.order for t in tilings if t.order), _joint_order(tilings, devices)))
+
+    def fitting(order: Order) -> int:
+        return sum(n for t, n in tilings.items() if t.order == order or aligned(t, order, devices) is not None)
+
+    return max(orders, key=fitting)  # of equally good ones the first
+
+
+def _joint_order(tilings: Counter[Tiling], devices: int) -> Order:
+    """The devices sorted by the independent ones among the digits of their tiles' numbers."""
+    counted = Counter[tuple[int, tuple[int, ...]]]()
+    for tiling, count in tilings.items():
+        for size, numbers in itertools.chain.from_iterable(map(_prime_digits, *zip(*_groups(tiling, devices)))):
+            counted[size, tuple(numbers.tolist())] += count
+    place, made = np.zeros(devices, np.int64), 1
+    for (size, numbers), _ in sorted(counted.items(), key=lambda item: (-item[1], item[0])):
+        joined = place * size + np.asarray(numbers)
+        occurring = np.bincount(joined, minlength=made * size)
+        if devices % (made * size) == 0 and (occurring == devices // (made * size)).all():
+            place, made = joined, made * size
+    order = tuple(int(d) for d in np.argsort(place, kind="stable"))
+    return None if order == tuple(range(devices)) else order
+
+
+def _groups(tiling: Tiling, devices: int) -> Iterator[tuple[int, Array]]:
+    """For each use of digits the number of tiles, and each device's number among them."""
+    places = np.arange(devices) if tiling.order is None else np.argsort(np.asarray(tiling.order))
+    for digits in (*tiling.dims, tiling.unreduced, tiling.manual):
+        yield product(digits), _numbers(digits, places)
+
+
+def _numbers(digits: Digits, places: Array) -> Array:
+    found: Array = np.zeros_like(places)
+    for digit in digits:
+        found = found * digit.size + places // digit.stride % digit.size
+    return found
+
+
+def _prime_digits(size: int, numbers: Array) -> Iterator[tuple[int, Array]]:
+    """Numbers below `size` as digits of prime size."""
+    while size > 1:
+        prime = next(p for p in range(2, size + 1) if size % p == 0)
+        size //= prime
+        yield prime, numbers // size % prime
+
+
+def aligned(tiling: Tiling, order: Order, devices: int) -> Tiling | None:
+    """The same tiles on the same devices, over another order; None if they are no digits of it."""
+    groups = list(_groups(tiling, devices))
+    ids = np.arange(devices) if order is None else np.asarray(order)
+    key: Array = np.zeros(devices, np.int64)
+    for size, numbers in groups:
+        key = key * size + numbers[ids]
+    found = recognise(cast(list[int], np.argsort(key, kind="stable").tolist()))
+    pieces = split(found, [size for size, _ in groups]) if found is not None else None
+    if pieces is None:
+        return None
+    *dims, unreduced, manual = pieces[: len(groups)]
+    return Tiling(tuple(dims), unreduced, order, manual).canonical()
