@@ -252,7 +252,7 @@ class InstructionReader(AttributeReader):
         return operand
 
     def _undefined(self, body: Body, name: str, declared: Shape | None, place: int) -> Instruction:
-        if name in body.poisoned:
+        if name in body.poisoned and not body.implicit_parameters:
             raise Poisoned
         if body.implicit_parameters and declared is not None:
             op = OPS["parameter"]

@@ -20,6 +20,7 @@ LONGEST_NUMBER = 19
 
 _PLAIN = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\](?:\{(\d+(?:,\d+)*)\})?")
 _ARRAY_HEAD = re.compile(r"([A-Za-z][A-Za-z0-9]*)\s*\[[^\]\n]*\]?")
+_ABSENT = re.compile(r"[SEM]\(\s*0+\s*\)|L\(\s*0*1\s*\)")  # parts of layouts that say what holds without them
 _LAYOUT_FOLLOWS = re.compile(r"\s*\{\s*[\d:}]")
 
 
@@ -223,7 +224,7 @@ def _layout(tree: Any, dims: tuple[int, ...]) -> Layout:
         if hasattr(part, "data"):
             tiles = tuple(tuple(_tile_dim(d) for d in t.children if d is not None) for t in part.children)
         elif part is not None and part.type != "DIM_TYPES":
-            rest += str(part)
+            rest += "" if _ABSENT.fullmatch(str(part)) else str(part)
     return Layout(order, tiles, rest)
 
 

@@ -58,6 +58,8 @@ def codec(kind: Any) -> Codec:
 def _integer(text: str) -> int:
     if not _INT.fullmatch(text):
         raise TextError(f"integer expected, found '{text}'", 0, len(text))
+    if not -(2**63) <= int(text) < 2**64:
+        raise TextError(f"{text} does not fit 64 bits", 0, len(text))
     return int(text)
 
 

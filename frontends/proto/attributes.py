@@ -71,7 +71,7 @@ CODECS: dict[str, Codec] = {
     "unique_indices": flag("unique_indices"),
     "is_stable": flag("is_stable"),
     "k": number("k"),
-    "largest": flag("largest"),
+    "largest": c.LARGEST,
     "num_carries": number("num_carries"),
     "is_reverse": flag("is_reverse"),
     "is_associative": choice("is_associative", {0: "", 1: "true", 2: "false"}),
@@ -91,7 +91,7 @@ CODECS: dict[str, Codec] = {
     "is_composite": flag("is_composite"),
     "output_to_operand_aliasing": c.ALIASING,
     "result_accuracy": c.ACCURACY,
-    "channel_id": number("channel_id"),
+    "channel_id": c.positive("channel_id"),
     "replica_groups": Codec(
         ("collective_device_list", "iota_collective_device_list", "mesh_axes_replica_group_list", "replica_groups"),
         groups_text, set_groups,

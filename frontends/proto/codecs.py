@@ -74,6 +74,17 @@ def number(path: str) -> Codec:
     return _simple(path, str, int, "0")
 
 
+def positive(path: str) -> Codec:
+    """`name=3`, where zero is absence."""
+
+    def parse(text: str) -> int:
+        if text == "0":
+            raise ProtoError(f"{path}=0 has no serialized form")
+        return int(text)
+
+    return _simple(path, str, parse, "0")
+
+
 def flag(path: str) -> Codec:
     """`name=true`."""
     return _simple(path, lambda v: "true" if v else "false", lambda text: text == "true", "false")
@@ -228,7 +239,7 @@ def _pairs(record: Record) -> str | None:
 
 
 def _set_pairs(record: Record, text: str) -> None:
-    for source, target in re.findall(r"\{(\d+),\s*(\d+)\}", text):
+    for source, target in re.findall(r"\{(-?\d+),\s*(-?\d+)\}", text):
         made = record.new("source_target_pairs")
         made.set("source", int(source))
         made.set("target", int(target))
@@ -389,6 +400,7 @@ PAIRS = Codec(("source_target_pairs",), _pairs, _set_pairs)
 PERMUTED_SLICES = Codec(("dynamic_slice_sizes",), _permuted_slices, _set_permuted_slices)
 CONSTRAINTS = Codec(("constrain_layout", "operand_shapes_with_layout"), _constraints, _set_constraints)
 DOMAIN = Codec(tuple(_DOMAIN.values()), _domain, _set_domain)
+LARGEST = Codec(("largest",), lambda r: "true" if r.int("largest") else "false", flag("largest").write)
 FORGOTTEN = Codec((), lambda record: None, _nothing)
 PREFETCH = Codec(  # zero is not absence here
     ("cross_program_prefetch_index",),

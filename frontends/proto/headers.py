@@ -73,7 +73,6 @@ def set_header(record: Record, module: Module, layout: EntryLayout) -> None:
     program = record.new("host_program_shape")
     program.values["parameters"] = [shape_record(p) for p in layout.parameters]
     program.values["result"] = shape_record(layout.result)
-    program.set("parameter_names", [p.name for p in module.entry.parameters])
     for output, number, index, kind in _ALIAS.findall(module.input_output_alias):
         entry = record.new("input_output_alias").new("entries")
         entry.set("output_shape_index", numbers(output))

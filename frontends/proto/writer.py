@@ -77,6 +77,7 @@ class ModuleWriter:
         self.computations: dict[Computation, int] = {}
         self.ids: dict[Instruction, int] = {}
         self.names = _Names()
+        self.unique_names: dict[Instruction, str] = {}
         self.wrapped = 0
 
     def write(self) -> Record:
@@ -88,6 +89,7 @@ class ModuleWriter:
             self._computation(computation, computation in fused)
         layout = module.entry_layout or EntryLayout(tuple(p.shape for p in entry.parameters), entry.root.shape)
         set_header(record, module, layout)
+        record.sub("host_program_shape").set("parameter_names", [self.unique_names[p] for p in entry.parameters])
         record.set("entry_computation_name", entry.name)
         record.set("entry_computation_id", self.computations[entry])
         if module.is_scheduled:
@@ -107,13 +109,12 @@ class ModuleWriter:
                 sequence.set("key", computation.int("id"))
                 sequence.new("value").set("instruction_ids", [i.int("id") for i in computation.all("instructions")])
 
-    def _new_computation(self, name: str, parameters: Sequence[tuple[str, Shape]], result: Shape) -> Record:
+    def _new_computation(self, name: str, parameters: Sequence[Shape], result: Shape) -> Record:
         made = new("HloComputationProto")
         made.set("name", name)
         program = made.new("program_shape")
-        program.values["parameters"] = [shape_record(shape) for _, shape in parameters]
+        program.values["parameters"] = [shape_record(shape) for shape in parameters]
         program.values["result"] = shape_record(result)
-        program.set("parameter_names", [name for name, _ in parameters])
         return made
 
     def _add(self, made: Record) -> int:
@@ -125,8 +126,8 @@ class ModuleWriter:
         return number
 
     def _computation(self, computation: Computation, is_fused: bool) -> None:
-        parameters = [(p.name, p.shape) for p in computation.parameters]
-        made = self._new_computation(computation.name, parameters, computation.root.shape)
+        shapes = [p.shape for p in computation.parameters]
+        made = self._new_computation(computation.name, shapes, computation.root.shape)
         made.set("is_fusion_computation", is_fused)
         made.set("execution_thread", computation.execution_thread or "main")
         calls = [i for i in computation if _is_derived(i.op, AsyncStart)]
@@ -137,6 +138,7 @@ class ModuleWriter:
             self.ids[instruction] = number << 32 | place
             record = self._instruction(instruction, wrapped.get(instruction))
             made.values.setdefault("instructions", []).append(record)
+        made.sub("program_shape").set("parameter_names", [self.unique_names[p] for p in computation.parameters])
         made.set("root_id", self.ids[computation.root])
 
     def _instruction(self, instruction: Instruction, wrapped: int | None) -> Record:
@@ -156,7 +158,8 @@ class ModuleWriter:
             record.set("opcode", op.opcode)
             self._attributes(record, op, instruction.attributes, instruction.shape)
         _annotate(record, instruction)
-        record.set("name", self.names.unique(instruction.name))
+        self.unique_names[instruction] = self.names.unique(instruction.name)
+        record.set("name", self.unique_names[instruction])
         carried = instruction.carried
         if isinstance(carried, Carried):
             record.unknown = carried.rest
@@ -189,20 +192,21 @@ class ModuleWriter:
         assert isinstance(op, AsyncStart)
         wrapped, attributes = op.unwrap(start.attributes)
         result = op.form_of(start.shape).result_of(start.shape)
-        parameters = [(f"param_{n}", o.shape) for n, o in enumerate(start.operands)]
+        parameters = [o.shape for o in start.operands]
         self.wrapped += 1
         made = self._new_computation(f"async_{wrapped.opcode.replace('-', '_')}.{self.wrapped}", parameters, result)
         made.set("execution_thread", start.attributes.async_execution_thread or "main")  # pyright: ignore
         number = self._add(made)
         instructions: list[Record] = []
-        for place, (name, shape) in enumerate(parameters):
+        for place, shape in enumerate(parameters):
             record = new("HloInstructionProto")
-            record.set("name", self.names.unique(name))
+            record.set("name", self.names.unique(f"param_{place}"))
             record.set("opcode", "parameter")
             record.values["shape"] = shape_record(shape)
             record.set("parameter_number", place)
             record.set("id", number << 32 | place)
             instructions.append(record)
+        made.sub("program_shape").set("parameter_names", [r.str("name") for r in instructions])
         root = new("HloInstructionProto")
         root.set("name", self.names.unique(wrapped.opcode))
         root.set("opcode", wrapped.opcode)

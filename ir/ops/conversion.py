@@ -123,10 +123,11 @@ class ReducePrecision(Op[ReducePrecisionAttributes]):
         self, operands: Sequence[Shape], attributes: ReducePrecisionAttributes, declared: Shape | None
     ) -> Shape:
         require_kind("reduce-precision", operands[0], (Kind.FLOAT,))
-        if attributes.exponent_bits < 1:
-            raise ShapeError(f"reduce-precision: exponent_bits must be at least 1, is {attributes.exponent_bits}")
-        if attributes.mantissa_bits < 0:
-            raise ShapeError(f"reduce-precision: mantissa_bits must be at least 0, is {attributes.mantissa_bits}")
+        for name, bits, least in (
+            ("exponent_bits", attributes.exponent_bits, 1), ("mantissa_bits", attributes.mantissa_bits, 0),
+        ):  # fmt: skip
+            if not least <= bits < 2**31:
+                raise ShapeError(f"reduce-precision: {name} must be at least {least} and fit 32 bits, is {bits}")
         return operands[0].without_layout()
 
     def kernel(self, call: OpCall[ReducePrecisionAttributes], compile: Compile) -> Kernel:

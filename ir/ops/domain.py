@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,9 @@ from ..shape import Shape
 from ..sharding_rule import ShardingRule
 from ..strings import Raw
 from .structure import leaf_rule, leaves_of, unchanged
+
+_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+_TEXT = re.compile(rf'\{{\s*kind="sharding"\s*,\s*entry=\s*{_BRACES}\s*,\s*exit=\s*{_BRACES}\s*\}}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,7 @@ class Domain(Op[DomainAttributes]):
     attributes = DomainAttributes
 
     def infer_shape(self, operands: Sequence[Shape], attributes: DomainAttributes, declared: Shape | None) -> Shape:
-        text = attributes.domain.text
-        if 'kind="sharding"' not in text or "entry=" not in text or "exit=" not in text:
+        if not _TEXT.fullmatch(attributes.domain.text):
             raise ShapeError('domain: {kind="sharding", entry={..}, exit={..}} expected')
         return operands[0].without_layout()
 

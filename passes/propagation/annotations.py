@@ -20,6 +20,7 @@ from ...ir.sharding import Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ...ir.sharding_rule import Monoid
 from ...ir.shardy_rule import KEY as RULE_KEY
 from ...ir.tiling import Tiling
+from ...ir.verifier import sharding_problem
 from ..base import PassContext
 from .causes import Gain
 from .devices import Order, anonymous_mesh, main_mesh, main_order, num_devices
@@ -105,20 +106,11 @@ class _Reader:
     diagnostics: Diagnostics
 
     def read(self, leaf: Leaf, sharding: Sharding, instruction: Instruction) -> None:
-        rank = leaf.shape.rank
-        try:
-            tiling = sharding.tiling(rank)
-            replicated = _digits(sharding.mesh, sharding.replicated)
-        except (KeyError, ValueError) as error:
-            self.diagnostics.error(f"bad sharding: {error}", instruction.location)
+        if problem := sharding_problem(sharding, leaf.shape, self.devices):
+            self.diagnostics.error(problem, instruction.location)
             return
-        if len(tiling.dims) != rank:
-            self.diagnostics.error(
-                f"sharding has {len(tiling.dims)} dimensions, {leaf.shape} has {rank}", instruction.location)
-            return
-        if sharding.kind is ShardingKind.MAXIMAL and sharding.device >= self.devices > 1:
-            self.diagnostics.error(
-                f"sharding names device {sharding.device}, the program has {self.devices}", instruction.location)
+        tiling = sharding.tiling(leaf.shape.rank)
+        replicated = _digits(sharding.mesh, sharding.replicated)
         unreduced = tiling.unreduced or sharding.kind is ShardingKind.UNREDUCED
         if unreduced and choice_monoid(leaf.shape.element) is Monoid.MAXIMUM:
             self.diagnostics.error(

@@ -44,7 +44,7 @@ class LocalOp:
         leaves = tuple(t.local_shape(s) for s, t in zip(whole, self.results, strict=True))
         if self.instruction.op.has_fixed_layout(self.instruction.attributes):
             leaves = tuple(replace(leaf, layout=s.layout) for leaf, s in zip(leaves, whole, strict=True))
-        return tuple_shape(leaves) if self.instruction.shape.is_tuple else leaves[0]
+        return with_leaves(self.instruction.shape, iter(leaves))
 
     def emit(self, operands: Sequence[Instruction] | None = None, shape: Shape | None = None) -> Instruction:
         """The op on tiles (or on `operands` with a result of `shape`), its attributes adapted to the local sizes."""
@@ -99,6 +99,11 @@ def form_name(instruction: Instruction) -> str:
     return instruction.opcode if target is None else f"{instruction.opcode} {target}"
 
 
+def with_leaves(shape: Shape, leaves: Iterator[Shape]) -> Shape:
+    """The next of `leaves` in place of those of the shape."""
+    return tuple_shape(tuple(with_leaves(part, leaves) for part in shape.elements)) if shape.is_tuple else next(leaves)
+
+
 def pack(emitter: Emitter, shape: Shape, parts: Iterator[Instruction]) -> Instruction:
     """The next leaves of `parts` as a value of this (global) shape has them: an array, or (nested) tuples."""
     if not shape.is_tuple:
@@ -114,19 +119,25 @@ def emit_local(op: OpSharding, local: LocalOp) -> list[LocalValue]:
     reduced = op.reduced(local.assignment)
     leaves = list(local.instruction.shape.leaves())
     monoid = Monoid.ADD if op.carried else local.rule.monoid
-    parts = [result] if not local.instruction.shape.is_tuple else _elements(local.emitter, result, len(leaves))
+    parts = elements(local.emitter, result, local.instruction.shape)
     return [
         LocalValue(part, shape, t.partial(reduced, op.order) if reduced else t, monoid)
         for part, shape, t in zip(parts, leaves, local.results, strict=True)
     ]
 
 
-def _elements(emitter: Emitter, value: Instruction, count: int) -> list[Instruction]:
+def elements(emitter: Emitter, value: Instruction, shape: Shape) -> list[Instruction]:
+    """The leaves of a value whose global counterpart has this shape."""
     from ...ir.ops.structure import GetTupleElementAttributes
 
-    if value.opcode == "tuple":
-        return list(value.operands)  # through a tuple, what nobody reads would be kept alive
-    return [emitter.add("get-tuple-element", (value,), GetTupleElementAttributes(n)) for n in range(count)]
+    if not shape.is_tuple:
+        return [value]
+    if value.opcode == "tuple":  # through a tuple, what nobody reads would be kept alive
+        parts = list(value.operands)
+    else:
+        numbers = range(len(shape.elements))
+        parts = [emitter.add("get-tuple-element", (value,), GetTupleElementAttributes(n)) for n in numbers]
+    return [leaf for part, inner in zip(parts, shape.elements, strict=True) for leaf in elements(emitter, part, inner)]
 
 
 def masked(local: LocalOp, number: int) -> LocalValue:

@@ -9,37 +9,23 @@ from ...ir.instruction import Instruction
 from ...ir.ops.control import ConditionalAttributes, WhileAttributes
 from ...ir.ops.custom_call import CustomCallAttributes, behaviour
 from ...ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
-from ...ir.shape import Shape, tuple_shape
+from ...ir.shape import Shape
 from ...ir.tiling import Tiling
 from .local import LocalValue
+from .localize import elements, with_leaves
 from .manual import enter, leave
 from .partition import Leaves, Partitioner, handler
 
 
 def local_shape(shape: Shape, tilings: list[Tiling]) -> Shape:
     """The shape of a (possibly nested) value when its leaves are tiled so."""
-    rest = iter(tilings)
-
-    def build(part: Shape) -> Shape:
-        return tuple_shape(tuple(map(build, part.elements))) if part.is_tuple else next(rest).local_shape(part)
-
-    return build(shape)
+    return with_leaves(shape, (t.local_shape(leaf) for leaf, t in zip(shape.leaves(), tilings, strict=True)))
 
 
 def unpack(p: Partitioner, value: Instruction, shape: Shape, tilings: list[Tiling]) -> Leaves:
     """The leaves of an emitted value of global shape `shape`."""
-    rest = iter(tilings)
-
-    def walk(instruction: Instruction, part: Shape) -> Leaves:
-        if not part.is_tuple:
-            return [LocalValue(instruction, part.without_layout(), next(rest))]
-        leaves: Leaves = []
-        for index, element in enumerate(part.elements):
-            item = p.emitter.add("get-tuple-element", (instruction,), GetTupleElementAttributes(index))
-            leaves += walk(item, element)
-        return leaves
-
-    return walk(value, shape)
+    parts = zip(elements(p.emitter, value, shape), shape.leaves(), tilings, strict=True)
+    return [LocalValue(part, leaf.without_layout(), tiling) for part, leaf, tiling in parts]
 
 
 @handler("parameter")

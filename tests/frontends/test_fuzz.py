@@ -315,7 +315,7 @@ ABSURD: dict[str, tuple[Callable[[], str], str | None]] = {
     ),
     "index": (
         lambda: entry("x = (f32[]) parameter(0)", "ROOT y = f32[] get-tuple-element(x), index=99999999999999999999"),
-        "out of range",
+        "does not fit 64 bits",
     ),
     "nul": (lambda: entry(X + "\0"), "found"),
     "open comments": (lambda: entry("/*" * MANY), ""),
