@@ -142,7 +142,8 @@ def _with_owner(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Pl
         whole = replace(target, unreduced=())
         start = Mask(everyone, source.owner)
         end = (Mask(target.unreduced),) if target.unreduced else ()
-        for plan in _plans(Tiling(((),) * len(target.dims), everyone), whole, problem):
+        # Of all devices in any order: that of the target, over which the moves are made.
+        for plan in _plans(Tiling(((),) * len(target.dims), everyone, target.order), whole, problem):
             yield replace(plan, moves=(start, *plan.moves, *end))
     else:
         whole = Tiling.replicated(len(source.dims))

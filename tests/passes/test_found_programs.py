@@ -55,6 +55,9 @@ FOUND = {
   b = () custom-call(y), custom_call_target="xla.sdy.ShardingGroup", custom_call_has_side_effect=true,
     frontend_attributes={xla.sdy.sharding_group_id="1 : i64"}
   ROOT r = f32[4] add(x, y) }""",
+    "from one device to tiles in another device order": """ENTRY e {
+  x = s32[1,4,4] parameter(0), sharding={maximal device=0}
+  ROOT r = s32[1,4,4] negate(x), sharding={mesh['a'=2,'b'=2], device_ids=(2,3,0,1), [{}, {}, {'b'}]} }""",
 }
 
 
