@@ -228,7 +228,6 @@ def _layout(tree: Any, dims: tuple[int, ...]) -> Layout:
     return Layout(order, tiles, rest)
 
 
-def _tile_dim(tree: Any) -> int | None:
 def in_default_order(shape: Shape) -> Shape:
     """The shape with its dimensions major to minor; the rest of its layouts stays."""
     if shape.is_tuple:
@@ -238,6 +237,7 @@ def in_default_order(shape: Shape) -> Shape:
     return replace(shape, layout=replace(shape.layout, minor_to_major=tuple(reversed(range(shape.rank)))))
 
 
+def _tile_dim(tree: Any) -> int | None:
     return int(tree.children[0]) if tree.children else None
 
 

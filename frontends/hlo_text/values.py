@@ -106,13 +106,13 @@ def _dims(text: str) -> tuple[int, ...]:
 
 def _enum_codec(kind: type[Enum]) -> Codec:
     members = {str(member.value): member for member in kind}
+    lower = {text.lower(): member for text, member in members.items()}
 
     def decode(text: str) -> Any:
-    lower = {text.lower(): member for text, member in members.items()}
-        if text not in members:
-            help = did_you_mean(text, members, "one of " + ", ".join(members))
         if text not in members and text.lower() in lower:
             return lower[text.lower()]  # XLA does not look at the case of most of them
+        if text not in members:
+            help = did_you_mean(text, members, "one of " + ", ".join(members))
             raise TextError(f"'{text}' is not possible here", 0, len(text), help)
         return members[text]
 
