@@ -96,9 +96,10 @@ def _with_arrays(entry: Computation) -> Iterator[Computation]:
 
 def _manual(instruction: Instruction) -> Sharding | None:
     """Everything is manual. XLA finds that out for control flow itself, and must: on the way to its compiler loops may
-    get more state (hoisted constants) than a sharding given here would have entries.
+    get more state (hoisted constants) than a sharding given here would have entries. A tuple of nothing has none.
     """
-    return None if instruction.op.is_control else MANUAL
+    nothing = instruction.opcode == "tuple" and not instruction.shape.num_leaves
+    return None if instruction.op.is_control or nothing else MANUAL
 
 
 def _device_list(sharding: Sharding | None, shape: Shape, devices: int) -> Sharding:

@@ -160,7 +160,7 @@ class _Comparison:
 def _effects(computation: Computation) -> list[Instruction]:
     """What has to run though the root does not need it, in order."""
     needed = computation.reachable()
-    return [i for i in computation if i.op.has_side_effect(i.attributes) and i not in needed]
+    return [i for i in computation if i.has_effect() and i not in needed]
 
 
 def _order(

@@ -153,6 +153,12 @@ class Instruction:
                 found += [v for v in value if isinstance(v, Computation)]  # pyright: ignore[reportUnknownVariableType]
         return found
 
+    def has_effect(self) -> bool:
+        """Whether this instruction, or one in a computation that it calls, has a side effect."""
+        if self.op.has_side_effect(self.attributes):
+            return True
+        return any(instruction.has_effect() for computation in self.called() for instruction in computation)
+
     def copy_annotations(self, other: Instruction) -> None:
         """Takes over what says where an instruction comes from: location and metadata."""
         self.location = other.location

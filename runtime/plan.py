@@ -133,7 +133,7 @@ def _called(computation: Computation) -> Iterator[Computation]:
 def live_instructions(computation: Computation) -> list[Instruction]:
     """What the root or a side effect depends on, in order."""
     live = computation.reachable()
-    stack = [i for i in computation if i not in live and i.op.has_side_effect(i.attributes)]
+    stack = [i for i in computation if i not in live and i.has_effect()]
     while stack:
         instruction = stack.pop()
         if instruction not in live:

@@ -265,7 +265,10 @@ def _mesh_body(tree: Any, symbol: str) -> Mesh:
     *axis_trees, _, ids = tree.children
     axes = _axes(axis_trees)
     size = math.prod(s for _, s in axes)
-    return Mesh(axes, _ids(ids, size) if ids is not None else None, symbol=symbol)
+    order = _ids(ids, size) if ids is not None else None
+    if ids is not None and not axes:
+        order = ints(ids)  # device 0 is a single device too
+    return Mesh(axes, order, symbol=symbol)
 
 
 def _ref(tree: Any, mesh: Mesh) -> AxisRef:

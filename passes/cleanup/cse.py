@@ -15,7 +15,6 @@ from ...ir.computation import Computation
 from ...ir.instruction import Instruction
 from ...ir.module import Module
 from ..base import Pass, PassContext
-from .dce import has_effect
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ def _merge(computation: Computation) -> int:
     seen: dict[Hashable, Instruction] = {}
     dead: list[Instruction] = []
     for instruction in list(computation):
-        if instruction.opcode == "parameter" or has_effect(instruction):
+        if instruction.opcode == "parameter" or instruction.has_effect():
             continue
         key = (
             instruction.opcode,

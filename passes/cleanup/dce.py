@@ -31,7 +31,7 @@ class DeadCodeElimination(Pass):
 
 def _sweep(computation: Computation) -> int:
     live: set[Instruction] = set()
-    stack = [i for i in computation if i is computation.root or i.opcode == "parameter" or has_effect(i)]
+    stack = [i for i in computation if i is computation.root or i.opcode == "parameter" or i.has_effect()]
     while stack:
         instruction = stack.pop()
         if instruction not in live:
@@ -43,13 +43,6 @@ def _sweep(computation: Computation) -> int:
         computation.root = computation.root
         computation.remove_all(dead)
     return len(dead)
-
-
-def has_effect(instruction: Instruction) -> bool:
-    """Whether an instruction, or one in a computation that it calls, has a side effect."""
-    if instruction.op.has_side_effect(instruction.attributes):
-        return True
-    return any(has_effect(i) for c in instruction.called() for i in c)
 
 
 def _called_from(entry: Computation) -> set[Computation]:

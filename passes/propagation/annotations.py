@@ -20,10 +20,10 @@ from ...ir.sharding import Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ...ir.sharding_rule import Monoid
 from ...ir.shardy_rule import KEY as RULE_KEY
 from ...ir.tiling import Tiling
-from ...ir.verifier import sharding_problem
+from ...ir.verifier import device_problem
 from ..base import PassContext
 from .causes import Gain
-from .devices import Order, anonymous_mesh, main_mesh, main_order, num_devices
+from .devices import Order, anonymous_mesh, main_mesh, main_order, num_devices, parts
 from .links import link
 from .regions import mark_regions
 from .values import Leaf, ValueGraph
@@ -44,7 +44,10 @@ class Annotations:
         known: dict[Tiling, Sharding] = {}
         for instruction, leaves in graph.leaves.items():
             shardings = [leaf.kept or _sharding(leaf.tiling(self.order), mesh, known) for leaf in leaves]
-            instruction.sharding = TupleSharding(tuple(shardings)) if instruction.shape.is_tuple else shardings[0]
+            if leaves or not (alone := [s for s in parts(instruction.annotation) if s.kind is ShardingKind.MAXIMAL]):
+                instruction.sharding = TupleSharding(tuple(shardings)) if instruction.shape.is_tuple else shardings[0]
+            else:  # a call for its effect alone has a place as well
+                instruction.sharding = alone[0]
             instruction.shardy = None
             instruction.frontend_attributes = _without_shardy(instruction)
         module.num_partitions = self.mesh.size
@@ -72,6 +75,10 @@ def annotate(module: Module, graph: ValueGraph, context: PassContext) -> Annotat
     """Puts the annotations of the program on the leaves. Errors go to the context's diagnostics."""
     devices = num_devices(module, context)
     order = main_order(graph.leaves)
+    for instruction in graph.leaves:
+        for sharding in parts(instruction.annotation):
+            if problem := device_problem(sharding, devices):
+                context.diagnostics.error(problem, instruction.location)
     reader = _Reader(devices, order, context.diagnostics)
     for leaf, (sharding, instruction) in _said(graph).items():
         reader.read(leaf, sharding, instruction)
@@ -90,7 +97,9 @@ def _said(graph: ValueGraph) -> dict[Leaf, tuple[Sharding, Instruction]]:
         if instruction.annotation is None or not leaves:
             continue
         for leaf, sharding in zip(leaves, leaf_shardings(instruction.annotation, len(leaves)), strict=True):
-            if sharding is not None and leaf.shape.is_array and sharding.kind is not ShardingKind.UNKNOWN:
+            if sharding is None or sharding.kind is ShardingKind.UNKNOWN:
+                continue
+            if leaf.shape.is_array or sharding.kind is ShardingKind.MAXIMAL:
                 rank = (leaf.owner is not instruction, str(sharding))
                 if leaf not in found or rank < found[leaf][0]:
                     found[leaf] = (rank, sharding, instruction)
@@ -106,11 +115,17 @@ class _Reader:
     diagnostics: Diagnostics
 
     def read(self, leaf: Leaf, sharding: Sharding, instruction: Instruction) -> None:
-        if problem := sharding_problem(sharding, leaf.shape, self.devices):
-            self.diagnostics.error(problem, instruction.location)
+        rank = leaf.shape.rank
+        try:
+            tiling = sharding.tiling(rank)
+            replicated = _digits(sharding.mesh, sharding.replicated)
+        except (KeyError, ValueError) as error:
+            self.diagnostics.error(f"bad sharding: {error}", instruction.location)
             return
-        tiling = sharding.tiling(leaf.shape.rank)
-        replicated = _digits(sharding.mesh, sharding.replicated)
+        if len(tiling.dims) != rank:
+            self.diagnostics.error(
+                f"sharding has {len(tiling.dims)} dimensions, {leaf.shape} has {rank}", instruction.location)
+            return
         unreduced = tiling.unreduced or sharding.kind is ShardingKind.UNREDUCED
         if unreduced and choice_monoid(leaf.shape.element) is Monoid.MAXIMUM:
             self.diagnostics.error(

@@ -180,7 +180,7 @@ class Partitioner:
         shapes = list(instruction.shape.leaves())
         found: list[Tiling] = []
         for sharding, shape in zip(leaf_shardings(instruction.sharding, len(shapes)), shapes, strict=True):
-            found.append(sharding.tiling(shape.rank) if sharding is not None else Tiling.replicated(shape.rank))
+            found.append(sharding.tiling(shape.rank) if sharding and shape.is_array else Tiling.replicated(shape.rank))
         return found
 
     def operands(self, instruction: Instruction) -> Leaves:
@@ -235,7 +235,7 @@ class Partitioner:
             targets[ring.value] = operands[ring.value].tiling
         placed = self.reshard(operands, targets, f"operand of {why}")
         results = [op.tiling(count + i, assignment) for i in range(len(shapes))]
-        view = self._calling(instruction)
+        view = self.calling(instruction)
         local = LocalOp(view, op.rule, assignment, placed, results, self.emitter, self.resharder, why)
         with self.emitter.over(op.order):
             values = emit_windowed(op, local, ring, wanted) if ring is not None else emit_local(op, local)
@@ -243,7 +243,7 @@ class Partitioner:
             return values
         return self.reshard(values, wanted, f"result of {why}")
 
-    def _calling(self, instruction: Instruction) -> Instruction:
+    def calling(self, instruction: Instruction) -> Instruction:
         """The instruction as if it stood in the new module: with its computations, and its channel numbers."""
         if not instruction.called() and not instruction.op.is_collective:
             return instruction

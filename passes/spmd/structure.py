@@ -11,10 +11,12 @@ from ...ir.ops.custom_call import CustomCallAttributes, behaviour
 from ...ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ...ir.shape import Shape
 from ...ir.tiling import Tiling
+from .effects import owned, run_alone
 from .local import LocalValue
 from .localize import elements, with_leaves
 from .manual import enter, leave
 from .partition import Leaves, Partitioner, handler
+from .unsupported import sole_device
 
 
 def local_shape(shape: Shape, tilings: list[Tiling]) -> Shape:
@@ -70,6 +72,9 @@ def custom_call(p: Partitioner, instruction: Instruction) -> Leaves:
         return p.reshard(p.operands(instruction), p.tilings(instruction), f"sharding annotation {instruction.name}")
     if known.is_manual_boundary:
         return leave(p, instruction) if known.leaves_region else enter(p, instruction)
+    if (device := sole_device(instruction)) is not None and p.state.channels.devices > 1:
+        owners = [owned(shape, device) for shape in instruction.shape.leaves()]
+        return unpack(p, run_alone(p, instruction, device), instruction.shape, owners)
     tilings = [*p.tilings(instruction), *(v.tiling for v in p.operands(instruction))]
     if not (known.has_rule or instruction.call.rule) and not all(t.is_replicated for t in tilings):
         p.state.context.diagnostics.warning(

@@ -1,17 +1,20 @@
 """What the partitioner cannot do: it is told in one go, before anything is divided.
 
-An effect outside the program must happen as often as in the program, while partitioned ops run on every device. The
-size of a dynamic dimension is known to a device for its own part only. The state of control flow is not on one device
-alone: it gives right numbers when every device has it, so that is what it becomes, with a remark.
+An effect outside the program must happen as often as in the program, while partitioned ops run on every device; only
+custom-calls that the program puts on one device can be kept there (`effects`). The size of a dynamic dimension is known
+to a device for its own part only. The state of control flow is never on one device alone: it gives right numbers when
+every device has it, so that is what it becomes, with a remark.
 """
 
 from __future__ import annotations
 
 from ...ir.diagnostics import Diagnostics
+from ...ir.element_type import TOKEN
 from ...ir.instruction import Instruction
 from ...ir.module import Module
 from ...ir.ops.custom_call import CustomCallAttributes, behaviour
 from ...ir.sharding import REPLICATED, AnySharding, ShardingKind, TupleSharding, leaf_shardings
+from ..propagation.devices import parts
 
 
 def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
@@ -28,14 +31,26 @@ def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
                         f"{instruction.opcode} {instruction.name} has a dynamic dimension, which cannot be partitioned",
                         instruction.location,
                         help="give the array its greatest size, and mask what is beyond the actual one")
-            elif _acts_outside(instruction) and not _is_manual(instruction):
+            elif _acts_outside(instruction) and not _is_manual(instruction) and sole_device(instruction) is None:
                 if any(map(_acts_outside, instruction.operands)):
                     continue
                 diagnostics.error(
                     f"{_described(instruction)} has an effect outside the program, and cannot be partitioned",
                     instruction.location,
-                    help="every device would have its own: take it out of the program, or into a manual region")
+                    help="every device would have its own: take it out of the program, into a manual region, or put a "
+                         "custom-call on one device (sharding={maximal device=N})")
     diagnostics.raise_errors()
+
+
+def sole_device(instruction: Instruction) -> int | None:
+    """The device that alone has the effect of a custom-call; None for anything else."""
+    attributes = instruction.attributes
+    if not isinstance(attributes, CustomCallAttributes) or not attributes.custom_call_has_side_effect:
+        return None
+    if any(not shape.is_array and shape.element is not TOKEN for shape in instruction.shape.leaves()):
+        return None
+    found = {s.device if s.kind is ShardingKind.MAXIMAL else None for s in parts(instruction.sharding)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _acts_outside(instruction: Instruction) -> bool:

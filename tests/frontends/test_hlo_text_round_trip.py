@@ -194,7 +194,8 @@ def test_shardy_annotations() -> None:
     assert module.meshes["mesh"].axes == (("data", 2), ("model", 4))
 
 
-def test_shardy_per_value_lists() -> None:
+@pytest.mark.parametrize("device", [0, 1])
+def test_shardy_per_value_lists(device: int) -> None:
     text = """HloModule m, frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["x"=2]>, dev = #sdy.mesh<[], device_ids=[1]>}}
 ENTRY e {
   p = f32[4] parameter(0)
@@ -202,11 +203,12 @@ ENTRY e {
   ROOT t = (f32[4], f32[4]) tuple(a, p), frontend_attributes={xla.sdy.sharding="#sdy.sharding_per_value<[<@mesh, [{\\"x\\"}], replicated={}>, <@dev, []>]>"}
 }
 """  # noqa: E501
+    text = text.replace("device_ids=[1]", f"device_ids=[{device}]")
     module = parse(text)
     array, pair = module.entry.find("a"), module.entry.root
     assert array is not None
     assert str(array.shardy) == "{mesh['x'=2], [{'x',?}]}"
-    assert str(pair.shardy) == "{{mesh['x'=2], [{'x'}]}, {maximal_mesh[device_id=1]}}"
+    assert str(pair.shardy) == "{{mesh['x'=2], [{'x'}]}, {maximal_mesh[device_id=1]}}".replace("=1", f"={device}")
     same_through_xla(text)
 
 

@@ -83,6 +83,14 @@ ENTRY e {
 }"""
 
 
+ONE_DEVICE = """HloModule m, num_partitions=4
+ENTRY e {
+  x = f32[3] parameter(0), sharding={maximal device=2}
+  y = f32[3] parameter(1), sharding={maximal device=1}
+  p = f32[3] collective-permute(x), channel_id=1, source_target_pairs={{2,1}}
+  ROOT r = f32[3] subtract(p, y), sharding={maximal device=1}
+}"""
+
 SLICES = """HloModule m, num_partitions=4
 ENTRY e {
   x = f32[6,2] parameter(0)
@@ -156,6 +164,17 @@ def sharded() -> int:
     return 0
 
 
+def one_device() -> int:
+    """What the others hold, poison here, does not matter."""
+    comm, x = world(), np.array([1, 2, 3], np.float32)
+    with MpiProgram(parse(ONE_DEVICE), comm) as program:
+        found = program.run_global([x, 2 * x], poison=True)
+        if comm.rank == 0:
+            assert found is not None
+            np.testing.assert_array_equal(found[0], -x)
+    return 0
+
+
 def asynchronous() -> int:
     x = np.arange(24, dtype=np.float32).reshape(4, 6)
     check(parse(ASYNC), [[x + 100 * d] for d in range(4)])
@@ -170,7 +189,7 @@ def slices() -> int:
 
 
 def programs() -> int:
-    return collectives() or loops() or sharded() or asynchronous() or slices()
+    return collectives() or loops() or sharded() or one_device() or asynchronous() or slices()
 
 
 def too_many() -> int:
