@@ -34,7 +34,6 @@ from .computation import Computation
 from .diagnostics import CompileError, Diagnostic, Location, Severity
 from .dynamic_sizes import is_called_static, result_shape
 from .instruction import Instruction
-from .mesh import Mesh
 from .module import Module, Stage
 from .op import ShapeError
 from .replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
@@ -228,28 +227,27 @@ def sharding_problem(sharding: AnySharding, shape: Shape, devices: int) -> str |
 
 
 def _single_problem(sharding: Sharding, shape: Shape, devices: int) -> str | None:
-    if sharding.kind is ShardingKind.MAXIMAL and devices > 1 and sharding.device >= devices:
-        return f"sharding names device {sharding.device}, the module has {devices}"
-    mesh = sharding.mesh
-    if sharding.kind is not ShardingKind.TILED or mesh is None:
-        return None
+    if sharding.kind is not ShardingKind.TILED or sharding.mesh is None:
+        return device_problem(sharding, devices)
     if sharding.dims and len(sharding.dims) != shape.rank:
         return f"sharding has {len(sharding.dims)} dimensions, {shape.without_layout()} has rank {shape.rank}"
     try:
         sharding.tiling(shape.rank)
     except (KeyError, ValueError) as error:
         return f"sharding: {error.args[0]}"
-    if devices > 1 and mesh.axes:
-        return _mesh_problem(mesh, devices)
-    return None
+    return device_problem(sharding, devices)
 
 
-def _mesh_problem(mesh: Mesh, devices: int) -> str | None:
-    if mesh.size != devices:
+def device_problem(sharding: Sharding, devices: int) -> str | None:
+    """Which devices a sharding names that are not there, or lacks (of 1: any number may be there); None if none."""
+    if devices == 1:
+        return None
+    mesh = sharding.mesh if sharding.kind is ShardingKind.TILED else None
+    if mesh is not None and mesh.axes and mesh.size != devices:
         return f"sharding is over {mesh.size} devices, the module has {devices}"
-    if isinstance(mesh.order, tuple) and max(mesh.order) >= devices:
-        return f"sharding names device {max(mesh.order)}, the module has {devices}"
-    return None
+    explicit = mesh.order if mesh is not None and mesh.axes and isinstance(mesh.order, tuple) else ()
+    greatest = sharding.device if sharding.kind is ShardingKind.MAXIMAL else max(explicit, default=0)
+    return f"sharding names device {greatest}, the module has {devices}" if greatest >= devices else None
 
 
 # -- stages
