@@ -1,9 +1,10 @@
 """Manual regions: the parts of a program that divide work by themselves (`shard_map`).
 
 A region lies between `SPMDFullToShardShape`, which makes a value local along the manual axes, and
-`SPMDShardToFullShape`. Its values are those computed from local values, and what only they use; everything that a
-region calls is inside. Values inside may not be sharded by manual axes (`Leaf.manual`); the free axes propagate inside
-as anywhere, and through the borders: a dimension outside has the manual digits first, then those it has inside.
+`SPMDShardToFullShape`; parameters may be in one from the beginning, if their annotations say so. Its values are those
+computed from local values, and what only they use; everything that a region calls is inside. Values inside may not be
+sharded by manual axes (`Leaf.manual`); the free axes propagate inside as anywhere, and through the borders: a dimension
+outside has the manual digits first, then those it has inside.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def mark_regions(module: Module, graph: ValueGraph, diagnostics: Diagnostics) ->
             diagnostics.error(f"{instruction.name} is the border of a manual region in Shardy's form",
                               instruction.location, help="run the pass shardy-regions before propagation")
     borders = [i for i in graph.leaves if _target(i) in (INTO, OUT_OF)]
-    if not borders:
+    if not borders and not any(leaf.manual for leaves in graph.leaves.values() for leaf in leaves):
         return
     regions = _Regions(graph)
     regions.visit(module.entry, ())
@@ -67,7 +68,7 @@ class _Regions:
     def _forward(self, instruction: Instruction, around: Stack) -> Stack | None:
         """The stack that the operands say; None if nothing says any."""
         if instruction.opcode == "parameter":
-            return around
+            return around or self._said(instruction)
         found = [s for o in instruction.operands if (s := self.stacks.get(o)) is not None]
         target = _target(instruction)
         if target == INTO:
@@ -75,7 +76,12 @@ class _Regions:
             return (*max(found, key=len, default=around), own)
         if target == OUT_OF:
             return max(found, key=len)[:-1] if found else around
-        return max(found, key=len) if found else None
+        return max(found, key=len) or self._said(instruction) if found else None
+
+    def _said(self, instruction: Instruction) -> Stack:
+        """The region that the annotation of a value speaks of, where it came into none through a border."""
+        manual = {leaf.manual for leaf in self.graph.leaves.get(instruction, ())}
+        return (digits,) if len(manual) == 1 and (digits := manual.pop()) else ()
 
     def _as_operand(self, user: Instruction) -> Stack:
         """Where the operands of a user are."""
