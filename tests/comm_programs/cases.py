@@ -13,7 +13,7 @@ from pathlib import Path
 
 DEVICES = 8
 HERE = Path(__file__).parent
-FILES = ("contractions", "windows", "shaping", "indexed", "control", "uneven")
+FILES = ("contractions", "windows", "shaping", "indexed", "control", "uneven", "single")
 
 _BINARY = "{name} {{\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = {result}[] {op}\n}}\n"
 SHARED = {
