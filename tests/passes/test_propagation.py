@@ -85,6 +85,25 @@ def test_unreduced_axes_stay_and_are_not_used() -> None:
     assert (found["b"], found["c"]) == ("[-, y] unreduced=x", "[-, y]")
 
 
+def test_sums_to_be_reduced_spread_no_further_in_shardy_either() -> None:
+    """Not even through ops that could run on the parts; whether they do is for the partitioner to choose."""
+    pytest.importorskip("jax")
+    import shardy_oracle
+
+    text = HEADER + f"""ENTRY e {{
+      a = f32[8,8] parameter(0), {sdy("[{'y'}, {}], unreduced={'x'}")}
+      b = f32[8,8] parameter(1), {sdy("[{'y'}, {}], unreduced={'x'}")}
+      c = f32[8,8] add(a, b)
+      ROOT d = f32[8,8] transpose(c), dimensions={{1,0}}
+    }}"""
+    module, _ = shardy_oracle.prepare(text)
+    theirs, ours = shardy_oracle.propagate(module), shardings(text)
+    for name, expected in (("c", "[y, -]"), ("d", "[-, y]")):
+        (sharding,) = theirs[name]
+        assert sharding is not None
+        assert short(sharding) == ours[name] == expected
+
+
 @pytest.mark.parametrize("member", [
     "{side} = () custom-call({of}), custom_call_target=\"xla.sdy.ShardingGroup\", custom_call_has_side_effect=true, "
     "frontend_attributes={{xla.sdy.sharding_group_id=\"3 : i64\"}}",
