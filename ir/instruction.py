@@ -154,10 +154,21 @@ class Instruction:
         return found
 
     def has_effect(self) -> bool:
-        """Whether this instruction, or one in a computation that it calls, has a side effect."""
+        """Whether this instruction, or one in a computation that it calls, directly or through others, has a side
+        effect.
+        """
         if self.op.has_side_effect(self.attributes):
             return True
-        return any(instruction.has_effect() for computation in self.called() for instruction in computation)
+        reached = dict.fromkeys(self.called())
+        stack = list(reached)
+        while stack:
+            for instruction in stack.pop():
+                if instruction.op.has_side_effect(instruction.attributes):
+                    return True
+                new = [c for c in instruction.called() if c not in reached]
+                reached.update(dict.fromkeys(new))
+                stack += new
+        return False
 
     def copy_annotations(self, other: Instruction) -> None:
         """Takes over what says where an instruction comes from: location and metadata."""
