@@ -47,6 +47,12 @@ ENTRY e {
   ROOT y = f32[8] get-tuple-element(w), index=1
 }
 """  # noqa: E501
+DECIDES = LOOP.replace("""  n = s32[] get-tuple-element(p), index=0
+  k = s32[] constant(3)
+  ROOT r = pred[] compare(n, k), direction=LT
+""", """  x = f32[8] get-tuple-element(p), index=1
+  ROOT r = pred[] custom-call(x), custom_call_target="test.effects.more", custom_call_has_side_effect=true, sharding={maximal device=3}
+""").replace("y = f32[8] add(x, x)", "y = f32[8] add(x, x), sharding={maximal device=1}")  # noqa: E501
 CHAIN = HEAD + """ENTRY e {
   x = f32[6] parameter(0), sharding={devices=[4]<=[4]}
   t = token[] after-all()
@@ -93,6 +99,15 @@ def test_a_callback_in_a_loop_runs_once_per_trip(calls: Calls) -> None:
         assert len(calls) == 3
         for trip, (_, given) in enumerate(calls):
             np.testing.assert_array_equal(given, x * 2**trip)
+
+
+def test_a_call_on_one_device_decides_for_all(calls: Calls) -> None:
+    hloom.custom_call("test.effects.more", replace=True)(lambda x: np.asarray(x.sum() < 100))  # pyright: ignore
+    x = np.arange(8, dtype=np.float32)
+    local = hloom.partition(hloom.parse(DECIDES))
+    hloom.verify(local)
+    np.testing.assert_array_equal(simulate(local, [x], poison=True)[0], 4 * x)
+    assert len(calls) == 2
 
 
 def test_results_and_tokens_of_calls() -> None:
