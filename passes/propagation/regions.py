@@ -47,8 +47,11 @@ def mark_regions(module: Module, graph: ValueGraph, diagnostics: Diagnostics) ->
 
 @dataclass
 class _Regions:
+    """`said` are the values that annotations alone put into a region: an annotation takes them out of it again."""
+
     graph: ValueGraph
     stacks: dict[Instruction, Stack] = field(default_factory=dict[Instruction, Stack])
+    said: set[Instruction] = field(default_factory=set[Instruction])
 
     def visit(self, computation: Computation, around: Stack) -> None:
         """Finds the stacks of all values of a computation whose parameters are within `around`."""
@@ -76,12 +79,23 @@ class _Regions:
             return (*max(found, key=len, default=around), own)
         if target == OUT_OF:
             return max(found, key=len)[:-1] if found else around
-        return max(found, key=len) or self._said(instruction) if found else None
+        if not found:
+            return None
+        stack = max(found, key=len)
+        said = any(o in self.said for o in instruction.operands)
+        if not stack or (said and instruction.annotation is not None):
+            return self._said(instruction)
+        if said:
+            self.said.add(instruction)
+        return stack
 
     def _said(self, instruction: Instruction) -> Stack:
         """The region that the annotation of a value speaks of, where it came into none through a border."""
         manual = {leaf.manual for leaf in self.graph.leaves.get(instruction, ())}
-        return (digits,) if len(manual) == 1 and (digits := manual.pop()) else ()
+        stack = (digits,) if len(manual) == 1 and (digits := manual.pop()) else ()
+        if stack:
+            self.said.add(instruction)
+        return stack
 
     def _as_operand(self, user: Instruction) -> Stack:
         """Where the operands of a user are."""

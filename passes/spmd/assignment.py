@@ -34,8 +34,8 @@ class OpSharding:
 
     `shapes` are those of the operands' and results' leaves. `exchanged` tells, for an op whose local form communicates,
     the bytes that a device receives in it under an assignment, infinity where the form cannot do it. Only such ops may
-    divide permutation factors, and reduction factors without a monoid. `splats` are the operands that repeat one
-    scalar: any tile of them is made without communication. `carried` are digits over which the operands in
+    divide permutation factors, and reduction factors without a monoid. `free` are the operands of which
+    any tile is made without communication. `carried` are digits over which the operands in
     `parts`, and with them the results, are partial; `stays_partial` if a partial result is reduced later only (see
     `partial`). With an `owner` the operands are brought to that device, and only its result counts.
     """
@@ -50,7 +50,7 @@ class OpSharding:
     carried: Digits = ()
     parts: frozenset[int] = frozenset()
     stays_partial: bool = False
-    splats: frozenset[int] = frozenset()
+    free: frozenset[int] = frozenset()
     links: Links = DEFAULT
     owner: int | None = None
 
@@ -162,7 +162,7 @@ def cost(op: OpSharding, assignment: Assignment) -> float:
     for value, (shape, tiling) in enumerate(zip(op.shapes, op.tilings, strict=True)):
         size = shape.element.byte_size
         local = op.tiling(value, assignment)
-        if value in op.splats:
+        if value in op.free:
             continue
         if value < operands:
             total += op.plan(tiling, local, shape).cost * size

@@ -37,7 +37,7 @@ def _report_operand(
     instruction: Instruction, op: OpSharding, assignment: Assignment, number: int, diagnostics: Diagnostics
 ) -> bool:
     whole = _whole_dims(op, number)
-    if not whole or number in op.splats:
+    if not whole or number in op.free:
         return False
     tiling, target, shape = op.tilings[number], op.tiling(number, assignment), op.shapes[number]
     tile = tiling.local_shape(shape).byte_size

@@ -7,7 +7,7 @@ masks, slices and collectives. Equal scalar instructions are emitted once.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,13 +35,15 @@ from ...ir.tiling import Tiling
 class LocalValue:
     """`instruction` computes one device's tile of an array of shape `shape` under `tiling`.
 
-    Elements of the tile beyond the array's end are arbitrary. `monoid` says how unreduced values combine.
+    Elements of the tile beyond the array's end are arbitrary. `monoid` says how unreduced values combine. With `remake`
+    the value can be made again under another tiling without communication (None for tilings where it cannot).
     """
 
     instruction: Instruction
     shape: Shape
     tiling: Tiling
     monoid: Monoid | None = None
+    remake: Callable[[Tiling], LocalValue | None] | None = None
 
 
 class Emitter:
@@ -87,6 +89,15 @@ class Emitter:
             yield
         finally:
             self.order = before
+
+    @contextmanager
+    def in_place_of(self, like: Instruction) -> Generator[None]:
+        """In its scope instructions come from another one of the program."""
+        before, self.like = self.like, like
+        try:
+            yield
+        finally:
+            self.like = before
 
     # -- scalars and constants
 

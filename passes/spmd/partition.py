@@ -34,6 +34,7 @@ from .fallbacks import report_op, report_padding
 from .local import Emitter, LocalValue, splat_scalar
 from .localize import EXCHANGED, LocalOp, emit_local, form_name, pack
 from .partial import may_stay_partial
+from .remake import remakeable
 from .reshard import Resharder
 from .unsupported import refuse_unsupported, settle_shardings
 from .windowed import emit_windowed, find_ring
@@ -214,13 +215,13 @@ class Partitioner:
         tilings = tuple(v.tiling for v in operands) + tuple(wanted)
         groups = _parts(instruction, operands)
         stays_partial = bool(groups or rule.monoid is Monoid.ADD) and may_stay_partial(instruction, self.tilings)
-        splats = frozenset(n for n, v in enumerate(operands) if splat_scalar(v) is not None)
+        free = frozenset(n for n, v in enumerate(operands) if v.remake is not None or splat_scalar(v) is not None)
         shape_key = tuple(v.shape for v in operands) + shapes
         key = (instruction.opcode, instruction.attributes, instruction.backend_config, rule, shape_key, tilings,
-               self.order, groups, stays_partial, splats)
+               self.order, groups, stays_partial, free)
         if (choice := self.state.choices.get(key)) is None:
             op = OpSharding(instruction.call, rule, shape_key, tilings, self.order, self.state.channels.devices,
-                            EXCHANGED.get(form_name(instruction)), stays_partial=stays_partial, splats=splats,
+                            EXCHANGED.get(form_name(instruction)), stays_partial=stays_partial, free=free,
                             links=self.state.links)
             choice = choose_rule(op, groups, lambda: instruction.op.alternative_rules(instruction.call))
             self.state.choices[key] = choice
@@ -239,6 +240,7 @@ class Partitioner:
         local = LocalOp(view, op.rule, assignment, placed, results, self.emitter, self.resharder, why)
         with self.emitter.over(op.order):
             values = emit_windowed(op, local, ring, wanted) if ring is not None else emit_local(op, local)
+        values = remakeable(values, instruction, op, local, operands)
         if stays_partial and values[0].tiling.unreduced:
             return values
         return self.reshard(values, wanted, f"result of {why}")

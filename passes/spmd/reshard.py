@@ -53,6 +53,9 @@ class Resharder:
         scalar = self.emitter.constant(0, value.shape.element) if empty else splat_scalar(value)
         if scalar is not None and (empty or not target.unreduced):
             return LocalValue(self.emitter.splat(scalar, target.local_dims(value.shape.dims)), value.shape, target)
+        made = value.remake(target) if value.remake is not None else None
+        if made is not None:
+            return made
         source, shape, array = value.tiling, value.shape, value.instruction
         plan = plan_reshard(
             source, target, shape.dims, self.channels.devices, size=shape.element.byte_size, links=self.links

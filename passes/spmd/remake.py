@@ -1,0 +1,51 @@
+"""Values that every device can make for itself: any tile of them is computed instead of communicated.
+
+Iotas, constants, broadcasts of what every device holds anyway, masks computed from such: where somebody wants such a
+value in other tiles than it was made in, it is made again. An op qualifies if it computes elements independently of one
+another, and its operands are whole on every device or qualify themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...ir.instruction import Instruction
+from ...ir.sharding_rule import FactorKind
+from ...ir.tiling import Tiling
+from ..propagation.factors import value_digits
+from .assignment import OpSharding
+from .local import LocalValue
+from .localize import LocalOp, emit_local
+
+
+def remakeable(
+    values: list[LocalValue], instruction: Instruction, op: OpSharding, local: LocalOp, operands: Sequence[LocalValue]
+) -> list[LocalValue]:
+    """The results of an op, which can be made again in other tiles if the op is such a one."""
+    if len(values) != 1 or not _is_free(instruction, op, operands):
+        return values
+
+    def remake(target: Tiling) -> LocalValue | None:
+        variant = replace(op, order=target.order)
+        assignment = value_digits(target.dims, op.rule.results[0], op.rule)
+        if variant.tiling(len(operands), assignment) != target:
+            return None
+        emitter = local.emitter
+        placed = [local.resharder.reshard(v, variant.tiling(n, assignment), local.why) for n, v in enumerate(operands)]
+        with emitter.over(target.order), emitter.in_place_of(instruction):
+            again = replace(local, rule=op.rule, assignment=assignment, operands=placed, results=[target])
+            return emit_local(variant, again)[0]
+
+    return [replace(values[0], remake=remake)]
+
+
+def _is_free(instruction: Instruction, op: OpSharding, operands: Sequence[LocalValue]) -> bool:
+    made_of = instruction.op
+    if made_of.is_stateful or made_of.is_collective or made_of.has_side_effect(instruction.attributes):
+        return False
+    if instruction.called() or op.exchanged is not None or op.manual or op.carried or op.owner is not None:
+        return False
+    if op.rule.compound or any(f.kind is not FactorKind.PASS for f in op.rule.factors):
+        return False
+    return all(v.tiling.is_replicated or v.remake is not None for v in operands)
