@@ -239,3 +239,12 @@ class Builder(Choices):
         """An opcode that combines elements in any order."""
         choices = {Kind.PRED: ["and", "or"], Kind.COMPLEX: ["add"], Kind.FLOAT: ["add", "maximum", "minimum"]}
         return self.one_of(choices.get(element.kind, ["add", "maximum", "minimum", "and", "or", "xor", "multiply"]))
+
+
+def one_call(family: Family, choose: Choose, inner: Sequence[Sequence[Family]]) -> Builder:
+    """A program of one call of a family, on a parameter; not finished."""
+    b = Builder(choose, Module("m"), Computation("main"), Mesh((("a", 2), ("b", 2))), inner)
+    dims = tuple(b.size() for _ in range(b.number(1, 3)))
+    b.values.append(b.parameter(0, array(ELEMENT_TYPES[b.one_of(ELEMENTS)], dims)))
+    family(b, b.values[0])
+    return b

@@ -10,18 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 from hloom.frontends import parse
-from hloom.ir.computation import Computation
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.element_type import ELEMENT_TYPES
-from hloom.ir.mesh import Mesh
-from hloom.ir.module import Module
 from hloom.ir.op import OPS
 from hloom.ir.ops.custom_call import BEHAVIOURS
-from hloom.ir.shape import array
 from hloom.passes.pipelines import partition
 from ops.test_samples import SAMPLES
 from random_programs import INNER, REGIONS
-from random_programs_base import ELEMENTS, Builder, Family
+from random_programs_base import Family, one_call
 
 ROUNDS = 2000  # how often every family is asked at most
 # An effect outside of the program must happen as often as in the program.
@@ -32,11 +27,7 @@ TRANSLATED = {"xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"}
 
 def _made_by(family: Family, seed: int) -> set[str]:
     """The opcodes, and the targets of custom-calls, in a program of one call of the family."""
-    choose = random.Random(seed).randint
-    b = Builder(choose, Module("m"), Computation("main"), Mesh((("a", 2), ("b", 2))), INNER)
-    dims = tuple(b.size() for _ in range(b.number(1, 3)))
-    b.values.append(b.parameter(0, array(ELEMENT_TYPES[b.one_of(ELEMENTS)], dims)))
-    family(b, b.values[0])
+    b = one_call(family, random.Random(seed).randint, INNER)
     values = [i for c in (*b.module, b.computation) for i in c]
     return {i.opcode for i in values} | {getattr(i.attributes, "custom_call_target", i.opcode) for i in values}
 

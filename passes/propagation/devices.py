@@ -1,7 +1,7 @@
 """The devices of a module: how many, in which order, and on which mesh propagated shardings are written.
 
-All meshes of a program must have the same number of devices. One device order is the module's: the one that most
-annotations use.
+All meshes of a program must have the same number of devices. One device order is the module's: that of
+manual regions, or the one that most annotations use.
 """
 
 from __future__ import annotations
@@ -54,11 +54,15 @@ def num_devices(module: Module, context: PassContext) -> int:
 
 
 def main_order(instructions: Iterable[Instruction]) -> Order:
-    """The device order that most annotations use; of equally many the plain one, else the least."""
-    orders = Counter(
-        s.mesh.order_key for i in instructions for s in parts(i.annotation) if s.mesh and not s.is_replicated
-    )
-    return min(orders, key=lambda order: (-orders[order], order or ()), default=None)
+    """The device order of manual regions, which can be in no other, else the one that most annotations use; of equally
+    many the plain one, else the least.
+    """
+    orders, manual = Counter[Order](), set[Order]()
+    for sharding in (s for i in instructions for s in parts(i.annotation)):
+        if sharding.mesh and not sharding.is_replicated:
+            orders[sharding.mesh.order_key] += 1
+            manual |= {sharding.mesh.order_key} if sharding.has_manual else set()
+    return min(orders, key=lambda order: (order not in manual, -orders[order], order or ()), default=None)
 
 
 def main_mesh(module: Module, instructions: Iterable[Instruction], devices: int, order: Order) -> Mesh:

@@ -10,6 +10,7 @@ their own in place of rules are divided by annotations. What no case here is of 
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from factor_samples import SAMPLES as MORE
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.digit import product
@@ -24,6 +26,7 @@ from hloom.ir.instruction import Instruction
 from hloom.ir.mesh import AxisRef, Mesh
 from hloom.ir.module import Module
 from hloom.ir.op import OPS
+from hloom.ir.ops.custom_call import is_annotation
 from hloom.ir.sharding import DimSharding, Sharding, ShardingKind, Spelling, TupleSharding
 from hloom.ir.sharding_rule import FactorKind, ShardingRule, ValueFactors
 from hloom.passes.base import PassContext, run_pipeline
@@ -36,6 +39,8 @@ from hloom.runtime import evaluate, simulate
 from hloom.runtime.compare import compare
 from hloom.runtime.inputs import make_inputs
 from ops.test_samples import SAMPLES
+from random_programs import INNER
+from random_programs_base import one_call
 
 Way = tuple[str, FactorKind, tuple[int, ...]]  # opcode or target, kind, numbers of the values that have the factor
 # Values are moved rather than computed, or computed by a computation: nothing to choose.
@@ -78,15 +83,22 @@ def _ways() -> dict[Way, list[Use]]:
     """All uses of each way; the samples that mean something on one device, and are arrays throughout."""
     found: dict[Way, list[Use]] = {}
     for opcode, texts in SAMPLES.items():
-        for text in map(_cleaned, texts if opcode not in STRUCTURE else ()):
+        for text in map(_cleaned, [*texts, *MORE.get(opcode, ())] if opcode not in STRUCTURE else ()):
             for i in _instructions(text, opcode):
-                rule = i.op.sharding_rule(i.call)
-                for number, factor in enumerate(rule.factors):
-                    target = getattr(i.attributes, "custom_call_target", opcode)
-                    if factor.size > 1 and target != "Sharding":
-                        values = tuple(v for v, dims in enumerate(rule.values()) if any(number in d for d in dims))
-                        found.setdefault((target, factor.kind, values), []).append(Use(text, i.name, number))
+                for number, way in _ways_of(i):
+                    found.setdefault(way, []).append(Use(text, i.name, number))
     return found
+
+
+def _ways_of(i: Instruction) -> Iterator[tuple[int, Way]]:
+    """The factors of an instruction that can be divided, and their ways."""
+    if is_annotation(i):
+        return  # an identity that the partitioner leaves out
+    rule = i.op.sharding_rule(i.call)
+    for number, factor in enumerate(rule.factors):
+        if factor.size > 1:
+            values = tuple(v for v, dims in enumerate(rule.values()) if any(number in d for d in dims))
+            yield number, (getattr(i.attributes, "custom_call_target", i.opcode), factor.kind, values)
 
 
 def _cleaned(text: str) -> str:
@@ -199,6 +211,19 @@ def test_every_factor_divided(opcode: str, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("opcode", sorted({way[0] for way in _ways() if OPS.get(way[0], OPS["dot"]).is_elementwise}))
 def test_every_factor_divided_on_every_mesh(opcode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _check(opcode, monkeypatch, MESHES)
+
+
+@pytest.mark.slow
+def test_random_programs_have_no_other_ways() -> None:
+    """The samples are measured: what the families of random programs make of an op is among its ways."""
+    known, others = set(_ways()), set[Way]()
+    for seed, family in itertools.product(range(300), dict.fromkeys(f for group in INNER for f in group)):
+        for i in one_call(family, random.Random(seed).randint, INNER).computation:
+            if i.opcode in OPS and i.opcode not in STRUCTURE and all(o.shape.is_array for o in i.operands):
+                others |= {way for _, way in _ways_of(i)} - known
+    # Vectors of indices become scalars before; sizes are as many as there are dimensions; routines of LAPACK are alike.
+    alike = ("dynamic-slice", "dynamic-update-slice", "dynamic-reshape", "lapack", "xla.sdy.ShardingGroup")
+    assert {way for way in others if not way[0].startswith(alike)} == set()
 
 
 # -- ops with handlers

@@ -58,6 +58,16 @@ FOUND = {
     "from one device to tiles in another device order": """ENTRY e {
   x = s32[1,4,4] parameter(0), sharding={maximal device=0}
   ROOT r = s32[1,4,4] negate(x), sharding={mesh['a'=2,'b'=2], device_ids=(2,3,0,1), [{}, {}, {'b'}]} }""",
+    "a region in an order of devices that few annotations use": _ADD + """ENTRY e {
+  x = f32[8] parameter(0), sharding={devices=[4]<=[4]}
+  y = f32[8] negate(x), sharding={devices=[4]<=[4]}
+  ones = f32[2] constant({1, 2})
+  sum = f32[2] all-reduce(ones), channel_id=1, replica_groups={{1,0,2,3}}, use_global_device_ids=true, to_apply=add
+  inside = f32[2] custom-call(sum), custom_call_target="Sharding",
+    sharding={mesh['a'=4], device_ids=(1,0,2,3), [{}], manual={'a'}}
+  z = f32[8] custom-call(inside), custom_call_target="SPMDShardToFullShape",
+    sharding={mesh['a'=4], device_ids=(1,0,2,3), [{'a'}]}
+  ROOT r = f32[8] add(y, z), sharding={devices=[4]<=[4]} }""",
 }
 
 
