@@ -3,7 +3,7 @@
 Always:
  1. Every operand is defined earlier in the same computation.
  2. The number of operands fits the op.
- 3. The result shape is the one that operands and attributes give, up to layout.
+ 3. The result shape is the one that operands and attributes give, up to layout and mixed precision of floats.
  4. Called computations belong to the module, and no computation calls itself, directly or through others.
     No array has more bytes than 63 bits count.
  5. The parameters of a computation are numbered 0, 1, .., n-1, each once.
@@ -34,6 +34,7 @@ from .computation import Computation
 from .diagnostics import CompileError, Diagnostic, Location, Severity
 from .dynamic_sizes import is_called_static, result_shape
 from .instruction import Instruction
+from .mixed_precision import common_type
 from .module import Module, Stage
 from .op import ShapeError
 from .replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
@@ -126,9 +127,12 @@ def _shape(instruction: Instruction) -> Iterator[Diagnostic]:
             instruction.op, [o.shape for o in instruction.operands], instruction.attributes, instruction.shape
         )
     except ShapeError as error:
-        yield _error(error.message, instruction.location, error.help, *_operand_notes(instruction))
+        if common_type(instruction) is None:
+            yield _error(error.message, instruction.location, error.help, *_operand_notes(instruction))
         return
-    if not inferred.compatible(instruction.shape) and not is_called_static(inferred, instruction.shape):
+    if inferred.compatible(instruction.shape) or is_called_static(inferred, instruction.shape):
+        return
+    if common_type(instruction) is None:
         declared, given = instruction.shape.without_layout(), inferred.without_layout()
         yield _error(f"{instruction.opcode}: declared shape {declared} but operands give {given}",
                      instruction.location, None, *_operand_notes(instruction))

@@ -21,6 +21,7 @@ from .cleanup.index_vectors import IndexVectors
 from .cleanup.inline import CallInliner
 from .cleanup.slice_of_pad import SliceOfPad
 from .cleanup.synchronous import Synchronous
+from .cleanup.uniform_precision import UniformPrecision
 from .propagation.device_orders import DeviceOrders
 from .propagation.propagate import Propagate
 from .propagation.shardy_regions import ShardyRegions
@@ -39,8 +40,9 @@ PROPAGATE: tuple[Pass, ...] = (
     Synchronous(),  # sharding rules are those of the ops that starts begin
     ShardyRegions(),  # one form of manual regions
     CallInliner(),  # one computation per level of control flow: shardings of a body belong to one caller
-    IndexBatching(),  # rows that look into themselves alone
+    UniformPrecision(),  # local forms are made of ops of one type
     IndexVectors(),  # local forms compute with scalars
+    IndexBatching(),  # rows that look into themselves alone
     SliceOfPad(),  # what a pad moves along a divided dimension, a slice of it would move back
     DeadCodeElimination(),  # what nobody needs should not vote on shardings
     DeviceOrders(),  # lists of one physical mesh have digits in common

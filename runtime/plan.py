@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from ..ir import mixed_precision
 from ..ir.computation import Computation
 from ..ir.instruction import Instruction
 from ..ir.module import Module
@@ -325,7 +326,7 @@ def _scope(computation: Computation, arguments: list[Tree], call: Instruction | 
 def _kernel(instruction: Instruction, owner: Compilation) -> Kernel:
     """The kernel of an instruction; one that cannot be had is reported only where it is executed."""
     try:
-        return instruction.op.kernel(instruction.call, owner.kernel)
+        return mixed_precision.kernel(instruction, owner.kernel)
     except (NotEvaluable, ShapeError) as error:
         message, help = error.message, error.help
 

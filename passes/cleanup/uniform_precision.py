@@ -1,0 +1,61 @@
+"""Ops of mixed precision become ops of one type between conversions.
+
+    before:  s = f32[8] add(a, b)                         -- b is bf16
+    after:   c = f32[8] convert(b)
+             s = f32[8] add(a, c)
+
+Local forms are made of ops whose operands have one type; see `ir.mixed_precision` for what such programs mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...ir.computation import Computation
+from ...ir.element_type import ElementType
+from ...ir.instruction import Instruction
+from ...ir.mixed_precision import common_type, in_type
+from ...ir.module import Module
+from ...ir.shape import Shape
+from ..base import Pass, PassContext
+
+
+@dataclass(frozen=True)
+class UniformPrecision(Pass):
+    """Writes out the conversions of ops of mixed precision."""
+
+    name: ClassVar[str] = "uniform-precision"
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        mixed = [(c, i, element) for c in module for i in c if (element := common_type(i)) is not None]
+        for computation, instruction, element in mixed:
+            _write_out(computation, instruction, element)
+        return bool(mixed)
+
+
+def _write_out(computation: Computation, old: Instruction, element: ElementType) -> None:
+    operands = [_converted(computation, o, in_type(o.shape, element), old) for o in old.operands]
+    made = computation.add(old.op, operands, old.attributes, in_type(old.shape, element), like=old)
+    computation.move_before(made, old)
+    result = _converted(computation, made, old.shape, old)
+    for instruction in (made, result):
+        instruction.sharding, instruction.shardy = old.sharding, old.shardy
+        instruction.frontend_attributes = old.frontend_attributes
+    made.control_predecessors = old.control_predecessors
+    computation.replace_all_uses(old, result)
+    computation.remove(old)
+    computation.rename(result, old.name)
+
+
+def _converted(computation: Computation, value: Instruction, shape: Shape, place: Instruction) -> Instruction:
+    """The value with this shape's types, made before `place`: the value itself if it has them."""
+    if value.shape.compatible(shape):
+        return value
+    if not shape.is_tuple:
+        return computation.build("convert", value, shape=shape, like=place, before=place)
+    parts = [
+        _converted(computation, computation.build("get-tuple-element", value, index=n, before=place), part, place)
+        for n, part in enumerate(shape.elements)
+    ]
+    return computation.build("tuple", *parts, shape=shape, like=place, before=place)
