@@ -31,8 +31,8 @@ from .spmd.sort_prefix import SortPrefix
 PASSES: dict[str, type[Pass]] = {
     p.name: p
     for p in (
-        Synchronous, ShardyRegions, CallInliner, IndexBatching, SliceOfPad, DeadCodeElimination, CommonSubexpressions,
-        DeviceOrders, Propagate, SortPrefix, SpmdPartition,
+        Synchronous, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching, SliceOfPad,
+        DeadCodeElimination, CommonSubexpressions, DeviceOrders, Propagate, SortPrefix, SpmdPartition,
     )
 }
 
