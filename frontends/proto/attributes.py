@@ -9,6 +9,7 @@ from ...ir.op import AnyOp
 from . import codecs as c
 from .codecs import Codec, choice, dims, flag, number, quoted, single, word
 from .shardings import groups_text, set_groups
+from .windows import LABELS, SPARSITY, WINDOW
 from .wire import ProtoError
 
 _ALGORITHMS = (
@@ -36,12 +37,12 @@ CODECS: dict[str, Codec] = {
     "slice": c.SLICES,
     "dynamic_slice_sizes": dims("dynamic_slice_sizes"),
     "padding": c.PADDING,
-    "window": c.WINDOW,
-    "dim_labels": c.LABELS,
+    "window": WINDOW,
+    "dim_labels": LABELS,
     "feature_group_count": number("feature_group_count"),
     "batch_group_count": number("batch_group_count"),
     "convolution_kind": choice("conv_kind", {0: "unset", 1: "fprop", 2: "dgrad", 3: "wgrad"}),
-    "sparsity_config": c.SPARSITY,
+    "sparsity_config": SPARSITY,
     "direction": word("comparison_direction"),
     "type": word("comparison_type"),
     "exponent_bits": number("exponent_bits"),
