@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from ..attributes import Attributes
-from ..element_type import PRED, ElementType, Kind
+from ..element_type import PRED, Kind
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape
 from .checks import elementwise_shape, require_array, require_kind, require_same_element, text, with_dynamic
@@ -86,17 +86,12 @@ class Compare(Op[CompareAttributes]):
         element = call.operands[0].element
         function = _FUNCTIONS[call.attributes.direction]
         if call.attributes.type is ComparisonType.TOTALORDER:
-            return partial(_in_total_order, function, element)
+            return partial(_in_total_order, function)
         return lift(function, element, PRED, call.shape.rank)
 
 
-def _in_total_order(function: Function, element: ElementType, x: Array, y: Array) -> Array:
-    return np.asarray(function(_total_order(element, x), _total_order(element, y)))
-
-
-def _total_order(element: ElementType, x: Array) -> Array:
-    # 4-bit floats have no NaN and their bits do not fill a byte: f32 keeps their order and the sign of zero.
-    return total_order_key(x.astype(np.float32) if element.bits < 8 else x)
+def _in_total_order(function: Function, x: Array, y: Array) -> Array:
+    return np.asarray(function(total_order_key(x), total_order_key(y)))
 
 
 @register

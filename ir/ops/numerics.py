@@ -245,7 +245,11 @@ def _erf_polynomials(near_terms: int, far_terms: int) -> tuple[Function1, Functi
 
 
 def total_order_key(x: Array) -> Array:
-    """Signed integers that are ordered as the floats are in the total order: -NaN < -inf < .. < -0 < 0 < .. < NaN."""
+    """Signed integers that are ordered as the floats are in the total order: -NaN < -inf < .. < -0 < 0 < .. < NaN.
+
+    Floats of a byte and less are ordered as f32: their bits need not fill a byte, have a sign, or have NaN at the ends.
+    """
+    x = x.astype(np.float32) if x.dtype.itemsize == 1 else x
     bits = x.view(f"i{x.dtype.itemsize}")
     width = 8 * x.dtype.itemsize
     return bits ^ ((bits >> (width - 1)) & np.iinfo(bits.dtype).max)
@@ -277,7 +281,8 @@ def convert(source: ElementType, target: ElementType) -> Function1:
         # Only 8-bit integers are known to wrap on the way to ml_dtypes' sub-byte types.
         byte = np.int8 if target.kind is Kind.SIGNED else np.uint8
         return lambda x: x.astype(byte).astype(final)
-    if target.is_float and target.bits < 32 and source.bits == 64 and target.name != "f16":
+    # ml_dtypes loses the sign of integers that become 4-bit floats.
+    if target.is_float and (target.bits < 8 or (target.bits < 32 and source.bits == 64 and target.name != "f16")):
         return lambda x: x.astype(np.float32).astype(final)
     return lambda x: x.astype(final)
 
@@ -304,12 +309,15 @@ def _float_to_integer(source: ElementType, target: ElementType) -> Function1:
 def reduce_precision(element: ElementType, exponent_bits: int, mantissa_bits: int) -> Function1:
     """Rounds to the nearest number (ties to even) of a float format of these sizes, in the same element type.
 
-    What is too large becomes infinite, what is below the least normal number zero; NaN stays as it is.
+    What is too large becomes infinite, what is below the least normal number zero; NaN stays as it is. Floats of a byte
+    and less are rounded as f16 (f8e8m0fnu as f32), which has all of their numbers, and then in their own type.
     """
+    if element.bits <= 8:
+        wide = ELEMENT_TYPES["f32" if element.name == "f8e8m0fnu" else "f16"]
+        widened, final = reduce_precision(wide, exponent_bits, mantissa_bits), numpy_type(element)
+        return lambda x: widened(x.astype(numpy_type(wide))).astype(final)
     info = cast(Any, ml_dtypes.finfo(numpy_type(element)))
     mantissa, exponent = int(info.nmant), int(info.nexp)
-    if mantissa + exponent + 1 != element.bits:
-        raise NotEvaluable(f"reduce-precision of {element}, which has no sign")
     exponent_bits, mantissa_bits = min(exponent_bits, exponent), min(mantissa_bits, mantissa)
     unsigned = np.dtype(f"u{element.byte_size}")
     sign = np.array(1 << (mantissa + exponent), unsigned)
