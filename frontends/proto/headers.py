@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from ...ir.element_type import ELEMENT_TYPES
 from ...ir.module import EntryLayout, Module
 from ...ir.printer import header_frontend_attributes
 from ...ir.strings import quote, unescape
@@ -31,8 +32,8 @@ def header_text(module: Record, module_text: Callable[[Record], str]) -> str:
 
 
 def safe_name(name: str) -> str:
-    """The name with what no name in HLO text may have replaced."""
-    clean = re.sub(r"[^A-Za-z0-9_.\-]", "_", name)
+    """The name with what no name in HLO text may have replaced; XLA renames what has the name of a type."""
+    clean = re.sub(r"[^A-Za-z0-9_.\-]", "_", name) + "_" * (name in ELEMENT_TYPES)
     return clean if re.match(r"[A-Za-z_]", clean) else f"_{clean}"
 
 

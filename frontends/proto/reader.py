@@ -16,7 +16,6 @@ from typing import Any
 from ...ir.attributes import AttributeField, attribute_fields
 from ...ir.computation import Computation
 from ...ir.diagnostics import SourceFile
-from ...ir.element_type import ELEMENT_TYPES
 from ...ir.literal import Literal
 from ...ir.module import Module
 from ...ir.op import AnyOp, find_op
@@ -269,8 +268,6 @@ def _named(lines: dict[int, _Line], number: int, name: str) -> _Line:
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    if name in ELEMENT_TYPES:
-        name += "_"
     base, number = name, 1
     while name in taken:
         name, number = f"{base}.{number}", number + 1

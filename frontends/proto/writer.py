@@ -23,7 +23,7 @@ from ...ir.shape import Shape
 from ...ir.strings import Raw
 from ..hlo_text import parse
 from .attributes import CALLED_ORDER, SILENT, codec
-from .headers import set_header, set_tables
+from .headers import safe_name, set_header, set_tables
 from .literals import literal_record
 from .metadata import frontend_attributes_record, metadata_record, set_other
 from .recovery import set_recovery
@@ -76,7 +76,7 @@ class ModuleWriter:
         self.record = new("HloModuleProto")
         self.computations: dict[Computation, int] = {}
         self.ids: dict[Instruction, int] = {}
-        self.names = _Names()
+        self.names, self.computation_names = _Names(), _Names()
         self.unique_names: dict[Instruction, str] = {}
         self.wrapped = 0
 
@@ -90,8 +90,9 @@ class ModuleWriter:
         layout = module.entry_layout or EntryLayout(tuple(p.shape for p in entry.parameters), entry.root.shape)
         set_header(record, module, layout)
         record.sub("host_program_shape").set("parameter_names", [self.unique_names[p] for p in entry.parameters])
-        record.set("entry_computation_name", entry.name)
-        record.set("entry_computation_id", self.computations[entry])
+        number = self.computations[entry]
+        record.set("entry_computation_name", record.all("computations")[number].str("name"))
+        record.set("entry_computation_id", number)
         if module.is_scheduled:
             self._schedule()
         set_tables(record, module.stack_frames)
@@ -127,7 +128,8 @@ class ModuleWriter:
 
     def _computation(self, computation: Computation, is_fused: bool) -> None:
         shapes = [p.shape for p in computation.parameters]
-        made = self._new_computation(computation.name, shapes, computation.root.shape)
+        name = self.computation_names.unique(safe_name(computation.name))
+        made = self._new_computation(name, shapes, computation.root.shape)
         made.set("is_fusion_computation", is_fused)
         made.set("execution_thread", computation.execution_thread or "main")
         calls = [i for i in computation if _is_derived(i.op, AsyncStart)]
@@ -183,8 +185,7 @@ class ModuleWriter:
                     codec(op, name).write(record, text)
         order = CALLED_ORDER.get(op.opcode, tuple(called))
         numbers = [self.computations[c] for name in order for c in called[name]]
-        if not isinstance(op, AsyncUpdate | AsyncDone):  # they repeat what their start says
-            record.set("called_computation_ids", numbers)
+        record.set("called_computation_ids", numbers)
 
     def _wrap(self, start: Instruction) -> int:
         """The computation of the one op that a derived start begins."""

@@ -23,6 +23,7 @@ from ...ir.literal import Array
 from ...ir.module import Module
 from ...ir.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
 from ...ir.tiling import Tiling
+from ...ir.verifier import device_problem
 from ..base import Pass, PassContext
 from .devices import Order, parts
 
@@ -40,10 +41,10 @@ class DeviceOrders(Pass):
         tilings = Counter[Tiling]()
         for sharding, count in used.items():
             tilings[sharding.tiling(len(sharding.dims))] += count
-        sizes = {s.mesh.size for s in used if s.mesh is not None}
-        if len(sizes) > 1:
+        devices = max(s.mesh.size for s in used if s.mesh is not None)
+        if any(device_problem(s, devices) for s in used):
             return False  # an error, which propagation reports
-        order = _common_order(tilings, sizes.pop())
+        order = _common_order(tilings, devices)
         new = {s: found for s in used if (found := _over(s, order)) is not None}
         for computation in module:
             for instruction in computation:
