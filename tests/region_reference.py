@@ -47,6 +47,24 @@ def whole_results(module: Module, inputs: Sequence[Array]) -> list[Array]:
     return simulate(local, inputs)
 
 
+def regions_are_closed(module: Module) -> bool:
+    """Whether values of the entry get into regions and out of them through borders alone."""
+    inside: dict[Instruction, bool | None] = {}  # None: the value depends on nothing, and may be anywhere
+    for instruction in module.entry:
+        around = {inside[o] for o in instruction.operands} - {None}
+        if instruction.opcode == "parameter":
+            around = {False}
+        if _target(instruction) in (_INTO, _OUT_OF):
+            enters = _target(instruction) == _INTO
+            if around - {not enters}:
+                return False
+            around = {enters}
+        if len(around) > 1:
+            return False
+        inside[instruction] = next(iter(around), None)
+    return not inside[module.entry.root]
+
+
 def _target(instruction: Instruction) -> str | None:
     return getattr(instruction.attributes, "custom_call_target", None)
 

@@ -33,6 +33,7 @@ from hloom.passes.cleanup.dce import DeadCodeElimination
 from hloom.passes.pipelines import PROPAGATE
 from partition_check import difference
 from random_programs import inputs_of
+from region_reference import regions_are_closed
 
 Fails = Callable[[Module], str | None]  # how a program fails, in a word, or None
 Edit = Callable[[Module], object]  # changes a copy in place
@@ -73,7 +74,7 @@ def _edited(module: Module, edit: Edit) -> Module | None:
         made = parse(copy.to_text())
     except (CompileError, ValueError, KeyError, StopIteration):
         return None
-    return made if not verify(made) else None
+    return made if not verify(made) and regions_are_closed(made) else None
 
 
 def _edits(module: Module) -> Iterator[Edit]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hloom.frontends import parse
 from hloom.passes.spmd import localize
+from region_reference import regions_are_closed
 from shrink import partition_fails, shrink
 
 TEXT = """
@@ -42,3 +43,19 @@ def test_minimal_program_of_a_planted_bug(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_program_that_does_not_fail() -> None:
     with pytest.raises(ValueError, match="does not fail"):
         shrink(parse(TEXT), partition_fails())
+
+
+def test_programs_whose_regions_leak_are_no_smaller_ones() -> None:
+    text = """HloModule m, num_partitions=2
+ENTRY e {
+  x = f32[4] parameter(0), sharding={mesh['a'=2], [{'a'}]}
+  y = f32[2] custom-call(x), custom_call_target="SPMDFullToShardShape", sharding={manual}
+  z = f32[2] negate(y)
+  ROOT r = f32[4] custom-call(z), custom_call_target="SPMDShardToFullShape", sharding={mesh['a'=2], [{'a'}]}
+}"""
+    module = parse(text)
+    small = shrink(module, lambda m: "fails" if any(i.opcode == "negate" for i in m.entry) else None)
+    assert regions_are_closed(small)
+    assert [i.opcode for i in small.entry] == ["parameter", "custom-call", "negate", "custom-call"]
+    module.entry.root = module.entry.root.operands[0]
+    assert not regions_are_closed(module)
