@@ -297,7 +297,7 @@ COMMON: dict[str, Callable[[Any, Instruction, str, int], None]] = {
 
 @lru_cache(maxsize=65536)
 def parse_frontend_attributes(text: str) -> FrontendAttributes:
-    """`{k="v",k2={raw}}`; raw values verbatim. Raises TextError."""
+    """`{k="v",k2={raw}}`; raw values verbatim; of a repeated key the last one counts. Raises TextError."""
     if not text.startswith("{"):
         raise TextError("frontend attributes: '{' expected", 0)
     found: dict[str, str | Raw] = {}
@@ -307,8 +307,6 @@ def parse_frontend_attributes(text: str) -> FrontendAttributes:
         if key is None:
             raise TextError("frontend attributes: key expected", place)
         name = unescape(key[0].strip('"'))
-        if name in found:
-            raise TextError(f"frontend attributes: '{name}' is given twice", place, key.end())
         if not text.startswith("=", key.end()):
             raise TextError("frontend attributes: '=' expected right after the key", key.end())
         place = skip_space(text, key.end() + 1)

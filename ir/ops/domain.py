@@ -14,7 +14,8 @@ from ..strings import Raw
 from .structure import leaf_rule, leaves_of, unchanged
 
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
-_TEXT = re.compile(rf'\{{\s*kind="sharding"\s*,\s*entry=\s*{_BRACES}\s*,\s*exit=\s*{_BRACES}\s*\}}')
+_SIDES = rf"(?:entry=\s*{_BRACES}\s*,\s*exit|exit=\s*{_BRACES}\s*,\s*entry)=\s*{_BRACES}"
+_TEXT = re.compile(rf'\{{\s*kind="sharding"\s*,\s*{_SIDES}\s*\}}')
 
 
 @dataclass(frozen=True, slots=True)

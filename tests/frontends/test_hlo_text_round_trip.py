@@ -94,6 +94,8 @@ INSTRUCTIONS = [
     "a = f32[4,8] negate(p), backend_config={a = {b}, \"}\"}, metadata={op_type=\"x\" source_line=3}",
     "a = f32[4,8] negate(p), backend_config=\"it's \\\"q\\\" \\303\\251\"",
     "a = f32[4,8] negate(p), frontend_attributes={b={x: 1},a=\"1\"}, sharding={replicated}",
+    "a = f32[4,8] negate(p), frontend_attributes={a=\"1\",b=\"2\",a={3}}",
+    'a = f32[4,8] domain(p), domain={kind="sharding", exit={manual}, entry={{replicated}}}',
     "a = f32[4,8] negate(p), statistics={visualizing_index=0,s=1.5}, origin={{\"name\"}}",
     "a = pred[4,8] compare(p, p), direction=GE, type=TOTALORDER",
     "a = f32[2,8] slice(p), slice={[0:4:2], [0:8]}",
