@@ -13,6 +13,7 @@ from dataclasses import replace
 from ...cost.links import DEFAULT, Links
 from ...ir.diagnostics import fail
 from ...ir.digit import product
+from ...ir.monoid import choice_monoid
 from ...ir.sharding_rule import Monoid
 from ...ir.tiling import Tiling
 from .channels import Channels
@@ -70,7 +71,9 @@ class Resharder:
             shape = shape.with_dims((product(manual), *shape.dims))
             array = self.emitter.reshape(array, (1, *array.shape.dims))
         order = source.order if source.used() else target.order
-        moves = MoveEmitter(self.emitter, self.channels, shape, value.monoid or Monoid.ADD, order, {"hloom.cause": why})
+        complete = not source.unreduced and not target.unreduced
+        monoid = choice_monoid(shape.element) if complete else value.monoid or Monoid.ADD
+        moves = MoveEmitter(self.emitter, self.channels, shape, monoid, order, {"hloom.cause": why})
         array = moves.emit(array, plan.moves)
         if manual and plan.moves:
             array = self.emitter.reshape(array, array.shape.dims[1:])

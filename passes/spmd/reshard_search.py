@@ -60,7 +60,8 @@ def space_of(source: Tiling, target: Tiling, problem: Problem) -> tuple[State, S
     may_replicate = max(start.elements(), goal.elements()) >= math.prod(problem.dims)
     order = source.order if source.used() else target.order
     atoms = cut((Digit(problem.devices, 1),), cuts)
-    space = Space(problem.dims, goal, atoms, problem.devices, order, problem.memory, may_replicate)
+    complete = not source.unreduced
+    space = Space(problem.dims, goal, atoms, problem.devices, order, problem.memory, may_replicate, complete)
     return start, space
 
 

@@ -77,7 +77,8 @@ class Space:
     """What a search moves in: the array's dimensions, where it goes, all digits and how many devices they number.
 
     `order` is that of the tilings, `memory` the most elements that a device may hold, and without `may_replicate` it
-    never holds the whole array. `counts` are the tiles that the goal's dimensions have after each digit.
+    never holds the whole array. If the source is `complete`, what is unreduced on the way has one addend that counts.
+    `counts` are the tiles that the goal's dimensions have after each digit.
     """
 
     dims: tuple[int, ...]
@@ -87,6 +88,7 @@ class Space:
     order: tuple[int, ...] | None = None
     memory: float = math.inf
     may_replicate: bool = True
+    complete: bool = False
     counts: tuple[frozenset[int], ...] = field(init=False)
     even: bool = field(init=False)
 
@@ -113,13 +115,13 @@ def bound(state: State, space: Space) -> float:
     Of a value that is complete: the largest target tile less what that device holds of it at most. Where source and
     target divide a dimension by different digits at the same place, some device holds nothing of its tile.
 
-    Of an unreduced value: each element has partial sums on n devices and is wanted on m. They are connected by at least
+    Of an unreduced value, if its source was that: each element has partial sums on n devices and is wanted on m. They are connected by at least
     n + m - 2 transfers (n - 1 until the sum is complete somewhere, m - 1 from there), spread over all devices. And a
     device that holds partial sums alone receives something for every element it wants.
     """
     goal = space.goal
     wanted = float(goal.elements())
-    if any(d not in state.unreduced for d in goal.unreduced):
+    if any(d not in state.unreduced for d in goal.unreduced) or (space.complete and state.unreduced):
         return 0.0
     if pending := product(d for d in state.unreduced if d not in goal.unreduced) - 1:
         groups = space.devices // product(goal.unreduced)

@@ -35,6 +35,8 @@ def steps(state: State, space: Space) -> Iterator[Step]:
     if state.unreduced != space.goal.unreduced:
         yield from _reductions(state, space)
         yield from _partials(state, space)
+    if not space.goal.unreduced:
+        yield from _sparse(state, space)
     yield from _slices(state, space)
     yield from _gathers(state, space)
     yield from _all_to_alls(state, space)
@@ -94,6 +96,17 @@ def _partials(state: State, space: Space) -> Iterator[Step]:
         if digits and digits[-1] in missing:
             after = state.leave(dim, 1, space.dims[dim]).with_unreduced((*state.unreduced, digits[-1]))
             yield Step(Spread(dim, digits[-1:], after.local(dim)), after)
+
+
+def _sparse(state: State, space: Space) -> Iterator[Step]:
+    """Where most of the tiles are padding: every device puts its tile among identities, which are summed then."""
+    for dim, digits in enumerate(state.dims):
+        for count in range(1, len(digits) + 1):
+            leaving = digits[len(digits) - count :]
+            after = state.leave(dim, count, space.dims[dim])
+            if 2 * after.local(dim) < state.local(dim) * product(leaving):
+                summed = after.with_unreduced((*after.unreduced, *leaving))
+                yield Step(Spread(dim, leaving, after.local(dim)), summed)
 
 
 def _slices(state: State, space: Space) -> Iterator[Step]:
