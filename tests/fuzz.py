@@ -1,0 +1,171 @@
+"""Fuzzing: whatever the input, a result or a diagnostic comes out, soon and without much memory.
+
+    python tests/fuzz.py TARGET --seed A --count N [--out DIR]
+
+tries the inputs of the seeds A, A+1, .., A+N-1, and prints how many were tried, how far they came, and the crashes: any
+exception that is not a diagnostic, a wrong result, more time or memory than `SECONDS` and `MEGABYTES`. Of each kind of
+crash one input is written to DIR, made small (delta debugging: "Simplifying and isolating failure-inducing input",
+Zeller and Hildebrandt, 2002), with its traceback. The targets are in `fuzzing/targets.py`, the inputs beside it; they
+depend on the seed and on the programs of these tests only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / ".import")]
+
+from fuzzing.targets import TARGETS, Target
+from hloom import CompileError
+
+SECONDS = 10  # of processor time that an input may take; real ones take a hundredth of a second
+MEGABYTES = 1024  # an input may add to the memory of the process
+SHRINKING = 30  # seconds for making one input small
+_LINE, _WORD, _BYTE = re.compile(r".*\n?"), re.compile(r"\w+|\W"), re.compile(r".", re.DOTALL)
+_STATM = Path("/proc/self/statm")
+
+
+class OutOfTime(BaseException):
+    """Not an Exception, so that nothing on the way takes it for an error of its own."""
+
+
+@dataclass(frozen=True)
+class Crash:
+    """`kind` is the type of the exception and the function of Hloom it comes from: what crashes have in common."""
+
+    seed: int
+    kind: str
+    report: str
+    input: str
+
+
+@dataclass
+class Figures:
+    """How far the inputs came, and the crashes."""
+
+    outcomes: Counter[str] = field(default_factory=Counter[str])
+    crashes: list[Crash] = field(default_factory=list[Crash])
+
+    def __str__(self) -> str:
+        return f"{self.outcomes.total()} inputs tried, {len(self.crashes)} crashes; {dict(self.outcomes)}"
+
+
+@contextmanager
+def bounded() -> Generator[None]:
+    """Raises OutOfTime or MemoryError in a block that takes too much."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise OutOfTime(f"it takes longer than {SECONDS} s")
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    previous = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    if _STATM.exists():
+        pages = int(_STATM.read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (MEGABYTES << 20), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
+
+
+def attempt(target: Target, value: str, seed: int = -1) -> str | Crash:
+    """How far an input comes, or how it crashes."""
+    try:
+        with bounded():
+            return target.run(value)
+    except CompileError as error:
+        if error.diagnostics and all(d.message for d in error.diagnostics) and str(error):
+            return "refused"
+        return Crash(seed, "a diagnostic without words", traceback.format_exc(), value)
+    except (Exception, OutOfTime) as error:
+        return Crash(seed, _kind(error), traceback.format_exc(), value)
+
+
+def _kind(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if "/hloom/" in f.filename or ".import" in f.filename] or frames
+    message = re.sub(r"\d+|'[^']*'|\"[^\"]*\"", "_", str(error).split("\n")[0])[:60]
+    # What runs when time is over says little.
+    if isinstance(error, OutOfTime | MemoryError | RecursionError):
+        return type(error).__name__
+    return f"{type(error).__name__} in {Path(own[-1].filename).stem}.{own[-1].name}: {message}"
+
+
+def campaign(name: str, seeds: Sequence[int]) -> Figures:
+    """Tries the inputs of these seeds."""
+    target, found = TARGETS[name], Figures()
+    for seed in seeds:
+        result = attempt(target, target.make(random.Random(seed)), seed)
+        found.outcomes["crashed" if isinstance(result, Crash) else result] += 1
+        if isinstance(result, Crash):
+            found.crashes.append(result)
+    return found
+
+
+def smaller(target: Target, crash: Crash, seconds: float = SHRINKING) -> Crash:
+    """The crash with as little input as leaving out lines, then words or bytes leads to."""
+    end = time.monotonic() + seconds
+    for pieces in map(_pieces, (_BYTE,) if target.is_binary else (_LINE, _WORD)):
+        parts = pieces(crash.input)
+        size = len(parts)
+        while size := size // 2:
+            place = 0
+            while place < len(parts) and time.monotonic() < end:
+                rest = parts[:place] + parts[place + size :]
+                made = attempt(target, "".join(rest), crash.seed)
+                if isinstance(made, Crash) and made.kind == crash.kind:
+                    parts, crash = rest, made
+                else:
+                    place += size
+    return crash
+
+
+def _pieces(pattern: re.Pattern[str]) -> Callable[[str], list[str]]:
+    return lambda text: [match[0] for match in pattern.finditer(text)]
+
+
+def write(target: Target, crash: Crash, folder: Path, name: str) -> Path:
+    """Writes an input that crashes, and beside it how."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{crash.seed}.{'pb' if target.is_binary else 'txt'}"
+    path.write_bytes(crash.input.encode("latin-1" if target.is_binary else "utf-8", "surrogatepass"))
+    path.with_suffix(".report").write_text(f"seed {crash.seed}: {crash.kind}\n{crash.report}", errors="replace")
+    return path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--out", type=Path, default=Path("fuzz-crashes"))
+    arguments = parser.parse_args()
+    target, start = TARGETS[arguments.target], time.monotonic()
+    found = campaign(arguments.target, range(arguments.seed, arguments.seed + arguments.count))
+    print(f"{arguments.target}, seeds from {arguments.seed}: {found} ({time.monotonic() - start:.0f} s)")
+    kinds = {c.kind: c for c in reversed(found.crashes)}
+    for kind, crash in kinds.items():
+        path = write(target, smaller(target, crash), arguments.out, arguments.target)
+        print(f"{sum(c.kind == kind for c in found.crashes)} times {kind}: {path}")
+    return 1 if found.crashes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

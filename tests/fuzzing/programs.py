@@ -1,0 +1,94 @@
+"""Programs to fuzz with: the real ones of these tests, damaged, with shardings of their own or random ones."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from comm_programs.cases import programs as comm_programs
+from command_line import EXAMPLES
+from fuzzing.mutators import ALL, GENTLE, characters, numbers, same_kind
+from fuzzing.strings import MESHES, sharding_text
+from hloom import CompileError, parse
+from op_samples import all_samples
+
+TESTS = Path(__file__).parents[1]
+_SHARDING = re.compile(r", sharding=\{[^\n]*?\}(?=, [a-z_]+=|$|\n)", re.MULTILINE)
+_ARRAY = re.compile(r"^\s+(?:ROOT )?[^\s=]+ = \w+\[([\d,]*)\]\S* [\w\-]+\([^\n]*$", re.MULTILINE)
+
+
+@cache
+def corpus() -> tuple[str, ...]:
+    """Real programs: examples, golden cases, the samples of all ops, programs about communication."""
+    files = [TESTS / "frontends" / "rich.hlo", EXAMPLES / "mlp_named.hlo", EXAMPLES / "mlp_train.hlo"]
+    golden = sorted((TESTS / "passes" / "golden").glob("*.hlo"))
+    cases = [case for path in golden for case in re.split(r"^//.*\n", path.read_text(), flags=re.MULTILINE)]
+    samples = [text for texts in all_samples().values() for text in texts]
+    texts = (*[path.read_text() for path in files], *cases, *comm_programs().values(), *samples)
+    return tuple(text for text in texts if _is_module(text))
+
+
+@cache
+def lowered() -> tuple[str, ...]:
+    """Programs as JAX lowers them; takes a while to make, and needs JAX."""
+    from programs.jax_programs import PROGRAMS, text_of
+
+    return tuple(text for make in PROGRAMS.values() if len(text := text_of(make())) < 30_000)
+
+
+def _is_module(text: str) -> bool:
+    try:
+        return len(parse(text).entry) > 1
+    except CompileError:
+        return False
+
+
+def program(rng: random.Random, programs: Sequence[str]) -> str:
+    """A damaged program."""
+    text = rng.choice(programs)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        text = rng.choice(ALL)(rng, text) or "\n"
+    return splice(rng, text, rng.choice(programs)) if rng.random() < 0.1 else text
+
+
+def sharded_program(rng: random.Random, programs: Sequence[str]) -> str:
+    """A program with random shardings over 1 to 8 devices, gently damaged, or its shardings."""
+    text = rng.choice(programs)
+    if rng.random() < 0.3:
+        text = _mutate_shardings(rng, text)
+    else:
+        text = with_shardings(rng, _SHARDING.sub("", text))
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        text = rng.choice(GENTLE)(rng, text)
+    return text
+
+
+def with_shardings(rng: random.Random, text: str) -> str:
+    """Shardings over one mesh for most parameters and some other arrays."""
+    mesh = rng.choice(MESHES)
+    entry = text.find("ENTRY")
+    for match in reversed(list(_ARRAY.finditer(text))):
+        inside = match.start() > entry
+        if rng.random() < (0.6 if inside and " parameter(" in match[0] else 0.15 if inside else 0.03):
+            rank = len([d for d in match[1].split(",") if d])
+            at = match.end()
+            text = f"{text[:at]}, sharding={sharding_text(rng, mesh, rank)}{text[at:]}"
+    return text
+
+
+def _mutate_shardings(rng: random.Random, text: str) -> str:
+    def changed(match: re.Match[str]) -> str:
+        return match[0] if rng.random() < 0.5 else rng.choice((numbers, same_kind, characters))(rng, match[0])
+
+    return _SHARDING.sub(changed, text)
+
+
+def splice(rng: random.Random, text: str, other: str) -> str:
+    """Lines of one program among those of another."""
+    lines, others = text.splitlines(keepends=True), other.splitlines(keepends=True)
+    start = rng.randrange(len(others)) if others else 0
+    place = rng.randrange(len(lines) + 1)
+    return "".join([*lines[:place], *others[start : start + rng.randint(1, 4)], *lines[place:]])

@@ -1,0 +1,90 @@
+"""What fuzzing found, made small: each input goes as far now as it should, or is refused with the right words."""
+
+from __future__ import annotations
+
+import hloom
+import pytest
+from fuzz import Crash, attempt
+from fuzzing.targets import TARGETS
+
+
+def entry(*lines: str, before: str = "") -> str:
+    return "HloModule m\n" + before + "ENTRY e {\n  " + "\n  ".join(lines) + "\n}\n"
+
+
+X = "x = f32[8] parameter(0)"
+PARTS = (
+    "f { p = f32[8] parameter(0) ROOT n = f32[8] negate(p) }\n"
+    "g { p = f32[8] parameter(0) ROOT c = f32[8] copy(p) }\n"
+)
+
+# What it is: the target, the input, and how far it comes.
+FOUND: dict[str, tuple[str, str, str]] = {
+    "names of parameters repeat": (
+        "text", entry("p = f32[8] parameter(0)", "c = f32[8] call(p), to_apply=f",
+                      "ROOT d = f32[8] call(c), to_apply=g", before=PARTS), "serialized",
+    ),
+    "least elements": ("text", entry(X, "ROOT r = (f32[1], s32[1]) topk(x), k=1, largest=false"), "serialized"),
+    "channel 0": (
+        "text", entry("t = token[] parameter(0)", "x = f32[3] parameter(1)",
+                      "s = (f32[3], u32[], token[]) send(x, t), channel_id=0",
+                      "ROOT d = token[] send-done(s), channel_id=0"), "not serialized",
+    ),
+    "negative device": (
+        "text", entry(X, "ROOT r = f32[8] collective-permute(x), source_target_pairs={{0,-1}}"), "serialized",
+    ),
+    "computation with the name of a type": (
+        "text", "HloModule m\n%f16 { ROOT x = f32[] parameter(0) }\n"
+                "ENTRY pred { x = f32[] parameter(0) ROOT r = f32[] call(x), to_apply=f16 }", "serialized",
+    ),
+    "calls of a done alone": (
+        "text", entry(X, "s = ((f32[8]), f32[8], s32[]) async-start(x), calls=g",
+                      "ROOT d = f32[8] async-done(s), calls=g", before=PARTS.replace("copy(p)", "add(p, p)")),
+        "serialized",
+    ),
+    "memory space 0": ("text", entry("ROOT x = f32[8]{0:T(8)L(1)E(0)S(0)} parameter(0)"), "serialized"),
+    "nested infeed": (
+        "pipeline", entry("t = token[] parameter(0), sharding={replicated}",
+                          "ROOT r = ((f32[3], pred[]), token[]) infeed(t)"), "partitioned",
+    ),
+}  # fmt: skip
+
+# The program, and what is said about it.
+REFUSED: dict[str, tuple[str, str]] = {
+    "bits beyond 32": (
+        entry(X, "ROOT r = f32[8] reduce-precision(x), exponent_bits=4294967297, mantissa_bits=1"), "fit 32 bits",
+    ),
+    "integer beyond 64 bits": (
+        entry(X, "ROOT r = f32[8] reduce-precision(x), exponent_bits=99999999999999999999, mantissa_bits=1"),
+        "does not fit 64 bits",
+    ),
+    "domain": (
+        entry(X, 'ROOT r = f32[8] domain(x), domain={kind="sharding", entry={devices=[2]0,1},{}exit={}}'),
+        "expected",
+    ),
+    "single instruction that takes itself": ("x = f32[] copy(x)", "no instruction 'x' so far"),
+    "devices of a mesh": (
+        entry("ROOT x = f32[8] parameter(0), sharding={mesh['x'=3], device_ids=(2,0,3), [{'x'}]}"),
+        "sharding names device 3, the module has 3",
+    ),
+    "devices of lists": (
+        entry("x = f32[14] parameter(0), sharding={devices=[7]4,6,5,1,0,2,8}",
+              "ROOT y = f32[14] negate(x), sharding={devices=[7]<=[7]}"), "sharding names device 8, the module has 7",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name: str) -> None:
+    target, text, reached = FOUND[name]
+    result = attempt(TARGETS[target], text)
+    assert not isinstance(result, Crash), result.report
+    assert result == reached
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    text, message = REFUSED[name]
+    assert attempt(TARGETS["pipeline"], text) in ("refused", "parsed")
+    with pytest.raises(hloom.CompileError, match=message):
+        hloom.partition(hloom.parse(text))
