@@ -115,9 +115,9 @@ def bound(state: State, space: Space) -> float:
     Of a value that is complete: the largest target tile less what that device holds of it at most. Where source and
     target divide a dimension by different digits at the same place, some device holds nothing of its tile.
 
-    Of an unreduced value, if its source was that: each element has partial sums on n devices and is wanted on m. They are connected by at least
-    n + m - 2 transfers (n - 1 until the sum is complete somewhere, m - 1 from there), spread over all devices. And a
-    device that holds partial sums alone receives something for every element it wants.
+    Of an unreduced value, if its source was that: each element has partial sums on n devices and is wanted on m. They
+    are connected by at least n + m - 2 transfers (n - 1 until the sum is complete somewhere, m - 1 from there), spread
+    over all devices. And a device that holds partial sums alone receives something for every element it wants.
     """
     goal = space.goal
     wanted = float(goal.elements())
