@@ -62,6 +62,11 @@ class Links:
         return Link(min(i.latency for i in links), max(i.bandwidth for i in links))
 
     @property
+    def uniform(self) -> bool:
+        """Whether all links are the same."""
+        return len({link for _, link in self.levels}) == 1
+
+    @property
     def nearest(self) -> Link:
         """The link between devices of neighbouring numbers."""
         return self.levels[0][1]

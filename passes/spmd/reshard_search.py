@@ -2,6 +2,9 @@
 
 The estimate of what is still to come is `bound`, at the pace of the fastest link; it is never too high, so the first
 path that arrives is the cheapest. States are the same for all numbers of devices, so a search takes milliseconds.
+
+Steps build towards the goal. Where links differ, a way round may be faster than all these ways: a second search takes
+steps anywhere, looks only at what costs less than the way found, and gives up early.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from .reshard_state import Space, State, bound, state_of
 from .reshard_steps import Step, steps
 
 _LIMIT = 4000  # states remembered before a search gives up
+_DETOURS = 200  # the same for one that may take detours
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +54,13 @@ class Found:
     looked_at: int
 
 
-def space_of(source: Tiling, target: Tiling, problem: Problem) -> tuple[State, Space]:
+def space_of(source: Tiling, target: Tiling, problem: Problem, detours: bool = False) -> tuple[State, Space]:
     """Where a search begins, and what it moves in. The tilings must be of one order, or one of them of none."""
     cuts = refine([*source.digits(), *target.digits()])
+    if detours:
+        # Digits within one level of links may then move without the rest.
+        levels = (stride for stride, _ in problem.links.levels)
+        cuts |= {n for n in levels if all(n % c == 0 or c % n == 0 for c in cuts)}
     goal = state_of(target, problem.dims, cuts)
     # What no device holds whole at either end, none holds whole on the way. A tile can be the whole, digits or not:
     # a dimension of one element is whole in each of its tiles.
@@ -61,13 +69,26 @@ def space_of(source: Tiling, target: Tiling, problem: Problem) -> tuple[State, S
     order = source.order if source.used() else target.order
     atoms = cut((Digit(problem.devices, 1),), cuts)
     complete = not source.unreduced
-    space = Space(problem.dims, goal, atoms, problem.devices, order, problem.memory, may_replicate, complete)
+    space = Space(problem.dims, goal, atoms, problem.devices, order, problem.memory, may_replicate, complete, detours)
     return start, space
 
 
 def search(source: Tiling, target: Tiling, problem: Problem) -> Found:
-    """The cheapest plan by mesh collectives that keeps within the memory and does not replicate."""
+    """The cheapest plan by mesh collectives that keeps within the memory and does not replicate.
+
+    Where links differ, it may take detours that are cheaper than the best direct way.
+    """
     start, space = space_of(source, target, problem)
+    found = _search(start, space, problem, _LIMIT, math.inf)
+    if problem.links.uniform or space.order is not None:
+        return found
+    below = found.plan.cost - 1e-6 if found.plan else math.inf
+    better = _search(*space_of(source, target, problem, detours=True), problem, _DETOURS, below)
+    return better if better.plan else found
+
+
+def _search(start: State, space: Space, problem: Problem, limit: int, below: float) -> Found:
+    """The cheapest plan that costs less than `below`, if that is found within so many states."""
     most = math.inf if space.may_replicate else math.prod(problem.dims) - 1
     fast, links = problem.links.fastest, problem.links
     slow = links.slowest if space.order is not None else None  # digits are not of device numbers then
@@ -76,7 +97,7 @@ def search(source: Tiling, target: Tiling, problem: Problem) -> Found:
     arrived: dict[State, tuple[State, Step]] = {}
     queue: list[tuple[float, float, int, State, float]] = [(problem.cost(least, fast), 0.0, 0, start, 0.0)]
     looked_at = pushed = 0
-    while queue and len(best) < _LIMIT:
+    while queue and len(best) < limit:
         _, _, _, state, cost = heapq.heappop(queue)
         if cost > best[state]:
             continue
@@ -89,10 +110,12 @@ def search(source: Tiling, target: Tiling, problem: Problem) -> Found:
             if held + after.elements() > space.memory or after.elements() > most:
                 continue
             total = cost + problem.cost(step.received, slow or links.across(step.digits))
-            if total < best.get(after, math.inf):
+            if total >= best.get(after, below):
+                continue
+            rest = problem.cost(bound(after, space), fast)
+            if total + rest < below:
                 best[after] = total
                 arrived[after] = (state, step)
-                rest = problem.cost(bound(after, space), fast)
                 pushed += 1
                 heapq.heappush(queue, (total + rest, rest, pushed, after, total))
     return Found(None, least, looked_at)

@@ -78,7 +78,8 @@ class Space:
 
     `order` is that of the tilings, `memory` the most elements that a device may hold, and without `may_replicate` it
     never holds the whole array. If the source is `complete`, what is unreduced on the way has one addend that counts.
-    `counts` are the tiles that the goal's dimensions have after each digit.
+    With `detours` digits may also go where the goal does not want them: where links differ, that can keep bytes from
+    the slow ones. `counts` are the tiles that the goal's dimensions have after each digit.
     """
 
     dims: tuple[int, ...]
@@ -89,6 +90,7 @@ class Space:
     memory: float = math.inf
     may_replicate: bool = True
     complete: bool = False
+    detours: bool = False
     counts: tuple[frozenset[int], ...] = field(init=False)
     even: bool = field(init=False)
 

@@ -2,7 +2,8 @@
 
 States stay few because steps only build towards the goal: digits leave from the minor end of a dimension, and arrive
 only where the goal wants them next, or at least as many tiles; a permutation of whole tiles puts the digits right in
-the end. The number of steps depends on the number of digits, not of devices.
+the end. Digits of a dimension whose padding has to go may wait anywhere, and on detours all may. The number of steps
+depends on the number of digits, not of devices.
 """
 
 from __future__ import annotations
@@ -61,13 +62,16 @@ def _wanted(state: State, space: Space, dim: int) -> list[Digits]:
 
 
 def _arrive(state: State, space: Space, dim: int, digits: Digits) -> State | None:
-    return state.arrive(dim, digits, space.goal.padded[dim])
+    """The state with further digits on a dimension, padded as the goal wants it, or as they need it until they leave.
+    """
+    padded, tiles = space.goal.padded[dim], product(digits)
+    return state.arrive(dim, digits, padded if padded % tiles == 0 else tiles * -(-space.dims[dim] // tiles))
 
 
 def _fits(state: State, space: Space, dim: int, count: int) -> bool:
-    """Whether a dimension cut `count` times more has as many tiles as the goal has at some point."""
+    """Whether a dimension cut `count` times more has as many tiles as the goal has at some point, or detours may be."""
     have = product(state.dims[dim])
-    return have in space.counts[dim] and have * count in space.counts[dim]
+    return space.detours or {have, have * count} <= space.counts[dim]
 
 
 def _reductions(state: State, space: Space) -> Iterator[Step]:
@@ -169,7 +173,7 @@ def _shifted(state: State, space: Space, now: State, shifts: tuple[Shift, ...]) 
 
 def _parks(state: State, space: Space, dim: int, leaving: Digits) -> bool:
     """Whether a dimension has to be whole before it can be padded as the goal's: its digits may wait anywhere."""
-    return leaving == state.dims[dim] != () != space.goal.dims[dim] and state.padded[dim] != space.goal.padded[dim]
+    return leaving == state.dims[dim] and state.padded[dim] != space.goal.padded[dim]
 
 
 def _all_to_all(state: State, after: State, shifts: tuple[Shift, ...]) -> Step:
@@ -186,7 +190,8 @@ def _all_to_all(state: State, after: State, shifts: tuple[Shift, ...]) -> Step:
 def _permutes(state: State, space: Space) -> Iterator[Step]:
     """Moves of whole tiles, to tilings that begin as the goal does and go on with digits that it has no use for yet.
 
-    With as many tiles as the state has; what a later all-gather or all-to-all takes away again may be any digits.
+    With as many tiles as the state has; what a later all-gather or all-to-all takes away again may be any digits. On
+    a detour all digits may be any.
     """
     if state.unreduced:
         return
@@ -200,8 +205,16 @@ def _permutes(state: State, space: Space) -> Iterator[Step]:
         count = next(n for n in range(len(want), -1, -1) if product(want[:n]) in counts)
         begins.append(want[:count])
         sizes.append(tuple(d.size for d in have[counts.index(product(want[:count])) :]))
-    used = [d for digits in begins for d in digits]
-    free = [d for d in space.atoms if disjoint((d,), used)]
+    yield from _permuted(state, space, begins, sizes)
+    if space.detours:
+        yield from _permuted(state, space, [()] * len(state.dims), [tuple(d.size for d in have) for have in state.dims])
+
+
+def _permuted(
+    state: State, space: Space, begins: Sequence[Digits], sizes: Sequence[tuple[int, ...]]
+) -> Iterator[Step]:
+    """Whole tiles to digits that begin so and go on with digits of these sizes."""
+    free = [d for d in space.atoms if all(disjoint((d,), digits) for digits in begins)]
     needed = [n for part in sizes for n in part]
     held = float(state.elements())
     for chosen in islice(_arrangements(free, needed), _MOST_PERMUTES):

@@ -1,11 +1,14 @@
-"""The planner's bytes against the optimum, found by exhaustive search over all sequences of mesh collectives.
+"""The planner's costs against the optimum, found by exhaustive search over all sequences of mesh collectives.
 
 The search here knows no direction: any digits may leave the minor end of any dimension, by all-gather or, several at
-once, to the minor ends of other dimensions; any unused digit may slice any dimension; and whole tiles may go anywhere.
-It is feasible for small meshes. Dimensions are divided evenly, since padding is a matter of the planner's alone.
+once, to the minor ends of other dimensions; any unused digit may slice any dimension, padded for any number of tiles;
+and whole tiles may go anywhere. As in plans, nothing is replicated that neither end replicates. It is feasible for
+small meshes. Pieces sent directly take less than any sequence of mesh collectives for some pairs.
 
-Measured with links of bandwidth only, and with the default links for arrays of a few hundred KB: no pair takes more
-than the optimum. Pieces sent directly take less than any sequence of mesh collectives for some.
+Measured on four, six and eight devices:
+- evenly divided, bytes or the default links: no pair above the optimum;
+- evenly divided, links that differ: 9 of 5,848 pairs above, at worst 1.13 times;
+- sizes that devices do not divide, or smaller than they are: 47 of 6,236 above, at worst 1.18 times.
 """
 
 from __future__ import annotations
@@ -17,75 +20,87 @@ from collections.abc import Iterator
 
 import pytest
 from hloom.cost.links import DEFAULT, Link, Links, parse_links
-from hloom.ir.digit import Digit, Digits, cut, disjoint, product, refine
+from hloom.ir.digit import Digit, Digits, disjoint, product, refine
 from hloom.ir.tiling import Tiling
 from hloom.passes.spmd import reshard_search
 from hloom.passes.spmd.exchange import lower_bound
 from hloom.passes.spmd.reshard_plan import plan_reshard
 from hloom.passes.spmd.reshard_search import Problem, search, space_of
-from hloom.passes.spmd.reshard_state import State, bound
+from hloom.passes.spmd.reshard_state import State, bound, state_of
 
-Dims = tuple[Digits, ...]
 BYTES = Links(((1, Link(latency=0.0)),))
 
 
-def _elements(state: Dims, dims: tuple[int, ...]) -> float:
-    return math.prod(n / product(d) for n, d in zip(dims, state, strict=True))
+def _arrivals(state: State, dim: int, digits: Digits, problem: Problem) -> Iterator[State]:
+    """The states with further digits on a dimension; one that was whole may be padded for any number of tiles."""
+    size = problem.dims[dim]
+    padded = {n * -(-size // n) for n in range(1, problem.devices + 1) if problem.devices % n == 0}
+    for choice in (state.padded[dim],) if state.dims[dim] else padded:
+        if (after := state.arrive(dim, digits, choice)) is not None:
+            yield after
 
 
-def _shifts(state: Dims, dims: tuple[int, ...], sources: frozenset[int], targets: frozenset[int], moved: int) \
-        -> Iterator[tuple[Dims, int]]:
-    """The states after one all-to-all, and how many devices take part in it."""
-    for dim, other in itertools.permutations(range(len(dims)), 2):
+def _shifts(state: State, problem: Problem, sources: frozenset[int], targets: frozenset[int], moved: Digits) \
+        -> Iterator[tuple[State, frozenset[int], Digits]]:
+    """The states after one all-to-all, the dimensions that it divides, and the digits that it is over."""
+    for dim, other in itertools.permutations(range(len(problem.dims)), 2):
         if dim in targets or other in sources:
             continue
-        for count in range(1, len(state[dim]) + 1):
-            rest, leaving = state[dim][:-count], state[dim][-count:]
-            new = (*state[other], *leaving)
-            if dims[other] % product(new) == 0:
-                after = tuple(rest if i == dim else new if i == other else d for i, d in enumerate(state))
-                yield after, moved * product(leaving)
-                yield from _shifts(after, dims, sources | {dim}, targets | {other}, moved * product(leaving))
+        for count in range(1, len(state.dims[dim]) + 1):
+            leaving = state.dims[dim][-count:]
+            for after in _arrivals(state.leave(dim, count, problem.dims[dim]), other, leaving, problem):
+                yield after, targets | {other}, moved + leaving
+                yield from _shifts(after, problem, sources | {dim}, targets | {other}, moved + leaving)
 
 
-def _moves(state: Dims, atoms: Digits, dims: tuple[int, ...]) -> Iterator[tuple[Dims, float]]:
-    held = _elements(state, dims)
-    used = [d for digits in state for d in digits]
-    for dim, digits in enumerate(state):
+def _moves(state: State, atoms: Digits, problem: Problem) -> Iterator[tuple[State, float, Digits]]:
+    """The states after one move, the elements received, and the digits of the collective."""
+    held = state.elements()
+    used = [d for digits in state.dims for d in digits]
+    for dim, digits in enumerate(state.dims):
         for atom in atoms:
-            if disjoint((atom,), used) and dims[dim] % (product(digits) * atom.size) == 0:
-                yield (*state[:dim], (*digits, atom), *state[dim + 1 :]), 0.0
+            if disjoint((atom,), used):
+                for after in _arrivals(state, dim, (atom,), problem):
+                    yield after, 0.0, ()
         for count in range(1, len(digits) + 1):
-            whole = product(digits[-count:])
-            yield (*state[:dim], digits[:-count], *state[dim + 1 :]), held * (whole - 1)
-    for after, count in _shifts(state, dims, frozenset(), frozenset(), 1):
-        yield after, held * (1 - 1 / count)
-    sizes = [tuple(d.size for d in digits) for digits in state]
+            leaving = digits[-count:]
+            yield state.leave(dim, count, problem.dims[dim]), held * (product(leaving) - 1.0), leaving
+    for after, divided, moved in _shifts(state, problem, frozenset(), frozenset(), ()):
+        buffer = math.prod(
+            after.padded[dim] // product(digits) if dim in divided else state.local(dim)
+            for dim, digits in enumerate(state.dims)
+        )
+        yield after, buffer * (1 - 1 / product(moved)), moved
+    sizes = [tuple(d.size for d in digits) for digits in state.dims]
     for order in itertools.permutations(atoms, sum(map(len, sizes))):
         parts = iter(order)
-        moved = tuple(tuple(next(parts) for _ in s) for s in sizes)
-        if [tuple(d.size for d in digits) for digits in moved] == sizes and moved != state:
-            yield moved, held
+        dims = tuple(tuple(next(parts) for _ in s) for s in sizes)
+        if [tuple(d.size for d in digits) for digits in dims] == sizes and dims != state.dims:
+            changed = tuple({d for digits in (*state.dims, *dims) for d in digits})
+            yield State(dims, state.padded, ()), float(held), changed
 
 
-def optima(source: Tiling, atoms: Digits, dims: tuple[int, ...]) -> dict[Dims, float]:
-    """The fewest elements that a device receives on any way, to every state."""
-    start = tuple(cut(d, refine([atoms])) for d in source.dims)
+def optima(source: Tiling, atoms: Digits, problem: Problem, *, replicate: bool) -> dict[State, float]:
+    """The least cost of any way to every state; ways may replicate the array or not."""
+    start = state_of(source, problem.dims, refine([atoms]))
+    most = math.inf if replicate else math.prod(problem.dims) - 1
     best = {start: 0.0}
-    queue: list[tuple[float, Dims]] = [(0.0, start)]
+    queue: list[tuple[float, int, State]] = [(0.0, 0, start)]
+    pushed = itertools.count(1)
     while queue:
-        cost, state = heapq.heappop(queue)
+        cost, _, state = heapq.heappop(queue)
         if cost > best[state]:
             continue
-        for after, received in _moves(state, atoms, dims):
-            if cost + received < best.get(after, math.inf):
-                best[after] = cost + received
-                heapq.heappush(queue, (cost + received, after))
+        for after, received, digits in _moves(state, atoms, problem):
+            total = cost + problem.cost(received, problem.links.across(digits))
+            if after.elements() <= most and total < best.get(after, math.inf):
+                best[after] = total
+                heapq.heappush(queue, (total, next(pushed), after))
     return best
 
 
 def _tilings(atoms: Digits, rank: int) -> list[Tiling]:
-    found: dict[Dims, None] = {}
+    found: dict[tuple[Digits, ...], None] = {}
     for count in range(len(atoms) + 1):
         for chosen in itertools.permutations(atoms, count):
             for places in itertools.product(range(rank), repeat=count):
@@ -96,35 +111,82 @@ def _tilings(atoms: Digits, rank: int) -> list[Tiling]:
     return [Tiling(dims).canonical() for dims in found]
 
 
-def _compare(atoms: Digits, dims: tuple[int, ...], links: Links) -> None:
-    devices = product(atoms)
+def ratios(atoms: Digits, dims: tuple[int, ...], links: Links) -> Iterator[tuple[float, str]]:
+    """Of all pairs: the plan's cost over the optimum, and the pair."""
+    problem = Problem(dims, product(atoms), 4, links, math.inf)
     tilings = _tilings(atoms, len(dims))
+    whole = math.prod(dims)
     for source in tilings:
-        best = optima(source, atoms, dims)
+        best = {replicate: optima(source, atoms, problem, replicate=replicate) for replicate in (False, True)}
         for target in tilings:
-            received = plan_reshard(source, target, dims, devices, links=links).received
-            least = best[tuple(cut(d, refine([atoms])) for d in target.dims)]
-            assert received <= least * (1 + 1e-9), f"{source} to {target} of {dims}: {received}, optimum {least}"
-            below = max(bound(*space_of(source, target, Problem(dims, devices, 4, links, math.inf))),
-                        lower_bound(source, target, dims, devices))
-            assert below <= received, f"{source} to {target} of {dims}: {received}, bound {below}"
+            plan = plan_reshard(source, target, dims, problem.devices, links=links)
+            goal = state_of(target, dims, refine([atoms]))
+            ends = (math.prod(end.local_dims(dims)) for end in (source, target))
+            least = best[max(*ends) >= whole].get(goal, math.inf)
+            words = f"{source} to {target} of {dims}: {plan.cost}, optimum {least}"
+            below = max(bound(*space_of(source, target, problem)), lower_bound(source, target, dims, problem.devices))
+            assert below <= plan.received, f"{words}, bound {below}"
+            yield plan.cost / least if least else 1.0 + plan.cost, words
 
 
-MODELS = pytest.mark.parametrize("links", [BYTES, DEFAULT], ids=["bandwidth only", "default"])
+def _check(atoms: Digits, dims: tuple[int, ...], links: Links, share: float = 0.0, worst: float = 1.0) -> None:
+    """At most this share of the plans is above the optimum, none of them more than so many times."""
+    found = list(ratios(atoms, dims, links))
+    above = [(ratio, words) for ratio, words in found if ratio > 1 + 1e-9]
+    assert len(above) <= share * len(found), max(above)
+    assert max(ratio for ratio, _ in found) <= worst + 1e-9, max(above)
+
+
+FAR_SLOW = parse_links("1us/100GB;2:5us/25GB")
+NEAR_SLOW = Links(((1, Link(5e-6, 25e9)), (2, Link(1e-6, 100e9))))
 FOUR, SIX, EIGHT = (Digit(2, 2), Digit(2, 1)), (Digit(2, 3), Digit(3, 1)), (Digit(2, 4), Digit(2, 2), Digit(2, 1))
+SAME = pytest.mark.parametrize("links", [BYTES, DEFAULT], ids=["bandwidth only", "default"])
+DIFFER = pytest.mark.parametrize("links", [FAR_SLOW, NEAR_SLOW], ids=["far slow", "near slow"])
+EVEN = pytest.mark.parametrize(
+    ("atoms", "dims"), [(FOUR, (256,)), (FOUR, (256, 64)), (SIX, (216, 72)), (EIGHT, (512,))]
+)
+UNEVEN = pytest.mark.parametrize(
+    ("atoms", "dims"),
+    [(FOUR, (3,)), (FOUR, (50, 7)), (FOUR, (3, 64)), (SIX, (50, 77)), (SIX, (4, 100)), (EIGHT, (77,))],
+)
 
 
-@MODELS
-@pytest.mark.parametrize(("atoms", "dims"), [(FOUR, (256,)), (FOUR, (256, 64)), (SIX, (216, 72)), (EIGHT, (512,))])
+@SAME
+@EVEN
 def test_plans_take_no_more_than_the_optimum(atoms: Digits, dims: tuple[int, ...], links: Links) -> None:
-    _compare(atoms, dims, links)
+    _check(atoms, dims, links)
+
+
+@DIFFER
+@EVEN
+def test_plans_find_the_way_round_slow_links(atoms: Digits, dims: tuple[int, ...], links: Links) -> None:
+    _check(atoms, dims, links, share=0.005, worst=1.002)
+
+
+@pytest.mark.parametrize("links", [BYTES, FAR_SLOW], ids=["bandwidth only", "far slow"])
+@UNEVEN
+def test_uneven_plans_are_near_the_optimum(atoms: Digits, dims: tuple[int, ...], links: Links) -> None:
+    _check(atoms, dims, links, share=0.025, worst=1.18)
 
 
 @pytest.mark.slow
-@MODELS
+@SAME
 @pytest.mark.parametrize("dims", [(128, 128), (64, 32, 32)])
 def test_plans_take_no_more_than_the_optimum_on_eight_devices(dims: tuple[int, ...], links: Links) -> None:
-    _compare(EIGHT, dims, links)
+    _check(EIGHT, dims, links)
+
+
+@pytest.mark.slow
+@DIFFER
+def test_plans_find_the_way_round_slow_links_on_eight_devices(links: Links) -> None:
+    _check(EIGHT, (128, 128), links, share=0.003, worst=1.13)
+
+
+@pytest.mark.slow
+@SAME
+@pytest.mark.parametrize("dims", [(50, 77), (3, 50)])
+def test_uneven_plans_are_near_the_optimum_on_eight_devices(dims: tuple[int, ...], links: Links) -> None:
+    _check(EIGHT, dims, links, share=0.016, worst=1.07)
 
 
 @pytest.mark.parametrize("unreduced", [(Digit(2, 4),), (Digit(4, 1),), (Digit(8, 1),)])
@@ -178,6 +240,15 @@ def test_links_decide_between_bytes_and_collectives() -> None:
     assert moves == [2, 1]
     received = [plan_reshard(source, target, small, 16, links=links).received for links in (DEFAULT, real)]
     assert received[0] < received[1]
+
+
+def test_a_way_over_the_slow_links_once() -> None:
+    """Each byte crosses the slow axis once, in a permute after the all-to-all, not in a gather of four."""
+    x, y = Digit(2, 4), Digit(4, 1)
+    links = Links(((1, Link(5e-6, 25e9)), (4, Link(1e-6, 100e9))))
+    plan = plan_reshard(Tiling(((x,), (y,), ())), Tiling(((), (x, y), ())), (32, 32, 32), 8, links=links)
+    assert [type(m).__name__ for m in plan.moves] == ["AllToAll", "Permute"]
+    assert plan.received == 2048 + 4096
 
 
 def test_slow_axes_are_avoided() -> None:
