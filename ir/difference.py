@@ -148,6 +148,8 @@ class _Comparison:
         if isinstance(a, tuple) and isinstance(b, tuple):
             xs, ys = cast("tuple[Any, ...]", a), cast("tuple[Any, ...]", b)
             return len(xs) == len(ys) and all(self.same_value("", x, y) for x, y in zip(xs, ys, strict=True))
+        if isinstance(a, Shape) and isinstance(b, Shape):
+            return _same_shape(a, b)
         if name == CHANNEL and isinstance(a, int) and isinstance(b, int):
             there, back = self.channels
             return there.setdefault(a, b) == b and back.setdefault(b, a) == a

@@ -20,7 +20,7 @@ from .literal_text import literal_text, shaped_literal_text
 from .module import EntryLayout, Module, Stage
 from .shape import Shape
 from .sharding import AnySharding
-from .strings import Raw, quote
+from .strings import Raw, key_text, quote
 
 STAGE_KEY = "hloom.stage"
 GLOBAL_LAYOUT_KEY = "hloom.global_layout"
@@ -174,7 +174,7 @@ def frontend_attributes_text(attributes: FrontendAttributes) -> str:
     """`{a="b",c={raw}}`, sorted by key; empty text for no attributes."""
     if not attributes:
         return ""
-    return "{" + ",".join(f"{k}={_string_or_raw(v)}" for k, v in sorted(attributes.items())) + "}"
+    return "{" + ",".join(f"{key_text(k)}={_string_or_raw(v)}" for k, v in sorted(attributes.items())) + "}"
 
 
 def _string_or_raw(value: str | Raw) -> str:

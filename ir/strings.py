@@ -8,6 +8,7 @@ from dataclasses import dataclass
 _NAMED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _NAMED_OUT = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "'": "\\'", "\\": "\\\\"}
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\U0010ffff\"'\\]*\Z")
 
 
@@ -44,6 +45,11 @@ def unescape(text: str) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return data.decode("utf-8", "surrogateescape")
+
+
+def key_text(key: str) -> str:
+    """A key of frontend attributes: as it is if it is a word, else in quotes."""
+    return key if _WORD.fullmatch(key) else quote(key)
 
 
 def quote(text: str) -> str:

@@ -306,7 +306,7 @@ def parse_frontend_attributes(text: str) -> FrontendAttributes:
         key = _KEY.match(text, place)
         if key is None:
             raise TextError("frontend attributes: key expected", place)
-        name = unescape(key[0].strip('"'))
+        name = unescape(key[0][1:-1]) if key[0].startswith('"') else key[0]
         if not text.startswith("=", key.end()):
             raise TextError("frontend attributes: '=' expected right after the key", key.end())
         place = skip_space(text, key.end() + 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -142,6 +142,15 @@ def choice(path: str, names: Mapping[int, str]) -> Codec:
         return by_name[text]
 
     return _simple(path, show, parse, names.get(0, ""))
+
+
+def always(codec: Codec) -> Codec:
+    """Of a field whose absence is its zero, and so says something."""
+
+    def read(record: Record) -> str:
+        return codec.read(record) or codec.zero
+
+    return replace(codec, read=read)
 
 
 # -- lists of small messages
@@ -320,7 +329,6 @@ PAIRS = Codec(("source_target_pairs",), _pairs, _set_pairs)
 PERMUTED_SLICES = Codec(("dynamic_slice_sizes",), _permuted_slices, _set_permuted_slices)
 CONSTRAINTS = Codec(("constrain_layout", "operand_shapes_with_layout"), _constraints, _set_constraints)
 DOMAIN = Codec(tuple(_DOMAIN.values()), _domain, _set_domain)
-LARGEST = Codec(("largest",), lambda r: "true" if r.int("largest") else "false", flag("largest").write)
 FORGOTTEN = Codec((), lambda record: None, _nothing)
 PREFETCH = Codec(  # zero is not absence here
     ("cross_program_prefetch_index",),

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import cast
 
 from ...ir.instruction import FrontendAttributes
-from ...ir.strings import Raw, quote, unescape
+from ...ir.strings import Raw, key_text, quote, unescape
 from ..hlo_text.errors import TextError
 from ..hlo_text.scan import raw_end
 from .schema import TABLES, new
@@ -73,14 +73,11 @@ def quoted_or_raw(text: str) -> str:
     return value.text if isinstance(value, Raw) else quote(value)
 
 
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
-
-
 @lru_cache(maxsize=65536)
 def frontend_attributes_text(data: bytes) -> str:
     """`{k="v",k2={raw}}`; empty for none."""
     entries = {e.str("key"): e.str("value") for e in decode(TABLES, "FrontendAttributes", data).subs("map")}
-    pairs = ((k if _KEY.fullmatch(k) else quote(k), quoted_or_raw(v)) for k, v in sorted(entries.items()))
+    pairs = ((key_text(k), quoted_or_raw(v)) for k, v in sorted(entries.items()))
     return "{" + ",".join(f"{k}={v}" for k, v in pairs) + "}" if entries else ""
 
 

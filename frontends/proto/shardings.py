@@ -98,7 +98,11 @@ def _axes(refs: Iterable[Record], names: list[str]) -> list[str]:
 
 
 def _names(mesh: Record) -> list[str]:
-    return [axis.str("name") for axis in mesh.subs("axes")]
+    found = [axis.str("name") for axis in mesh.subs("axes")]
+    for name in found:
+        if re.search(r"['\"\\{}\s]", name):
+            raise ProtoError(f"a mesh has an axis {name!r}")
+    return found
 
 
 def _named_text(record: Record) -> str:

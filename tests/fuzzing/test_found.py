@@ -42,6 +42,15 @@ FOUND: dict[str, tuple[str, str, str]] = {
                       "ROOT d = f32[8] async-done(s), calls=g", before=PARTS.replace("copy(p)", "add(p, p)")),
         "serialized",
     ),
+    "keys that are no words": (
+        "text", 'HloModule m, frontend_attributes={""="a","{}\\""={b}}\n' + entry(X).partition("\n")[2], "serialized",
+    ),
+    "custom-call of no version": (
+        "text", entry(X, 'ROOT r = f32[8] custom-call(x), custom_call_target="t", api_version=API_VERSION_UNSPECIFIED'),
+        "serialized",
+    ),
+    "sizes of an empty array": ("pipeline", entry("ROOT x = f8e4m3fnuz[0,9223372036854775807] parameter(0)"),
+                                "partitioned"),
     "memory space 0": ("text", entry("ROOT x = f32[8]{0:T(8)L(1)E(0)S(0)} parameter(0)"), "serialized"),
     "nested infeed": (
         "pipeline", entry("t = token[] parameter(0), sharding={replicated}",
