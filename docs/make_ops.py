@@ -26,6 +26,7 @@ from hloom.ir.op import OPS, AnyOp, NotEvaluable  # noqa: E402
 from hloom.ir.printer import value_text  # noqa: E402
 from op_samples import all_samples  # noqa: E402
 from ops.oracle import SUMS, ULPS  # noqa: E402
+from ops.type_gaps import GAPS, UNCOMPARED  # noqa: E402
 
 PAGE = ROOT / "docs" / "ops.md"
 
@@ -49,7 +50,15 @@ _BOUNDS = """\
 
 The greatest difference from XLA's CPU back end that the tests allow, in units in the last place of the result type. Ops
 that are not listed have to agree exactly, but for complex numbers, where 8 is allowed. For sums the unit is that of the
-largest element of the result.
+largest element of the result. Where a line does not name the type, floats of a byte or less may differ by no more than
+1, those of two bytes by no more than 4 units, and so may their sums.
+"""
+
+_GAPS = """\
+## Not compared with XLA
+
+Every op runs beside XLA with at least two programs per class of types that it takes: pred, signed, unsigned, less than
+a byte, floats of a byte or less, bf16, f16, f32, f64, complex. These cannot be compared on its CPU back end.
 """
 
 
@@ -63,7 +72,7 @@ def page() -> str:
     for family in sorted(families):
         parts.append(f"## {family}\n\n{_about(families[family][0])}\n")
         parts += [_entry(op, _sample(op, samples)) for op in families[family]]
-    return "\n".join([*parts, _BOUNDS, _bounds()])
+    return "\n".join([*parts, _BOUNDS, _bounds(), _GAPS, _gaps()])
 
 
 def _family(op: AnyOp) -> str:
@@ -150,6 +159,13 @@ def _nothing(*operands: Any) -> None:
 def _bounds() -> str:
     rows = [f"| {key.replace(' ', ', ')} | {bound:g} | {_measure(key)} |" for key, bound in sorted(ULPS.items())]
     return _table(("op, type", "units", "of"), rows)
+
+
+def _gaps() -> str:
+    rows = [(gap.opcodes, gap.elements or "all", gap.how.value, gap.why) for gap in GAPS]
+    rows += [(opcode, "all", "", why) for opcode, why in UNCOMPARED.items()]
+    lists = ((opcodes.replace(" ", ", "), types.replace(" ", ", "), how, why) for opcodes, types, how, why in rows)
+    return _table(("ops", "types", "XLA", "reason"), (f"| {' | '.join(row)} |" for row in lists))
 
 
 def _measure(key: str) -> str:

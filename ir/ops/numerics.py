@@ -277,12 +277,11 @@ def convert(source: ElementType, target: ElementType) -> Function1:
         return lambda x: real_part(x.real)
     if source.is_float and target.is_integer:
         return _float_to_integer(source, target)
-    if target.bits < 8 and source.is_integer:
+    if target.bits < 8 and target.is_integer and source.is_integer:
         # Only 8-bit integers are known to wrap on the way to ml_dtypes' sub-byte types.
         byte = np.int8 if target.kind is Kind.SIGNED else np.uint8
         return lambda x: x.astype(byte).astype(final)
-    # ml_dtypes loses the sign of integers that become 4-bit floats.
-    if target.is_float and (target.bits < 8 or (target.bits < 32 and source.bits == 64 and target.name != "f16")):
+    if target.is_float and target.bits < 32 and source.bits == 64 and target.name != "f16":
         return lambda x: x.astype(np.float32).astype(final)
     return lambda x: x.astype(final)
 

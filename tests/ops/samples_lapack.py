@@ -75,6 +75,62 @@ _BOTH = "compute_left = 86 : ui8, compute_right = 86 : ui8"
 _EIG = "mode = 86 : ui8, uplo = 76 : ui8"
 _EIG_UPPER = "mode = 78 : ui8, uplo = 85 : ui8"
 
+# With these every routine runs with all of its types.
+_OTHER_TYPES = [
+    _potrf("lapack_zpotrf_ffi", "c128", "", 76),
+    call("lapack_cgetrf_ffi", ["c64 3,3"], ["c64 3,3", "s32 3", "s32 "]),
+    *(
+        call(f"lapack_{letter}geqrf_ffi", [f"{e} 4,3"], [f"{e} 4,3", f"{e} 3"])
+        for letter, e in (("d", "f64"), ("c", "c64"))
+    ),
+    call("lapack_dorgqr_ffi", ["f64 4,3", "f64 3"], ["f64 4,3"]),
+    call("lapack_zungqr_ffi", ["c128 4,3", "c128 3"], ["c128 4,3"]),
+    call("lapack_sormqr_ffi", ["f32 4,3", "f32 3", "f32 4,2"], ["f32 4,2"], "left = true, transpose = false"),
+    call("lapack_zunmqr_ffi", ["c128 4,3", "c128 3", "c128 4,2"], ["c128 4,2"], "left = true, transpose = true"),
+    call("lapack_dsyevd_ffi", ["f64 4,4"], ["f64 4,4", "f64 4", "s32 "], _EIG, "", "12"),
+    call("lapack_cheevd_ffi", ["c64 4,4"], ["c64 4,4", "f32 4", "s32 "], _EIG, "", "12"),
+    *(
+        call(
+            f"lapack_{letter}gesdd_ffi",
+            [f"{e} 4,3"],
+            [f"{e} 4,3", f"{part} 3", f"{e} 4,4", f"{e} 3,3", "s32 "],
+            "mode = 65 : ui8",
+            "",
+            "14",
+        )
+        for letter, e, part in (("d", "f64", "f64"), ("c", "c64", "f32"), ("z", "c128", "f64"))
+    ),
+    *(
+        call(
+            f"lapack_{letter}gesvd_ffi",
+            [f"{e} 4,3"],
+            [f"{e} 4,3", f"{part} 3", f"{e} 4,4", f"{e} 3,3", "s32 "],
+            "mode = 65 : ui8",
+            "",
+            "14",
+        )
+        for letter, e, part in (("s", "f32", "f32"), ("d", "f64", "f64"), ("z", "c128", "f64"))
+    ),
+    call("lapack_sgeev_ffi", ["f32 3,3"], ["f32 3", "f32 3", "c64 3,3", "c64 3,3", "s32 "], _BOTH, "", "014"),
+    call("lapack_zgeev_ffi", ["c128 3,3"], ["c128 3", "c128 3,3", "c128 3,3", "s32 "], _BOTH, "", "03"),
+    call("lapack_sgehrd_ffi", ["f32 4,4"], ["f32 4,4", "f32 3", "s32 "], "low = 1 : i32, high = 4 : i32"),
+    call("lapack_cgehrd_ffi", ["c64 4,4"], ["c64 4,4", "c64 3", "s32 "], "low = 1 : i32, high = 4 : i32"),
+    call("lapack_dsytrd_ffi", ["f64 4,4"], ["f64 4,4", "f64 4", "f64 3", "f64 3", "s32 "], "uplo = 85 : ui8"),
+    call("lapack_chetrd_ffi", ["c64 4,4"], ["c64 4,4", "f32 4", "f32 3", "c64 3", "s32 "], "uplo = 76 : ui8"),
+    *(
+        call(
+            f"lapack_{letter}gtsv_ffi",
+            [f"{e} 4"] * 3 + [f"{e} 4,2"],
+            [f"{e} 4"] * 3 + [f"{e} 4,2", "s32 "],
+            "",
+            "",
+            "34",
+        )
+        for letter, e in (("s", "f32"), ("c", "c64"), ("z", "c128"))
+    ),
+    call("tridiagonal_solve_perturbed_ffi", ["f32 4"] * 3 + ["f32 4,2"], ["f32 4,2"]),
+]
+
 SAMPLES: dict[str, list[str]] = {
     "custom-call": [
         _potrf("lapack_spotrf_ffi", "f32", "3,", 76),
@@ -108,5 +164,6 @@ SAMPLES: dict[str, list[str]] = {
         call("lapack_dgtsv_ffi", ["f64 4", "f64 4", "f64 4", "f64 4,2"], ["f64 4", "f64 4", "f64 4", "f64 4,2", "s32 "],
              "", "3", "34"),
         call("tridiagonal_solve_perturbed_ffi", ["f64 4", "f64 4", "f64 4", "f64 4,2"], ["f64 4,2"], "", "2"),
+        *_OTHER_TYPES,
     ]
 }  # fmt: skip

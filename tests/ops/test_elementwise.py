@@ -164,6 +164,16 @@ def test_complex_functions() -> None:
     np.testing.assert_allclose(run("sign", use("sign", "c128[3]"), z), z / np.abs(z), rtol=1e-14)
 
 
+@pytest.mark.parametrize("source", ["s8", "s16", "s32", "s64"])
+@pytest.mark.parametrize("target", [e.name for e in ELEMENT_TYPES.values() if e.is_float and e.name != "f8e8m0fnu"])
+def test_integers_become_floats_and_back(source: str, target: str) -> None:
+    numbers = np.array([-4, -2, -1, 0, 1, 2, 4, 6], ELEMENT_TYPES[source].numpy)
+    floats = run("convert", use("convert", f"{source}[8]", f"{target}[8]"), numbers)
+    assert floats.dtype == ELEMENT_TYPES[target].numpy
+    np.testing.assert_array_equal(floats.astype(np.float64), numbers)
+    np.testing.assert_array_equal(run("convert", use("convert", f"{target}[8]", f"{source}[8]"), floats), numbers)
+
+
 def test_total_order_of_floats() -> None:
     ordered = np.array([-np.nan, -np.inf, -1, -1e-40, -0.0, 0.0, 1e-40, 1, np.inf, np.nan], np.float32)
     ordered[0] = np.copysign(np.float32(np.nan), -1)
@@ -206,9 +216,9 @@ REFUSED: list[tuple[str, str, str | None, dict[str, Any], str]] = [
     ("bitcast-convert", "pred[4]", "u8[4]", {}, "bitcast-convert: pred has no bits to share: pred[4] to u8"),
     ("bitcast-convert", "u8[3]", "f32[]", {}, "bitcast-convert: the last dimension of u8[3] must fill one f32"),
     ("reduce-precision", "f32[4]", None, {"exponent_bits": 0, "mantissa_bits": 3},
-     "reduce-precision: exponent_bits must be at least 1, is 0"),
+     "reduce-precision: exponent_bits must be at least 1 and fit 32 bits, is 0"),
     ("reduce-precision", "f32[4]", None, {"exponent_bits": 4, "mantissa_bits": -1},
-     "reduce-precision: mantissa_bits must be at least 0, is -1"),
+     "reduce-precision: mantissa_bits must be at least 0 and fit 32 bits, is -1"),
 ]  # fmt: skip
 
 

@@ -1,78 +1,116 @@
-"""Which ops are run against XLA with elements of which class: counted from the samples, and exact.
+"""Every op runs beside XLA with elements of every class that it takes: one table, made from the ops, and exact.
 
-Ops that move data must be run with all classes, element-wise ops with all kinds that they take. `NEVER` lists the ops
-that no sample runs there, with the reason; a line has to go when XLA learns to run one.
+The programs are those of `typed_programs`, where the verifier says which types an op takes; all programs of an op are
+compiled together. `type_gaps` lists what cannot be compared; every line of it is tested, and has to go when XLA learns
+to do it.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pytest
-from hloom.frontends import parse
-from hloom.ir.element_type import ElementType
 from hloom.ir.op import OPS
-from hloom.ir.ops.elementwise import Elementwise
-from ops.oracle import runs_on_xla
-from ops.samples_types import MOVES
+from hloom.runtime.simulator import run_devices
+from ops.oracle import Array, compared_as, input_kind, mismatch, random_inputs, runs_on_xla
 from ops.test_samples import SAMPLES
+from ops.together import together
+from ops.type_gaps import ALL, GAPS, UNCOMPARED, UNTYPED, How
+from ops.typed_programs import CLASSES, TEMPLATES, Program, accepted, chosen
+from xla_attempts import survives
+from xla_runner import compile_text
 
-_CPU = "XLA reads it, but cannot be made to run it on CPU"
-_DEVICES = "it needs several devices"
-_OUTSIDE = "it exchanges data with the outside and has no meaning here"
-_HIDDEN = "it draws from a hidden state"
-
-NEVER: dict[str, str] = {
-    **dict.fromkeys(("acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh", "mulhi", "bitcast", "copy-start",
-                     "copy-done", "async-start", "async-update", "async-done", "ragged-dot", "scaled-dot"), _CPU),
-    **dict.fromkeys(("all-gather", "all-gather-start", "all-gather-done", "all-reduce", "all-reduce-start",
-                     "all-reduce-done", "all-to-all", "collective-broadcast", "collective-permute",
-                     "collective-permute-start", "collective-permute-done", "ragged-all-to-all", "reduce-scatter"),
-                    _DEVICES),
-    **dict.fromkeys(("infeed", "outfeed", "send", "send-done", "recv", "recv-done"), _OUTSIDE),
-    **dict.fromkeys(("rng", "rng-get-and-update-state"), _HIDDEN),
-}  # fmt: skip
-CLASSES = {"pred", "int", "int4", "f8", "f16", "bf16", "f64", "complex"}
-# Kinds that an element-wise op takes, but StableHLO, by which the oracle hands programs to XLA, does not.
-LEFT_OUT = {"abs": {"unsigned"}, "sign": {"unsigned"}}
+CLASS_OF = {element: name for name, elements in CLASSES.items() for element in elements}
 
 
-def class_of(element: ElementType) -> str:
-    """The class of a type: what computes alike."""
-    if element.is_integer:
-        return "int4" if element.bits < 8 else "int"
-    if element.is_float:
-        return "f8" if element.bits <= 8 else element.name
-    return element.kind.value
+def _left_out(opcode: str) -> set[str]:
+    return {element for gap in GAPS for code, element in gap.cases() if code == opcode}
 
 
-@cache
-def run_with() -> dict[str, set[ElementType]]:
-    """The types of operands and results with which the samples run an opcode on XLA."""
-    found: dict[str, set[ElementType]] = {opcode: set() for opcode in SAMPLES}
-    for opcode, texts in SAMPLES.items():
-        for module in (parse(text) for text in texts if runs_on_xla(text)):
-            if module.num_partitions == module.replica_count == 1:
-                uses = [i for c in module for i in c if i.opcode == opcode]
-                values = [v for i in uses for v in (i, *i.operands)]
-                found[opcode].update(leaf.element for v in values for leaf in v.shape.leaves())
+def _differences(opcode: str, programs: Sequence[Program]) -> list[str]:
+    """Where XLA and we compute different numbers, of two sets of inputs."""
+    module = together([p.module for p in programs])
+    executable = compile_text(module.to_text(), replicas=module.replica_count)
+    found: list[str] = []
+    for seed in range(2):
+        given = [[_inputs(p, 10 * seed + device) for p in programs] for device in range(module.replica_count)]
+        theirs = [iter(out) for out in executable.run([[x for part in row for x in part] for row in given])]
+        for number, program in enumerate(programs):
+            with np.errstate(all="ignore"):
+                ours = run_devices(program.module, [row[number] for row in given])
+            for values, others in zip(ours, theirs, strict=True):
+                wrong = [mismatch(np.asarray(v), next(others), compared_as(program.text, opcode)) for v in values]
+                found += [f"{w}\nin\n{program.text}" for w in wrong if w]
     return found
 
 
-def test_what_never_runs() -> None:
-    assert {opcode for opcode, elements in run_with().items() if not elements} == set(NEVER)
+def _inputs(program: Program, seed: int) -> list[Array]:
+    shapes = [leaf for p in program.module.entry.parameters for leaf in p.shape.leaves()]
+    return random_inputs(shapes, seed, input_kind(program.text))
 
 
-@pytest.mark.parametrize("opcode", sorted(MOVES))
-def test_moves_run_with_all_classes(opcode: str) -> None:
-    assert set(map(class_of, run_with()[opcode])) >= CLASSES
+def test_every_op_is_in_the_table() -> None:
+    assert sorted(OPS) == sorted([*TEMPLATES, *UNTYPED, *UNCOMPARED])
+    assert all(any(map(runs_on_xla, SAMPLES[opcode])) for opcode in UNTYPED)
 
 
-ELEMENTWISE = {opcode: op for opcode, op in OPS.items() if isinstance(op, Elementwise) and opcode not in NEVER}
+def _check(opcode: str, most: int) -> None:
+    """Compares with at least two programs of every class that the op takes and that is no gap."""
+    pytest.importorskip("jax")
+    left_out = _left_out(opcode)
+    classes = chosen(opcode, left_out, most)
+    few = {name for name, programs in classes.items() if len(programs) < 2}
+    assert few == {name for name, elements in CLASSES.items() if not set(elements) & accepted(opcode).keys() - left_out}
+    programs = [p for found in classes.values() for p in found]
+    found = _differences(opcode, programs) if programs else []
+    assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("opcode", sorted(ELEMENTWISE))
-def test_element_wise_ops_run_with_all_kinds(opcode: str) -> None:
-    kinds = {element.kind for element in run_with()[opcode]}
-    missing = {kind.value for kind in ELEMENTWISE[opcode].functions if kind not in kinds}
-    assert missing == LEFT_OUT.get(opcode, set())
+@pytest.mark.parametrize("opcode", TEMPLATES)
+def test_agrees_with_xla(opcode: str) -> None:
+    _check(opcode, most=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opcode", TEMPLATES)
+def test_agrees_with_xla_for_every_type(opcode: str) -> None:
+    _check(opcode, most=100)
+
+
+def test_gaps_are_of_what_ops_take() -> None:
+    assert [case for gap in GAPS for case in gap.cases() if case[1] not in accepted(case[0])] == []
+
+
+def _attempts(how: How) -> list[Any]:
+    """The op and the type of every gap of a kind; where the gap is of all types, one of every class will do."""
+    found: list[tuple[str, str]] = []
+    for gap in GAPS:
+        cases = list(gap.cases()) if gap.how is how else []
+        if gap.elements == ALL:
+            cases = list({(opcode, CLASS_OF[element]): (opcode, element) for opcode, element in cases}.values())
+        found += cases
+    return [pytest.param(*case, id="-".join(case)) for case in found]
+
+
+@pytest.mark.parametrize(("opcode", "element"), _attempts(How.REFUSES))
+def test_refuses(opcode: str, element: str) -> None:
+    pytest.importorskip("jax")
+    module = accepted(opcode)[element][0].module
+    with pytest.raises(Exception, match=r"UNIMPLEMENTED|UNKNOWN|INTERNAL|INVALID_ARGUMENT"):
+        compile_text(module.to_text(), replicas=module.replica_count)
+
+
+@pytest.mark.parametrize(("opcode", "element"), _attempts(How.DIES))
+def test_dies(opcode: str, element: str) -> None:
+    pytest.importorskip("jax")
+    program = accepted(opcode)[element][0]
+    arguments = [_inputs(program, device) for device in range(program.module.replica_count)]
+    assert not survives(program.module.to_text(), arguments)
+
+
+@pytest.mark.parametrize(("opcode", "element"), _attempts(How.ERRS))
+def test_errs(opcode: str, element: str) -> None:
+    pytest.importorskip("jax")
+    assert _differences(opcode, accepted(opcode)[element])
