@@ -16,7 +16,7 @@ latencies are about 1 us, worth 100 KB at this bandwidth; those who give them ge
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -35,6 +35,17 @@ class Link:
     def slower(self, other: Link) -> Link:
         """The worse of both in latency, and in bandwidth."""
         return Link(max(self.latency, other.latency), min(self.bandwidth, other.bandwidth))
+
+
+@dataclass(frozen=True, slots=True)
+class Toll:
+    """What a collective over some link takes, as elements that a device receives from its nearest neighbour.
+
+    `pace` per element that it receives, and `start` besides.
+    """
+
+    pace: float
+    start: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,15 @@ class Links:
     def nearest(self) -> Link:
         """The link between devices of neighbouring numbers."""
         return self.levels[0][1]
+
+    def toll(self, digits: Iterable[Digit], size: int, order: Sequence[int] | None = None) -> Toll:
+        """Of a collective over these digits, with elements of `size` bytes; with an irregular order, of any devices."""
+        return self.toll_of(self.slowest if order is not None else self.across(digits), size)
+
+    def toll_of(self, link: Link, size: int) -> Toll:
+        """Of a collective over this link."""
+        nearest = self.nearest.bandwidth
+        return Toll(nearest / link.bandwidth, link.latency * nearest / max(size, 1))
 
     def between(self, low: int, high: int, link: Link) -> Links:
         """The same with another link for the strides from `low` up to, not including, `high`."""

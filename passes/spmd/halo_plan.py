@@ -13,18 +13,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ...cost.links import DEFAULT
+from ...cost.links import DEFAULT, Toll
 
-LATENCY = DEFAULT.nearest.latency * DEFAULT.nearest.bandwidth / 4  # of a round, in elements of four bytes
+_USUAL = DEFAULT.toll((), 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A dimension of `extent` elements in `tiles` tiles of `tile` elements; the last ones may be padded or empty."""
+    """A dimension of `extent` elements in `tiles` tiles of `tile` elements; the last ones may be padded or empty.
+
+    `toll` is that of a round between the tiles.
+    """
 
     tiles: int
     tile: int
     extent: int
+    toll: Toll = _USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +71,11 @@ class HaloPlan:
     received: int
     alike: bool
     clean: bool
+    toll: Toll
 
     def cost(self, others: int) -> float:
-        """Elements received and latencies; the other dimensions have `others` elements."""
-        return float(self.received * others) + LATENCY * sum(r.travels for r in self.rounds)
+        """The tolls of all rounds; the other dimensions have `others` elements."""
+        return self.toll.pace * self.received * others + self.toll.start * sum(r.travels for r in self.rounds)
 
 
 @lru_cache(maxsize=16384)
@@ -106,7 +111,7 @@ def plan_joined(lines: tuple[Line, ...], size: int, others: int = 1) -> HaloPlan
             pieces += [replace(p, source=p.source + held) for p in found]
         begin += line.extent
         held += line.tile
-    return _cheapest(pieces, Line(lines[0].tiles, held, lines[0].tiles * held), others)
+    return _cheapest(pieces, replace(lines[0], tile=held, extent=lines[0].tiles * held), others)
 
 
 def _cheapest(pieces: Sequence[Piece], line: Line, others: int) -> HaloPlan:
@@ -158,7 +163,8 @@ def _plan(line: Line, groups: Sequence[list[Piece]]) -> HaloPlan:
     apart = all(a[1] <= b[0] for a, b in itertools.pairwise(ranges))
     alike = apart and all(r.alike for r in rounds)
     inside = all(p.sender * line.tile + p.source + p.length <= line.extent for r in rounds for p in r.pieces)
-    return HaloPlan(rounds, received, alike, inside and all(r.travels or len(r.pieces) == line.tiles for r in rounds))
+    clean = inside and all(r.travels or len(r.pieces) == line.tiles for r in rounds)
+    return HaloPlan(rounds, received, alike, clean, line.toll)
 
 
 def _is_round(pieces: list[Piece]) -> bool:

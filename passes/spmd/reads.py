@@ -84,7 +84,8 @@ def read_bytes(op: OpSharding, assignment: Assignment) -> float:
         number, dim = found.read.operand, found.read.dim
         shape = op.shapes[number]
         dims = held.setdefault(number, list(op.tiling(number, assignment).local_dims(shape.dims)))
-        line = Line(product(found.digits), dims[dim], shape.dims[dim])
+        toll = op.links.toll(found.digits, shape.element.byte_size, op.order)
+        line = Line(product(found.digits), dims[dim], shape.dims[dim], toll)
         dims[dim] = 1
         others = math.prod(dims)
         plan = plan_halo(line, found.starts(line, others), found.span.size, others)
@@ -121,7 +122,8 @@ def inside_borders(local: LocalOp, done: Sequence[Fetched], dims: tuple[int, ...
 def _interval(local: LocalOp, found: Fetched, fill: Instruction | None, dims: tuple[int, ...]) -> Interval:
     """What the tiles, arrays of `dims`, read along one dimension."""
     value, dim = local.operands[found.read.operand], found.read.dim
-    line = Line(product(found.digits), value.instruction.shape.dims[dim], value.shape.dims[dim])
+    toll = local.resharder.links.toll(found.digits, value.shape.element.byte_size, local.emitter.order)
+    line = Line(product(found.digits), value.instruction.shape.dims[dim], value.shape.dims[dim], toll)
     others = math.prod(n for d, n in enumerate(dims) if d != dim)
     return Interval(dim, found.digits, line, found.starts(line, others), found.span.size, fill)
 

@@ -38,11 +38,9 @@ class Problem:
     memory: float
 
     def cost(self, received: float, link: Link) -> float:
-        """A collective in which each device receives so many elements: its time, in elements of the nearest link."""
-        if not received:
-            return 0.0
-        nearest = self.links.nearest.bandwidth
-        return received * (nearest / link.bandwidth) + link.latency * nearest / max(self.size, 1)
+        """The toll of a collective in which each device receives so many elements; of none, no toll."""
+        toll = self.links.toll_of(link, self.size)
+        return toll.pace * received + toll.start if received else 0.0
 
 
 @dataclass(frozen=True, slots=True)

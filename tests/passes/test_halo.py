@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import hloom
 import numpy as np
 import pytest
+from hloom.cost.links import Toll, parse_links
 from hloom.ir.computation import Computation
 from hloom.ir.digit import Digit, Digits, product
 from hloom.ir.element_type import F32
@@ -13,11 +15,15 @@ from hloom.ir.module import Module, Stage
 from hloom.ir.ops.structure import ParameterAttributes
 from hloom.ir.shape import array
 from hloom.ir.tiling import Tiling
+from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.spmd import halo, reads
 from hloom.passes.spmd.channels import Channels
 from hloom.passes.spmd.exchange import places
 from hloom.passes.spmd.halo import HaloExchange, Interval
-from hloom.passes.spmd.halo_plan import Line, plan_halo
+from hloom.passes.spmd.halo_plan import HaloPlan, Line, plan_halo, plan_joined
 from hloom.passes.spmd.local import Emitter
+from hloom.passes.spmd.rules import reshape, slicing, sort
 from hloom.runtime.simulator import run_devices
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -118,3 +124,44 @@ def test_plan(starts: list[int], size: int, wrap: bool, received: int, rounds: i
     plan = plan_halo(Line(4, 8, 32), tuple(starts), size, 1 << 20, wrap)
     assert plan.received == received
     assert sum(r.travels for r in plan.rounds) == rounds
+
+
+def test_rounds_are_weighed_over_the_links_between_the_tiles() -> None:
+    """Nine elements in three rounds, or ten in two, where starting a round takes long."""
+    links = parse_links("1us/100GB;4:5us/25GB")
+    far = Line(4, 8, 32, links.toll((Digit(4, 4),), 4))
+    assert (far.toll.pace, far.toll.start) == (4.0, pytest.approx(5e-6 * 100e9 / 4))
+    plans = [plan_halo(line, (22, 5, 3, 15), 6) for line in (Line(4, 8, 32), far)]
+    assert [(p.received, sum(r.travels for r in p.rounds)) for p in plans] == [(9, 3), (10, 2)]
+    assert plans[1].cost(7) == pytest.approx(4 * 10 * 7 + 2 * far.toll.start)
+
+
+def test_local_forms_are_planned_for_the_links_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that local forms exchange, when they are compared and when they are emitted."""
+    seen: set[tuple[int, Toll]] = set()
+
+    def noted(line: Line, *rest: Any) -> HaloPlan:
+        seen.add((line.tiles, line.toll))
+        return plan_halo(line, *rest)
+
+    def noted_lines(lines: tuple[Line, ...], *rest: Any) -> HaloPlan:
+        seen.update((line.tiles, line.toll) for line in lines)
+        return plan_joined(lines, *rest)
+
+    for user in (halo, reads, reshape, sort):
+        monkeypatch.setattr(user, "plan_halo", noted)
+    monkeypatch.setattr(slicing, "plan_joined", noted_lines)
+    links = parse_links("1us/100GB;4:5us/25GB")
+    module = hloom.parse("""HloModule m, num_partitions=8
+less { p = f32[] parameter(0)  q = f32[] parameter(1)  ROOT l = pred[] compare(p, q), direction=LT }
+ENTRY e {
+  x = f32[64,90] parameter(0), sharding={devices=[2,4]<=[8]}
+  s = f32[60,90] slice(x), slice={[3:63], [0:90]}, sharding={devices=[2,4]<=[8]}
+  r = f32[60,90] reverse(s), dimensions={1}, sharding={devices=[2,4]<=[8]}
+  c = f32[120,90] concatenate(r, s), dimensions={0}, sharding={devices=[2,4]<=[8]}
+  f = f32[1200,9] reshape(c), sharding={devices=[2,4]<=[8]}
+  ROOT y = f32[1200,9] sort(f), dimensions={0}, to_apply=less, sharding={devices=[2,4]<=[8]}
+}
+""")
+    run_pipeline(parse_pipeline("propagate,spmd-partition{links=1us/100GB;4:5us/25GB}"), module, PassContext())
+    assert seen == {(2, links.toll((Digit(2, 4),), 4)), (4, links.toll((Digit(4, 1),), 4))}

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ....cost.links import Toll
 from ....ir.digit import Digits, product
 from ....ir.instruction import Instruction
 from ....ir.ops.shaping import reshape_groups
@@ -33,9 +34,8 @@ class _Flat:
     before: int
     after: int
 
-    @property
-    def line(self) -> Line:
-        return Line(product(self.digits), self.before, self.extent)
+    def line(self, toll: Toll) -> Line:
+        return Line(product(self.digits), self.before, self.extent, toll)
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -66,11 +66,12 @@ def _flat_sizes(source: Dims, target: Dims, local: Dims) -> Dims:
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     source, target = (s.dims for s in op.shapes)
-    total = 0.0
+    size, total = op.shapes[0].element.byte_size, 0.0
     for flat in _divided(op.rule, assignment, source, target):
         sizes = _flat_sizes(source, target, op.tiling(0, assignment).local_dims(source))
         others = math.prod(n for number, n in enumerate(sizes) if number != flat.dim)
-        total += plan_halo(flat.line, flat.starts, flat.after, others).cost(others) * op.shapes[0].element.byte_size
+        line = flat.line(op.links.toll(flat.digits, size, op.order))
+        total += plan_halo(line, flat.starts, flat.after, others).cost(others) * size
     return total
 
 
@@ -85,5 +86,6 @@ def reshape(local: LocalOp) -> Instruction:
     emitter, exchange = local.emitter, exchange_of(local)
     value = emitter.reshape(operand.instruction, _flat_sizes(source, target, operand.instruction.shape.dims))
     for flat in divided:
-        value = exchange.fetch(value, Interval(flat.dim, flat.digits, flat.line, flat.starts, flat.after))
+        line = flat.line(local.resharder.links.toll(flat.digits, value.shape.element.byte_size, emitter.order))
+        value = exchange.fetch(value, Interval(flat.dim, flat.digits, line, flat.starts, flat.after))
     return emitter.reshape(value, local.local_shape().dims)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
+from ....cost.links import Toll
 from ....ir.attributes import PadDim, PaddingConfig, SliceDim
 from ....ir.digit import product
 from ....ir.instruction import Instruction
@@ -90,12 +91,13 @@ def _joined_bytes(op: OpSharding, assignment: Assignment) -> float:
     result = op.tiling(count, assignment).local_dims(op.shapes[count].dims)
     others = math.prod(n for d, n in enumerate(result) if d != dim)
     sizes = [s.dims[dim] for s in op.shapes[:count]]
-    plan = plan_joined(_lines(sizes, product(digits)), result[dim], others)
-    return plan.cost(others) * op.shapes[count].element.byte_size
+    size = op.shapes[count].element.byte_size
+    lines = _lines(sizes, product(digits), op.links.toll(digits, size, op.order))
+    return plan_joined(lines, result[dim], others).cost(others) * size
 
 
-def _lines(sizes: Sequence[int], tiles: int) -> tuple[Line, ...]:
-    return tuple(Line(tiles, -(-n // tiles), n) for n in sizes if n)
+def _lines(sizes: Sequence[int], tiles: int, toll: Toll) -> tuple[Line, ...]:
+    return tuple(Line(tiles, -(-n // tiles), n, toll) for n in sizes if n)
 
 
 @local_form("concatenate", exchanged=_joined_bytes)
@@ -112,7 +114,8 @@ def concatenate(local: LocalOp) -> Instruction:
         held = [local.emitter.add("concatenate", held, ConcatenateAttributes((dim,)))]
     dims = local.local_shape().dims
     others = math.prod(n for d, n in enumerate(dims) if d != dim)
-    lines = _lines([v.shape.dims[dim] for v in local.operands], product(digits))
+    toll = local.resharder.links.toll(digits, local.instruction.shape.element.byte_size, local.emitter.order)
+    lines = _lines([v.shape.dims[dim] for v in local.operands], product(digits), toll)
     plan = plan_joined(lines, dims[dim], others)
     wanted = Interval(dim, digits, lines[0], (), dims[dim])
     return exchange_of(local).carry_out(held[0], wanted, plan)

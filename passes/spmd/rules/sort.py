@@ -18,6 +18,7 @@ from typing import cast
 
 import numpy as np
 
+from ....cost.links import Links, Toll
 from ....ir.clone import inlined
 from ....ir.computation import Computation
 from ....ir.digit import Digits, product
@@ -41,7 +42,7 @@ from ..localize import LocalOp, local_form
 class _Columns:
     """`count` tiles of `tile` elements along `dim`, padded to `rows`, of which `near` are merged at borders.
 
-    `extent` is the size of the dimension.
+    `extent` is the size of the dimension, `toll` that of a round between the tiles.
     """
 
     dim: int
@@ -50,6 +51,7 @@ class _Columns:
     tile: int
     rows: int
     extent: int
+    toll: Toll
 
     @property
     def near(self) -> int:
@@ -58,14 +60,14 @@ class _Columns:
     @property
     def borders(self) -> tuple[Line, tuple[int, ...]]:
         """Where the elements in front of each column are."""
-        return Line(self.count, self.rows, self.count * self.rows), tuple(
+        return Line(self.count, self.rows, self.count * self.rows, self.toll), tuple(
             column * self.rows - self.near for column in range(self.count)
         )
 
     @property
     def back(self) -> tuple[Line, tuple[int, ...]]:
         """Where the merged elements are that belong to the end of each column."""
-        return Line(self.count, self.near, self.count * self.near), tuple(
+        return Line(self.count, self.near, self.count * self.near, self.toll), tuple(
             (column + 1) * self.near for column in range(self.count)
         )
 
@@ -79,17 +81,18 @@ class _Columns:
         return (*dims[: self.dim], column, self.rows // self.count, rest, *dims[self.dim + 1 :])
 
 
-def _columns(shape: Shape, tiling: Tiling, dim: int) -> _Columns:
+def _columns(shape: Shape, tiling: Tiling, dim: int, links: Links) -> _Columns:
     digits = tiling.dims[dim]
     count = product(digits)
     tile = -(-shape.dims[dim] // count)
-    return _Columns(dim, digits, count, tile, -(-tile // count) * count, shape.dims[dim])
+    toll = links.toll(digits, shape.element.byte_size, tiling.order)
+    return _Columns(dim, digits, count, tile, -(-tile // count) * count, shape.dims[dim], toll)
 
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     (dim,) = cast(SortAttributes, op.call.attributes).dimensions
     shape, tiling = op.shapes[0], op.tiling(0, assignment)
-    columns = _columns(shape, tiling, dim)
+    columns = _columns(shape, tiling, dim, op.links)
     if columns.count == 1:
         return 0.0
     if columns.rows < 2 * columns.near:
@@ -122,7 +125,7 @@ def sort(local: LocalOp) -> Instruction:
     attributes = cast(SortAttributes, local.instruction.attributes)
     (dim,) = attributes.dimensions
     operand = local.operands[0]
-    columns = _columns(operand.shape, operand.tiling, dim)
+    columns = _columns(operand.shape, operand.tiling, dim, local.resharder.links)
     if columns.count == 1:
         return local.emit()
     return _Columnsort(local, attributes, columns).run()
