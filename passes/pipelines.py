@@ -19,6 +19,7 @@ from .cleanup.cse import CommonSubexpressions
 from .cleanup.dce import DeadCodeElimination
 from .cleanup.index_vectors import IndexVectors
 from .cleanup.inline import CallInliner
+from .cleanup.single_replica import SingleReplica
 from .cleanup.slice_of_pad import SliceOfPad
 from .cleanup.synchronous import Synchronous
 from .cleanup.uniform_precision import UniformPrecision
@@ -31,13 +32,14 @@ from .spmd.sort_prefix import SortPrefix
 PASSES: dict[str, type[Pass]] = {
     p.name: p
     for p in (
-        Synchronous, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching, SliceOfPad,
-        DeadCodeElimination, CommonSubexpressions, DeviceOrders, Propagate, SortPrefix, SpmdPartition,
+        Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
+        SliceOfPad, DeadCodeElimination, CommonSubexpressions, DeviceOrders, Propagate, SortPrefix, SpmdPartition,
     )
 }
 
 PROPAGATE: tuple[Pass, ...] = (
     Synchronous(),  # sharding rules are those of the ops that starts begin
+    SingleReplica(),  # partitions have no part in these collectives
     ShardyRegions(),  # one form of manual regions
     CallInliner(),  # one computation per level of control flow: shardings of a body belong to one caller
     UniformPrecision(),  # local forms are made of ops of one type
