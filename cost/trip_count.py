@@ -45,6 +45,8 @@ def _trips(start: int, limit: int, step: int, direction: str) -> int | None:
     upwards = direction in ("LT", "LE") or (direction == "NE" and step > 0)
     if (step > 0) != upwards or direction == "EQ":
         return None
+    if direction == "NE" and ((limit - start) % step or (limit - start) // step < 0):
+        return None  # it misses the limit, or goes away from it
     return max(0, -((start - limit) // step))
 
 

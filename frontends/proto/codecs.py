@@ -14,6 +14,7 @@ from typing import cast
 
 import numpy as np
 
+from ...ir.shape import Shape
 from ...ir.strings import quote, unescape
 from ..hlo_text.errors import TextError
 from ..hlo_text.scan import split_list
@@ -197,15 +198,19 @@ def _set_pairs(record: Record, text: str) -> None:
         made.set("target", int(target))
 
 
+def _read_shape(text: str) -> Shape:
+    try:
+        return parse_shape(text)
+    except TextError as error:
+        raise ProtoError(str(error)) from None
+
+
 def _permuted_slices(record: Record) -> str | None:
     """The sizes of all slices stand in one list; the ranks of the buffers are those of the result."""
     sizes = record.ints("dynamic_slice_sizes")
     if not sizes:
         return None
-    try:
-        shape = parse_shape(shape_text(record.values.get("shape", b"")))
-    except TextError as error:
-        raise ProtoError(str(error)) from None
+    shape = _read_shape(shape_text(record.values.get("shape", b"")))
     result = shape.elements[1] if record.str("opcode").endswith("-start") and len(shape.elements) > 1 else shape
     ranks = [leaf.rank for leaf in result.leaves()]
     each, rest = divmod(len(sizes), sum(ranks) or 1)
@@ -286,8 +291,13 @@ def _set_accuracy(record: Record, text: str) -> None:
 
 
 def _constraints(record: Record) -> str | None:
+    if not record.int("constrain_layout"):
+        return None
     shapes = [shape_text(data) for data in record.all("operand_shapes_with_layout")]
-    return "{" + ", ".join(shapes) + "}" if record.int("constrain_layout") else None
+    for text in shapes:
+        if any(leaf.rank and leaf.layout is None for leaf in _read_shape(text).leaves()):
+            raise ProtoError(f"a constraint of the layout of {text} without a layout")
+    return "{" + ", ".join(shapes) + "}"
 
 
 def _set_constraints(record: Record, text: str) -> None:

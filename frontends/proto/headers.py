@@ -70,7 +70,7 @@ _DONOR = re.compile(rf"\(\s*(\d+)\s*,\s*{_INDEX}\s*\)")
 
 def set_header(record: Record, module: Module, layout: EntryLayout) -> None:
     """Writes the header into HloModuleProto; the schedule is set by who knows the numbers. Raises ProtoError."""
-    record.set("name", module.name)
+    record.set("name", safe_name(module.name))
     program = record.new("host_program_shape")
     program.values["parameters"] = [shape_record(p) for p in layout.parameters]
     program.values["result"] = shape_record(layout.result)

@@ -289,7 +289,7 @@ def _single_op(computation: Record, start: Record) -> Record | None:
         return None
     if any(root.values.get(name, b"") not in (b"", start.values.get(name, b"")) for name in extra):
         return None
-    if start.str("async_execution_thread") != computation.str("execution_thread"):
+    if (start.str("async_execution_thread") or "main") != (computation.str("execution_thread") or "main"):
         return None
     op = find_op(root.str("opcode") + "-start")
     return root if isinstance(op, AsyncStart) else None

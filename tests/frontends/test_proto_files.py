@@ -372,3 +372,22 @@ def test_replica_groups_of_older_modules() -> None:
     assert read_module(rewritten(2)).to_text() == read_module(module.to_proto()).to_text()
     with pytest.raises(CompileError, match="replica groups in a form that is not known"):
         read_module(rewritten(9))
+
+
+def test_layout_constraints_have_layouts() -> None:
+    module = parse(
+        "HloModule m\nENTRY e { x = f32[3] parameter(0) ROOT r = f32[3] custom-call(x), "
+        'custom_call_target="t", operand_layout_constraints={f32[3]{0}} }'
+    )
+    record = _tree("HloModuleProto", module.to_proto())
+    root = record.all("computations")[0].all("instructions")[1]
+    root.values["operand_shapes_with_layout"][0].values.pop("layout")
+    with pytest.raises(CompileError, match=r"layout of f32\[3\] without a layout"):
+        read_module(encode(record))
+
+
+def test_the_main_thread_may_go_without_saying() -> None:
+    record = _tree("HloModuleProto", data())
+    wrapped = next(c for c in record.all("computations") if c.str("name").startswith("async_sine"))
+    del wrapped.values["execution_thread"]
+    assert read_module(encode(record)).to_text() == read_module(data()).to_text()

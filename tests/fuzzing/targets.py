@@ -12,6 +12,7 @@ import contextlib
 import io
 import os
 import random
+import re
 import shlex
 import sys
 import tempfile
@@ -91,8 +92,10 @@ def _reserialized(module: hloom.Module) -> tuple[hloom.Module, bytes] | None:
     except hloom.CompileError:
         return None
     again = _made("reading the serialized module", lambda: read_module(data))
-    if found := differences(module, again):
-        raise Wrong(f"serializing changes the program: {found[0].what}")
+    # The type of comparison that operands have anyway is in every serialized module, and in no text that XLA prints.
+    found = [d.what for d in differences(module, again) if not re.fullmatch(r"type: [A-Z]+, none", d.what)]
+    if found:
+        raise Wrong(f"serializing changes the program: {found[0]}")
     if again.to_proto() != data:
         raise Wrong("serialized again, it differs")
     return again, data

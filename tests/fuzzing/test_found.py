@@ -34,7 +34,7 @@ FOUND: dict[str, tuple[str, str, str]] = {
         "text", entry(X, "ROOT r = f32[8] collective-permute(x), source_target_pairs={{0,-1}}"), "serialized",
     ),
     "computation with the name of a type": (
-        "text", "HloModule m\n%f16 { ROOT x = f32[] parameter(0) }\n"
+        "text", "HloModule s4\n%f16 { ROOT x = f32[] parameter(0) }\n"
                 "ENTRY pred { x = f32[] parameter(0) ROOT r = f32[] call(x), to_apply=f16 }", "serialized",
     ),
     "calls of a done alone": (
