@@ -31,7 +31,7 @@ from .exchange import (
 from .exchange_quotient import Quotient
 from .exchange_rounds import Sent, rounds_of
 
-_FEW_PIECES = 128
+_FEW_PIECES = 128  # for which the cheapest rounds are looked for
 
 
 @dataclass(frozen=True, slots=True, eq=False)

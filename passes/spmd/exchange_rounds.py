@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 Size = tuple[int, ...]
 
-_MOST_PIECES = 512  # beyond which small pieces are not told from large ones
 _MOST_BORDERS = 6  # between them that are tried
 _MOST_IMPROVED = 3  # ways, the cheapest
 _MOST_PASSES = 8  # over all pairs of rounds
@@ -57,8 +56,6 @@ def _total(rounds: list[list[int]], sent: Sent) -> float:
 
 def _borders(order: Sequence[int], sent: Sent) -> list[int]:
     """Where large pieces end and small ones begin, for those who tell the two apart: the largest drops in size."""
-    if len(order) > _MOST_PIECES:
-        return []
     elements = [math.prod(sent.sizes[piece]) for piece in order]
     drops = [n for n in range(1, len(order)) if elements[n] < elements[n - 1]]
     return sorted(drops, key=lambda n: elements[n] / elements[n - 1])[:_MOST_BORDERS]

@@ -156,7 +156,7 @@ def _with_owner(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Pl
 def _by_pieces(source: Tiling, target: Tiling, problem: Problem, best: float) -> Iterator[Plan]:
     """Plans that reduce if necessary, then send the missing pieces. `best` is what another plan costs.
 
-    If there is one, they take few rounds.
+    Where there is one within the memory, further ones take few rounds.
     """
     if target.unreduced:
         return
@@ -171,8 +171,10 @@ def _by_pieces(source: Tiling, target: Tiling, problem: Problem, best: float) ->
             exchange = plan_exchange(part)
             if most is not None and exchange.collectives > most:
                 continue
-            yield _join(_join(before, _exchanged(move, exchange, problem)), after)
-            most = _MOST_ROUNDS
+            plan = _join(_join(before, _exchanged(move, exchange, problem)), after)
+            if plan.peak <= problem.memory:
+                most = _MOST_ROUNDS
+            yield plan
 
 
 def _exchanged(move: Exchange, exchange: ExchangePlan, problem: Problem) -> Plan:
