@@ -142,3 +142,11 @@ def codec(op: AnyOp, name: str) -> Codec:
     if found is None:
         raise ProtoError(f"{op.opcode}: attribute '{name}' has no serialized form")
     return found
+
+
+def is_default_type(name: str, text: str, element: str) -> bool:
+    """Whether this is the type of comparison that operands of this element type have anyway."""
+    if name != "type":
+        return False
+    default = {"s": "SIGNED", "u": "UNSIGNED", "p": "UNSIGNED"}.get(element[:1], "FLOAT")
+    return text == default

@@ -23,7 +23,7 @@ from ...ir.ops.async_ops import AsyncStart
 from ..hlo_text.module_reader import ModuleReader
 from ..hlo_text.scan import skip_space, value_end
 from ..hlo_text.shapes import parse_shape, shape_end
-from .attributes import CALLED_ORDER, SILENT, codec
+from .attributes import CALLED_ORDER, SILENT, codec, is_default_type
 from .headers import header_text, safe_name, tables_text
 from .literals import read_literal
 from .metadata import frontend_attributes_text, metadata_text, other_texts, quoted_or_raw
@@ -188,7 +188,7 @@ class ProtoText:
             text = found.read(record)
             if text is None and (kind.required or kind.default is True):
                 text = found.zero
-            if text is not None and text not in SILENT.get(name, ()) and not _is_default_type(name, text, element):
+            if text is not None and text not in SILENT.get(name, ()) and not is_default_type(name, text, element):
                 yield name, text
 
     def _called(
@@ -250,14 +250,6 @@ def _is_called(kind: AttributeField) -> bool:
 
 def _element(record: Record) -> str:
     return re.split(r"[\[(]", shape_text(record.values.get("shape", b"")))[0]
-
-
-def _is_default_type(name: str, text: str, element: str) -> bool:
-    """Whether this is the type of comparison that operands of this element type have anyway."""
-    if name != "type":
-        return False
-    default = {"s": "SIGNED", "u": "UNSIGNED", "p": "UNSIGNED"}.get(element[:1], "FLOAT")
-    return text == default
 
 
 def _named(lines: dict[int, _Line], number: int, name: str) -> _Line:

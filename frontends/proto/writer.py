@@ -22,7 +22,7 @@ from ...ir.printer import value_text
 from ...ir.shape import Shape
 from ...ir.strings import Raw
 from ..hlo_text import parse
-from .attributes import CALLED_ORDER, SILENT, codec
+from .attributes import CALLED_ORDER, SILENT, codec, is_default_type
 from .headers import safe_name, set_header, set_tables
 from .literals import literal_record
 from .metadata import frontend_attributes_record, metadata_record, set_other
@@ -158,7 +158,7 @@ class ModuleWriter:
             record.set("opcode", "async-update" if isinstance(op, AsyncUpdate) else "async-done")
         else:
             record.set("opcode", op.opcode)
-            self._attributes(record, op, instruction.attributes, instruction.shape)
+            self._attributes(record, op, instruction.attributes, instruction.shape, instruction.operands)
         _annotate(record, instruction)
         self.unique_names[instruction] = self.names.unique(instruction.name)
         record.set("name", self.unique_names[instruction])
@@ -170,7 +170,10 @@ class ModuleWriter:
                     record.values[name] = raw
         return record
 
-    def _attributes(self, record: Record, op: AnyOp, attributes: Any, shape: Shape) -> None:
+    def _attributes(
+        self, record: Record, op: AnyOp, attributes: Any, shape: Shape, operands: Sequence[Instruction]
+    ) -> None:
+        element = operands[0].shape.element.name if operands else ""
         fields = attribute_fields(op.attributes)
         called: dict[str, list[Computation]] = {}
         for name, kind in fields.items():
@@ -181,7 +184,7 @@ class ModuleWriter:
                 record.values["literal"] = literal_record(value, shape if name == op.inline else value.shape)
             elif kind.type is not Literal:
                 text = SILENT.get(name, (None,))[0] if value is None else value_text(value)
-                if text is not None:
+                if text is not None and not is_default_type(name, text, element):
                     codec(op, name).write(record, text)
         order = CALLED_ORDER.get(op.opcode, tuple(called))
         numbers = [self.computations[c] for name in order for c in called[name]]
@@ -214,7 +217,7 @@ class ModuleWriter:
         root.values["shape"] = shape_record(result)
         root.set("id", number << 32 | len(parameters))
         root.set("operand_ids", [number << 32 | n for n in range(len(parameters))])
-        self._attributes(root, wrapped, attributes, result)
+        self._attributes(root, wrapped, attributes, result, start.operands)
         if start.metadata is not None:
             root.values["metadata"] = metadata_record(start.metadata.text)
         made.values["instructions"] = [*instructions, root]

@@ -62,7 +62,7 @@ def sharded_program(rng: random.Random, programs: Sequence[str]) -> str:
     else:
         text = with_shardings(rng, _SHARDING.sub("", text))
     for _ in range(rng.choice((0, 1, 1, 2))):
-        text = rng.choice(GENTLE)(rng, text)
+        text = rng.choice(GENTLE)(rng, text) or "\n"
     return text
 
 
