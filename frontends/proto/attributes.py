@@ -92,7 +92,7 @@ CODECS: dict[str, Codec] = {
     "is_composite": flag("is_composite"),
     "output_to_operand_aliasing": c.ALIASING,
     "result_accuracy": c.ACCURACY,
-    "channel_id": c.positive("channel_id"),
+    "channel_id": c.optional_number("channel_id"),
     "replica_groups": Codec(
         ("collective_device_list", "iota_collective_device_list", "mesh_axes_replica_group_list", "replica_groups"),
         groups_text, set_groups,

@@ -75,15 +75,13 @@ def number(path: str) -> Codec:
     return _simple(path, str, int, "0")
 
 
-def positive(path: str) -> Codec:
-    """`name=3`, where zero is absence."""
+def optional_number(name: str) -> Codec:
+    """`name=3`; zero is written out, which XLA reads as absence."""
 
-    def parse(text: str) -> int:
-        if text == "0":
-            raise ProtoError(f"{path}=0 has no serialized form")
-        return int(text)
+    def write(record: Record, text: str) -> None:
+        record.values[name] = int(text)
 
-    return _simple(path, str, parse, "0")
+    return replace(number(name), write=write)
 
 
 def flag(path: str) -> Codec:
@@ -273,7 +271,9 @@ def _accuracy(record: Record) -> str | None:
     return "{mode=highest}" if found.int("mode") else None
 
 
-_ACCURACY = re.compile(r"\{\s*(?:mode=(?:default|highest)|tolerance=\{(?:\s*(?:atol|rtol|ulps)=[-+.\w]+\s*,?)*\})\s*\}")
+_ACCURACY = re.compile(
+    r"\{\s*(?:mode=(?i:default|highest)|tolerance=\{(?:\s*(?:atol|rtol|ulps)=[-+.\w]+\s*,?)*\})\s*\}"
+)
 
 
 def _set_accuracy(record: Record, text: str) -> None:
@@ -282,7 +282,7 @@ def _set_accuracy(record: Record, text: str) -> None:
     made = record.new("result_accuracy")
     values = dict(re.findall(r"(atol|rtol|ulps|mode)\s*=\s*([^,}\s]+)", text))
     if "mode" in values:
-        made.values["mode"] = int(values["mode"] == "highest")
+        made.values["mode"] = int(values["mode"].lower() == "highest")
     else:
         tolerance = made.new("tolerance")
         tolerance.set("ulps", int(values.pop("ulps", 0)))

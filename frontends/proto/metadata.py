@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
@@ -19,12 +20,16 @@ _METADATA = (
     "op_type", "op_name", "source_file", "source_line", "source_end_line", "source_column", "source_end_column",
     "profile_type", "deduplicated_name", "scheduling_name", "stack_frame_id",
 )  # fmt: skip
+_PAYLOAD = "metadata_payload"
 _PAIR = re.compile(r"([a-z_]+)=(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\{[^{}]*\}|-?\d+)[\s,]*")
 
 
 @lru_cache(maxsize=65536)
-def metadata_text(data: bytes) -> str:
-    """An OpMetadata as the text between the braces; empty if there is none. Raises ProtoError."""
+def metadata_text(data: bytes, payloads: tuple[str, ...] = ()) -> str:
+    """An OpMetadata as the text between the braces; empty if there is none. Raises ProtoError.
+
+    `payloads` are those of the module, which a serialized module keeps apart.
+    """
     record = decode(TABLES, "OpMetadata", data)
     parts: list[str] = []
     for name in _METADATA:
@@ -35,26 +40,47 @@ def metadata_text(data: bytes) -> str:
             parts.append(f"{name}={{{','.join(map(str, record.ints(name)))}}}")
         elif value:
             parts.append(f"{name}={value}")
+    if "payload" in record.values:
+        number = record.sub("payload").int("index")
+        if not 0 <= number < len(payloads):
+            raise ProtoError(f"metadata with payload {number} of {len(payloads)}")
+        parts.append(f"{_PAYLOAD}={quote(payloads[number])}")
     return " ".join(parts)
 
 
+def metadata_record(text: str, payloads: dict[str, int] | None) -> Record:
+    """Metadata in text as OpMetadata. The record is shared: do not change it. Raises ProtoError for unknown fields.
+
+    `payloads` numbers those of the module; one that is not there yet is added. None where there is no place for them.
+    """
+    record, payload = _metadata(text)
+    if payload is not None:
+        if payloads is None:
+            raise ProtoError(f"metadata '{text}' has no serialized form here")
+        record = replace(record, values=dict(record.values))
+        record.new("payload").values["index"] = payloads.setdefault(payload, len(payloads))
+    return record
+
+
 @lru_cache(maxsize=65536)
-def metadata_record(text: str) -> Record:
-    """Metadata in text as OpMetadata. The record is shared: do not change it. Raises ProtoError for unknown fields."""
-    record = new("OpMetadata")
+def _metadata(text: str) -> tuple[Record, str | None]:
+    """Metadata but for its payload, and that."""
+    record, payload = new("OpMetadata"), None
     place = len(text) - len(text.lstrip())
     while place < len(text):
         match = _PAIR.match(text, place)
-        if match is None or match[1] not in record.table.by_name:
+        if match is None or match[1] not in {*_METADATA, _PAYLOAD}:
             raise ProtoError(f"metadata '{text[place : place + 40]}' has no serialized form")
-        if match[2][0] in "\"'":
+        if match[1] == _PAYLOAD:
+            payload = unescape(match[2][1:-1])
+        elif match[2][0] in "\"'":
             record.set(match[1], unescape(match[2][1:-1]))
         elif match[2][0] == "{":
             record.set(match[1], [int(n) for n in re.split(r"[\s,]+", match[2][1:-1]) if n])
         else:
             record.set(match[1], int(match[2]))
         place = match.end()
-    return record
+    return record, payload
 
 
 def string_or_raw(text: str) -> str | Raw:

@@ -63,6 +63,7 @@ class ProtoText:
         self.carried: dict[tuple[str, str], Carried] = {}
         self._computations = {c.int("id"): c for c in module.subs("computations")}
         self._names: dict[int, str] = {}
+        self._payloads = tuple(module.all("metadata_payloads"))
         self._wrapped = self._wrapped_computations()
 
     def text(self) -> str:
@@ -222,7 +223,7 @@ class ProtoText:
         if before:
             yield "control-predecessors", "{" + ", ".join(before) + "}"
         yield from other_texts(record)
-        metadata = metadata_text(values.get("metadata", b""))
+        metadata = metadata_text(values.get("metadata", b""), self._payloads)
         if metadata:
             yield "metadata", f"{{{metadata}}}"
         config = values.get("backend_config", b"").decode("utf-8", "surrogateescape")

@@ -19,7 +19,8 @@ HloModuleProto:
   4 host_program_shape ProgramShapeProto; 6 entry_computation_id int64; 7 schedule HloScheduleProto;
   8 input_output_alias HloInputOutputAliasProto; 17 stack_frame_index StackFrameIndexProto;
   18 buffer_donor HloBufferDonorProto; 19 frontend_attributes FrontendAttributes;
-  20 original_value_recovery_table OriginalValueRecoveryTableProto; 5001 hloom_header string
+  20 original_value_recovery_table OriginalValueRecoveryTableProto; 22 metadata_payloads string*;
+  5001 hloom_header string
 HloComputationProto:
   1 name string; 2 instructions HloInstructionProto*; 4 program_shape ProgramShapeProto; 5 id int64;
   6 root_id int64; 7 is_fusion_computation bool; 8 execution_thread string
@@ -171,7 +172,9 @@ OpMetadata:
   1 op_type string; 2 op_name string; 3 source_file string; 4 source_line int32; 5 profile_type enum*;
   8 size_of_generated_code_in_bytes int64; 9 size_of_memory_working_set_in_bytes int64;
   12 deduplicated_name string; 15 stack_frame_id int32; 16 scheduling_name string; 17 source_end_line int32;
-  18 source_column int32; 19 source_end_column int32
+  18 source_column int32; 19 source_end_column int32; 20 payload MetadataPayload
+MetadataPayload:
+  2 index int64
 FrontendAttributes:
   1 map MapEntry*
 MapEntry:

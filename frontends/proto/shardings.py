@@ -186,7 +186,7 @@ def _add_metadata(record: Record, match: re.Match[str] | None) -> None:
         return
     inner = match[1][1:-1].strip()
     parts = re.findall(r"\{((?:[^{}\"]|\"(?:[^\"\\]|\\.)*\"|\{[^{}]*\})*)\}", inner) if inner[:1] == "{" else [inner]
-    record.values["metadata"] = [metadata_record(part) for part in parts]
+    record.values["metadata"] = [metadata_record(part, None) for part in parts]
 
 
 _MESH = re.compile(r"mesh\[([^\]]*)\](?:,\s*device_ids=\((?:\[([\d,]*)\](?:T\(([\d,]*)\))?|([\d,\s]*))\))?")

@@ -79,6 +79,7 @@ class ModuleWriter:
         self.names, self.computation_names = _Names(), _Names()
         self.unique_names: dict[Instruction, str] = {}
         self.wrapped = 0
+        self.payloads: dict[str, int] = {}
 
     def write(self) -> Record:
         """The message. Raises ProtoError for what it has no place for."""
@@ -99,6 +100,7 @@ class ModuleWriter:
         if module.origin_recovery_table:
             table = record.new("original_value_recovery_table")
             set_recovery(table, module.origin_recovery_table, lambda text: write_record(parse(text, "recovery module")))
+        record.set("metadata_payloads", list(self.payloads))
         record.unknown = module.carried.rest if isinstance(module.carried, Carried) else b""
         return record
 
@@ -159,7 +161,7 @@ class ModuleWriter:
         else:
             record.set("opcode", op.opcode)
             self._attributes(record, op, instruction.attributes, instruction.shape, instruction.operands)
-        _annotate(record, instruction)
+        _annotate(record, instruction, self.payloads)
         self.unique_names[instruction] = self.names.unique(instruction.name)
         record.set("name", self.unique_names[instruction])
         carried = instruction.carried
@@ -219,7 +221,7 @@ class ModuleWriter:
         root.set("operand_ids", [number << 32 | n for n in range(len(parameters))])
         self._attributes(root, wrapped, attributes, result, start.operands)
         if start.metadata is not None:
-            root.values["metadata"] = metadata_record(start.metadata.text)
+            root.values["metadata"] = metadata_record(start.metadata.text, self.payloads)
         made.values["instructions"] = [*instructions, root]
         made.set("root_id", root.int("id"))
         return number
@@ -232,7 +234,7 @@ def _is_derived(op: AnyOp, kind: type[Any]) -> bool:
     return op.opcode not in OPS
 
 
-def _annotate(record: Record, instruction: Instruction) -> None:
+def _annotate(record: Record, instruction: Instruction, payloads: dict[str, int]) -> None:
     """What every instruction may have, but for references to others."""
     record.values["shape"] = shape_record(instruction.shape)
     if instruction.sharding is not None:
@@ -240,7 +242,7 @@ def _annotate(record: Record, instruction: Instruction) -> None:
     if instruction.frontend_attributes:
         record.values["frontend_attributes"] = frontend_attributes_record(instruction.frontend_attributes)
     if instruction.metadata is not None:
-        record.values["metadata"] = metadata_record(instruction.metadata.text)
+        record.values["metadata"] = metadata_record(instruction.metadata.text, payloads)
     for name, text in instruction.other:
         set_other(record, name, text)
     config = instruction.backend_config
@@ -252,7 +254,7 @@ def _annotate(record: Record, instruction: Instruction) -> None:
 def field_bytes(instruction: Instruction, name: str) -> bytes:
     """What the writer makes of a field of an instruction; of those that are no references."""
     record = new("HloInstructionProto")
-    _annotate(record, instruction)
+    _annotate(record, instruction, {})
     for attribute in attribute_fields(instruction.op.attributes):
         value = getattr(instruction.attributes, attribute)
         if value is None or isinstance(value, Computation | Literal):

@@ -130,6 +130,8 @@ def test_layouts_that_xla_writes_but_does_not_read(layout: str) -> None:
         one('f32[8,8] negate(x), origin={{"a" {1,2}}}, control-predecessors={x}'),
         one('f32[8,8] negate(x), metadata={op_type="t" op_name="n" source_file="f" source_line=3 source_end_line=4 '
             'source_column=5 source_end_column=6 deduplicated_name="d" scheduling_name="s"}'),
+        'HloModule m\nENTRY e { x = f32[8] parameter(0), metadata={metadata_payload="q\\""} y = f32[8] tanh(x), '
+        'metadata={op_name="n" metadata_payload=""} ROOT z = f32[8] sine(y), metadata={metadata_payload="q\\""} }',
         "HloModule m\nENTRY e { ROOT x = (f32[8], (f32[2], f32[])) parameter(0), parameter_replication={true,false,"
         'true}, origin={({"a" {0}}, ({"b"}, {"c" {1,2}}))} }',
         one("f32[8,8] negate(x)", "HloModule m, is_scheduled=true, input_output_alias={ {}: (0, {}, must-alias) }, "

@@ -28,7 +28,7 @@ FOUND: dict[str, tuple[str, str, str]] = {
     "channel 0": (
         "text", entry("t = token[] parameter(0)", "x = f32[3] parameter(1)",
                       "s = (f32[3], u32[], token[]) send(x, t), channel_id=0",
-                      "ROOT d = token[] send-done(s), channel_id=0"), "not serialized",
+                      "ROOT d = token[] send-done(s), channel_id=0"), "serialized",
     ),
     "negative device": (
         "text", entry(X, "ROOT r = f32[8] collective-permute(x), source_target_pairs={{0,-1}}"), "serialized",
@@ -75,6 +75,12 @@ REFUSED: dict[str, tuple[str, str]] = {
     "devices of a mesh": (
         entry("ROOT x = f32[8] parameter(0), sharding={mesh['x'=3], device_ids=(2,0,3), [{'x'}]}"),
         "sharding names device 3, the module has 3",
+    ),
+    "places beyond s32": (
+        entry("x = f64[2147483648] parameter(0), sharding={devices=[8]<=[8]}",
+              "ROOT r = f64[2147483648] sort(x), dimensions={0}, to_apply=lt",
+              before="lt { a = f64[] parameter(0) b = f64[] parameter(1) ROOT r = compare(a, b), direction=LT }\n"),
+        "s32",
     ),
     "devices of lists": (
         entry("x = f32[14] parameter(0), sharding={devices=[7]4,6,5,1,0,2,8}",
