@@ -181,6 +181,7 @@ class _Columnsort:
         """The place of each element in the whole array; the greatest number for what the column is padded with."""
         columns, emitter = self.columns, self.emitter
         dims = self.local.operands[0].instruction.shape.dims
+        emitter.check(columns.count * columns.rows, S32)
         places = emitter.shared("iota", (), IotaAttributes(self.dim), array(S32, dims))
         start = emitter.splat(emitter.offset(columns.digits, columns.tile), dims)
         last = emitter.constant(2**31 - 1, S32)
