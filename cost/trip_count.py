@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 
-from ..ir.computation import Computation
 from ..ir.instruction import Instruction
+from ..ir.ops.comparison import CompareAttributes
+from ..ir.ops.control import WhileAttributes
+from ..ir.ops.structure import ConstantAttributes, GetTupleElementAttributes
 
 
 def trip_count(loop: Instruction) -> int | None:
@@ -19,13 +21,12 @@ def trip_count(loop: Instruction) -> int | None:
     known = re.search(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"?(\d+)', loop.call.config)
     if known:
         return int(known[1])
-    condition: Computation = getattr(loop.attributes, "condition")  # noqa: B009
-    body: Computation = getattr(loop.attributes, "body")  # noqa: B009
-    test = _look_through(condition.root)
-    if test.opcode != "compare":
+    assert isinstance(loop.attributes, WhileAttributes)
+    test = _look_through(loop.attributes.condition.root)
+    if not isinstance(test.attributes, CompareAttributes):
         return None
     left, right = (_look_through(o) for o in test.operands)
-    direction = str(getattr(test.attributes, "direction").value)  # noqa: B009
+    direction = test.attributes.direction.value
     if _number(left) is not None:
         left, right = right, left
         direction = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}.get(direction, direction)
@@ -33,7 +34,7 @@ def trip_count(loop: Instruction) -> int | None:
     if limit is None or place is None:
         return None
     start = _number(_element(loop.operands[0], place))
-    step = _step(_element(body.root, place), place)
+    step = _step(_element(loop.attributes.body.root, place), place)
     if start is None or not step:
         return None
     return _trips(start, limit, step, direction)
@@ -67,18 +68,18 @@ def _element(value: Instruction, place: int) -> Instruction | None:
 
 
 def _number(value: Instruction | None) -> int | None:
-    literal = getattr(value.attributes, "literal", None) if value is not None else None
-    if literal is None or literal.array is None or literal.array.size != 1 or literal.array.dtype.kind not in "iu":
+    if value is None or not isinstance(value.attributes, ConstantAttributes):
         return None
-    return int(literal.array.reshape(()))
+    array = value.attributes.literal.array
+    return int(array.reshape(())) if array is not None and array.size == 1 and array.dtype.kind in "iu" else None
 
 
 def _state_index(value: Instruction) -> int | None:
     """Which element of the loop state a value is, 0 if the whole state is one array."""
     if value.opcode == "parameter":
         return 0
-    if value.opcode == "get-tuple-element" and value.operands[0].opcode == "parameter":
-        return int(getattr(value.attributes, "index"))  # noqa: B009
+    if isinstance(value.attributes, GetTupleElementAttributes) and value.operands[0].opcode == "parameter":
+        return value.attributes.index
     return None
 
 

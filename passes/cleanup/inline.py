@@ -16,6 +16,7 @@ from ...ir.computation import Computation
 from ...ir.diagnostics import fail
 from ...ir.instruction import Instruction
 from ...ir.module import Module
+from ...ir.ops.structure import ParameterAttributes
 from ..base import Pass, PassContext
 
 MOST_INSTRUCTIONS = 5_000_000
@@ -79,8 +80,8 @@ class _Inliner:
         copies: dict[Instruction, Instruction] = {}
         for instruction in source:
             operands = [copies[o] for o in instruction.operands]
-            if instruction.opcode == "parameter" and arguments is not None:
-                copies[instruction] = arguments[getattr(instruction.attributes, "number")]  # noqa: B009
+            if isinstance(instruction.attributes, ParameterAttributes) and arguments is not None:
+                copies[instruction] = arguments[instruction.attributes.number]
             elif instruction.opcode in _INLINED:
                 callee = instruction.called()[0]
                 result = self.body(target, callee, operands)[callee.root]

@@ -18,6 +18,8 @@ from ...ir.digit import Digits
 from ...ir.instruction import Instruction
 from ...ir.module import Module
 from ...ir.op import OpCall
+from ...ir.ops.control import WhileAttributes
+from ...ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ...ir.shape import Shape
 from ...ir.sharding import Sharding
 from ...ir.sharding_rule import ShardingRule, elementwise_rule
@@ -149,20 +151,19 @@ class ValueGraph:
         for instruction in computation:
             above = max((self.depths[o][-1] for o in instruction.operands), default=0)
             self.depths[instruction] = (*around, above + 1)
-            number = getattr(instruction.attributes, "number", None)
-            if parameters is not None and instruction.opcode == "parameter" and number is not None:
-                self.leaves[instruction] = parameters[number]
-            elif instruction.opcode == "get-tuple-element":
-                self.leaves[instruction] = self._element(instruction)
+            attributes = instruction.attributes
+            if isinstance(attributes, ParameterAttributes) and parameters is not None:
+                self.leaves[instruction] = parameters[attributes.number]
+            elif isinstance(attributes, GetTupleElementAttributes):
+                self.leaves[instruction] = self._element(instruction.operands[0], attributes.index)
             else:
                 self.leaves[instruction] = _new_leaves(instruction)
                 self._relate(instruction)
         return self.leaves[computation.root]
 
-    def _element(self, instruction: Instruction) -> list[Leaf]:
-        operand = instruction.operands[0]
-        start, end = operand.shape.leaf_range(getattr(instruction.attributes, "index"))  # noqa: B009
-        return self.leaves[operand][start:end]
+    def _element(self, value: Instruction, index: int) -> list[Leaf]:
+        start, end = value.shape.leaf_range(index)
+        return self.leaves[value][start:end]
 
     def _relate(self, instruction: Instruction) -> None:
         results = self.leaves[instruction]
@@ -191,15 +192,13 @@ class ValueGraph:
 
     def _relate_control(self, instruction: Instruction, operands: list[list[Leaf]], results: list[Leaf]) -> None:
         called = instruction.called()
-        if instruction.opcode == "while":
+        if isinstance(instruction.attributes, WhileAttributes):
             state = results
             for source, leaf in zip(operands[0], state, strict=True):
                 self._identity(instruction, source, leaf)
             for computation in called:
                 roots = self._visit(computation, [state], self.depths[instruction])
-                if computation.root.shape.num_leaves == len(state) and computation is getattr(
-                    instruction.attributes, "body", None
-                ):
+                if computation is instruction.attributes.body:
                     for source, leaf in zip(roots, state, strict=True):
                         self._identity(instruction, source, leaf)
             return
