@@ -314,3 +314,11 @@ def test_stack_frames_pass_between_text_and_proto() -> None:
         printed = module.to_text()
         assert re.findall(r"(?m)^(?:\d+ .*|[A-Z][A-Za-z]+)$", printed) == tables
         assert "stack_frame_id=2" in printed
+
+
+def test_payloads_of_metadata_are_numbered() -> None:
+    module = parse('HloModule m\nENTRY e { ROOT x = f32[] parameter(0), metadata={metadata_payload="p"} }')
+    record = decode(TABLES, "HloModuleProto", module.to_proto())
+    assert record.values.pop("metadata_payloads") == ["p"]
+    with pytest.raises(CompileError, match="metadata with payload 0 of 0"):
+        read_module(encode(record))

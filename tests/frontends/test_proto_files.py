@@ -392,11 +392,3 @@ def test_the_main_thread_may_go_without_saying() -> None:
     wrapped = next(c for c in record.all("computations") if c.str("name").startswith("async_sine"))
     del wrapped.values["execution_thread"]
     assert read_module(encode(record)).to_text() == read_module(data()).to_text()
-
-
-def test_payloads_of_metadata_are_numbered() -> None:
-    module = parse('HloModule m\nENTRY e { ROOT x = f32[] parameter(0), metadata={metadata_payload="p"} }')
-    record = decode(TABLES, "HloModuleProto", module.to_proto())
-    assert record.values.pop("metadata_payloads") == ["p"]
-    with pytest.raises(CompileError, match="metadata with payload 0 of 0"):
-        read_module(encode(record))
