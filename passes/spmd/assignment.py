@@ -92,6 +92,22 @@ class OpSharding:
         return merge(sorted((*found, *self.carried), key=lambda d: -d.stride))
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How an op is divided, and the tilings that its operands and results have then."""
+
+    op: OpSharding
+    assignment: Assignment
+    operands: tuple[Tiling, ...]
+    results: tuple[Tiling, ...]
+
+    @staticmethod
+    def of(op: OpSharding, assignment: Assignment) -> Choice:
+        tilings = tuple(op.tiling(value, assignment) for value in range(len(op.shapes)))
+        count = len(op.rule.operands)
+        return Choice(op, assignment, tilings[:count], tilings[count:])
+
+
 def choose(op: OpSharding) -> Assignment:
     """The cheapest assignment. The empty one (everything whole on every device) is always a candidate."""
     if (settled := _settled(op)) is not None:

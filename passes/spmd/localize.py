@@ -113,7 +113,8 @@ def pack(emitter: Emitter, shape: Shape, parts: Iterator[Instruction]) -> Instru
 
 def emit_local(op: OpSharding, local: LocalOp) -> list[LocalValue]:
     """The result leaves of one op, unreduced over the digits of divided reduction factors."""
-    clean = replace(local, operands=[masked(local, i) for i in range(len(local.operands))])
+    operands = [masked(local, i) for i in range(len(local.operands))]
+    clean = local if operands == local.operands else replace(local, operands=operands)
     form = LOCAL_FORMS.get(form_name(local.instruction))
     result = form(clean) if form else clean.emit()
     reduced = op.reduced(local.assignment)

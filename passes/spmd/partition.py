@@ -28,7 +28,7 @@ from ...ir.tiling import Tiling
 from ..base import Pass, PassContext
 from ..propagation.devices import main_order
 from .aliases import keep_fitting_aliases
-from .assignment import Assignment, OpSharding, choose_rule
+from .assignment import Choice, OpSharding, choose_rule
 from .channels import Channels, stay_apart
 from .fallbacks import report_op, report_padding
 from .local import Emitter, LocalValue, splat_scalar
@@ -108,7 +108,7 @@ class _ModuleState:
 
     def __post_init__(self) -> None:
         self.copies: dict[Computation, Computation] = {}
-        self.choices: dict[Hashable, tuple[OpSharding, Assignment]] = {}  # equal uses of an op are decided once
+        self.choices: dict[Hashable, Choice] = {}  # equal uses of an op are decided once
 
     def copy(self, computation: Computation) -> Computation:
         """A computation that is not partitioned (a reducer, a comparator), copied once into the new module."""
@@ -217,25 +217,24 @@ class Partitioner:
         stays_partial = bool(groups or rule.monoid is Monoid.ADD) and may_stay_partial(instruction, self.tilings)
         free = frozenset(n for n, v in enumerate(operands) if v.remake is not None or splat_scalar(v) is not None)
         shape_key = tuple(v.shape for v in operands) + shapes
-        key = (instruction.opcode, instruction.attributes, instruction.backend_config, rule, shape_key, tilings,
-               self.order, groups, stays_partial, free)
+        key = (instruction.opcode, instruction.attributes, instruction.backend_config, shape_key, tilings, self.order,
+               groups, stays_partial, free)
         if (choice := self.state.choices.get(key)) is None:
             op = OpSharding(instruction.call, rule, shape_key, tilings, self.order, self.state.channels.devices,
                             EXCHANGED.get(form_name(instruction)), stays_partial=stays_partial, free=free,
                             links=self.state.links)
-            choice = choose_rule(op, groups, lambda: instruction.op.alternative_rules(instruction.call))
+            choice = Choice.of(*choose_rule(op, groups, lambda: instruction.op.alternative_rules(instruction.call)))
             self.state.choices[key] = choice
-        op, assignment = choice
+        op, assignment, results = choice.op, choice.assignment, choice.results
         why = _why(instruction)
         count = len(operands)
         report_op(instruction, op, assignment, self.state.context.diagnostics)
         least = self.state.windowed
         ring = find_ring(op, assignment, instruction, wanted, least) if least else None
-        targets = [op.tiling(i, assignment) for i in range(count)]
+        targets = list(choice.operands)
         if ring is not None and ring.value < count:
             targets[ring.value] = operands[ring.value].tiling
         placed = self.reshard(operands, targets, f"operand of {why}")
-        results = [op.tiling(count + i, assignment) for i in range(len(shapes))]
         view = self.calling(instruction)
         local = LocalOp(view, op.rule, assignment, placed, results, self.emitter, self.resharder, why)
         with self.emitter.over(op.order):

@@ -41,11 +41,11 @@ def remakeable(
 
 
 def _is_free(instruction: Instruction, op: OpSharding, operands: Sequence[LocalValue]) -> bool:
+    if not all(v.tiling.is_replicated or v.remake is not None for v in operands):
+        return False
     made_of = instruction.op
     if made_of.is_stateful or made_of.is_collective or made_of.has_side_effect(instruction.attributes):
         return False
     if instruction.called() or op.exchanged is not None or op.manual or op.carried or op.owner is not None:
         return False
-    if op.rule.compound or any(f.kind is not FactorKind.PASS for f in op.rule.factors):
-        return False
-    return all(v.tiling.is_replicated or v.remake is not None for v in operands)
+    return not op.rule.compound and all(f.kind is FactorKind.PASS for f in op.rule.factors)
