@@ -18,6 +18,7 @@ from ...ir.instruction import Instruction
 from ...ir.module import Module
 from ...ir.ops.slicing import is_index_vector
 from ..base import Pass, PassContext
+from .rewriting import rewrite
 
 FIRST_START = {"dynamic-slice": 1, "dynamic-update-slice": 2}
 
@@ -29,28 +30,18 @@ class IndexVectors(Pass):
     name: ClassVar[str] = "index-vectors"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        return sum(_split(computation, i) for computation in module for i in list(computation)) > 0
+        return rewrite(module, _split)
 
 
-def _split(computation: Computation, instruction: Instruction) -> bool:
+def _split(computation: Computation, instruction: Instruction) -> Instruction | None:
     first = FIRST_START.get(instruction.opcode)
     if first is None or not is_index_vector([o.shape for o in instruction.operands[first:]]):
-        return False
+        return None
     *given, vector = instruction.operands
     scalar = vector.shape.with_dims(())
     starts: list[Instruction] = []
     for place in range(vector.shape.dims[0]):
-        one = (SliceDim(place, place + 1),)
-        part = computation.build("slice", vector, slice=one, like=instruction, before=instruction)
-        starts.append(computation.build("reshape", part, shape=scalar, like=instruction, before=instruction))
-    made = computation.add(
-        instruction.op, [*given, *starts], instruction.attributes, instruction.shape, like=instruction
-    )
-    computation.move_before(made, instruction)
-    made.sharding, made.shardy = instruction.sharding, instruction.shardy
-    made.frontend_attributes = instruction.frontend_attributes
-    made.control_predecessors = instruction.control_predecessors
-    computation.replace_all_uses(instruction, made)
-    computation.remove(instruction)
-    computation.rename(made, instruction.name)
-    return True
+        part = computation.build("slice", vector, slice=(SliceDim(place, place + 1),), like=instruction)
+        starts.append(computation.build("reshape", part, shape=scalar, like=instruction))
+    operands = [*given, *starts]
+    return computation.add(instruction.op, operands, instruction.attributes, instruction.shape, like=instruction)

@@ -14,6 +14,7 @@ from ...ir.instruction import Instruction
 from ...ir.module import Module
 from ...ir.replica_groups import ExplicitGroups
 from ..base import Pass, PassContext
+from .rewriting import rewrite
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,7 @@ class SingleReplica(Pass):
     name: ClassVar[str] = "single-replica"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        if module.replica_count != 1:
-            return False
-        found = [(c, i) for c in module for i in c if _joins_itself(i)]
-        for computation, instruction in found:
-            _replace(computation, instruction)
-        return bool(found)
+        return module.replica_count == 1 and rewrite(module, _as_operands)
 
 
 def _joins_itself(instruction: Instruction) -> bool:
@@ -41,10 +37,7 @@ def _joins_itself(instruction: Instruction) -> bool:
     return alone and [s.dims for s in result] == [o.shape.dims for o in instruction.operands]
 
 
-def _replace(computation: Computation, instruction: Instruction) -> None:
-    opcode = "tuple" if instruction.shape.is_tuple else "copy"
-    made = computation.build(opcode, *instruction.operands, like=instruction, before=instruction)
-    made.sharding, made.shardy = instruction.sharding, instruction.shardy
-    computation.replace_all_uses(instruction, made)
-    computation.remove(instruction)
-    computation.rename(made, instruction.name)
+def _as_operands(computation: Computation, instruction: Instruction) -> Instruction | None:
+    if not _joins_itself(instruction):
+        return None
+    return computation.build("tuple" if instruction.shape.is_tuple else "copy", *instruction.operands, like=instruction)

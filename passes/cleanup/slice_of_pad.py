@@ -15,7 +15,8 @@ the two are looked through as well.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from functools import partial
+from typing import ClassVar, cast
 
 from ...ir.attributes import PadDim, PaddingConfig, SliceDim
 from ...ir.computation import Computation
@@ -24,6 +25,7 @@ from ...ir.module import Module, Stage
 from ...ir.ops.custom_call import is_annotation
 from ...ir.ops.slicing import PadAttributes, SliceAttributes
 from ..base import Pass, PassContext
+from .rewriting import rewrite
 
 
 @dataclass(frozen=True)
@@ -34,24 +36,22 @@ class SliceOfPad(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         placed = module.stage is Stage.SHARDED
-        found = [(c, i) for c in module for i in c]
-        merged = sum(_merge(computation, i, placed) for computation, i in found)
-        return merged + sum(_cut(c, i) for c in module for i in list(c)) > 0
+        merged = rewrite(module, partial(_merge, placed=placed))
+        return rewrite(module, _cut) or merged
 
 
-def _merge(computation: Computation, instruction: Instruction, placed: bool) -> bool:
+def _merge(computation: Computation, instruction: Instruction, *, placed: bool) -> Instruction | None:
     if instruction.opcode != "slice":
-        return False
+        return None
     pad = instruction.operands[0]
     while placed and (pad.opcode == "copy" or is_annotation(pad)):
         pad = pad.operands[0]
     if pad.opcode != "pad" or (not placed and (instruction.annotation or pad.annotation)):
-        return False
+        return None
     padding = _padding(instruction, pad)
     if padding is None or any(_is_roll_of(user, instruction.operands[0]) for user in instruction.users):
-        return False
-    _replace(computation, instruction, "pad", pad.operands, padding=PaddingConfig(padding))
-    return True
+        return None
+    return computation.build("pad", *pad.operands, padding=PaddingConfig(padding), like=instruction)
 
 
 def _is_roll_of(user: Instruction, padded: Instruction) -> bool:
@@ -59,28 +59,16 @@ def _is_roll_of(user: Instruction, padded: Instruction) -> bool:
     return user.opcode == "concatenate" and all(o.opcode == "slice" and padded in o.operands for o in user.operands)
 
 
-def _cut(computation: Computation, instruction: Instruction) -> bool:
+def _cut(computation: Computation, instruction: Instruction) -> Instruction | None:
     """A pad that adds nothing becomes a slice."""
     if instruction.opcode != "pad":
-        return False
+        return None
     operand = instruction.operands[0]
     amounts = cast(PadAttributes, instruction.attributes).padding.dims
     if any(a.low > 0 or a.high > 0 or a.interior for a in amounts):
-        return False
+        return None
     kept = tuple(SliceDim(-a.low, n + a.high) for a, n in zip(amounts, operand.shape.dims, strict=True))
-    _replace(computation, instruction, "slice", [operand], slice=kept)
-    return True
-
-
-def _replace(
-    computation: Computation, old: Instruction, opcode: str, operands: list[Instruction], **attributes: Any
-) -> None:
-    """Puts another instruction of the same value, name and sharding in the place of one."""
-    made = computation.build(opcode, *operands, like=old, before=old, **attributes)
-    made.sharding, made.shardy = old.sharding, old.shardy
-    computation.replace_all_uses(old, made)
-    computation.remove(old)
-    computation.rename(made, old.name)
+    return computation.build("slice", operand, slice=kept, like=instruction)
 
 
 def _padding(instruction: Instruction, pad: Instruction) -> tuple[PadDim, ...] | None:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...ir.computation import Computation
-from ...ir.element_type import ElementType
 from ...ir.instruction import Instruction
 from ...ir.mixed_precision import common_type, in_type
 from ...ir.module import Module
 from ...ir.shape import Shape
 from ..base import Pass, PassContext
+from .rewriting import rewrite
 
 
 @dataclass(frozen=True)
@@ -28,34 +28,28 @@ class UniformPrecision(Pass):
     name: ClassVar[str] = "uniform-precision"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        mixed = [(c, i, element) for c in module for i in c if (element := common_type(i)) is not None]
-        for computation, instruction, element in mixed:
-            _write_out(computation, instruction, element)
-        return bool(mixed)
+        return rewrite(module, _write_out)
 
 
-def _write_out(computation: Computation, old: Instruction, element: ElementType) -> None:
+def _write_out(computation: Computation, old: Instruction) -> Instruction | None:
+    element = common_type(old)
+    if element is None:
+        return None
     operands = [_converted(computation, o, in_type(o.shape, element), old) for o in old.operands]
     made = computation.add(old.op, operands, old.attributes, in_type(old.shape, element), like=old)
-    computation.move_before(made, old)
-    result = _converted(computation, made, old.shape, old)
-    for instruction in (made, result):
-        instruction.sharding, instruction.shardy = old.sharding, old.shardy
-        instruction.frontend_attributes = old.frontend_attributes
-    made.control_predecessors = old.control_predecessors
-    computation.replace_all_uses(old, result)
-    computation.remove(old)
-    computation.rename(result, old.name)
+    made.sharding, made.shardy = old.sharding, old.shardy
+    made.frontend_attributes = old.frontend_attributes
+    return _converted(computation, made, old.shape, old)
 
 
-def _converted(computation: Computation, value: Instruction, shape: Shape, place: Instruction) -> Instruction:
-    """The value with this shape's types, made before `place`: the value itself if it has them."""
+def _converted(computation: Computation, value: Instruction, shape: Shape, like: Instruction) -> Instruction:
+    """The value with this shape's types: the value itself if it has them."""
     if value.shape.compatible(shape):
         return value
     if not shape.is_tuple:
-        return computation.build("convert", value, shape=shape, like=place, before=place)
+        return computation.build("convert", value, shape=shape, like=like)
     parts = [
-        _converted(computation, computation.build("get-tuple-element", value, index=n, before=place), part, place)
+        _converted(computation, computation.build("get-tuple-element", value, index=n), part, like)
         for n, part in enumerate(shape.elements)
     ]
-    return computation.build("tuple", *parts, shape=shape, like=place, before=place)
+    return computation.build("tuple", *parts, shape=shape, like=like)

@@ -1,0 +1,58 @@
+"""Instructions written as others of the same value, which take their places.
+
+New instructions are appended, and put in order once in the end: whatever the number of instructions that are rewritten,
+a computation is gone through once, and reordered once if anything changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...ir.computation import Computation
+from ...ir.instruction import Instruction
+from ...ir.module import Module
+
+Expand = Callable[[Computation, Instruction], Instruction | None]
+
+
+def rewrite(module: Module, expand: Expand) -> bool:
+    """Asks `expand` for each instruction; what it appends to the computation takes the instruction's place.
+
+    It returns the new instruction of the same value, or None (and appends nothing). That one takes over uses, name,
+    shardings and frontend attributes; control dependencies are those of all new ones. Returns whether there were any.
+    """
+    return sum(_rewrite(computation, expand) for computation in module) > 0
+
+
+def _rewrite(computation: Computation, expand: Expand) -> int:
+    before = list(computation)
+    computation.root = computation.root  # what is appended does not become it
+    made: dict[Instruction, tuple[Instruction, int, int]] = {}
+    for old in before:
+        start = len(computation)
+        new = expand(computation, old)
+        if new is not None:
+            computation.replace_all_uses(old, new)
+            made[old] = new, start, len(computation)
+    if not made:
+        return 0
+    everything = list(computation)
+    computation.remove_all(made)
+    order: list[Instruction] = []
+    for old in before:
+        if old not in made:
+            order.append(old)
+            continue
+        new, start, end = made[old]
+        order += everything[start:end]
+        _take_over(computation, old, new, everything[start:end])
+    computation.reorder(order)
+    return len(made)
+
+
+def _take_over(computation: Computation, old: Instruction, new: Instruction, appended: list[Instruction]) -> None:
+    computation.rename(new, old.name)
+    new.sharding, new.shardy = old.sharding, old.shardy
+    new.frontend_attributes = old.frontend_attributes
+    for instruction in appended:
+        instruction.control_predecessors = old.control_predecessors

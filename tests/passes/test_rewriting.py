@@ -1,0 +1,64 @@
+"""What is rewritten lies where it lay, with all that hung on it; a computation is put in order once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hloom.frontends import parse
+from hloom.ir.computation import Computation
+from hloom.ir.instruction import Instruction
+from hloom.passes.base import PassContext
+from hloom.passes.cleanup.rewriting import rewrite
+from hloom.passes.cleanup.single_replica import SingleReplica
+
+PROGRAM = """HloModule m, num_partitions=2
+ENTRY e {
+  x = f32[8] parameter(0)
+  a = f32[8] negate(x)
+  b = f32[8] add(a, a), sharding={devices=[2]<=[2]}, frontend_attributes={k="v"}, control-predecessors={a}
+  c = f32[8] multiply(b, b), control-predecessors={b}
+  ROOT d = f32[8] add(c, b)
+}"""
+
+
+def _doubled(computation: Computation, instruction: Instruction) -> Instruction | None:
+    if instruction.opcode != "add":
+        return None
+    left, right = instruction.operands
+    return computation.build("subtract", left, computation.build("negate", right))
+
+
+def test_takes_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[int] = []
+    reorder = Computation.reorder
+
+    def counted(computation: Computation, instructions: Sequence[Instruction]) -> None:
+        orders.append(len(instructions))
+        reorder(computation, instructions)
+
+    monkeypatch.setattr(Computation, "reorder", counted)
+    module = parse(PROGRAM)
+    assert rewrite(module, _doubled)
+    assert orders == [7]
+    found = list(module.entry)
+    assert [i.opcode for i in found] == [
+        "parameter", "negate", "negate", "subtract", "multiply", "negate", "subtract",
+    ]  # fmt: skip
+    _, a, minus, b, c, _, d = found
+    assert (b.name, d.name, module.entry.root) == ("b", "d", d)
+    assert (str(b.sharding), dict(b.frontend_attributes)) == ("{devices=[2]<=[2]}", {"k": "v"})
+    assert minus.sharding is None
+    assert (minus.control_predecessors, b.control_predecessors, c.control_predecessors) == ((a,), (a,), (b,))
+    assert not rewrite(module, _doubled)
+    assert orders == [7]
+
+
+def test_collectives_that_go_leave_their_attributes() -> None:
+    line = 'y = f32[8] all-gather(x), dimensions={0}, replica_groups={{0}}, frontend_attributes={k="v"}'
+    module = parse(f"HloModule m\nENTRY e {{ x = f32[8] parameter(0) z = f32[8] negate(x)\n"
+                   f"ROOT {line}, control-predecessors={{z}} }}")  # fmt: skip
+    assert SingleReplica().run(module, PassContext())
+    root = module.entry.root
+    assert (root.name, root.opcode, dict(root.frontend_attributes)) == ("y", "copy", {"k": "v"})
+    assert [p.name for p in root.control_predecessors] == ["z"]
