@@ -101,8 +101,7 @@ def run_pass(step: Pass, module: Module, context: PassContext) -> bool:
         wanted = " or ".join(sorted(s.name for s in step.consumes))
         fail(f"pass {step.name} needs a {wanted} module, this one is {module.stage.name}")
     start = time.perf_counter()
-    with paused_collector():
-        changed = step.run(module, context)
+    changed = step.run(module, context)
     if step.produces is not None:
         module.stage = step.produces
     if isinstance(step, Pipeline | FixedPoint):
@@ -117,9 +116,10 @@ def run_pass(step: Pass, module: Module, context: PassContext) -> bool:
 
 def run_pipeline(passes: Iterable[Pass], module: Module, context: PassContext) -> None:
     """Runs passes and raises what they found to be errors."""
-    for step in passes:
-        run_pass(step, module, context)
-        context.diagnostics.raise_errors()
+    with paused_collector():
+        for step in passes:
+            run_pass(step, module, context)
+            context.diagnostics.raise_errors()
 
 
 def _verify(name: str, module: Module) -> None:
