@@ -36,7 +36,8 @@ class LocalValue:
     """`instruction` computes one device's tile of an array of shape `shape` under `tiling`.
 
     Elements of the tile beyond the array's end are arbitrary. `monoid` says how unreduced values combine. With `remake`
-    the value can be made again under another tiling without communication (None for tilings where it cannot).
+    the value can be made again under another tiling without communication (None for tilings where it cannot), which
+    takes `depth` ops on top of one another.
     """
 
     instruction: Instruction
@@ -44,6 +45,7 @@ class LocalValue:
     tiling: Tiling
     monoid: Monoid | None = None
     remake: Callable[[Tiling], LocalValue | None] | None = None
+    depth: int = 0
 
 
 class Emitter:

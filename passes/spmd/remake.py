@@ -2,7 +2,7 @@
 
 Iotas, constants, broadcasts of what every device holds anyway, masks computed from such: where somebody wants such a
 value in other tiles than it was made in, it is made again. An op qualifies if it computes elements independently of one
-another, and its operands are whole on every device or qualify themselves.
+another, and its operands are whole on every device or qualify themselves. What is many ops deep is sent after all.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from .assignment import OpSharding
 from .local import LocalValue
 from .localize import LocalOp, emit_local
 
+_DEEPEST = 64  # ops on top of one another that are done again
+
 
 def remakeable(
     values: list[LocalValue], instruction: Instruction, op: OpSharding, local: LocalOp, operands: Sequence[LocalValue]
 ) -> list[LocalValue]:
     """The results of an op, which can be made again in other tiles if the op is such a one."""
-    if len(values) != 1 or not _is_free(instruction, op, operands):
+    depth = 1 + max((v.depth for v in operands), default=0)
+    if len(values) != 1 or depth > _DEEPEST or not _is_free(instruction, op, operands):
         return values
 
     def remake(target: Tiling) -> LocalValue | None:
@@ -34,10 +37,10 @@ def remakeable(
         emitter = local.emitter
         placed = [local.resharder.reshard(v, variant.tiling(n, assignment), local.why) for n, v in enumerate(operands)]
         with emitter.over(target.order), emitter.in_place_of(instruction):
-            again = replace(local, rule=op.rule, assignment=assignment, operands=placed, results=[target])
+            again = replace(local, assignment=assignment, operands=placed, results=[target])
             return emit_local(variant, again)[0]
 
-    return [replace(values[0], remake=remake)]
+    return [replace(values[0], remake=remake, depth=depth)]
 
 
 def _is_free(instruction: Instruction, op: OpSharding, operands: Sequence[LocalValue]) -> bool:
