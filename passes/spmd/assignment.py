@@ -140,9 +140,9 @@ def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[Op
     for group in groups:
         found = dict.fromkeys((op.tilings[n].unreduced, op.tilings[n].order) for n in sorted(group))
         variants += [replace(op, carried=digits, parts=group, order=order) for digits, order in found if digits]
-    if op.exchanged is None or not op.exchanged(op, {}):  # the form would take what other devices have
-        owners = dict.fromkeys(t.owner for t in op.tilings[: len(op.rule.operands)])
-        variants += [replace(op, owner=owner) for owner in owners if owner is not None]
+    owners = dict.fromkeys(t.owner for t in op.tilings[: len(op.rule.operands)] if t.owner is not None)
+    if owners and (op.exchanged is None or not op.exchanged(op, {})):  # the form would take what other devices have
+        variants += [replace(op, owner=owner) for owner in owners]
     orders = dict.fromkeys(t.order for t in op.tilings if any(t.dims) and not op.manual)
     variants += [replace(op, order=order) for order in orders if order != op.order]
     if len(variants) == 1:

@@ -48,11 +48,10 @@ def quotient(move: Exchange, dims: tuple[int, ...], devices: int) -> Quotient:
         """The digits as those of the number within the group."""
         return merge(Digit(d.size, _place(d.stride, ranges)) for d in digits)
 
-    inner = tuple(map(numbered, move.inner))
-    ends = (Tiling(tuple(map(numbered, end))) for end in (before, after))
+    have, want = (Tiling(tuple(map(numbered, end))) for end in (before, after))
     sizes = tuple(min(n, product(b) * -(-n // product(s)))
                   for n, b, s in zip(dims, before, source.dims, strict=True))
-    move = replace(move, source=next(ends), target=next(ends), inner=inner)
+    move = replace(move, source=have, target=want, inner=tuple(map(numbered, move.inner)))
     digits = _digits(ranges)
     return Quotient(move, sizes, product(digits), digits, source.order if source.used() else target.order)
 
