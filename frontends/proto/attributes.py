@@ -5,7 +5,9 @@ Nothing here knows an op, except where two ops mean different fields by one name
 
 from __future__ import annotations
 
+from ...ir.element_type import ELEMENT_TYPES
 from ...ir.op import AnyOp
+from ...ir.ops.comparison import COMPARISON_TYPES
 from . import codecs as c
 from .codecs import Codec, choice, dims, flag, number, quoted, single, word
 from .shardings import groups_text, set_groups
@@ -146,7 +148,7 @@ def codec(op: AnyOp, name: str) -> Codec:
 
 def is_default_type(name: str, text: str, element: str) -> bool:
     """Whether this is the type of comparison that operands of this element type have anyway."""
-    if name != "type":
+    if name != "type" or element not in ELEMENT_TYPES:
         return False
-    default = {"s": "SIGNED", "u": "UNSIGNED", "p": "UNSIGNED"}.get(element[:1], "FLOAT")
-    return text == default
+    kinds = COMPARISON_TYPES.get(ELEMENT_TYPES[element].kind)
+    return kinds is not None and text == kinds[0].value

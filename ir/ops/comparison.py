@@ -52,7 +52,8 @@ _FUNCTIONS: dict[Direction, Function] = {
     Direction.LT: np.less,
 }
 
-_TYPES: dict[Kind, tuple[ComparisonType, ...]] = {
+# The first one is what operands of this kind are compared as if nothing is said.
+COMPARISON_TYPES: dict[Kind, tuple[ComparisonType, ...]] = {
     Kind.PRED: (ComparisonType.UNSIGNED,),
     Kind.SIGNED: (ComparisonType.SIGNED,),
     Kind.UNSIGNED: (ComparisonType.UNSIGNED,),
@@ -74,7 +75,7 @@ class Compare(Op[CompareAttributes]):
         for operand in operands:
             require_array("compare", operand)
         shape = elementwise_shape("compare", operands)
-        allowed = _TYPES[shape.element.kind]
+        allowed = COMPARISON_TYPES[shape.element.kind]
         if attributes.type is not None and attributes.type not in allowed:
             names = " or ".join(t.value for t in allowed)
             raise ShapeError(f"compare: type={attributes.type.value} does not fit {text(shape)}", f"use type={names}")
