@@ -35,7 +35,7 @@ def message(rng: random.Random) -> bytes:
     data = rng.choice(serialized())
     if rng.random() < 0.3:
         return _damaged_bytes(rng, data)
-    record = _tree("HloModuleProto", data)
+    record = tree("HloModuleProto", data)
     for _ in range(rng.randint(1, 3)):
         _damage_record(rng, record)
     return encode(record)
@@ -49,13 +49,13 @@ def _damaged_bytes(rng: random.Random, data: bytes) -> bytes:
     return data
 
 
-def _tree(kind: str, data: bytes) -> Record:
+def tree(kind: str, data: bytes) -> Record:
     """A message with all messages in it decoded."""
     record = decode(TABLES, kind, data)
     for name, value in record.values.items():
         known = record.table.by_name[name]
         if known.is_message:
-            parts = [_tree(known.kind, part) for part in (value if known.repeated else [value])]
+            parts = [tree(known.kind, part) for part in (value if known.repeated else [value])]
             record.values[name] = parts if known.repeated else parts[0]
     return record
 

@@ -20,6 +20,11 @@ _SHARDING = re.compile(r", sharding=\{[^\n]*?\}(?=, [a-z_]+=|$|\n)", re.MULTILIN
 _ARRAY = re.compile(r"^\s+(?:ROOT )?[^\s=]+ = \w+\[([\d,]*)\]\S* [\w\-]+\([^\n]*$", re.MULTILINE)
 
 
+def entry(*lines: str, header: str = "", before: str = "") -> str:
+    """A module of computations, `before`, and an entry of these lines."""
+    return f"HloModule m{header}\n{before}\nENTRY e {{\n  " + "\n  ".join(lines) + "\n}\n"
+
+
 @cache
 def corpus() -> tuple[str, ...]:
     """Real programs: examples, golden cases, the samples of all ops, programs about communication."""

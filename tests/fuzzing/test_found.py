@@ -5,12 +5,8 @@ from __future__ import annotations
 import hloom
 import pytest
 from fuzz import Crash, attempt
+from fuzzing.programs import entry
 from fuzzing.targets import TARGETS
-
-
-def entry(*lines: str, before: str = "") -> str:
-    return "HloModule m\n" + before + "ENTRY e {\n  " + "\n  ".join(lines) + "\n}\n"
-
 
 X = "x = f32[8] parameter(0)"
 PARTS = (

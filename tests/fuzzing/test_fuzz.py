@@ -14,7 +14,7 @@ from fuzzing.targets import TARGETS, Wrong
 # Inputs by default and in slow runs, and how far some of them must come.
 COUNTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "text": (600, 20_000, ("refused", "serialized")),
-    "proto": (300, 10_000, ("refused", "serialized")),
+    "proto": (600, 10_000, ("refused", "serialized")),
     "pipeline": (250, 10_000, ("refused", "partitioned", "simulated")),
     "strings": (600, 10_000, ("refused", "read")),
     "cli": (100, 2_000, ("exit code 0", "exit code 2", "exit code 65")),
@@ -94,7 +94,7 @@ def test_time_and_memory_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     def large(text: str) -> str:
         return f"{len(bytearray(int(text)))} bytes"
 
-    monkeypatch.setattr("fuzz.SECONDS", 1)
+    monkeypatch.setattr("fuzz.SECONDS", 0.2)
     for run, value, kind in ((endless, "x", "OutOfTime"), (large, str(1 << 33), "MemoryError")):
         crash = attempt(Target(lambda rng: "", run), value)
         assert isinstance(crash, Crash)
