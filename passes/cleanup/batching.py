@@ -25,6 +25,8 @@ from ...ir.ops.structure import ConstantAttributes
 from ...ir.shape import Shape
 from ..base import Pass, PassContext
 
+_COUNT_ON = ("convert", "copy", "broadcast", "reshape")  # values that count along a dimension where their operand does
+
 
 @dataclass(frozen=True)
 class IndexBatching(Pass):
@@ -117,32 +119,38 @@ def _with_ties(
 
 def _counted_dim(value: Instruction) -> int | None:
     """The dimension along which a value is 0, 1, 2, .., the same in all others; None if it is not seen to be that."""
-    if not value.shape.element.is_integer or value.shape.element.bits < 32:
+    chain = [value]
+    while chain[-1].opcode in _COUNT_ON:
+        chain.append(chain[-1].operands[0])
+    if any(not v.shape.element.is_integer or v.shape.element.bits < 32 for v in chain):
         return None  # the numbers could wrap around
-    if value.opcode in ("convert", "copy"):
-        return _counted_dim(value.operands[0])
+    dim = _counted_from(chain.pop())
+    while chain and dim is not None:
+        dim = _counted_on(chain.pop(), dim)
+    return dim
+
+
+def _counted_from(value: Instruction) -> int | None:
+    """The dimension along which an iota or a constant counts."""
     if isinstance(value.attributes, IotaAttributes):
         return value.attributes.iota_dimension
-    if isinstance(value.attributes, ConstantAttributes):
-        return _counted_literal(value.attributes.literal.array)
-    if isinstance(value.attributes, BroadcastAttributes):
-        inner = _counted_dim(value.operands[0])
-        return None if inner is None else value.attributes.dimensions[inner]
-    if value.opcode == "reshape":
-        inner, source = _counted_dim(value.operands[0]), value.operands[0].shape.dims
-        before = [d for d, n in enumerate(source) if n > 1]
-        after = [d for d, n in enumerate(value.shape.dims) if n > 1]
-        alike = [source[d] for d in before] == [value.shape.dims[d] for d in after]
-        return after[before.index(inner)] if alike and inner in before else None
-    return None
-
-
-def _counted_literal(array: Array | None) -> int | None:
-    """The dimension along which a constant counts."""
-    if array is None:
+    if not isinstance(value.attributes, ConstantAttributes) or (array := value.attributes.literal.array) is None:
         return None
-    places = cast(Array, np.indices(array.shape))
     for dim, size in enumerate(array.shape):
-        if size > 1 and np.array_equal(array, places[dim]):
+        rows = cast(Array, np.moveaxis(array, dim, -1))
+        if size > 1 and np.array_equal(rows, np.broadcast_to(np.arange(size), rows.shape)):
             return dim
     return None
+
+
+def _counted_on(value: Instruction, inner: int) -> int | None:
+    """The dimension along which a value counts whose operand counts along `inner`."""
+    if isinstance(value.attributes, BroadcastAttributes):
+        return value.attributes.dimensions[inner]
+    if value.opcode != "reshape":
+        return inner
+    source = value.operands[0].shape.dims
+    before = [d for d, n in enumerate(source) if n > 1]
+    after = [d for d, n in enumerate(value.shape.dims) if n > 1]
+    alike = [source[d] for d in before] == [value.shape.dims[d] for d in after]
+    return after[before.index(inner)] if alike and inner in before else None

@@ -25,6 +25,7 @@ from ...ir.module import Module, Stage
 from ...ir.ops.custom_call import is_annotation
 from ...ir.ops.slicing import PadAttributes, SliceAttributes
 from ..base import Pass, PassContext
+from ..spmd.rules.roll import find_roll
 from .rewriting import rewrite
 
 
@@ -49,14 +50,9 @@ def _merge(computation: Computation, instruction: Instruction, *, placed: bool) 
     if pad.opcode != "pad" or (not placed and (instruction.annotation or pad.annotation)):
         return None
     padding = _padding(instruction, pad)
-    if padding is None or any(_is_roll_of(user, instruction.operands[0]) for user in instruction.users):
-        return None
+    if padding is None or any(u.opcode == "concatenate" and find_roll(u) for u in instruction.users):
+        return None  # a roll of the padded array moves less than pads of the operand do
     return computation.build("pad", *pad.operands, padding=PaddingConfig(padding), like=instruction)
-
-
-def _is_roll_of(user: Instruction, padded: Instruction) -> bool:
-    """Whether parts of a padded array are put together again: a roll moves less than pads of the operand do."""
-    return user.opcode == "concatenate" and all(o.opcode == "slice" and padded in o.operands for o in user.operands)
 
 
 def _cut(computation: Computation, instruction: Instruction) -> Instruction | None:
