@@ -10,13 +10,12 @@ communication. Programs from before gather had batching dimensions are written t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 
 from ...ir.computation import Computation
 from ...ir.instruction import Instruction
-from ...ir.literal import Array
 from ...ir.module import Module
 from ...ir.ops.gather import GatherAttributes
 from ...ir.ops.scatter import ScatterAttributes
@@ -137,8 +136,8 @@ def _counted_from(value: Instruction) -> int | None:
     if not isinstance(value.attributes, ConstantAttributes) or (array := value.attributes.literal.array) is None:
         return None
     for dim, size in enumerate(array.shape):
-        rows = cast(Array, np.moveaxis(array, dim, -1))
-        if size > 1 and np.array_equal(rows, np.broadcast_to(np.arange(size), rows.shape)):
+        rows = np.moveaxis(array, dim, -1)
+        if size > 1 and np.array_equal(rows, np.broadcast_to(np.arange(size, dtype=np.int64), rows.shape)):
             return dim
     return None
 
