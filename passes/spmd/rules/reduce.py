@@ -1,14 +1,19 @@
 """Local form of reduce: the initial value takes part once, not once per device.
 
+It is combined with the result rather than given to the reduce: XLA forgets the initial value of a reduce whose result
+has as many elements as its operand, and along a divided dimension a tile may have just one.
+
 Reductions that are no monoid are in `combine`.
 """
 
 from __future__ import annotations
 
 from ....ir.instruction import Instruction
+from ....ir.monoid import neutral
 from ..assignment import Assignment, OpSharding
-from ..localize import LocalOp, local_form
+from ..localize import LocalOp, elements, local_form, pack
 from .combine import combine, combined_bytes
+from .cumulative import is_neutral
 
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
@@ -17,11 +22,18 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
 
 @local_form("reduce", _exchanged)
 def reduce(local: LocalOp) -> Instruction:
-    """Devices other than the first of each group start from the monoid's identity instead of the given value."""
+    """The first device of each group has the initial value, all reduce from the monoid's identity."""
     given = [v.instruction for v in local.operands]
     if not local.reduced_factors():
         return local.emit(given)
-    if local.rule.monoid is None:
+    monoid, emitter, count = local.rule.monoid, local.emitter, len(given) // 2
+    if monoid is None:
         return combine(local)
-    count = len(given) // 2
-    return local.emit([*given[:count], *map(local.only_first, given[count:])])
+    operands, inits = given[:count], given[count:]
+    if all(is_neutral(init, monoid) for init in inits):
+        return local.emit(given)
+    nothing = [emitter.constant(neutral(monoid, i.shape.element), i.shape.element) for i in inits]
+    parts = elements(emitter, local.emit([*operands, *nothing]), local.instruction.shape)
+    starts = [emitter.splat(local.only_first(i), part.shape.dims) for i, part in zip(inits, parts, strict=True)]
+    combined = [emitter.add(monoid.value, pair) for pair in zip(starts, parts, strict=True)]
+    return pack(emitter, local.instruction.shape, iter(combined))
