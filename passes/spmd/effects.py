@@ -57,7 +57,7 @@ def _zeros(p: Partitioner, view: Instruction, argument: Shape) -> Computation:
     emitter, _ = _branch(p, f"{view.name}.elsewhere", argument)
 
     def zeros(shape: Shape) -> Instruction:
-        return emitter.splat(emitter.constant(0, shape.element), shape.dims)
+        return emitter.zeros(shape.element, shape.dims)
 
     leaves = [zeros(s) if s.is_array else emitter.add("after-all", ()) for s in view.shape.leaves()]
     emitter.computation.root = pack(emitter, view.shape, iter(leaves))

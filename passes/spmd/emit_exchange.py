@@ -49,7 +49,7 @@ def emit_exchange(
         for dim, n in enumerate(step.dims):
             value = emitter.pad_to(value, dim, max(value.shape.dims[dim], int(table.sent[:, dim].max()) + n))
             size[dim] = max(size[dim], int(table.placed[:, dim].max()) + n)
-    result = emitter.splat(emitter.constant(0, value.shape.element), tuple(size))
+    result = emitter.zeros(value.shape.element, tuple(size))
     number = emitter.coordinate(part.digits)
     for step, table in zip(plan.rounds, tables, strict=True):
         taken = emitter.dynamic_slice(value, _scalars(emitter, table.sent, number), step.dims)

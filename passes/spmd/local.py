@@ -118,6 +118,10 @@ class Emitter:
             return scalar
         return self.shared("broadcast", (scalar,), BroadcastAttributes(()), scalar.shape.with_dims(dims))
 
+    def zeros(self, element: ElementType, dims: tuple[int, ...]) -> Instruction:
+        """An array of zeros."""
+        return self.splat(self.constant(0, element), dims)
+
     def partition_id(self) -> Instruction:
         """This device's number as s32; its place, if devices are in an irregular order."""
         device = self.shared("convert", (self.shared("partition-id", ()),), NONE, array(S32))

@@ -193,7 +193,7 @@ class Partitioner:
 
     def nothing(self, shapes: Sequence[Shape], tilings: list[Tiling], why: str) -> Leaves:
         """Arrays without elements: they depend on nothing, so that no operand has to come from anywhere."""
-        zeros = [self.emitter.splat(self.emitter.constant(0, s.element), s.dims) for s in shapes]
+        zeros = [self.emitter.zeros(s.element, s.dims) for s in shapes]
         leaves = [LocalValue(zero, s, Tiling.replicated(s.rank)) for zero, s in zip(zeros, shapes, strict=True)]
         return self.reshard(leaves, tilings, why)
 

@@ -110,7 +110,7 @@ def _travelling_operand(local: LocalOp, ring: Ring, operands: Sequence[LocalValu
     places = [d for d, factors in enumerate(local.rule.results[0]) if ring.factor in factors]
     travelling = operands[ring.value].instruction
     shape = local.local_shape()
-    result = emitter.splat(emitter.constant(0, shape.element), shape.dims)
+    result = emitter.zeros(shape.element, shape.dims)
     for step in range(product(ring.digits)):
         start = _start(local, ring, step, part)
         found = _part(local, ring, operands, start, part, travelling)

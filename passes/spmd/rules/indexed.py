@@ -120,7 +120,7 @@ def _own_indices(
     dims = attributes.scatter_dims_to_operand_dims
     ends = [operand.shape.dims[d] - margins[d] if d in margins else element.greatest for d in dims]
     end = _vector(emitter, [emitter.constant(n, element) for n in ends], index, vector_dim)
-    zero = emitter.splat(emitter.constant(0, element), index.shape.dims)
+    zero = emitter.zeros(element, index.shape.dims)
     inside = emitter.compare(index, zero, Direction.GE)
     inside = emitter.add("and", (inside, emitter.compare(index, end, Direction.LT)))
     missing = emitter.splat(emitter.constant(-1, element), index.shape.dims)
@@ -173,7 +173,7 @@ def _clamped(local: LocalOp, index: Instruction, index_vector_dim: int) -> Instr
     highs: list[Instruction] = []
     for dim in attributes.start_index_map:
         highs.append(emitter.constant(min(operand.dims[dim] - attributes.slice_sizes[dim], element.greatest), element))
-    low = emitter.splat(emitter.constant(0, element), index.shape.dims)
+    low = emitter.zeros(element, index.shape.dims)
     high = _vector(emitter, highs, index, index_vector_dim)
     index = emitter.add("clamp", (low, index, high))
     places = places_type(max(operand.dims))
@@ -194,7 +194,7 @@ def _component(emitter: Emitter, index: Instruction, component: int, index_vecto
 
 def _within(emitter: Emitter, index: Instruction, size: int) -> Instruction:
     dims, element = index.shape.dims, index.shape.element
-    zero = emitter.splat(emitter.constant(0, element), dims)
+    zero = emitter.zeros(element, dims)
     end = emitter.splat(emitter.constant(size, element), dims)
     above = emitter.compare(index, zero, Direction.GE)
     return emitter.add("and", (above, emitter.compare(index, end, Direction.LT)))
