@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ops.template import one
+
 SIGNED = ("s8", "s16", "s32", "s64")
 UNSIGNED = ("u8", "u16", "u32", "u64")
 INTEGERS = (*SIGNED, *UNSIGNED)
@@ -12,12 +14,7 @@ NUMBERS = (*INTEGERS, *FLOATS)
 
 def sample(opcode: str, operands: str, result: str, attributes: str = "", inputs: str = "special") -> str:
     """A module whose parameters have the space-separated shapes `operands`."""
-    shapes = operands.split()
-    parameters = "".join(f"  p{i} = {s} parameter({i})\n" for i, s in enumerate(shapes))
-    names = ", ".join(f"p{i}" for i in range(len(shapes)))
-    more = f", {attributes}" if attributes else ""
-    root = f"  ROOT r = {result} {opcode}({names}){more}\n"
-    return f"// inputs: {inputs}\nHloModule {opcode}\n\nENTRY main {{\n{parameters}{root}}}\n"
+    return one(opcode, operands, attributes, result, inputs, f"HloModule {opcode}\n\n")
 
 
 def _plain(opcode: str, arity: int, elements: tuple[str, ...], xla: bool = True) -> list[str]:

@@ -1,4 +1,4 @@
-"""Writing templates of programs (see `typed_programs`)."""
+"""Writing programs of one op: samples, and templates (see `typed_programs`)."""
 
 from __future__ import annotations
 
