@@ -54,11 +54,26 @@ def test_takes_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert orders == [7]
 
 
-def test_collectives_that_go_leave_their_attributes() -> None:
-    line = 'y = f32[8] all-gather(x), dimensions={0}, replica_groups={{0}}, frontend_attributes={k="v"}'
-    module = parse(f"HloModule m\nENTRY e {{ x = f32[8] parameter(0) z = f32[8] negate(x)\n"
-                   f"ROOT {line}, control-predecessors={{z}} }}")  # fmt: skip
+@pytest.mark.parametrize("line", [
+    "all-gather(x), dimensions={0}, replica_groups={{0}}",
+    "all-to-all(x), dimensions={0}, replica_groups={}",
+    "all-gather(x), dimensions={0}, replica_groups=[1,1]<=[1]",
+    "collective-permute(x), source_target_pairs={{0,0}}",
+])  # fmt: skip
+def test_collectives_that_go_leave_their_attributes(line: str) -> None:
+    module = parse(f"""HloModule m
+ENTRY e {{
+  x = f32[8] parameter(0)
+  z = f32[8] negate(x)
+  ROOT y = f32[8] {line}, frontend_attributes={{k="v"}}, control-predecessors={{z}}
+}}""")
     assert SingleReplica().run(module, PassContext())
     root = module.entry.root
     assert (root.name, root.opcode, dict(root.frontend_attributes)) == ("y", "copy", {"k": "v"})
     assert [p.name for p in root.control_predecessors] == ["z"]
+
+
+def test_nothing_permuted_is_no_copy() -> None:
+    module = parse("HloModule m\nENTRY e { x = f32[8] parameter(0)\n"
+                   "ROOT y = f32[8] collective-permute(x), source_target_pairs={} }")  # fmt: skip
+    assert not SingleReplica().run(module, PassContext())
