@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.instruction import Instruction
 from ...ir.monoid import identity
+from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.shape import Shape, tuple_shape
 from ...ir.sharding_rule import FactorKind, Monoid, ShardingRule
 from ...ir.tiling import Tiling
@@ -129,8 +130,6 @@ def emit_local(op: OpSharding, local: LocalOp) -> list[LocalValue]:
 
 def elements(emitter: Emitter, value: Instruction, shape: Shape) -> list[Instruction]:
     """The leaves of a value whose global counterpart has this shape."""
-    from ...ir.ops.structure import GetTupleElementAttributes
-
     if not shape.is_tuple:
         return [value]
     if value.opcode == "tuple":  # through a tuple, what nobody reads would be kept alive
