@@ -125,8 +125,10 @@ ENTRY e {
 }
 """
 
-_TWO_SUMS = _TWO_ARRAYS.replace("f32", "s8").replace("  g = pred[] compare(a, c), direction=GE\n", "")
-_TWO_SUMS = _TWO_SUMS.replace("select(g, a, c)", "add(a, c)").replace("select(g, b, d)", "add(d, b)")
+_TWO_SUMS = (
+    _TWO_ARRAYS.replace("f32", "s8").replace("  g = pred[] compare(a, c), direction=GE\n", "")
+    .replace("select(g, a, c)", "add(a, c)").replace("select(g, b, d)", "add(d, b)")
+)  # fmt: skip
 
 SAMPLES: dict[str, list[str]] = {
     "gather": [_EMBEDDING, _WINDOWS, _BATCHED, _UNINDEXED, _WHOLE, _ONE_POINT, _HUGE_START, _NOTHING],
