@@ -16,11 +16,9 @@ from ...ir.attributes import SliceDim
 from ...ir.computation import Computation
 from ...ir.instruction import Instruction
 from ...ir.module import Module
-from ...ir.ops.slicing import is_index_vector
+from ...ir.ops.slicing import DynamicSlice, DynamicUpdateSlice, is_index_vector
 from ..base import Pass, PassContext
 from .rewriting import rewrite
-
-FIRST_START = {"dynamic-slice": 1, "dynamic-update-slice": 2}
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,11 @@ class IndexVectors(Pass):
 
 
 def _split(computation: Computation, instruction: Instruction) -> Instruction | None:
-    first = FIRST_START.get(instruction.opcode)
-    if first is None or not is_index_vector([o.shape for o in instruction.operands[first:]]):
+    op = instruction.op
+    if not isinstance(op, DynamicSlice | DynamicUpdateSlice):
+        return None
+    start, _ = op.arity  # what comes before the start indices must be there
+    if not is_index_vector([o.shape for o in instruction.operands[start:]]):
         return None
     *given, vector = instruction.operands
     scalar = vector.shape.with_dims(())
@@ -44,4 +45,4 @@ def _split(computation: Computation, instruction: Instruction) -> Instruction | 
         part = computation.build("slice", vector, slice=(SliceDim(place, place + 1),), like=instruction)
         starts.append(computation.build("reshape", part, shape=scalar, like=instruction))
     operands = [*given, *starts]
-    return computation.add(instruction.op, operands, instruction.attributes, instruction.shape, like=instruction)
+    return computation.add(op, operands, instruction.attributes, instruction.shape, like=instruction)
