@@ -217,8 +217,8 @@ class Partitioner:
         stays_partial = bool(groups or rule.monoid is Monoid.ADD) and may_stay_partial(instruction, self.tilings)
         free = frozenset(n for n, v in enumerate(operands) if v.remake is not None or splat_scalar(v) is not None)
         shape_key = tuple(v.shape for v in operands) + shapes
-        key = (instruction.opcode, instruction.attributes, instruction.backend_config, shape_key, tilings, self.order,
-               groups, stays_partial, free)
+        key = (instruction.opcode, instruction.attributes, instruction.backend_config, rule, shape_key, tilings,
+               self.order, groups, stays_partial, free)
         if (choice := self.state.choices.get(key)) is None:
             op = OpSharding(instruction.call, rule, shape_key, tilings, self.order, self.state.channels.devices,
                             EXCHANGED.get(form_name(instruction)), stays_partial=stays_partial, free=free,
