@@ -14,6 +14,8 @@ from functools import cache
 from itertools import repeat
 from typing import Any, cast
 
+import numpy as np
+
 from ...ir.attributes import PadDim, PaddingConfig, SliceDim, Window, WindowDim, Word
 from ...ir.replica_groups import ReplicaGroups
 from ...ir.shape import Shape
@@ -70,9 +72,14 @@ def _boolean(text: str) -> bool:
 
 
 def _float(text: str) -> float:
+    """Floats of attributes are f32; this is the one with the fewest digits that stands for the same f32."""
     if not _FLOAT.fullmatch(text):
         raise TextError(f"number expected, found '{text}'", 0, len(text))
-    return float(text)
+    with np.errstate(over="ignore"):
+        number = np.float32(text)
+    if np.isinf(number):
+        raise TextError(f"{text} does not fit f32", 0, len(text))
+    return float(str(number))
 
 
 def _string(text: str) -> str:

@@ -21,6 +21,11 @@ FOUND: dict[str, tuple[str, str, str]] = {
                       "ROOT d = f32[8] call(c), to_apply=g", before=PARTS), "serialized",
     ),
     "least elements": ("text", entry(X, "ROOT r = (f32[1], s32[1]) topk(x), k=1, largest=false"), "serialized"),
+    "numbers that are no f32": (
+        "text", entry("x = f32[2,3] parameter(0)", "s = f32[3] parameter(1)",
+                      "ROOT r = f32[2,3] batch-norm-inference(x, s, s, s, s), epsilon=4294967296, feature_index=1"),
+        "serialized",
+    ),
     "channel 0": (
         "text", entry("t = token[] parameter(0)", "x = f32[3] parameter(1)",
                       "s = (f32[3], u32[], token[]) send(x, t), channel_id=0",
