@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from virtual_devices import eight_devices
 
-_FLAG = "--xla_force_host_platform_device_count"
-
-if _FLAG not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}=8".strip()
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
+eight_devices()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -14,6 +14,7 @@ from fuzzing.mutators import ALL, GENTLE, characters, numbers, same_kind
 from fuzzing.strings import MESHES, sharding_text
 from hloom import CompileError, parse
 from op_samples import all_samples
+from virtual_devices import eight_devices
 
 TESTS = Path(__file__).parents[1]
 _SHARDING = re.compile(r", sharding=\{[^\n]*?\}(?=, [a-z_]+=|$|\n)", re.MULTILINE)
@@ -41,6 +42,7 @@ def lowered() -> tuple[str, ...]:
     """Programs as JAX lowers them; takes a while to make, and needs JAX."""
     from programs.jax_programs import PROGRAMS, text_of
 
+    eight_devices()
     return tuple(text for make in PROGRAMS.values() if len(text := text_of(make())) < 30_000)
 
 
