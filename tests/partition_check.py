@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from hloom.frontends import parse
 from hloom.ir.clone import clone_module
+from hloom.ir.diagnostics import CompileError
 from hloom.ir.module import Module
 from hloom.passes.base import Pass, PassContext, run_pipeline
 from hloom.passes.pipelines import PARTITION, PROPAGATE
@@ -37,7 +38,10 @@ def difference(module: Module, inputs: Arrays, windowed: int = 0) -> str | None:
     with np.errstate(all="ignore"):
         expected = whole_results(module, inputs)
         local = partitioned(module, windowed)
-        found = simulate(local, inputs, poison=True)
+        try:
+            found = simulate(local, inputs, poison=True)
+        except CompileError as error:
+            return f"one device runs the program, all of them do not: {error}"
         result = compare(found, expected)
         if not result.equal:
             return str(result)

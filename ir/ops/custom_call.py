@@ -242,6 +242,7 @@ class CustomCall(Op[CustomCallAttributes]):
 
     opcode = "custom-call"
     infers_dynamic = True
+    refuses_values = True
     attributes = CustomCallAttributes
     arity = (0, None)
     result_hint = True

@@ -82,6 +82,7 @@ class SetDimensionSize(Op[DimensionSizeAttributes]):
 
     opcode = "set-dimension-size"
     infers_dynamic = True
+    refuses_values = True
     attributes = DimensionSizeAttributes
     arity = (2, 2)
     result_hint = True
@@ -121,6 +122,7 @@ class DynamicReshape(Op[Attributes]):
 
     opcode = "dynamic-reshape"
     infers_dynamic = True
+    refuses_values = True
     arity = (1, None)
     result_hint = True
 

@@ -37,7 +37,8 @@ class OpSharding:
     divide permutation factors, and reduction factors without a monoid. `free` are the operands of which
     any tile is made without communication. `carried` are digits over which the operands in
     `parts`, and with them the results, are partial; `stays_partial` if a partial result is reduced later only (see
-    `partial`). With an `owner` the operands are brought to that device, and only its result counts.
+    `partial`). With an `owner` the operands are brought to that device, and only its result counts, unless
+    the op must see its operands' values `everywhere`.
     """
 
     call: OpCall[Any]
@@ -53,6 +54,7 @@ class OpSharding:
     free: frozenset[int] = frozenset()
     links: Links = DEFAULT
     owner: int | None = None
+    everywhere: bool = False
 
     @property
     def manual(self) -> Digits:
@@ -140,7 +142,8 @@ def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[Op
     for group in groups:
         found = dict.fromkeys((op.tilings[n].unreduced, op.tilings[n].order) for n in sorted(group))
         variants += [replace(op, carried=digits, parts=group, order=order) for digits, order in found if digits]
-    owners = dict.fromkeys(t.owner for t in op.tilings[: len(op.rule.operands)] if t.owner is not None)
+    held = () if op.everywhere else op.tilings[: len(op.rule.operands)]
+    owners = dict.fromkeys(t.owner for t in held if t.owner is not None)
     if owners and (op.exchanged is None or not op.exchanged(op, {})):  # the form would take what other devices have
         variants += [replace(op, owner=owner) for owner in owners]
     orders = dict.fromkeys(t.order for t in op.tilings if any(t.dims) and not op.manual)
