@@ -1,7 +1,7 @@
 """Local form of reduce: the initial value takes part once, not once per device.
 
-It is combined with the result rather than given to the reduce: XLA forgets the initial value of a reduce whose result
-has as many elements as its operand, and along a divided dimension a tile may have just one.
+It is combined with the result rather than given to the reduce where that is divided, or has as many elements as its
+operand: of the latter XLA forgets the initial value, and along a divided dimension a tile may have just one element.
 
 Reductions that are no monoid are in `combine`.
 """
@@ -24,13 +24,12 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
 def reduce(local: LocalOp) -> Instruction:
     """The first device of each group has the initial value, all reduce from the monoid's identity."""
     given = [v.instruction for v in local.operands]
-    if not local.reduced_factors():
-        return local.emit(given)
     monoid, emitter, count = local.rule.monoid, local.emitter, len(given) // 2
+    divided, operands, inits = local.reduced_factors(), given[:count], given[count:]
     if monoid is None:
-        return combine(local)
-    operands, inits = given[:count], given[count:]
-    if all(is_neutral(init, monoid) for init in inits):
+        return combine(local) if divided else local.emit(given)
+    forgotten = operands[0].shape.num_elements == next(local.local_shape().leaves()).num_elements
+    if not (divided or forgotten) or all(is_neutral(init, monoid) for init in inits):
         return local.emit(given)
     nothing = [emitter.constant(neutral(monoid, i.shape.element), i.shape.element) for i in inits]
     parts = elements(emitter, local.emit([*operands, *nothing]), local.instruction.shape)
