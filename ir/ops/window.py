@@ -166,13 +166,15 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
             result = function(*left, *right)
             return list(result) if is_tuple else [result]
 
+        skip = skipping(combine)
+
         def run_any(*operands: Any) -> Any:
             arrays = [x.astype(t, copy=False) for x, t in zip(operands, types * 2, strict=True)]
             inits = [np.broadcast_to(i, sizes) for i in (*arrays[count:], np.True_)]
             views = [window_view(x, i, window, sizes) for x, i in zip(arrays[:count], arrays[count:], strict=True)]
             views.append(window_view(np.ones(arrays[0].shape, np.bool_), False, window, sizes))
             values = [v.transpose(order).reshape(length, *sizes) for v in views]
-            *results, _ = skipping(combine)(inits, tree(values, skipping(combine)))
+            *results, _ = skip(inits, tree(values, skip))
             final = tuple(np.asarray(r, t) for r, t in zip(results, types, strict=True))
             return final if count > 1 else final[0]
 

@@ -158,6 +158,8 @@ class Emitter:
 
     def only_first(self, digits: Digits, value: Instruction, neutral: Any) -> Instruction:
         """`value` on the first of the devices that differ in these digits, `neutral` on the others."""
+        if not digits:
+            return value
         if isinstance(value.attributes, ConstantAttributes):
             made = value.attributes.literal.array
             if made is not None and is_array_of(made, neutral):
