@@ -98,7 +98,7 @@ def _manual(instruction: Instruction) -> Sharding | None:
     """Everything is manual. XLA finds that out for control flow itself, and must: on the way to its compiler loops may
     get more state (hoisted constants) than a sharding given here would have entries. A tuple of nothing has none.
     """
-    nothing = instruction.opcode == "tuple" and not instruction.shape.num_leaves
+    nothing = instruction.shape.is_tuple and not instruction.shape.num_leaves
     return None if instruction.op.is_control or nothing else MANUAL
 
 

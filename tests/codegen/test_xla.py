@@ -59,6 +59,25 @@ def test_golden_cases(text: str, form: str) -> None:
     _check(hloom.parse(text), form)
 
 
+BRANCHES_OF_NOTHING = """
+HloModule m, num_partitions=4
+on { nothing = () parameter(0)  ROOT c = f32[6] constant({1,2,3,4,5,6}) }
+off { nothing = () parameter(0)  zero = f32[] constant(0)  ROOT b = f32[6] broadcast(zero), dimensions={} }
+ENTRY e {
+  p = pred[] parameter(0)
+  x = f32[6] parameter(1), sharding={devices=[4]<=[4]}
+  nothing = () tuple()
+  c = f32[6] conditional(p, nothing, nothing), true_computation=on, false_computation=off
+  ROOT y = f32[6] add(x, c), sharding={devices=[4]<=[4]}
+}
+"""
+
+
+@pytest.mark.parametrize("form", ["manual", "replica"])
+def test_branches_that_are_given_nothing(form: str) -> None:
+    _check(hloom.parse(BRANCHES_OF_NOTHING), form)
+
+
 def test_forms_are_for_xla_alone() -> None:
     local = hloom.partition(hloom.load(EXAMPLES / "mlp_named.hlo"))
     manual, replica = manual_module(local).to_text(), replica_module(local).to_text()
