@@ -18,7 +18,7 @@ from .tiling import Tiling
 
 
 class ShardingKind(Enum):
-    TILED = "tiled"  # by the axes of a mesh; with no axes anywhere it is replicated
+    TILED = "tiled"  # by the axes of a mesh, or among one device; without axes of any size it is replicated
     REPLICATED = "replicated"
     MANUAL = "manual"
     UNKNOWN = "unknown"
@@ -54,6 +54,9 @@ class ShardGroup:
 @dataclass(frozen=True, slots=True)
 class Sharding:
     """The sharding of one array. `dims` may be empty for the kinds without a mesh, whatever the rank.
+
+    TILED without a mesh is HLO's `devices=[1,1]<=[1]`, with as many `dims` as that has: one tile, which means what
+    `replicated` means but is another word, as it is to XLA.
 
     `replicated`, `unreduced` and `manual` are the axes so marked; axes mentioned nowhere are replicated as well, and so
     are `maximal` ones, along which only one device need hold the value. `device` belongs to MAXIMAL. `metadata` is the
@@ -103,10 +106,18 @@ class Sharding:
 
     @property
     def is_replicated(self) -> bool:
-        """Whether every device holds the whole value."""
-        if self.kind is ShardingKind.TILED:
-            return not any(d.axes for d in self.dims) and not self.unreduced and not self.manual
-        return self.kind is ShardingKind.REPLICATED
+        """Whether every device holds the whole value. Raises KeyError for an unknown axis."""
+        if self.kind is not ShardingKind.TILED:
+            return self.kind is ShardingKind.REPLICATED
+        return self._idle(*(dim.axes for dim in self.dims), self.unreduced, self.manual)
+
+    @property
+    def fits_any_mesh(self) -> bool:
+        """Whether no axis is used, so that the mesh may be another than the module's. Raises KeyError as above."""
+        return self.is_replicated and self._idle(self.replicated, self.maximal)
+
+    def _idle(self, *lists: tuple[AxisRef, ...]) -> bool:
+        return self.mesh is None or all(self.mesh.ref_size(ref) == 1 for refs in lists for ref in refs)
 
     @property
     def has_manual(self) -> bool:

@@ -8,13 +8,14 @@ replicated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from .digit import Digits, complement, iota_form, merge, product
+from .digit import Digit, Digits, complement, iota_digits, iota_form, merge, product
 from .mesh import AxisRef, IotaOrder, Mesh
-from .sharding import DimSharding, Sharding, ShardingKind, Spelling
+from .sharding import REPLICATED, DimSharding, Sharding, ShardingKind, Spelling
 
 SUBGROUPS = ("maximal", "manual", "unreduced", "replicated")
 
@@ -22,33 +23,75 @@ SUBGROUPS = ("maximal", "manual", "unreduced", "replicated")
 def from_tiles(
     tile_dims: Sequence[int],
     subgroups: Sequence[str],
-    order: IotaOrder | tuple[int, ...] | None,
-    spelling: Spelling = Spelling.V2,
+    order: IotaOrder | tuple[int, ...],
 ) -> Sharding:
     """The sharding of `devices=[tile_dims]ids`, whose last dimensions belong to `subgroups` (names of SUBGROUPS).
 
-    Axes are made up, one per digit of the device list, called `axis_0`, `axis_1`, .. in the order of the device number.
+    Subgroups of one kind are joined and put in order, so that lists that print alike are equal. Axes are made up: one
+    per digit of the device list, called `axis_0`, `axis_1`, .. in the order of the device number; where devices are
+    listed one by one, or in an irregular order, one per dimension.
     """
-    mesh_by_tiles = Mesh(tuple((f"t{i}", size) for i, size in enumerate(tile_dims)), order, named=False)
     rank = len(tile_dims) - len(subgroups)
-    if mesh_by_tiles.order_key is not None or spelling is Spelling.V1:
-        # Irregular order, or a list to be printed as it was read: the tile dimensions themselves are the axes.
-        groups = [(AxisRef(f"t{i}"),) if size > 1 else () for i, size in enumerate(tile_dims)]
-        mesh = mesh_by_tiles
+    if math.prod(tile_dims) == 1:
+        return _among_one_device(rank, subgroups)
+    parts = [[i] for i in range(rank)]
+    parts += [[rank + i for i, kind in enumerate(subgroups) if kind == wanted] for wanted in SUBGROUPS]
+    mesh = _mesh_of_parts(Mesh(tuple((f"t{i}", size) for i, size in enumerate(tile_dims)), order, named=False), parts)
+    spelling = Spelling.V2 if isinstance(mesh.order, IotaOrder) else Spelling.V1
+    if mesh.order_key is None and spelling is Spelling.V2:
+        mesh, axes = _by_digits(mesh)
     else:
-        digits = [mesh_by_tiles.digits(AxisRef(f"t{i}")) for i in range(len(tile_dims))]
-        parts = sorted((d for part in digits for d in part), key=lambda d: -d.stride)
-        names = {d: f"axis_{i}" for i, d in enumerate(parts)}
-        mesh = Mesh(tuple((names[d], d.size) for d in parts), None, named=False)
-        groups = [tuple(AxisRef(names[d]) for d in part) for part in digits]
-    dims = tuple(DimSharding(g) for g in groups[:rank])
-    marked = {kind: tuple(a for g, k in zip(groups[rank:], subgroups, strict=True) if k == kind for a in g)
-              for kind in SUBGROUPS}
-    if not any(groups[:rank]) and not marked["maximal"] and sum(1 for k in SUBGROUPS if marked[k]) <= 1:
-        kind = next((k for k in SUBGROUPS if marked[k]), "replicated")
-        return Sharding(ShardingKind(kind), spelling=Spelling.V2)
-    return Sharding(ShardingKind.TILED, mesh, dims, manual=marked["manual"], unreduced=marked["unreduced"],
-                    maximal=marked["maximal"], spelling=spelling)
+        axes = [(AxisRef(name),) if size > 1 else () for name, size in mesh.axes]
+    marked = {kind: refs for kind, refs in zip(SUBGROUPS, axes[rank:], strict=True) if refs}
+    if not any(axes[:rank]) and len(marked) == 1 and "maximal" not in marked:
+        return Sharding(ShardingKind(next(iter(marked))))
+    return Sharding(ShardingKind.TILED, mesh, tuple(map(DimSharding, axes[:rank])), manual=marked.get("manual", ()),
+                    unreduced=marked.get("unreduced", ()), maximal=marked.get("maximal", ()), spelling=spelling)
+
+
+def _mesh_of_parts(whole: Mesh, parts: Sequence[Sequence[int]]) -> Mesh:
+    """A mesh with an axis for each of these groups of axes. The last one is that of the copies: which devices hold the
+    same tile matters, their order does not. In lists they are sorted, as XLA does it.
+    """
+    tile_dims = [size for _, size in whole.axes]
+    axes = tuple((f"t{n}", math.prod(tile_dims[i] for i in part)) for n, part in enumerate(parts))
+    sequence, copies = [i for part in parts for i in part if tile_dims[i] > 1], axes[-1][1]
+    digits: Sequence[Digit] | None = None
+    if isinstance(whole.order, IotaOrder) and sequence == sorted(sequence):
+        digits = iota_digits(whole.order.dims, whole.order.perm)
+    elif isinstance(whole.order, IotaOrder) and whole.order_key is None:
+        digits = [d for i in sequence for d in whole.digits(AxisRef(f"t{i}"))]
+    mesh = Mesh(axes, IotaOrder(*iota_form(digits)), named=False) if digits is not None else None
+    if mesh is not None and mesh.order_key is None:
+        return mesh
+    if mesh is not None:
+        ids = np.array(mesh.order_key)
+    else:
+        grid = np.array(whole.device_ids()).reshape([size for size in tile_dims if size > 1])
+        ids = grid.transpose(np.argsort(np.argsort(sequence)))
+    rows = ids.reshape(-1, copies)
+    ordered = np.sort(rows, axis=1)
+    if mesh is not None and np.array_equal(rows, ordered):
+        return mesh
+    return Mesh(axes, tuple(ordered.reshape(-1).tolist()), named=False)
+
+
+def _by_digits(mesh: Mesh) -> tuple[Mesh, list[tuple[AxisRef, ...]]]:
+    """The mesh whose axes are the digits of this one's, and each of its axes on that."""
+    parts = [mesh.digits(AxisRef(name)) for name, _ in mesh.axes]
+    parts[-1] = merge(sorted(parts[-1], key=lambda d: -d.stride))  # the replicated ones: copies have no order
+    digits = sorted((d for part in parts for d in part), key=lambda d: -d.stride)
+    names = {digit: f"axis_{i}" for i, digit in enumerate(digits)}
+    axes = [tuple(AxisRef(names[d]) for d in part) for part in parts]
+    return Mesh(tuple((name, digit.size) for digit, name in names.items()), None, named=False), axes
+
+
+def _among_one_device(rank: int, subgroups: Sequence[str]) -> Sharding:
+    """One tile, unless all subgroups are of one kind. (XLA's `devices=[]<=[1]`, a scalar's, not even XLA can read.)"""
+    kinds = set(subgroups)
+    if len(kinds) == 1 and "maximal" not in kinds:
+        return Sharding(ShardingKind(subgroups[0]))
+    return Sharding(ShardingKind.TILED, dims=(DimSharding(),) * rank) if rank else REPLICATED
 
 
 def sharding_text(sharding: Sharding) -> str:
@@ -62,7 +105,7 @@ def sharding_text(sharding: Sharding) -> str:
         if sharding.spelling is Spelling.NAMED:
             return f"{{maximal_mesh[device_id={sharding.device}]}}"
         return f"{{maximal device={sharding.device}{tail}}}"
-    if sharding.mesh is None or sharding.kind is not ShardingKind.TILED:
+    if sharding.kind is not ShardingKind.TILED:
         return f"{{{sharding.kind.value}{tail}}}"
     if sharding.spelling is Spelling.NAMED:
         return named_text(sharding)
@@ -73,16 +116,17 @@ def named_text(sharding: Sharding) -> str:
     """`{mesh['x'=2,'y'=4], [{'x'}, {}], unreduced={'y'}}`. The sharding must have a mesh."""
     assert sharding.mesh is not None
     parts = [str(sharding.mesh)]
+    sets: dict[str, tuple[AxisRef, ...]] = {"replicated": sharding.replicated, "unreduced": sharding.unreduced,
+                                            "manual": sharding.manual}  # fmt: skip
+    every = {AxisRef(name) for name, _ in sharding.mesh.axes}
     if sharding.dims:
         parts.append("[" + ", ".join(_dim_text(d, "'") for d in sharding.dims) + "]")
-    elif sharding.manual and len(sharding.manual) == len(sharding.mesh.axes):
-        return "{" + ", ".join([*parts, "manual"]) + "}"
+    elif every and (whole := next((w for w in ("unreduced", "manual") if set(sets[w]) == every), None)):
+        parts.append(whole)
+        sets = {}
     else:
-        parts.append("[]" if sharding.manual or sharding.unreduced or sharding.replicated else "replicated")
-    for word in ("replicated", "unreduced", "manual"):
-        refs: tuple[AxisRef, ...] = getattr(sharding, word)
-        if refs:
-            parts.append(f"{word}={{{','.join(map(str, refs))}}}")
+        parts.append("[]" if any(sets.values()) else "replicated")
+    parts += [f"{word}={{{','.join(map(str, refs))}}}" for word, refs in sets.items() if refs]
     if sharding.metadata is not None:
         parts.append(f"metadata={{{sharding.metadata}}}")
     return "{" + ", ".join(parts) + "}"
@@ -115,7 +159,8 @@ def _dim_text(dim: DimSharding, quote: str) -> str:
 
 def _device_list(sharding: Sharding) -> str:
     mesh = sharding.mesh
-    assert mesh is not None
+    if mesh is None:
+        return f"devices=[{','.join('1' for _ in sharding.dims)}]<=[1]" if sharding.dims else "replicated"
 
     def digits(refs: tuple[AxisRef, ...]) -> Digits:
         return merge(d for ref in refs for d in mesh.digits(ref))
@@ -136,8 +181,7 @@ def _device_list(sharding: Sharding) -> str:
         # An iota whose dimensions do not follow the tiles: its axes count places, but the list itself is short.
         ids = f"<={str(mesh.order)[1:-1]}"
     elif sharding.spelling is Spelling.V1 or mesh.order_key is not None:
-        copies = product(rest) if subgroups == ["replicated"] else 1
-        ids = ",".join(map(str, _explicit_ids(mesh, sequence, copies)))
+        ids = ",".join(map(str, _explicit_ids(mesh, sequence, product(rest))))
     else:
         reshape, perm = iota_form(sequence)
         ids = f"<=[{','.join(map(str, reshape))}]"

@@ -231,7 +231,7 @@ def sharding_problem(sharding: AnySharding, shape: Shape, devices: int) -> str |
 
 
 def _single_problem(sharding: Sharding, shape: Shape, devices: int) -> str | None:
-    if sharding.kind is not ShardingKind.TILED or sharding.mesh is None:
+    if sharding.kind is not ShardingKind.TILED:
         return device_problem(sharding, devices)
     if sharding.dims and len(sharding.dims) != shape.rank:
         return f"sharding has {len(sharding.dims)} dimensions, {shape.without_layout()} has rank {shape.rank}"
@@ -243,8 +243,11 @@ def _single_problem(sharding: Sharding, shape: Shape, devices: int) -> str | Non
 
 
 def device_problem(sharding: Sharding, devices: int) -> str | None:
-    """Which devices a sharding names that are not there, or lacks (of 1: any number may be there); None if none."""
-    if devices == 1:
+    """Which devices a sharding names that are not there, or lacks (of 1: any number may be there); None if none.
+
+    As for XLA, a mesh whose axes are not used can have any size.
+    """
+    if devices == 1 or sharding.fits_any_mesh:
         return None
     mesh = sharding.mesh if sharding.kind is ShardingKind.TILED else None
     if mesh is not None and mesh.axes and mesh.size != devices:

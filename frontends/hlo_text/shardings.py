@@ -12,8 +12,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from ...ir.digit import iota_digits, split
 from ...ir.mesh import AxisRef, IotaOrder, Mesh
 from ...ir.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
@@ -176,11 +174,7 @@ def _tiles(dims_token: Any, order_tree: Any, subgroups: tuple[str, ...]) -> Shar
     if count == 1:
         raise _error(token, "sharding: a list of one device", "write {maximal device=N} or {replicated}")
     _check_ids(ids, token)
-    if subgroups and set(subgroups) == {"replicated"}:
-        # Which devices hold the same tile matters, their order does not: XLA sorts them.
-        copies = math.prod(dims[len(dims) - len(subgroups) :])
-        ids = tuple(np.sort(np.array(ids).reshape(-1, copies), axis=1).reshape(-1).tolist())
-    return from_tiles(dims, subgroups, ids, Spelling.V1)
+    return from_tiles(dims, subgroups, ids)
 
 
 def _check_ids(ids: Sequence[int], token: Any) -> None:
@@ -257,6 +251,8 @@ def _ids(token: Any, size: int) -> tuple[int, ...] | None:
     if len(ids) != size:
         raise _error(token, f"the mesh has {size} places, the list {len(ids)} devices")
     _check_ids(ids, token)
+    if max(ids) >= size:
+        raise _error(token, f"the mesh has {size} places, the list device {max(ids)}")
     return None if ids == tuple(range(size)) else ids
 
 
@@ -265,10 +261,9 @@ def _mesh_body(tree: Any, symbol: str) -> Mesh:
     *axis_trees, _, ids = tree.children
     axes = _axes(axis_trees)
     size = math.prod(s for _, s in axes)
-    order = _ids(ids, size) if ids is not None else None
-    if ids is not None and not axes:
-        order = ints(ids)  # device 0 is a single device too
-    return Mesh(axes, order, symbol=symbol)
+    if ids is not None and not axes and len(ints(ids)) == 1:
+        return Mesh((), (_number(ids, "device"),), symbol=symbol)
+    return Mesh(axes, _ids(ids, size) if ids is not None else None, symbol=symbol)
 
 
 def _ref(tree: Any, mesh: Mesh) -> AxisRef:
@@ -352,6 +347,8 @@ def _named(tree: Any) -> Sharding:
                 raise _error(tree.children[-1], "only Shardy's spelling has priorities")
         dims = tuple(_dim(d, mesh, used) for d in placement.children if d is not None)
     elif placement.children[0] in ("manual", "unreduced"):
+        if not mesh.axes:
+            raise _error(placement.children[0], f"'{placement.children[0]}' along no axis: the mesh has none")
         used = [AxisRef(n) for n, _ in mesh.axes]
         marked[str(placement.children[0])] = tuple(used)
     elif placement.children[0] != "replicated":

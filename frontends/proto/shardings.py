@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -49,14 +50,19 @@ def _tiled_text(record: Record) -> str:
     kind = record.int("type")
     devices = record.ints("tile_assignment_devices")
     if kind == _MAXIMAL:
-        return f"maximal device={devices[0] if devices else 0}"
+        if len(devices) != 1:
+            raise ProtoError(f"a sharding on one device names {len(devices)}")
+        return f"maximal device={devices[0]}"
     if kind != _TILED:
         if kind not in _WORDS:
             raise ProtoError(f"sharding of type {kind}")
         return _WORDS[kind]
+    shape = record.ints("iota_reshape_dims")
+    if len(devices) == 1 or (shape and math.prod(shape) == 1):
+        return "replicated"  # so XLA reads a tile among one device, whatever its subgroups
     ids = joined(devices)
     if not devices:
-        ids = f"<=[{joined(record.ints('iota_reshape_dims'))}]"
+        ids = f"<=[{joined(shape)}]"
         if len(record.ints("iota_transpose_perm")) > 1:
             ids += f"T({joined(record.ints('iota_transpose_perm'))})"
     text = f"devices=[{joined(record.ints('tile_assignment_dimensions'))}]{ids}"
@@ -168,6 +174,8 @@ def single_record(text: str) -> Record:
 
 
 def _set_tiles(record: Record, devices: re.Match[str], text: str) -> None:
+    if math.prod(numbers(devices[1])) == 1:
+        return  # replicated, as which it is read
     record.set("type", _TILED)
     record.set("tile_assignment_dimensions", numbers(devices[1]))
     if devices[4]:

@@ -1,6 +1,6 @@
 """The devices of a module: how many, in which order, and on which mesh propagated shardings are written.
 
-All meshes of a program must have the same number of devices. One device order is the module's: that of
+All meshes in use must have the same number of devices. One device order is the module's: that of
 manual regions, or the one that most annotations use.
 """
 
@@ -29,13 +29,19 @@ def parts(annotation: AnySharding | None) -> Iterator[Sharding]:
 
 
 def num_devices(module: Module, context: PassContext) -> int:
-    """The number of devices: what the meshes say, else what was asked for, else the header's num_partitions."""
+    """The number of devices: what the meshes in use say, else what was asked for, else the header's num_partitions,
+    else what meshes say of which no axis is used.
+    """
     sizes: dict[int, Instruction] = {}
+    unused: set[int] = set()
     for computation in module:
         for instruction in computation:
             for sharding in parts(instruction.annotation):
                 if sharding.mesh is not None and sharding.mesh.axes:
-                    sizes.setdefault(sharding.mesh.size, instruction)
+                    if sharding.fits_any_mesh:
+                        unused.add(sharding.mesh.size)
+                    else:
+                        sizes.setdefault(sharding.mesh.size, instruction)
     if len(sizes) > 1:
         first, second = list(sizes.items())[:2]
         fail(f"shardings are over {first[0]} and over {second[0]} devices", second[1].location,
@@ -50,7 +56,7 @@ def num_devices(module: Module, context: PassContext) -> int:
         if wanted is not None and wanted != module.num_partitions:
             fail(f"the program is for {module.num_partitions} devices, {wanted} are asked for")
         return module.num_partitions if found is None else found
-    return found or wanted or context.default_devices or 1
+    return found or wanted or max(unused, default=0) or context.default_devices or 1
 
 
 def main_order(instructions: Iterable[Instruction]) -> Order:

@@ -12,7 +12,7 @@ import pytest
 from hloom.frontends import parse
 from hloom.frontends.proto import read_module, write_module
 from hloom.frontends.proto.schema import TABLES
-from hloom.frontends.proto.wire import decode, encode
+from hloom.frontends.proto.wire import Record, decode, encode
 from hloom.ir.attributes import attribute_fields
 from hloom.ir.computation import Computation
 from hloom.ir.diagnostics import CompileError
@@ -93,12 +93,53 @@ SHARDINGS = [
     "{mesh['a'=2], device_ids=(1,0), [{'a'}, {}], metadata={op_name=\"x\"}}", "{mesh['a'=2], manual}",
     "{replicated metadata={op_name=\"x\" source_line=3}}", "{replicated metadata={{op_name=\"x\"}, {op_name=\"y\"}}}",
     "{mesh['a'=2], [{'a'}, {}], metadata={{op_name=\"x\"}, {op_name=\"y\"}}}", "{mesh['a'=2], unreduced}",
+    "{mesh['a'=2], manual, metadata={op_name=\"x\"}}", "{mesh['a'=1], [{'a'}, {}]}", "{mesh['a'=1], unreduced}",
+    "{devices=[1,1]<=[1]}", "{devices=[1,1]<=[1] shard_like 3 metadata={op_name=\"x\"}}",
+    "{devices=[1,1,1]<=[1] last_tile_dims={manual}}", "{devices=[1,1,1,1]<=[1] last_tile_dims={manual, replicated}}",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("sharding", SHARDINGS)
 def test_shardings(sharding: str) -> None:
     check_both_ways(one(f"f32[8,8] negate(x), sharding={sharding}"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"type": 3, "tile_assignment_dimensions": [1, 1], "tile_assignment_devices": [3]}, "{replicated}"),
+        ({"type": 3, "tile_assignment_dimensions": [1, 1, 1], "tile_assignment_devices": [0], "last_tile_dims": [4]},
+         "{replicated}"),
+        ({"type": 3, "iota_reshape_dims": [1], "iota_transpose_perm": [0]}, "{replicated}"),
+        ({"type": 3, "tile_assignment_dimensions": [1, 1, 1], "iota_reshape_dims": [1, 1],
+          "iota_transpose_perm": [1, 0], "last_tile_dims": [6]}, "{replicated}"),
+        ({"type": 3, "tile_assignment_dimensions": [1, 1, 2], "tile_assignment_devices": [1, 0],
+          "last_tile_dims": [4]}, "{manual}"),
+        ({"type": 1, "tile_assignment_dimensions": [1], "tile_assignment_devices": [3]}, "{maximal device=3}"),
+        ({"type": 1, "tile_assignment_devices": [3, 4]}, None),
+        ({"type": 1}, None),
+    ],
+)  # fmt: skip
+def test_shardings_that_text_does_not_become(fields: dict[str, Any], text: str | None) -> None:
+    """XLA reads them the same way, or refuses them as we do."""
+    data = encode(_with_sharding(fields))
+    if text is None:
+        with pytest.raises(CompileError, match="a sharding on one device names"):
+            read_module(data)
+        with pytest.raises(Exception, match="Maximal sharding is expected to have single device"):
+            xla_reads(data)
+    else:
+        assert f"sharding={text}" in xla_reads(data)
+        assert f"sharding={text}" in read_module(data).to_text()
+
+
+def _with_sharding(fields: dict[str, Any]) -> Record:
+    record = decode(TABLES, "HloModuleProto", write_module(parse("ENTRY e { ROOT x = f32[8,8] parameter(0) }")))
+    (computation,) = record.subs("computations")
+    (instruction,) = computation.subs("instructions")
+    record.values["computations"], computation.values["instructions"] = [computation], [instruction]
+    instruction.new("sharding").values.update(fields)
+    return record
 
 
 SHAPES = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import os
 import random
@@ -18,12 +19,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import hloom
 from command_line import EXAMPLES, NAMED, ROOT
 from fuzzing.messages import message
 from fuzzing.programs import corpus, lowered, program, sharded_program
+from fuzzing.shardings import sharded
 from fuzzing.strings import command, string
 from hloom.__main__ import main
 from hloom.cli.common import mesh_sizes
@@ -183,6 +185,34 @@ def is_small(module: hloom.Module) -> bool:
     )
 
 
+def run_like_xla(text: str) -> str:
+    """What XLA reads in our print and in our serialized form is what it reads in its own; and we read its own so."""
+    hlo: Any = importlib.import_module("jaxlib._hlo")
+    theirs, module = hlo.hlo_module_from_text(text), hloom.parse(text)
+    printed = _reprinted(module)
+    if hloom.parse(printed).entry.root.sharding != module.entry.root.sharding:
+        raise Wrong(f"the print {printed} reads as another sharding")
+    _reserialized(module)
+    data: bytes = theirs.as_serialized_hlo_module_proto()
+
+    def reread(text: str) -> str:
+        return hlo.hlo_module_from_text(text).to_string()
+
+    def deserialized(data: bytes) -> str:
+        return hlo.HloModule.from_serialized_hlo_module_proto(data).to_string()
+
+    _same("what XLA reads in the serialized module", deserialized(module.to_proto()), deserialized(data))
+    _same("what we read in XLA's", reread(read_module(data).to_text()), deserialized(data))
+    found, wanted = reread(printed), theirs.to_string()
+    if found == wanted:
+        return "the same"
+    if "devices=[]" in wanted:
+        return "not readable"  # not by XLA itself
+    # Its print of what is unreduced among all devices is read as the plain word.
+    _same("what XLA reads", found, reread(wanted))
+    return "the same on second reading"
+
+
 # -- strings
 
 
@@ -291,6 +321,7 @@ TARGETS: dict[str, Target] = {
     "proto": Target(lambda rng: message(rng).decode("latin-1"), lambda text: run_proto(text.encode("latin-1")), True),
     "pipeline": Target(lambda rng: sharded_program(rng, corpus()), run_pipeline),
     "lowered": Target(lambda rng: sharded_program(rng, lowered()), run_pipeline),
+    "shardings": Target(sharded, run_like_xla),
     "strings": Target(string, run_strings),
     "cli": Target(command, run_cli),
 }

@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "single instruction that takes itself": ("x = f32[] copy(x)", "no instruction 'x' so far"),
     "devices of a mesh": (
         entry("ROOT x = f32[8] parameter(0), sharding={mesh['x'=3], device_ids=(2,0,3), [{'x'}]}"),
-        "sharding names device 3, the module has 3",
+        "the mesh has 3 places, the list device 3",
     ),
     "places beyond s32": (
         entry("x = f64[2147483648] parameter(0), sharding={devices=[8]<=[8]}",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.frontends import parse_sharding
+from hloom.ir.difference import sharding_key
 from hloom.ir.digit import Digit
 from hloom.ir.element_type import F32
 from hloom.ir.mesh import AxisRef, Mesh
@@ -20,7 +21,7 @@ from hloom.ir.sharding import (
     TupleSharding,
     leaf_shardings,
 )
-from hloom.ir.sharding_text import shardy_text
+from hloom.ir.sharding_text import SUBGROUPS, shardy_text
 from hloom.ir.tiling import Tiling
 
 
@@ -38,13 +39,52 @@ V2 = [
     "{devices=[2,1,2]3,2,1,0 last_tile_dim_replicate}", "{devices=[2,2]<=[2,2]T(0,1)}",
     "{devices=[3,2]<=[2,3]T(1,0)}", "{devices=[2,3]<=[2,3]T(1,0)}", "{devices=[2,1,3]<=[2,3]T(1,0)}",
     "{devices=[1,1,4]<=[4] last_tile_dim_replicate}",
+    "{devices=[1,2,2,3,2]<=[2,2,2,3]T(1,3,0,2) last_tile_dims={maximal, replicated, maximal}}",
+    "{devices=[2,2,1,2]5,2,7,0,1,3,6,4 last_tile_dims={replicated, unreduced, manual}}",
+    "{devices=[1,3,3,2,2,1]<=[6,6,1]T(1,0,2) last_tile_dims={maximal, replicated, maximal}}",
+    "{devices=[2,3]<=[2,1,3]T(2,1,0) last_tile_dims={maximal, maximal}}",
+    "{devices=[1,2,2,3,2]<=[2,2,2,3]T(1,3,0,2) last_tile_dims={replicated, manual, replicated}}",
+    "{devices=[3,4,1]<=[3,1,2,1,2,1]T(4,2,1,3,5,0)}", "{devices=[1,4,4,3]<=[2,24]T(1,0) last_tile_dims={replicated}}",
+    "{devices=[1,2,2,1,6,2]<=[8,3,2]T(0,2,1) last_tile_dims={replicated, replicated}}",
+]  # fmt: skip
+
+ONE_DEVICE = [
+    "{devices=[1,1]<=[1]}", "{devices=[1]<=[1]}", "{devices=[1,1,1]<=[1,1]T(1,0)}", "{devices=[1,1]<=[1] shard_as 3}",
+    "{devices=[1,1,1]<=[1] last_tile_dim_replicate}",
+    *(f"{{devices=[1,1,1]<=[1] last_tile_dims={{{kind}}}}}" for kind in SUBGROUPS),
+    *(f"{{devices=[1,1,1,1]<=[1] last_tile_dims={{{one}, {other}}}}}" for one in SUBGROUPS for other in SUBGROUPS),
+    "{devices=[1]<=[1] last_tile_dims={manual}}", "{devices=[1]<=[1] last_tile_dim_replicate}",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", V2)
+@pytest.mark.parametrize("text", [*V2, *ONE_DEVICE])
 def test_device_lists_are_canonical_as_in_xla(text: str) -> None:
     hlo: Any = importlib.import_module("jaxlib._hlo")
-    assert str(single(text)) == str(hlo.HloSharding.from_string(text))
+    found = single(text)
+    assert str(found) == str(hlo.HloSharding.from_string(text))
+    assert single(str(found)) == found
+
+
+def test_a_tile_among_one_device_is_another_word_for_replicated() -> None:
+    tile, replicated = single("{devices=[1,1]<=[1]}"), single("{replicated}")
+    assert tile != replicated
+    assert tile.is_replicated
+    assert tile.fits_any_mesh
+    assert tile.tiling(2) == replicated.tiling(2)
+    assert sharding_key(tile, 2) == sharding_key(replicated, 2)
+    assert single("{devices=[1,1]<=[1] last_tile_dims={manual, replicated}}") == replicated
+    # What passes make of a tiling of one device says nothing of tiles.
+    assert str(Sharding.on_own_mesh(Tiling.replicated(2), 1)) == "{replicated}"
+
+
+def test_axes_of_size_1_divide_nothing() -> None:
+    idle = single("{mesh['a'=1,'b'=4], [{'a'}, {}], replicated={'b'}}")
+    assert idle.is_replicated
+    assert not idle.fits_any_mesh
+    assert single("{mesh['a'=1], [{'a'}, {}]}").fits_any_mesh
+    assert single("{mesh['b'=4], replicated}").fits_any_mesh
+    assert not single("{devices=[1,1,4]<=[4] last_tile_dims={maximal}}").fits_any_mesh
+    assert not single("{manual}").fits_any_mesh
 
 
 NAMED = [
@@ -53,6 +93,14 @@ NAMED = [
     "{mesh['a'=2,'b'=4], [{}, {'a'}], manual={'b'}}", "{mesh['a'=2,'b'=2], device_ids=(3,1,2,0), [{'a'}, {}]}",
     "{mesh['a'=2,'b'=3,'c'=4], [{'c','a'}, {'b'}]}",
 ]  # fmt: skip
+
+WHOLE = [f"{{mesh['a'=2,'b'=1], {word}{more}}}" for word in ("replicated", "manual", "unreduced")
+         for more in ("", ', metadata={op_name="x"}')]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*NAMED, *WHOLE])
+def test_named_axes_print_as_they_are_read(text: str) -> None:
+    assert str(single(text)) == text
 
 
 @pytest.mark.parametrize("text", NAMED)
