@@ -174,6 +174,18 @@ def test_integers_become_floats_and_back(source: str, target: str) -> None:
     np.testing.assert_array_equal(run("convert", use("convert", f"{target}[8]", f"{source}[8]"), floats), numbers)
 
 
+NUMBERS = [e for e in ELEMENT_TYPES.values() if e.numpy is not None]
+
+
+@pytest.mark.parametrize("source", NUMBERS, ids=lambda e: e.name)
+def test_one_is_one_in_every_type(source: ElementType) -> None:
+    one = np.ones(2, source.numpy)
+    for target in NUMBERS:
+        got = run("convert", use("convert", f"{source}[2]", f"{target}[2]"), one)
+        assert got.dtype == target.numpy
+        np.testing.assert_array_equal(got.astype(np.complex128 if target.is_complex else np.float64), 1)
+
+
 def test_total_order_of_floats() -> None:
     ordered = np.array([-np.nan, -np.inf, -1, -1e-40, -0.0, 0.0, 1e-40, 1, np.inf, np.nan], np.float32)
     ordered[0] = np.copysign(np.float32(np.nan), -1)
