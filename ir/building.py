@@ -59,7 +59,7 @@ def build(
     given = attributes_of(op, attributes)
     declared = shape_of(shape) if isinstance(shape, str) else shape
     try:
-        inferred = result_shape(op, [o.shape for o in operands], given, declared)
+        inferred = result_shape(op, [o.shape for o in operands], given, declared).without_layout()
     except ShapeError as error:
         fail(error.message, help=error.help)
     if declared is None:

@@ -136,7 +136,7 @@ class Computation:
         if attributes is NONE and op.attributes is not Attributes:
             attributes = op.attributes()
         if shape is None:
-            shape = result_shape(op, [o.shape for o in operands], attributes, None)
+            shape = result_shape(op, [o.shape for o in operands], attributes, None).without_layout()
         instruction = Instruction(self.unique_name(name or op.opcode), op, list(operands), attributes, shape)
         if like is not None:
             instruction.copy_annotations(like)

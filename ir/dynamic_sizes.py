@@ -21,8 +21,8 @@ def result_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any, declared
         return op.infer_shape(operands, attributes, declared)
     if any(not o.is_array or UNBOUNDED in o.dims for o in operands):
         return op.infer_shape(operands, attributes, declared)
-    bounds = [_bound(o) for o in operands]
-    result = op.infer_shape(bounds, attributes, None if declared is None else _bound(declared))
+    bounds = [bounds_of(o) for o in operands]
+    result = op.infer_shape(bounds, attributes, None if declared is None else bounds_of(declared))
     if op.is_collective:
         marks = _same_places(operands, result)
     else:
@@ -34,13 +34,13 @@ def result_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any, declared
 
 def is_called_static(inferred: Shape, declared: Shape) -> bool:
     """Whether a declared shape is the inferred one with bounds for sizes. XLA believes such declarations."""
-    return inferred.is_dynamic and not declared.is_dynamic and _bound(inferred).compatible(declared)
+    return inferred.is_dynamic and not declared.is_dynamic and bounds_of(inferred).compatible(declared)
 
 
-def _bound(shape: Shape) -> Shape:
+def bounds_of(shape: Shape) -> Shape:
     """The shape with the bounds for sizes."""
     if shape.is_tuple:
-        return tuple_shape(tuple(map(_bound, shape.elements)))
+        return tuple_shape(tuple(map(bounds_of, shape.elements)))
     return replace(shape, dynamic=()) if shape.dynamic else shape
 
 

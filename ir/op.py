@@ -112,12 +112,15 @@ class Op(Generic[A]):
     additive_groups: ClassVar[tuple[frozenset[int], ...]] = ()
 
     def infer_shape(self, operands: Sequence[Shape], attributes: A, declared: Shape | None) -> Shape:
-        """The result shape, without layout. Raises ShapeError if operands or attributes do not fit.
+        """The result shape. Raises ShapeError if operands or attributes do not fit.
+
+        Its layout is what XLA infers where a text leaves the shape out: a result that has the shape of an operand has
+        that operand's layout too, others have none. It counts there alone: two shapes are compared without layouts.
 
         `declared` is the shape written in the program, or None. An op whose shape cannot be inferred (`result_hint`)
         takes what it needs from it and checks the rest; the verifier compares the answer with it.
         """
-        return operands[0].without_layout()
+        return operands[0]
 
     def check_use(self, instruction: Instruction) -> None:
         """Raises ShapeError if the op cannot stand where it does, whatever the shapes (a done needs its start). Most

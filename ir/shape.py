@@ -8,6 +8,7 @@ flag. Bounded dynamic dimensions (`<=5`) are marked in `dynamic`; an unbounded o
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,6 +16,7 @@ from functools import lru_cache
 from .element_type import TUPLE, ElementType, Kind
 
 UNBOUNDED = -1
+_ELEMENT_SIZE = re.compile(r"E\(\d+\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,13 @@ class Layout:
     minor_to_major: tuple[int, ...] | None = None
     tiles: tuple[tuple[int | None, ...], ...] = ()
     rest: str = ""
+
+    def for_element(self, element: ElementType) -> Layout | None:
+        """The layout for elements of this type: as in XLA, only types narrower than a byte keep a size of elements."""
+        if not self.rest or (element.bits < 8 and element.kind is not Kind.PRED):
+            return self
+        found = replace(self, rest=_ELEMENT_SIZE.sub("", self.rest))
+        return None if found == Layout() else found
 
     def __str__(self) -> str:
         order = "" if self.minor_to_major is None else ",".join(map(str, self.minor_to_major))
@@ -69,6 +78,12 @@ class Shape:
         return len(self.dims)
 
     @property
+    def minor_to_major(self) -> tuple[int, ...]:
+        """The dimensions in the order of memory, the fastest first."""
+        order = self.layout.minor_to_major if self.layout else None
+        return tuple(reversed(range(self.rank))) if order is None else order
+
+    @property
     def num_elements(self) -> int:
         """Number of elements of an array (1 for a scalar); the sum over the leaves for a tuple."""
         if self.is_tuple:
@@ -104,8 +119,10 @@ class Shape:
         return array(self.element, dims)
 
     def with_element(self, element: ElementType) -> Shape:
-        """The same dimensions with another element type and no layout."""
-        return Shape(element, self.dims, None, (), self.dynamic)
+        """The same dimensions and layout with another element type; see `Layout.for_element`."""
+        if element is self.element:
+            return self
+        return replace(self, element=element, layout=self.layout and self.layout.for_element(element))
 
     def without_layout(self) -> Shape:
         """This shape with no layout anywhere."""

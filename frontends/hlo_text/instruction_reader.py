@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ...ir import ops as ops  # registers all ops
 from ...ir.attributes import attribute_fields
 from ...ir.computation import Computation
-from ...ir.dynamic_sizes import result_shape
+from ...ir.dynamic_sizes import bounds_of, result_shape
 from ...ir.element_type import ELEMENT_TYPES
 from ...ir.instruction import Instruction
 from ...ir.literal import Literal
@@ -246,7 +246,7 @@ class InstructionReader(AttributeReader):
         operand = body.computation.find(name)
         if operand is None:
             operand = self._undefined(body, name, declared, place)
-        if declared is not None and not declared.compatible(operand.shape):
+        if declared is not None and not bounds_of(declared).compatible(bounds_of(operand.shape)):
             self.error(f"operand '{name}' is {operand.shape.without_layout()}, not {declared.without_layout()}",
                        start, self.place, notes=self.note(f"{name} is defined here", operand.location))
         return operand

@@ -62,9 +62,14 @@ def read_literal(
     if element.numpy is None:
         raise TextError(f"constants of type {element.name} cannot be held", start)
     if not shape.rank:
-        return _scalar(text, start, element)
+        scalar, end = _scalar(text, start, element)
+        return Literal(scalar), end
     if not text.startswith("{", start):
-        raise TextError(f"constant of shape {shape.without_layout()}: '{{' expected", start)
+        if set(shape.dims) == {1}:  # XLA takes a number for the first element of any array, and zeros for the others
+            scalar, end = _scalar(text, start, element)
+            return Literal(scalar.reshape(shape.dims)), end
+        raise TextError(f"constant of shape {shape.without_layout()}: '{{' expected", start,
+                        help="write all values in braces, or broadcast a scalar constant")
     end = bracket_end(text, start)
     return Literal(_array(text[start:end], start, shape, element)), end
 
@@ -100,9 +105,9 @@ def _tuple(text: str, start: int, shape: Shape, allow_elided: bool, depth: int) 
     for number, element in enumerate(shape.elements):
         place = skip_space(text, place)
         if number:
-            if not text.startswith(",", place):
+            if text.startswith(")", place):
                 raise TextError(f"tuple constant: {len(shape.elements)} elements expected, found {number}", place)
-            place += 1
+            place += text.startswith(",", place)  # XLA does without
         literal, place = read_literal(text, place, element, allow_elided, depth + 1)
         elements.append(literal)
     place = skip_space(text, place)
@@ -111,12 +116,12 @@ def _tuple(text: str, start: int, shape: Shape, allow_elided: bool, depth: int) 
     return Literal(None, tuple(elements)), place + 1
 
 
-def _scalar(text: str, start: int, element: ElementType) -> tuple[Literal, int]:
+def _scalar(text: str, start: int, element: ElementType) -> tuple[Any, int]:
     match = _PAIR.match(text, start) if element.kind is Kind.COMPLEX else _NAN_TOKEN.match(text, start)
     if match is None:
         what = "'(re, im)'" if element.kind is Kind.COMPLEX else "value"
         raise TextError(f"constant of type {element.name}: {what} expected", start)
-    return Literal(_numbers(match[0], start, element).reshape(())), match.end()
+    return _numbers(match[0], start, element).reshape(()), match.end()
 
 
 def _array(text: str, start: int, shape: Shape, element: ElementType) -> Any:

@@ -11,13 +11,14 @@ import re
 
 from ...ir.computation import Computation
 from ...ir.diagnostics import CompileError, Diagnostic, SourceFile
+from ...ir.dynamic_sizes import bounds_of
 from ...ir.module import EntryLayout, Module
 from ...ir.shape import Shape
 from ...ir.strings import unescape
 from .cursor import Poisoned, Syntax
 from .header import read_header
 from .instruction_reader import NESTING_LIMIT, Body, InstructionReader
-from .scan import IDENT, STRING
+from .scan import IDENT, STRING, skip_space
 from .shapes import in_default_order
 
 ERROR_LIMIT = 50
@@ -33,7 +34,9 @@ _ROWS = dict(zip(_TABLES, (_STRING_ROW, _STRING_ROW, _LOCATION_ROW, _FRAME_ROW),
 _NEXT_START = re.compile(
     rf"\n[ \t]*(?=\}}|(?:ROOT\s+)?%?{IDENT}\s*=\s*[^=\s]|(?:ENTRY\s+)?%?{IDENT}\s*(?:\(.*)?\{{[ \t]*$)", re.MULTILINE
 )
+_BRACE = re.compile(rf"[{{}}]|{STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _COMPUTATION_AHEAD = re.compile(rf"(?:ENTRY\b|%?{IDENT}\s*\{{|%{IDENT}\s*\()")
+_AFTER_COMPUTATION = re.compile(rf"\Z|,|(?:ENTRY\s+)?%?{IDENT}\s*[({{]")
 _PARAMETER_NAME = re.compile(rf"%?({IDENT})\s*:")
 
 
@@ -220,7 +223,7 @@ class ModuleReader(InstructionReader):
                 self.error(f"computation '{computation.name}' has no instructions", opening, self.place)
         elif errors < len(self.found) or body.poisoned or result is None:
             return body
-        elif not result[0].compatible(computation.root.shape):
+        elif not bounds_of(result[0]).compatible(bounds_of(computation.root.shape)):
             declared, actual = result[0].without_layout(), computation.root.shape.without_layout()
             self.found.append(self.finding(
                 f"computation '{computation.name}' returns {declared} by its signature, but its root is {actual}",
@@ -241,11 +244,24 @@ class ModuleReader(InstructionReader):
         return self.module.add_computation(computation)
 
     def _recover(self, begin: int) -> None:
-        """Moves to the next line that looks like an instruction, the end or the start of a computation.
+        """Moves to the next line that looks like an instruction, the end or the start of a computation; or to the end
+        of the computation if that comes before.
 
         The lost instruction began at `begin`; reading may have stopped at the very start of the next one.
         """
         line = self.text.rfind("\n", 0, self.place)
         place = line if self.text[max(line, 0) : self.place].isspace() else self.place
         match = _NEXT_START.search(self.text, max(place, begin + 1))
-        self.place = match.end() if match else len(self.text)
+        self.place = self._computation_end(begin, match.end() if match else len(self.text))
+
+    def _computation_end(self, start: int, end: int) -> int:
+        """The first brace between `start` and `end` that closes one opened before, if a computation can end there, for
+        the next one or nothing follows. Else `end`: braces too many are the mistakes that reading recovers from.
+        """
+        depth = 0
+        for match in _BRACE.finditer(self.text, start, end):
+            depth += {"{": 1, "}": -1}.get(match[0], 0)
+            if depth < 0:
+                follows = _AFTER_COMPUTATION.match(self.text, skip_space(self.text, match.end()))
+                return match.start() if follows else end
+        return end

@@ -16,7 +16,7 @@ from ...ir.element_type import ElementType, Kind
 from ...ir.literal import Literal
 from ...ir.shape import UNBOUNDED, Shape
 from .schema import new
-from .shapes import DEPTH_LIMIT, minor_to_major, shape_record
+from .shapes import DEPTH_LIMIT, shape_record
 from .wire import ProtoError, Record
 
 Array = np.ndarray[Any, Any]
@@ -45,7 +45,7 @@ def read_literal(record: Record, shape: Shape, depth: int = 0) -> Literal:
     flat = _values(record.values.get(name, b""), element)
     if flat.size != count:
         raise ProtoError(f"literal of shape {shape.without_layout()}: {count} values expected, found {flat.size}")
-    order = minor_to_major(shape)
+    order = shape.minor_to_major
     if sorted(order) != list(range(shape.rank)):
         raise ProtoError(f"literal of shape {shape}: the layout is no order of the dimensions")
     try:
@@ -113,7 +113,7 @@ def literal_record(literal: Literal, shape: Shape) -> Record:
         pairs = zip(literal.elements, shape.elements, strict=True)
         record.values["tuple_literals"] = [literal_record(part, element) for part, element in pairs]
         return record
-    flat = literal.array.transpose(tuple(reversed(minor_to_major(shape)))).reshape(-1)
+    flat = literal.array.transpose(tuple(reversed(shape.minor_to_major))).reshape(-1)
     element, name = shape.element, _field(shape.element)
     if element.name in _VARINTS:
         wide = flat.astype(np.int64).view(np.uint64) if element.kind is Kind.SIGNED else flat.astype(np.uint64)

@@ -96,14 +96,8 @@ def shape_record(shape: Shape) -> Record:
         dynamic = shape.dynamic or (False,) * shape.rank
         record.set("is_dynamic_dimension", [y or d == UNBOUNDED for d, y in zip(shape.dims, dynamic, strict=True)])
         if shape.is_array:
-            record.values["layout"] = _layout_record(shape.layout or Layout(), shape.rank)
+            record.values["layout"] = _layout_record(shape.layout or Layout(), shape.minor_to_major)
     return record
-
-
-def minor_to_major(shape: Shape) -> tuple[int, ...]:
-    """The order of the dimensions in memory, the fastest first; the default is the last first."""
-    order = shape.layout.minor_to_major if shape.layout else None
-    return tuple(reversed(range(shape.rank))) if order is None else order
 
 
 _PART = re.compile(r"(L|E|S|M|#|\*|SC|P|D)((?:\((?:[^()]|\([^()]*\))*\))+)")
@@ -116,10 +110,9 @@ _NUMBER_PARTS = {
 _TYPE_PARTS = {"#": "index_primitive_type", "*": "pointer_primitive_type"}
 
 
-def _layout_record(layout: Layout, rank: int) -> Record:
+def _layout_record(layout: Layout, minor_to_major: tuple[int, ...]) -> Record:
     record = new("LayoutProto")
-    order = layout.minor_to_major
-    record.set("minor_to_major", list(reversed(range(rank))) if order is None else list(order))
+    record.set("minor_to_major", list(minor_to_major))
     for tile in layout.tiles:
         record.new("tiles").set("dimensions", [_ANY if d is None else d for d in tile])
     record.set("tail_padding_alignment_in_elements", 1)

@@ -136,8 +136,7 @@ class AsyncStart(Op[Any]):
         result = result_shape(op, operands, inner, None if declared is None else form.result_of(declared))
         contexts = () if declared is None else form.contexts_of(declared)
         call = OpCall(tuple(operands), attributes, result if declared is None else declared)
-        shapes = [s.without_layout() for s in operands]
-        return self.arrange(call, shapes, result, contexts, tuple_shape).without_layout()
+        return self.arrange(call, operands, result, contexts, tuple_shape)
 
     def has_side_effect(self, attributes: Any) -> bool:
         op, inner = self.unwrap(attributes)
@@ -213,7 +212,7 @@ class AsyncDone(_Link):
         form = form_of(self.form, operands[0])
         if not form.fits(operands[0]):
             raise ShapeError(f"{self.opcode}: the operand must be {form.words}, it is {text(operands[0])}")
-        return form.result_of(operands[0]).without_layout()
+        return form.result_of(operands[0])
 
     def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
         place = form_of(self.form, call.operands[0]).result

@@ -21,9 +21,7 @@ from .shaping import reshape_factors
 
 def major_to_minor(shape: Shape) -> Dims:
     """The dimensions in the order in which they lie in memory, slowest first."""
-    if shape.layout is None or shape.layout.minor_to_major is None:
-        return tuple(range(shape.rank))
-    return shape.layout.minor_to_major[::-1]
+    return shape.minor_to_major[::-1]
 
 
 @register
@@ -44,7 +42,7 @@ class Bitcast(Op[Attributes]):
         have, want = (s.num_elements * s.element.bits for s in (operand, result))
         if have != want:
             raise ShapeError(f"bitcast: {text(operand)} has {have} bits, but {text(result)} has {want}")
-        return result.without_layout()
+        return result
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
         shapes = (call.operands[0], call.shape)

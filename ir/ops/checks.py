@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from ..element_type import Kind
 from ..op import ShapeError
-from ..shape import Shape, array
+from ..shape import Shape
 
 
 def text(shape: Shape) -> str:
@@ -78,12 +79,14 @@ def require_declared(opcode: str, declared: Shape | None) -> Shape:
 
 
 def elementwise_shape(opcode: str, operands: Sequence[Shape]) -> Shape:
-    """The shape of all operands; they may differ in layout and in which dimensions are dynamic."""
+    """The shape of all operands; they may differ in which dimensions are dynamic, and in layout: the first counts."""
     first = operands[0]
     for other in operands[1:]:
         if first.dims != other.dims or first.element is not other.element:
             raise ShapeError(f"{opcode}: operand shapes differ: {text(first)} and {text(other)}")
-    return with_dynamic(array(first.element, first.dims), operands)
+    if len(operands) == 1:
+        return first
+    return with_dynamic(replace(first, layout=first.layout and first.layout.for_element(first.element)), operands)
 
 
 def with_dynamic(shape: Shape, operands: Sequence[Shape]) -> Shape:
@@ -91,7 +94,7 @@ def with_dynamic(shape: Shape, operands: Sequence[Shape]) -> Shape:
     marked = [o.dynamic for o in operands if any(o.dynamic) and o.rank == shape.rank]
     if not marked:
         return shape
-    return Shape(shape.element, shape.dims, None, (), tuple(map(any, zip(*marked, strict=True))))
+    return replace(shape, dynamic=tuple(map(any, zip(*marked, strict=True))))
 
 
 def _entries(count: int) -> str:

@@ -113,7 +113,7 @@ class _Collective(Op[Any]):
 
 
 def _together(shapes: Sequence[Shape]) -> Shape:
-    return shapes[0].without_layout() if len(shapes) == 1 else tuple_shape(tuple(s.without_layout() for s in shapes))
+    return shapes[0] if len(shapes) == 1 else tuple_shape(tuple(shapes))
 
 
 def check_groups(opcode: str, groups: ReplicaGroups) -> None:
@@ -260,13 +260,13 @@ class AllToAll(_Collective):
                 raise ShapeError(
                     f"all-to-all: dimension {dim} is {operands[0].dims[dim]}, not a multiple of the group size {size}"
                 )
-            return operands[0].without_layout()
+            return operands[0]
         for number, operand in enumerate(operands):
             if not operand.compatible(operands[0]):
                 raise ShapeError(f"all-to-all: operand {number} is {text(operand)}, operand 0 is {text(operands[0])}")
         if size is not None and size != len(operands):
             raise ShapeError(f"all-to-all: {len(operands)} operands for groups of {size} devices")
-        return tuple_shape(tuple(s.without_layout() for s in operands))
+        return tuple_shape(tuple(operands))
 
 
 @register
@@ -299,7 +299,7 @@ class CollectivePermute(_Collective):
             if count > most:
                 number = {1: "twice", 2: "3 times"}.get(most, f"{most + 1} times")
                 raise ShapeError(f"collective-permute: device {device} is a {what} {number}")
-        return operands[1].without_layout() if attributes.slice_sizes else _together(operands)
+        return operands[1] if attributes.slice_sizes else _together(operands)
 
 
 def _check_slices(operands: Sequence[Shape], sizes: Sequence[Dims]) -> int:

@@ -112,7 +112,8 @@ class Select(Op[Attributes]):
         shape = elementwise_shape("select", (on_true, on_false))
         if chooser.rank and chooser.dims != shape.dims:
             raise ShapeError(f"select: operand 0 is {text(chooser)}, but the values are {text(shape)}")
-        return with_dynamic(shape, operands)
+        whole = chooser if chooser.rank else on_true
+        return with_dynamic(whole.with_element(shape.element), operands)
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         return np.where
@@ -134,7 +135,7 @@ class Clamp(Op[Attributes]):
             require_same_element("clamp", bound, value)
             if bound.rank and bound.dims != value.dims:
                 raise ShapeError(f"clamp: the {what} bound is {text(bound)}, but the value is {text(value)}")
-        return with_dynamic(Shape(value.element, value.dims), operands)
+        return with_dynamic(value, operands)
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         element = call.shape.element

@@ -50,7 +50,7 @@ class Call(_Control):
 
     def infer_shape(self, operands: Sequence[Shape], attributes: CallAttributes, declared: Shape | None) -> Shape:
         check_signature("call: the", attributes.to_apply, operands, None)
-        return attributes.to_apply.root.shape.without_layout()
+        return attributes.to_apply.root.shape
 
     def kernel(self, call: OpCall[CallAttributes], compile: Compile) -> Kernel:
         return compile(call.attributes.to_apply)
@@ -72,7 +72,7 @@ class While(_Control):
     def infer_shape(self, operands: Sequence[Shape], attributes: WhileAttributes, declared: Shape | None) -> Shape:
         check_signature("while: the condition", attributes.condition, operands, array(PRED))
         check_signature("while: the body", attributes.body, operands, operands[0])
-        return operands[0].without_layout()
+        return operands[0]
 
     def kernel(self, call: OpCall[WhileAttributes], compile: Compile) -> Kernel:
         condition, body = compile(call.attributes.condition), compile(call.attributes.body)
@@ -122,7 +122,7 @@ class Conditional(_Control):
         result = branches[0].root.shape
         for number, (branch, argument) in enumerate(zip(branches, arguments, strict=True)):
             check_signature(f"conditional: branch {number}", branch, [argument], result)
-        return result.without_layout()
+        return result
 
     def kernel(self, call: OpCall[ConditionalAttributes], compile: Compile) -> Kernel:
         branches = [compile(c) for c in call.attributes.branches]
@@ -189,7 +189,7 @@ class Fusion(Op[FusionAttributes]):
 
     def infer_shape(self, operands: Sequence[Shape], attributes: FusionAttributes, declared: Shape | None) -> Shape:
         check_signature("fusion: the", attributes.calls, operands, None)
-        return attributes.calls.root.shape.without_layout()
+        return attributes.calls.root.shape
 
     def sharding_rule(self, call: OpCall[FusionAttributes]) -> ShardingRule:
         return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))

@@ -128,7 +128,7 @@ class ReducePrecision(Op[ReducePrecisionAttributes]):
         ):  # fmt: skip
             if not least <= bits < 2**31:
                 raise ShapeError(f"reduce-precision: {name} must be at least {least} and fit 32 bits, is {bits}")
-        return operands[0].without_layout()
+        return operands[0]
 
     def kernel(self, call: OpCall[ReducePrecisionAttributes], compile: Compile) -> Kernel:
         bits = call.attributes

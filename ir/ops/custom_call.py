@@ -253,7 +253,7 @@ class CustomCall(Op[CustomCallAttributes]):
         if declared is None:
             raise ShapeError(f"custom-call {attributes.custom_call_target} needs a result shape")
         behaviour(attributes).check(attributes.custom_call_target, operands, declared)
-        return declared.without_layout()
+        return declared
 
     def has_side_effect(self, attributes: CustomCallAttributes) -> bool:
         return attributes.custom_call_has_side_effect

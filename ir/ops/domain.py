@@ -35,7 +35,7 @@ class Domain(Op[DomainAttributes]):
     def infer_shape(self, operands: Sequence[Shape], attributes: DomainAttributes, declared: Shape | None) -> Shape:
         if not _TEXT.fullmatch(attributes.domain.text):
             raise ShapeError('domain: {kind="sharding", entry={..}, exit={..}} expected')
-        return operands[0].without_layout()
+        return operands[0]
 
     def sharding_rule(self, call: OpCall[DomainAttributes]) -> ShardingRule:
         return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -85,7 +85,6 @@ class SetDimensionSize(Op[DimensionSizeAttributes]):
     refuses_values = True
     attributes = DimensionSizeAttributes
     arity = (2, 2)
-    result_hint = True
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: DimensionSizeAttributes, declared: Shape | None
@@ -96,7 +95,7 @@ class SetDimensionSize(Op[DimensionSizeAttributes]):
         dynamic = list(operand.dynamic or (False,) * operand.rank)
         is_static = declared is not None and declared.dims == operand.dims and not any(declared.dynamic[own : own + 1])
         dynamic[own] = not is_static
-        return Shape(operand.element, operand.dims, None, (), tuple(dynamic) if any(dynamic) else ())
+        return replace(operand, dynamic=tuple(dynamic) if any(dynamic) else ())
 
     def sharding_rule(self, call: OpCall[DimensionSizeAttributes]) -> ShardingRule:
         return replicated_rule(call.operands, (call.shape,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from ..attributes import Attributes, Dims
 from ..element_type import ELEMENT_TYPES, ElementType, Kind
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..shape import Shape, array
+from ..shape import Shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from .checks import require_kind, require_static, text
 from .computations import always, numpy_type
@@ -65,7 +65,7 @@ class Fft(Op[FftAttributes]):
                 f"fft: {kind.value} with fft_length {list(lengths)} needs last dimensions {list(given)}, "
                 f"they are {list(last)}"
             )
-        return array(_result_element(operand.element, kind), batch + result)
+        return replace(operand, dims=batch + result).with_element(_result_element(operand.element, kind))
 
     def sharding_rule(self, call: OpCall[FftAttributes]) -> ShardingRule:
         (operand,) = call.operands

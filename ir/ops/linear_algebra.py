@@ -42,7 +42,7 @@ class Cholesky(Op[CholeskyAttributes]):
 
     def infer_shape(self, operands: Sequence[Shape], attributes: CholeskyAttributes, declared: Shape | None) -> Shape:
         _check_square("cholesky", operands[0])
-        return operands[0].without_layout()
+        return operands[0]
 
     def sharding_rule(self, call: OpCall[CholeskyAttributes]) -> ShardingRule:
         dims = call.operands[0].dims
@@ -112,7 +112,7 @@ class TriangularSolve(Op[TriangularSolveAttributes]):
         if b.dims[side] != a.dims[-1]:
             name = "rows" if attributes.left_side else "columns"
             raise ShapeError(f"triangular-solve: {text(b)} must have {a.dims[-1]} {name}, as {text(a)} has")
-        return b.without_layout()
+        return b
 
     def sharding_rule(self, call: OpCall[TriangularSolveAttributes]) -> ShardingRule:
         a, other = call.operands

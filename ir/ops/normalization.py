@@ -54,7 +54,7 @@ class _BatchNorm(Op[BatchNormAttributes]):
                 have, want = list(operand.dims), list(wanted)
                 raise ShapeError(f"{self.opcode}: operand {number} must have dimensions {want}, it has {have}")
         vector = x.with_dims((x.dims[feature],))
-        return tuple_shape((x.without_layout(), vector, vector)) if self.statistics else x.without_layout()
+        return tuple_shape((x, vector, vector)) if self.statistics else x
 
     def sharding_rule(self, call: OpCall[BatchNormAttributes]) -> ShardingRule:
         feature = call.attributes.feature_index

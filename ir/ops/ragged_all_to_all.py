@@ -51,7 +51,7 @@ class RaggedAllToAll(Op[RaggedAllToAllAttributes]):
         check_groups(self.opcode, attributes.replica_groups)
         check_equal_groups(self.opcode, attributes.replica_groups)
         self._check_lists(operands[2:], known_group_size(attributes.replica_groups))
-        return result.without_layout()
+        return result
 
     def _check_lists(self, lists: Sequence[Shape], group: int | None) -> None:
         first = lists[0]

@@ -60,7 +60,7 @@ class RngBitGenerator(Op[RngBitGeneratorAttributes]):
         numbers = declared.elements[1]
         require_kind("rng-bit-generator", numbers, (Kind.SIGNED, Kind.UNSIGNED), "the numbers")
         require_static("rng-bit-generator", numbers)
-        return tuple_shape((state.without_layout(), numbers.without_layout()))
+        return tuple_shape((state, numbers))
 
     def kernel(self, call: OpCall[RngBitGeneratorAttributes], compile: Compile) -> Kernel:
         numbers = call.shape.elements[1]

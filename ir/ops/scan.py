@@ -45,7 +45,6 @@ class Scan(Op[ScanAttributes]):
     opcode = "scan"
     attributes = ScanAttributes
     arity = (1, None)
-    result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: ScanAttributes, declared: Shape | None) -> Shape:
         check_arrays("scan", operands)
@@ -56,14 +55,14 @@ class Scan(Op[ScanAttributes]):
         if not 0 <= attributes.num_carries <= len(operands):
             raise ShapeError(f"scan: num_carries is {attributes.num_carries}, there are {len(operands)} operands")
         count = len(operands) - attributes.num_carries
-        arrays, carries = operands[:count], [c.without_layout() for c in operands[count:]]
+        arrays, carries = operands[:count], operands[count:]
         (dim,) = attributes.dimensions
         length = _length(dim, arrays, declared, attributes.num_carries)
         slices = [a.with_dims(a.dims[:dim] + a.dims[dim + 1 :]) for a in arrays]
         check_signature("scan: the", body, [*slices, *carries], None)
         results = list(_elements(body.root.shape))
-        outputs = results[: len(results) - len(carries)]
-        for number, (have, want) in enumerate(zip(results[len(outputs) :], carries, strict=False)):
+        outputs, returned = results[: len(results) - len(carries)], results[len(results) - len(carries) :]
+        for number, (have, want) in enumerate(zip(returned, carries, strict=False)):
             if not have.compatible(want):
                 raise ShapeError(f"scan: carry {number} is {text(want)}, the computation returns {text(have)} for it")
         if len(results) < len(carries):
@@ -73,7 +72,7 @@ class Scan(Op[ScanAttributes]):
             if output.rank < dim:
                 raise ShapeError(f"scan: outputs {text(output)} cannot be stacked along dimension {dim}")
         stacked = [o.with_dims((*o.dims[:dim], length, *o.dims[dim:])) for o in outputs]
-        found = (*stacked, *carries)
+        found = (*stacked, *returned)
         return found[0] if len(found) == 1 and not body.root.shape.is_tuple else tuple_shape(found)
 
     def sharding_rule(self, call: OpCall[ScanAttributes]) -> ShardingRule:

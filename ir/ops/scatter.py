@@ -75,8 +75,7 @@ class Scatter(Op[ScatterAttributes]):
                 raise ShapeError(f"scatter: update {number} is {text(u)}, update 0 has dimensions {list(update.dims)}")
         _check_updates(operand, indices, update, a)
         check_reducer("scatter", a.to_apply, [array(x.element) for x in arrays])
-        results = tuple(x.without_layout() for x in arrays)
-        return results[0] if len(results) == 1 else tuple_shape(results)
+        return operand if len(arrays) == 1 else tuple_shape(tuple(arrays))
 
     def sharding_rule(self, call: OpCall[ScatterAttributes]) -> ShardingRule:
         arrays, indices, updates = split_operands(call.operands)

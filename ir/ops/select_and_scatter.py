@@ -75,7 +75,7 @@ class SelectAndScatter(Op[SelectAndScatterAttributes]):
         scalar = array(operand.element)
         check_signature("select-and-scatter: the select", attributes.select, [scalar, scalar], array(PRED))
         check_reducer("select-and-scatter", attributes.scatter, [array(source.element)])
-        return array(attributes.scatter.root.shape.element, operand.dims)
+        return operand.with_element(attributes.scatter.root.shape.element)
 
     def sharding_rule(self, call: OpCall[SelectAndScatterAttributes]) -> ShardingRule:
         """A place of the result needs the numbers of all windows that touch it, and all that these windows hold."""

@@ -18,7 +18,7 @@ from ..attributes import Attributes, Dims
 from ..element_type import Kind
 from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..reach import Reach, Read
-from ..shape import Shape
+from ..shape import Layout, Shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
 from .checks import (
     require_array,
@@ -236,7 +236,13 @@ class Transpose(Op[TransposeAttributes]):
         require_array("transpose", operand)
         require_static("transpose", operand)
         require_permutation("transpose", attributes.dimensions, operand)
-        return operand.with_dims(tuple(operand.dims[d] for d in attributes.dimensions))
+        places = attributes.dimensions
+        if places == tuple(range(operand.rank)):
+            return operand
+        # The same memory, seen otherwise.
+        order = tuple(places.index(d) for d in operand.minor_to_major if d in places)
+        layout = replace(operand.layout or Layout(), minor_to_major=order)
+        return replace(operand, dims=tuple(operand.dims[d] for d in places), layout=layout)
 
     def sharding_rule(self, call: OpCall[TransposeAttributes]) -> ShardingRule:
         builder = RuleBuilder()
@@ -268,7 +274,7 @@ class Reverse(Op[ReverseAttributes]):
         require_array("reverse", operand)
         require_static("reverse", operand)
         require_dims("reverse", attributes.dimensions, operand)
-        return operand.without_layout()
+        return operand
 
     def sharding_rule(self, call: OpCall[ReverseAttributes]) -> ShardingRule:
         builder = RuleBuilder()
@@ -365,7 +371,7 @@ class Iota(Op[IotaAttributes]):
         require_static("iota", result)
         require_kind("iota", result, (Kind.SIGNED, Kind.UNSIGNED, Kind.FLOAT, Kind.COMPLEX), "result")
         require_dims("iota", (attributes.iota_dimension,), result, "iota_dimension")
-        return result.without_layout()
+        return result
 
     def sharding_rule(self, call: OpCall[IotaAttributes]) -> ShardingRule:
         builder = RuleBuilder()

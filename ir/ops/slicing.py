@@ -251,7 +251,7 @@ class DynamicUpdateSlice(Op[Attributes]):
         if any(u > n for u, n in zip(update.dims, operand.dims, strict=True)):
             raise ShapeError(f"dynamic-update-slice: update {text(update)} is larger than {text(operand)}")
         _require_starts("dynamic-update-slice", operand, starts)
-        return operand.without_layout()
+        return operand
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
         """Each device writes what of the update lies in its part of a dimension; see dynamic-slice for vectors."""

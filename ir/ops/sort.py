@@ -54,8 +54,7 @@ class Sort(Op[SortAttributes]):
         check_dims("sort", attributes.dimensions, len(dims))
         parameters = [array(s.element) for s in operands for _ in range(2)]
         check_signature("sort: the", attributes.to_apply, parameters, array(PRED))
-        results = tuple(s.without_layout() for s in operands)
-        return results[0] if len(results) == 1 else tuple_shape(results)
+        return operands[0] if len(operands) == 1 else tuple_shape(tuple(operands))
 
     def sharding_rule(self, call: OpCall[SortAttributes]) -> ShardingRule:
         b = RuleBuilder()

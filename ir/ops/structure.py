@@ -56,7 +56,7 @@ class Parameter(Op[ParameterAttributes]):
             raise ShapeError(f"parameter: number {attributes.number} is negative")
         if declared is None:
             raise ShapeError(f"parameter {attributes.number} needs a shape")
-        return declared.without_layout()
+        return declared
 
     def sharding_rule(self, call: OpCall[ParameterAttributes]) -> ShardingRule:
         return _free_rule(call.shape)
@@ -80,7 +80,7 @@ class Constant(Op[ConstantAttributes]):
         shape = attributes.literal.shape
         if declared is not None and not shape.compatible(declared):
             raise ShapeError(f"constant: the literal is {text(shape)}, the declared shape is {text(declared)}")
-        return declared.without_layout() if declared is not None else shape
+        return declared if declared is not None else shape
 
     def sharding_rule(self, call: OpCall[ConstantAttributes]) -> ShardingRule:
         return _free_rule(call.shape)
@@ -109,7 +109,7 @@ class Tuple(Op[Attributes]):
     arity = (0, None)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
-        return tuple_shape(tuple(s.without_layout() for s in operands))
+        return tuple_shape(tuple(operands))
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
         return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
@@ -139,7 +139,7 @@ class GetTupleElement(Op[GetTupleElementAttributes]):
         if not 0 <= attributes.index < len(operand.elements):
             size = len(operand.elements)
             raise ShapeError(f"get-tuple-element: index {attributes.index} is out of range for {size} elements")
-        return operand.elements[attributes.index].without_layout()
+        return operand.elements[attributes.index]
 
     def sharding_rule(self, call: OpCall[GetTupleElementAttributes]) -> ShardingRule:
         first, _ = call.operands[0].leaf_range(call.attributes.index)
@@ -191,7 +191,7 @@ class AddDependency(Op[Attributes]):
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
         if operands[1].element is not TOKEN:
             raise ShapeError(f"add-dependency: operand 1 must be a token, it is {text(operands[1])}")
-        return operands[0].without_layout()
+        return operands[0]
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
         return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))

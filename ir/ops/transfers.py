@@ -41,7 +41,7 @@ def _check_token(opcode: str, shape: Shape, what: str) -> None:
 def _declared_tuple(opcode: str, declared: Shape | None, form: str) -> tuple[Shape, ...]:
     if declared is None or not declared.is_tuple or len(declared.elements) != form.count(",") + 1:
         raise ShapeError(f"{opcode}: the result shape must be given as {form}")
-    return declared.without_layout().elements
+    return declared.elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Send(_Transfer):
 
     def infer_shape(self, operands: Sequence[Shape], attributes: ChannelAttributes, declared: Shape | None) -> Shape:
         _check_token("send", operands[1], "operand 1")
-        return tuple_shape((operands[0].without_layout(), array(U32), _TOKEN))
+        return tuple_shape((operands[0], array(U32), _TOKEN))
 
 
 @register
@@ -129,7 +129,7 @@ class _Done(_Transfer):
         parts = context.elements
         if len(parts) != 3 or not parts[1].compatible(array(U32)) or not parts[2].compatible(_TOKEN):
             raise ShapeError(f"{self.opcode}: the operand must be (data, u32[], token[]), it is {text(context)}")
-        return parts[0].without_layout()
+        return parts[0]
 
 
 @register

@@ -53,6 +53,38 @@ def test_all_mistakes_are_reported_at_once() -> None:
     assert [d.line for d in caught.value.diagnostics] == [5, 7, 8]
 
 
+@pytest.mark.parametrize(
+    ("computations", "columns"),
+    [
+        ("f { ROOT q = f32[] negat() }", [20]),
+        ("f { p = f32[] parameter(0) q = f32[] add(p, x), metadata={op_name=\"}\"} /* } */ ROOT r = f32[] tanh(q) }",
+         [45]),
+        ("f { q = f32[] negate(x }", [21]),
+        ("f { q = f32[] negat() } g { q = token[] after-all() } h { q = f32[] tan(x) }", [15, 73]),
+    ],
+)  # fmt: skip
+def test_computations_of_one_line_end_there(computations: str, columns: list[int]) -> None:
+    with pytest.raises(CompileError) as caught:
+        parse(f"HloModule m\n{computations}\nENTRY e {{\n  ROOT p = f32[2] parameter(0)\n}}")
+    assert [(d.line, d.column) for d in caught.value.diagnostics] == [(2, c) for c in columns]
+
+
+def test_a_computation_may_end_on_the_line_of_a_lost_instruction() -> None:
+    text = """HloModule m
+f { p = f32[] parameter(0)
+  q = f32[] negat(p), sharding={replicated}}
+  s = f32[] negate(p)
+  ROOT r = f32[] tan(x) }  // of f
+ENTRY e { p = f32[] parameter(0)
+  ROOT c = f32[] call(p), to_apply=f }
+"""
+    with pytest.raises(CompileError) as caught:
+        parse(text)
+    assert [(d.line, d.message) for d in caught.value.diagnostics] == [
+        (3, "opcode 'negat' is not supported"), (5, "no instruction 'x' so far")
+    ]
+
+
 def test_a_lost_root_is_not_reported_again() -> None:
     text = """HloModule m
 f (p: f32[2]) -> f32[2] {

@@ -90,6 +90,8 @@ INSTRUCTIONS = [
     "a = f32[2,3] constant({{1,2,,3 },{-0.0 5. -.5}})",
     "a = s32[2,0] constant({ {}, {} })",
     "a = (s32[], (s32[2], pred[])) constant((1, ({1,2}, true)))",
+    "a = (s32[], (s32[2], c64[])) constant((1 ({1,2} (3,4))))",
+    "a = f32[1,1] constant(-0.5)",
     "a = c128[2] constant({(1, nan), (-inf, 0.1)})",
     "a = f32[4,8] negate(p), backend_config={a = {b}, \"}\"}, metadata={op_type=\"x\" source_line=3}",
     "a = f32[4,8] negate(p), backend_config=\"it's \\\"q\\\" \\303\\251\"",
