@@ -277,7 +277,7 @@ def _single_op(computation: Record, start: Record) -> Record | None:
         return None
     if root.ints("operand_ids") != [p.int("id") for p in parameters] or root.unknown:
         return None
-    extra = ("sharding", "frontend_attributes", "backend_config", "original_value")
+    extra = ("sharding", "frontend_attributes", "backend_config", "statistics_viz", "original_value")
     if not is_fully_known(root.tables, root.table.name, encode(root)):
         return None
     if any(root.values.get(name, b"") not in (b"", start.values.get(name, b"")) for name in extra):

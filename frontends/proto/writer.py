@@ -220,8 +220,7 @@ class ModuleWriter:
         root.set("id", number << 32 | len(parameters))
         root.set("operand_ids", [number << 32 | n for n in range(len(parameters))])
         self._attributes(root, wrapped, attributes, result, start.operands)
-        if start.metadata is not None:
-            root.values["metadata"] = metadata_record(start.metadata.text, self.payloads)
+        _describe(root, start, self.payloads)
         made.values["instructions"] = [*instructions, root]
         made.set("root_id", root.int("id"))
         return number
@@ -239,6 +238,11 @@ def _annotate(record: Record, instruction: Instruction, payloads: dict[str, int]
     record.values["shape"] = shape_record(instruction.shape)
     if instruction.sharding is not None:
         record.values["sharding"] = sharding_record(instruction.sharding)
+    _describe(record, instruction, payloads)
+
+
+def _describe(record: Record, instruction: Instruction, payloads: dict[str, int]) -> None:
+    """What is said about an instruction; of a derived start it is said about the op that it begins, too."""
     if instruction.frontend_attributes:
         record.values["frontend_attributes"] = frontend_attributes_record(instruction.frontend_attributes)
     if instruction.metadata is not None:

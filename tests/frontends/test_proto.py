@@ -197,6 +197,33 @@ def test_what_instructions_and_modules_carry(text: str) -> None:
     check_both_ways(text)
 
 
+@pytest.mark.parametrize(
+    "said",
+    ['frontend_attributes={a="b"}', "statistics={visualizing_index=0,s=1.5}",
+     'origin={{"n"}}', 'metadata={op_name="n"}', 'backend_config={"a":1}'],
+)  # fmt: skip
+def test_what_is_said_of_a_start_is_said_of_the_op_that_it_begins(said: str) -> None:
+    text = f"""HloModule m
+ENTRY e {{
+  x = f32[8] parameter(0)
+  s = ((f32[8]), f32[8]) negate-start(x), {said}
+  ROOT d = f32[8] negate-done(s)
+}}"""
+    theirs: bytes = xla().hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    ours = write_module(parse(text))
+    assert xla_reads(ours) == xla_reads(theirs)
+    fields = ("frontend_attributes", "statistics_viz", "original_value", "metadata", "backend_config")
+    found: list[list[bytes]] = []
+    for data in (ours, theirs):
+        computations = decode(TABLES, "HloModuleProto", data).subs("computations")
+        instructions = [i for c in computations for i in c.subs("instructions")]
+        found.append([i.values.get(field, b"") for opcode in ("negate", "async-start") for field in fields
+                      for i in instructions if i.str("opcode") == opcode])
+    assert found[0] == found[1] != []
+    assert f"negate-start(%x), {said}" in read_module(theirs).to_text()
+    assert f"negate-start(%x), {said}" in read_module(ours).to_text()
+
+
 def test_what_a_proto_has_no_field_for_comes_back() -> None:
     header = (
         "HloModule m, alias_passthrough_params=true, allow_spmd_sharding_propagation_to_parameters={true,false}, "
