@@ -110,7 +110,13 @@ class InstructionReader(AttributeReader):
         low, high = op.arity
         if len(operands) < low or (high is not None and len(operands) > high):
             raise ShapeError(f"{op.opcode}: {arity_text(op)} expected, found {len(operands)}")
-        return result_shape(op, [o.shape for o in operands], attributes, None)
+        try:
+            return result_shape(op, [o.shape for o in operands], attributes, None)
+        except ShapeError as error:
+            floats = {o.shape.element for o in operands if o.shape.element.is_float}
+            if len(floats) < 2 or error.help is not None:
+                raise
+            raise ShapeError(error.message, "write the result shape: floats of several types meet here") from None
 
     # -- the head
 

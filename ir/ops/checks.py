@@ -84,9 +84,10 @@ def elementwise_shape(opcode: str, operands: Sequence[Shape]) -> Shape:
     for other in operands[1:]:
         if first.dims != other.dims or first.element is not other.element:
             raise ShapeError(f"{opcode}: operand shapes differ: {text(first)} and {text(other)}")
-    if len(operands) == 1:
-        return first
-    return with_dynamic(replace(first, layout=first.layout and first.layout.for_element(first.element)), operands)
+    if len(operands) > 1 and first.layout is not None:
+        layout = first.layout.for_element(first.element)
+        first = first if layout is first.layout else replace(first, layout=layout)
+    return with_dynamic(first, operands)
 
 
 def with_dynamic(shape: Shape, operands: Sequence[Shape]) -> Shape:
