@@ -18,6 +18,7 @@ from ...ir.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instru
 from ...ir.literal import Literal
 from ...ir.mesh import Mesh
 from ...ir.op import AnyOp
+from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.shape import Shape
 from ...ir.sharding import AnySharding, Sharding, TupleSharding
 from ...ir.strings import Raw, unescape
@@ -243,9 +244,13 @@ class AttributeReader(Cursor):
             self.error(error.message, start + begin, start + end, error.help)
         if instruction.shape.is_tuple:
             return TupleSharding(found) if per_value else found[0]
-        if len(found) != 1:
+        own = found
+        element = instruction.attributes
+        if isinstance(element, GetTupleElementAttributes) and len(found) == len(instruction.operands[0].shape.elements):
+            own = found[element.index : element.index + 1]  # each result of an op has the list of all of them
+        if len(own) != 1:
             self.error(f"{key}: {len(found)} shardings for one value", start + quote_place)
-        return found[0]
+        return own[0]
 
     def set_control_predecessors(self, instruction: Instruction, text: str, start: int) -> None:
         assert instruction.parent is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hloom.frontends import parse
+from hloom.ir.diagnostics import CompileError
 from hloom.ir.module import Stage
 from hloom.ir.shape import Layout
 
@@ -214,6 +215,25 @@ ENTRY e {
     assert str(array.shardy) == "{mesh['x'=2], [{'x',?}]}"
     assert str(pair.shardy) == "{{mesh['x'=2], [{'x'}]}, {maximal_mesh[device_id=1]}}".replace("=1", f"={device}")
     same_through_xla(text)
+
+
+def test_results_of_an_op_have_the_list_of_all_its_shardings() -> None:
+    lists = 'frontend_attributes={xla.sdy.sharding="#sdy.sharding_per_value<[<@mesh, [{\\"x\\"}]>, <@mesh, [{}]>]>"}'
+    text = f"""HloModule m, frontend_attributes={{xla.sdy.meshes={{mesh = #sdy.mesh<["x"=2]>}}}}
+ENTRY e {{
+  p = f32[4] parameter(0)
+  c = (f32[4], f32[4]) custom-call(p), custom_call_target="xla_ffi_python_cpu_callback", {lists}
+  a = f32[4] get-tuple-element(c), index=0, {lists}
+  b = f32[4] get-tuple-element(c), {lists}, index=1
+  ROOT t = (f32[4], f32[4]) tuple(a, b)
+}}
+"""
+    a, b = parse(text).entry.root.operands
+    assert str(a.shardy) == "{mesh['x'=2], [{'x'}]}"
+    assert str(b.shardy) == "{mesh['x'=2], [{}]}"
+    same_through_xla(text)
+    with pytest.raises(CompileError, match="2 shardings for one value"):
+        parse(text.replace("p = f32[4] parameter(0)", f"p = f32[4] parameter(0), {lists}"))
 
 
 def test_stage_and_global_layout_travel_through_xla() -> None:
