@@ -9,7 +9,7 @@ with one division and one remainder, whatever the number of devices. Sequences o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -142,6 +142,16 @@ def cut(digits: Iterable[Digit], cuts: Iterable[int]) -> Digits:
         parts.append(Digit(top // low, low))
         result.extend(reversed(parts))
     return tuple(result)
+
+
+def primes(digits: Iterable[Digit]) -> Iterator[Digit]:
+    """The digits cut into digits of prime size, major to minor."""
+    for digit in digits:
+        size = digit.size
+        while size > 1:
+            prime = next(n for n in range(2, size + 1) if size % n == 0)
+            size //= prime
+            yield Digit(prime, digit.stride * size)
 
 
 def complement(devices: int, digits: Iterable[Digit]) -> Digits | None:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ...cost.links import DEFAULT, Links
-from ...ir.digit import Digit, Digits, complement, product
+from ...ir.digit import Digit, Digits, complement, primes, product
 from ...ir.tiling import Tiling
 from .exchange import lower_bound
 from .exchange_plan import ExchangePlan, fewest_rounds, plan_exchange
@@ -121,7 +121,7 @@ def _on_digits_of(tiling: Tiling, other: Tiling, devices: int) -> Tiling:
     rest = complement(devices, other.used())
     if rest is None:
         return tiling
-    pools = [list(_primes(digits)) for digits in (*other.dims, other.unreduced, rest)]
+    pools = [list(primes(digits)) for digits in (*other.dims, other.unreduced, rest)]
     dims: list[Digits] = []
     for dim, digits in enumerate(tiling.dims):
         dims.append(())
@@ -230,21 +230,11 @@ def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tup
 
 def _free(source: Tiling, target: Tiling, devices: int) -> list[Digit]:
     """Digits that the target does not use: those of the source in its order, so that parts are where they were."""
-    free = list(_primes(complement(devices, target.used()) or ()))
+    free = list(primes(complement(devices, target.used()) or ()))
     if source.order != target.order:
         return free
-    first = [d for digits in source.dims for d in _primes(digits) if d in free]
+    first = [d for digits in source.dims for d in primes(digits) if d in free]
     return first + [d for d in free if d not in first]
-
-
-def _primes(digits: Digits) -> Iterator[Digit]:
-    """The digits cut into digits of prime size, major to minor."""
-    for digit in digits:
-        size = digit.size
-        while size > 1:
-            prime = next(n for n in range(2, size + 1) if size % n == 0)
-            size //= prime
-            yield Digit(prime, digit.stride * size)
 
 
 # -- plans

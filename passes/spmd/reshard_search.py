@@ -3,8 +3,9 @@
 The estimate of what is still to come is `bound`, at the pace of the fastest link; it is never too high, so the first
 path that arrives is the cheapest. States are the same for all numbers of devices, so a search takes milliseconds.
 
-Steps build towards the goal. Where links differ, a way round may be faster than all these ways: a second search takes
-steps anywhere, looks only at what costs less than the way found, and gives up early.
+Steps build towards the goal. Where links differ, or padding makes some tiles cheaper to send than others, a way round
+may be faster than all these ways: a second search takes steps anywhere, looks only at what costs less than the way
+found, and gives up early. On small meshes it takes digits apart into primes: then its steps are all that there are.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ import math
 from dataclasses import dataclass
 
 from ...cost.links import Link, Links
-from ...ir.digit import Digit, cut, refine
+from ...ir.digit import Digit, cut, primes, refine
 from ...ir.tiling import Tiling
 from .moves import Move, Plan
 from .reshard_state import Space, State, bound, state_of
 from .reshard_steps import Step, steps
 
 _LIMIT = 4000  # states remembered before a search gives up
-_DETOURS = 200  # the same for one that may take detours
+_DETOURS = 300  # the same for one that may take detours
+_MOST_PARTS = 4  # digits of prime size that detours may take apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,12 @@ def space_of(source: Tiling, target: Tiling, problem: Problem, detours: bool = F
     """Where a search begins, and what it moves in. The tilings must be of one order, or one of them of none."""
     cuts = refine([*source.digits(), *target.digits()])
     if detours:
-        # Digits within one level of links may then move without the rest.
+        # Digits within one level of links may then move without the rest, and those of a small mesh one by one.
         levels = (stride for stride, _ in problem.links.levels)
         cuts |= {n for n in levels if all(n % c == 0 or c % n == 0 for c in cuts)}
+        parts = tuple(primes(cut((Digit(problem.devices, 1),), cuts)))
+        if len(parts) <= _MOST_PARTS:
+            cuts |= refine([parts])
     goal = state_of(target, problem.dims, cuts)
     # What no device holds whole at either end, none holds whole on the way. A tile can be the whole, digits or not:
     # a dimension of one element is whole in each of its tiles.
@@ -74,13 +79,15 @@ def space_of(source: Tiling, target: Tiling, problem: Problem, detours: bool = F
 def search(source: Tiling, target: Tiling, problem: Problem) -> Found:
     """The cheapest plan by mesh collectives that keeps within the memory and does not replicate.
 
-    Where links differ, it may take detours that are cheaper than the best direct way.
+    It may take detours that are cheaper than the best direct way.
     """
     start, space = space_of(source, target, problem)
     found = _search(start, space, problem, _LIMIT, math.inf)
-    if problem.links.uniform or space.order is not None:
-        return found
     below = found.plan.cost - 1e-6 if found.plan else math.inf
+    even = start.padded == space.goal.padded == problem.dims
+    direct = problem.links.uniform and (even or bool(source.unreduced))
+    if direct or space.order is not None or below < problem.cost(found.least, problem.links.fastest):
+        return found
     better = _search(*space_of(source, target, problem, detours=True), problem, _DETOURS, below)
     return better if better.plan else found
 

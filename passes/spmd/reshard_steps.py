@@ -2,13 +2,13 @@
 
 States stay few because steps only build towards the goal: digits leave from the minor end of a dimension, and arrive
 only where the goal wants them next, or at least as many tiles; a permutation of whole tiles puts the digits right in
-the end. Digits of a dimension whose padding has to go may wait anywhere, and on detours all may. The number of steps
-depends on the number of digits, not of devices.
+the end. Digits of a dimension whose padding has to go may wait anywhere. On detours all may, in any padding. The number
+of steps depends on the number of digits, not of devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -61,11 +61,27 @@ def _wanted(state: State, space: Space, dim: int) -> list[Digits]:
     return [rest[:n] for n in range(1, len(rest) + 1)]
 
 
-def _arrive(state: State, space: Space, dim: int, digits: Digits) -> State | None:
-    """The state with further digits on a dimension, padded as the goal wants it, or as they need it until they leave.
+def _arrivals(state: State, space: Space, dim: int, digits: Digits, since: Digits = ()) -> Iterator[State]:
+    """The states with further digits on a dimension, which was whole if all that it has arrived `since`.
+
+    It is padded then as the goal wants it, or as the tiles need it until they leave; on detours either way, or as one
+    digit more needs it.
     """
-    padded, tiles = space.goal.padded[dim], product(digits)
-    return state.arrive(dim, digits, padded if padded % tiles == 0 else tiles * -(-space.dims[dim] // tiles))
+    choices: Collection[int] = (state.padded[dim],)
+    if state.dims[dim] == since:
+        state, digits = state.leave(dim, len(since), space.dims[dim]), since + digits
+        choices = _paddings(space, dim, product(digits))
+    for padded in choices:
+        if after := state.arrive(dim, digits, padded):
+            yield after
+
+
+def _paddings(space: Space, dim: int, tiles: int) -> Collection[int]:
+    size, wanted = space.dims[dim], space.goal.padded[dim]
+    first = wanted if wanted % tiles == 0 else tiles * -(-size // tiles)
+    if not space.detours:
+        return (first,)
+    return {first: None} | {n * -(-size // n): None for n in (tiles, *(tiles * atom.size for atom in space.atoms))}
 
 
 def _fits(state: State, space: Space, dim: int, count: int) -> bool:
@@ -86,7 +102,7 @@ def _reductions(state: State, space: Space) -> Iterator[Step]:
             if not all(d in done for d in digits) or not _fits(state, space, dim, count):
                 continue
             rest = state.with_unreduced(d for d in state.unreduced if d not in digits)
-            if after := _arrive(rest, space, dim, digits):
+            for after in _arrivals(rest, space, dim, digits):
                 move = ReduceScatter(dim, digits, after.local(dim) * count)
                 yield Step(move, after, after.elements() * (count - 1.0), digits)
 
@@ -114,15 +130,16 @@ def _sparse(state: State, space: Space) -> Iterator[Step]:
 
 
 def _slices(state: State, space: Space) -> Iterator[Step]:
-    fillers = {atom.size: (atom,) for atom in reversed(space.atoms) if _is_free((atom,), state)}
+    free_atoms = [atom for atom in reversed(space.atoms) if _is_free((atom,), state)]
+    fillers = free_atoms if space.detours else {atom.size: atom for atom in free_atoms}.values()
     for dim in range(len(state.dims)):
         wanted = _wanted(state, space, dim)
         free = [digits for digits in wanted if _is_free(digits, state)]
-        if not free:
+        if not free or space.detours:
             # The digits that belong here are elsewhere: others hold their place until tiles are permuted.
-            free = [d for size, d in fillers.items() if _fits(state, space, dim, size)]
+            free += [(d,) for d in fillers if _fits(state, space, dim, d.size)]
         for digits in free:
-            if after := _arrive(state, space, dim, digits):
+            for after in _arrivals(state, space, dim, digits):
                 yield Step(Slice(dim, digits, after.local(dim) * product(digits)), after)
 
 
@@ -167,7 +184,8 @@ def _shifted(state: State, space: Space, now: State, shifts: tuple[Shift, ...]) 
                     continue
                 if not _fits(now, space, other, product(leaving)) and not _parks(state, space, dim, leaving):
                     continue
-                if after := _arrive(now.leave(dim, count, space.dims[dim]), space, other, leaving):
+                since = () if state.dims[other] else now.dims[other]
+                for after in _arrivals(now.leave(dim, count, space.dims[dim]), space, other, leaving, since):
                     yield after, (*shifts, Shift(dim, other, leaving))
 
 
@@ -195,6 +213,8 @@ def _permutes(state: State, space: Space) -> Iterator[Step]:
     """
     if state.unreduced:
         return
+    if space.detours:
+        yield from _permuted(state, space, [()] * len(state.dims), [tuple(d.size for d in have) for have in state.dims])
     begins: list[Digits] = []
     sizes: list[tuple[int, ...]] = []
     goal = space.goal
@@ -206,8 +226,6 @@ def _permutes(state: State, space: Space) -> Iterator[Step]:
         begins.append(want[:count])
         sizes.append(tuple(d.size for d in have[counts.index(product(want[:count])) :]))
     yield from _permuted(state, space, begins, sizes)
-    if space.detours:
-        yield from _permuted(state, space, [()] * len(state.dims), [tuple(d.size for d in have) for have in state.dims])
 
 
 def _permuted(

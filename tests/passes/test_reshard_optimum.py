@@ -5,10 +5,8 @@ once, to the minor ends of other dimensions; any unused digit may slice any dime
 and whole tiles may go anywhere. As in plans, nothing is replicated that neither end replicates. It is feasible for
 small meshes. Pieces sent directly take less than any sequence of mesh collectives for some pairs.
 
-Measured on four, six and eight devices:
-- evenly divided, bytes or the default links: no pair above the optimum;
-- evenly divided, links that differ: 9 of 5,848 pairs above, at worst 1.13 times;
-- sizes that devices do not divide, or smaller than they are: 47 of 6,236 above, at worst 1.18 times.
+No plan of these tests is above the optimum: sizes that devices divide or not, or smaller than they are; bytes alone,
+latencies, or links that differ.
 """
 
 from __future__ import annotations
@@ -129,64 +127,54 @@ def ratios(atoms: Digits, dims: tuple[int, ...], links: Links) -> Iterator[tuple
             yield plan.cost / least if least else 1.0 + plan.cost, words
 
 
-def _check(atoms: Digits, dims: tuple[int, ...], links: Links, share: float = 0.0, worst: float = 1.0) -> None:
-    """At most this share of the plans is above the optimum, none of them more than so many times."""
-    found = list(ratios(atoms, dims, links))
-    above = [(ratio, words) for ratio, words in found if ratio > 1 + 1e-9]
-    assert len(above) <= share * len(found), max(above)
-    assert max(ratio for ratio, _ in found) <= worst + 1e-9, max(above)
+def _check(atoms: Digits, dims: tuple[int, ...], links: Links) -> None:
+    above = max(ratios(atoms, dims, links))
+    assert above[0] <= 1 + 1e-9, above
 
 
 FAR_SLOW = parse_links("1us/100GB;2:5us/25GB")
 NEAR_SLOW = Links(((1, Link(5e-6, 25e9)), (2, Link(1e-6, 100e9))))
 FOUR, SIX, EIGHT = (Digit(2, 2), Digit(2, 1)), (Digit(2, 3), Digit(3, 1)), (Digit(2, 4), Digit(2, 2), Digit(2, 1))
-SAME = pytest.mark.parametrize("links", [BYTES, DEFAULT], ids=["bandwidth only", "default"])
-DIFFER = pytest.mark.parametrize("links", [FAR_SLOW, NEAR_SLOW], ids=["far slow", "near slow"])
-EVEN = pytest.mark.parametrize(
-    ("atoms", "dims"), [(FOUR, (256,)), (FOUR, (256, 64)), (SIX, (216, 72)), (EIGHT, (512,))]
-)
-UNEVEN = pytest.mark.parametrize(
-    ("atoms", "dims"),
-    [(FOUR, (3,)), (FOUR, (50, 7)), (FOUR, (3, 64)), (SIX, (50, 77)), (SIX, (4, 100)), (EIGHT, (77,))],
+LINKS = pytest.mark.parametrize(
+    "links", [BYTES, DEFAULT, FAR_SLOW, NEAR_SLOW], ids=["bandwidth only", "default", "far slow", "near slow"]
 )
 
 
-@SAME
-@EVEN
-def test_plans_take_no_more_than_the_optimum(atoms: Digits, dims: tuple[int, ...], links: Links) -> None:
+@LINKS
+@pytest.mark.parametrize(("atoms", "dims"), [(FOUR, (256,)), (FOUR, (256, 64)), (SIX, (216, 72)), (EIGHT, (512,))])
+def test_even_plans_take_no_more_than_the_optimum(atoms: Digits, dims: tuple[int, ...], links: Links) -> None:
     _check(atoms, dims, links)
 
 
-@DIFFER
-@EVEN
-def test_plans_find_the_way_round_slow_links(atoms: Digits, dims: tuple[int, ...], links: Links) -> None:
-    _check(atoms, dims, links, share=0.005, worst=1.002)
-
-
-@pytest.mark.parametrize("links", [BYTES, FAR_SLOW], ids=["bandwidth only", "far slow"])
-@UNEVEN
-def test_uneven_plans_are_near_the_optimum(atoms: Digits, dims: tuple[int, ...], links: Links) -> None:
-    _check(atoms, dims, links, share=0.025, worst=1.18)
+@LINKS
+@pytest.mark.parametrize(
+    ("atoms", "dims"),
+    [(FOUR, (3,)), (FOUR, (50, 7)), (FOUR, (1, 9)), (SIX, (50, 77)), (SIX, (4, 100)), (SIX, (9, 4)), (EIGHT, (77,))],
+)
+def test_uneven_plans_take_no_more_than_the_optimum(atoms: Digits, dims: tuple[int, ...], links: Links) -> None:
+    _check(atoms, dims, links)
 
 
 @pytest.mark.slow
-@SAME
-@pytest.mark.parametrize("dims", [(128, 128), (64, 32, 32)])
-def test_plans_take_no_more_than_the_optimum_on_eight_devices(dims: tuple[int, ...], links: Links) -> None:
-    _check(EIGHT, dims, links)
+@LINKS
+@pytest.mark.parametrize(
+    ("atoms", "dims"),
+    [
+        *((FOUR, dims) for dims in [(3, 64), (5, 5), (6, 10), (2, 3, 5), (7, 1, 3), (32, 64, 16)]),
+        *((SIX, dims) for dims in [(5, 7), (1, 100), (2, 5, 3), (36, 12, 6)]),
+        *((EIGHT, dims) for dims in [(5,), (50, 77), (3, 50), (9, 10), (6, 5), (128, 128)]),
+    ],
+)
+def test_plans_of_more_sizes_take_no_more_than_the_optimum(
+    atoms: Digits, dims: tuple[int, ...], links: Links
+) -> None:
+    _check(atoms, dims, links)
 
 
 @pytest.mark.slow
-@DIFFER
-def test_plans_find_the_way_round_slow_links_on_eight_devices(links: Links) -> None:
-    _check(EIGHT, (128, 128), links, share=0.003, worst=1.13)
-
-
-@pytest.mark.slow
-@SAME
-@pytest.mark.parametrize("dims", [(50, 77), (3, 50)])
-def test_uneven_plans_are_near_the_optimum_on_eight_devices(dims: tuple[int, ...], links: Links) -> None:
-    _check(EIGHT, dims, links, share=0.016, worst=1.07)
+@pytest.mark.parametrize("dims", [(64, 32, 32), (5, 6, 7)])
+def test_plans_of_three_dimensions_on_eight_devices_take_no_more_than_the_optimum(dims: tuple[int, ...]) -> None:
+    _check(EIGHT, dims, BYTES)
 
 
 @pytest.mark.parametrize("unreduced", [(Digit(2, 4),), (Digit(4, 1),), (Digit(8, 1),)])
