@@ -212,17 +212,17 @@ def _candidates(op: OpSharding) -> Iterator[Assignment]:
     for first in range(len(values)):
         if not offers[first]:
             continue
-        alone = _legal(op, [offers[first]])
+        alone = legal(op, [offers[first]])
         yield alone
         rest = [offers[v] for v in by_size if v != first]
-        yield _legal(op, [offers[first], *rest])
-        yield _legal(op, [offers[first], *reversed(rest)])
-        moved = _moved(op, offers[first], _legal(op, [offers[first]], op.independent), values[first])
+        yield legal(op, [offers[first], *rest])
+        yield legal(op, [offers[first], *reversed(rest)])
+        moved = _moved(op, offers[first], legal(op, [offers[first]], op.independent), values[first])
         if moved is not None:
             yield moved
 
 
-def _legal(
+def legal(
     op: OpSharding, offers: Sequence[Assignment], divisible: Callable[[int], bool] | None = None
 ) -> Assignment:
     """Puts offers together in their order, as far as they are disjoint and every value can express the outcome."""

@@ -36,15 +36,14 @@ class LocalValue:
     """`instruction` computes one device's tile of an array of shape `shape` under `tiling`.
 
     Elements of the tile beyond the array's end are arbitrary. `monoid` says how unreduced values combine. With `remake`
-    the value can be made again under another tiling without communication (None for tilings where it cannot), which
-    takes `depth` ops on top of one another.
+    the value is made again under another tiling without communication, which takes `depth` ops on top of one another.
     """
 
     instruction: Instruction
     shape: Shape
     tiling: Tiling
     monoid: Monoid | None = None
-    remake: Callable[[Tiling], LocalValue | None] | None = None
+    remake: Callable[[Tiling], LocalValue] | None = None
     depth: int = 0
 
 

@@ -2,7 +2,8 @@
 
 Iotas, constants, broadcasts of what every device holds anyway, masks computed from such: where somebody wants such a
 value in other tiles than it was made in, it is made again. An op qualifies if it computes elements independently of one
-another, and its operands are whole on every device or qualify themselves. What is many ops deep is sent after all.
+another or only moves them, and its operands are whole on every device or qualify themselves. What is many ops deep is
+sent after all.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ...ir.instruction import Instruction
 from ...ir.sharding_rule import FactorKind
 from ...ir.tiling import Tiling
 from ..propagation.factors import value_digits
-from .assignment import OpSharding
+from .assignment import OpSharding, legal
 from .local import LocalValue
 from .localize import LocalOp, emit_local
 
@@ -29,16 +30,17 @@ def remakeable(
     if len(values) != 1 or depth > _DEEPEST or not _is_free(instruction, op, operands):
         return values
 
-    def remake(target: Tiling) -> LocalValue | None:
+    def remake(target: Tiling) -> LocalValue:
         variant = replace(op, order=target.order)
-        assignment = value_digits(target.dims, op.rule.results[0], op.rule)
+        assignment = legal(variant, [value_digits(target.dims, op.rule.results[0], op.rule)], variant.independent)
         if variant.tiling(len(operands), assignment) != target:
-            return None
-        emitter = local.emitter
-        placed = [local.resharder.reshard(v, variant.tiling(n, assignment), local.why) for n, v in enumerate(operands)]
+            assignment = {}
+        emitter, resharder = local.emitter, local.resharder
+        placed = [resharder.reshard(v, variant.tiling(n, assignment), local.why) for n, v in enumerate(operands)]
+        results = [variant.tiling(len(operands), assignment)]
         with emitter.over(target.order), emitter.in_place_of(instruction):
-            again = replace(local, assignment=assignment, operands=placed, results=[target])
-            return emit_local(variant, again)[0]
+            made = emit_local(variant, replace(local, assignment=assignment, operands=placed, results=results))[0]
+        return resharder.reshard(made, target, local.why)
 
     return [replace(values[0], remake=remake, depth=depth)]
 
@@ -49,6 +51,6 @@ def _is_free(instruction: Instruction, op: OpSharding, operands: Sequence[LocalV
     made_of = instruction.op
     if made_of.is_stateful or made_of.is_collective or made_of.has_side_effect(instruction.attributes):
         return False
-    if instruction.called() or op.exchanged is not None or op.manual or op.carried or op.owner is not None:
+    if instruction.called() or op.manual or op.carried or op.owner is not None:
         return False
-    return not op.rule.compound and all(f.kind is FactorKind.PASS for f in op.rule.factors)
+    return all(f.kind in (FactorKind.PASS, FactorKind.PERMUTATION) for f in op.rule.factors)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import replace
+from functools import partial
 
 from ...cost.links import DEFAULT, Links
 from ...ir.diagnostics import fail
@@ -54,9 +55,8 @@ class Resharder:
         scalar = self.emitter.constant(0, value.shape.element) if empty else splat_scalar(value)
         if scalar is not None and (empty or not target.unreduced):
             return LocalValue(self.emitter.splat(scalar, target.local_dims(value.shape.dims)), value.shape, target)
-        made = value.remake(target) if value.remake is not None else None
-        if made is not None:
-            return made
+        if value.remake is not None:
+            return value.remake(target)
         source, shape, array = value.tiling, value.shape, value.instruction
         plan = plan_reshard(
             source, target, shape.dims, self.channels.devices, size=shape.element.byte_size, links=self.links
@@ -77,4 +77,6 @@ class Resharder:
         array = moves.emit(array, plan.moves)
         if manual and plan.moves:
             array = self.emitter.reshape(array, array.shape.dims[1:])
-        return LocalValue(array, value.shape, target, value.monoid)
+        result = LocalValue(array, value.shape, target, value.monoid)
+        # What is whole on every device stays within reach: no tile of it is ever communicated.
+        return replace(result, remake=partial(self.reshard, value, why=why)) if source.is_replicated else result

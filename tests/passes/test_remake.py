@@ -20,3 +20,23 @@ def test_deep_chains_are_sent(ops: int, sent: int) -> None:
     local = partition(parse(text))
     assert len(collectives(local)) == sent
     np.testing.assert_array_equal(simulate(local, [])[0], evaluate(parse(text), [])[0])
+
+
+ROWS, COLUMNS = "sharding={devices=[4,1]<=[4]}", "sharding={devices=[1,4]<=[4]}"
+
+
+@pytest.mark.parametrize("body", [
+    f"t = f32[8,6] copy(x), {ROWS}\n ROOT r = f32[8,6] copy(t), {COLUMNS}",
+    f"t = f32[8,6] reverse(x), dimensions={{0}}, {ROWS}\n ROOT r = f32[8,6] add(t, x), {COLUMNS}",
+    f"t = f32[5,6] slice(x), slice={{[2:7], [0:6]}}, {ROWS}\n ROOT r = f32[5,6] reverse(t), dimensions={{0}}, {ROWS}",
+    f"t = f32[6,8] reshape(x), {ROWS}\n u = f32[6,8] sine(t), {ROWS}\n ROOT r = f32[48] reshape(u)",
+    f"t = f32[8,6] sine(x), {ROWS}\n u = f32[8,12] concatenate(t, x), dimensions={{1}}, {ROWS}\n"
+    f"ROOT r = f32[12,8] transpose(u), dimensions={{1,0}}, {ROWS}",
+])  # fmt: skip
+def test_what_comes_from_whole_values_is_not_sent(body: str) -> None:
+    head = "HloModule m, num_partitions=4\nENTRY e { x = f32[8,6] parameter(0), sharding={replicated}"
+    module = parse(f"{head}\n {body}\n}}")
+    x = np.arange(48, dtype=np.float32).reshape(8, 6)
+    local = partition(module)
+    assert collectives(local) == []
+    np.testing.assert_array_equal(simulate(local, [x])[0], evaluate(module, [x])[0])
