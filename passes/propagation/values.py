@@ -3,8 +3,7 @@
 A `Leaf` is one array inside a value (an array value has one, a tuple value one per element); its `State` holds the
 digits of each dimension found so far. A `Relation` ties leaves together by a sharding rule. Every op gives a relation;
 data flow through tuples and control flow gives identities. Leaves that must be sharded alike (the state of a loop as
-seen by the loop, its condition and its body; an element of a tuple, if not annotated, and the tuple's own leaf) are one
-object.
+seen by the loop, its condition and its body; an element of a tuple and the tuple's own leaf) are one object.
 """
 
 from __future__ import annotations
@@ -156,23 +155,15 @@ class ValueGraph:
             if isinstance(attributes, ParameterAttributes) and parameters is not None:
                 self.leaves[instruction] = parameters[attributes.number]
             elif isinstance(attributes, GetTupleElementAttributes):
-                self.leaves[instruction] = self._element(instruction, attributes.index)
+                self.leaves[instruction] = self._element(instruction.operands[0], attributes.index)
             else:
                 self.leaves[instruction] = _new_leaves(instruction)
                 self._relate(instruction)
         return self.leaves[computation.root]
 
-    def _element(self, instruction: Instruction, index: int) -> list[Leaf]:
-        """The tuple's own leaves; leaves beside them if the element is annotated, for it says nothing of the tuple."""
-        value = instruction.operands[0]
+    def _element(self, value: Instruction, index: int) -> list[Leaf]:
         start, end = value.shape.leaf_range(index)
-        found = self.leaves[value][start:end]
-        if instruction.annotation is None:
-            return found
-        results = _new_leaves(instruction)
-        for source, result in zip(found, results, strict=True):
-            self._identity(instruction, source, result)
-        return results
+        return self.leaves[value][start:end]
 
     def _relate(self, instruction: Instruction) -> None:
         results = self.leaves[instruction]

@@ -246,30 +246,6 @@ def test_data_flow() -> None:
     assert (found["i"], found["b"], found["s"]) == ("[x]", "[x]", "[x]")
 
 
-def test_an_annotated_element_is_a_value_of_its_own() -> None:
-    """The state of the loop stays divided; its last value alone is gathered."""
-    found = shardings("""
-    more { p = (s32[], f32[8]) parameter(0)
-      i = s32[] get-tuple-element(p), index=0
-      n = s32[] constant(3)
-      ROOT l = pred[] compare(i, n), direction=LT }
-    step { q = (s32[], f32[8]) parameter(0)
-      j = s32[] get-tuple-element(q), index=0
-      k = s32[] add(j, j)
-      v = f32[8] get-tuple-element(q), index=1
-      w = f32[8] sine(v)
-      ROOT u = (s32[], f32[8]) tuple(k, w) }
-    ENTRY e {
-      one = s32[] constant(1)
-      a = f32[8] parameter(0), sharding={mesh['x'=4], [{'x'}]}
-      t = (s32[], f32[8]) tuple(one, a)
-      loop = (s32[], f32[8]) while(t), condition=more, body=step
-      ROOT r = f32[8] get-tuple-element(loop), index=1, sharding={replicated}
-    }""")
-    assert found["loop"] == "([], [x])"
-    assert (found["w"], found["r"]) == ("[x]", "[-]")
-
-
 def test_axes_travel_along_dimensions_that_exchange() -> None:
     found = shardings("""ENTRY e {
       a = f32[8,6] parameter(0), sharding={mesh['x'=2], [{'x'}, {}]}
