@@ -8,13 +8,14 @@ are compared with the bytes that are there before an array is made.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...ir.element_type import ElementType, Kind
+from ...ir.element_type import S32, ElementType, Kind
 from ...ir.literal import Literal
-from ...ir.shape import UNBOUNDED, Shape
+from ...ir.shape import UNBOUNDED, Shape, tuple_shape
 from .schema import new
 from .shapes import DEPTH_LIMIT, shape_record
 from .wire import ProtoError, Record
@@ -103,12 +104,19 @@ def _pack(values: Array) -> bytes:
     return out.tobytes()
 
 
+def _unpacked(shape: Shape) -> Shape:
+    """The shape without sizes of elements, which XLA's literals do not have: theirs fill bytes."""
+    if shape.is_tuple:
+        return tuple_shape(tuple(_unpacked(element) for element in shape.elements))
+    return shape if shape.layout is None else replace(shape, layout=shape.layout.for_element(S32))
+
+
 def literal_record(literal: Literal, shape: Shape) -> Record:
     """The literal as LiteralProto, its values in the order of the shape's layout. Raises ProtoError."""
     if literal.elided is not None:
         raise ProtoError("a constant whose values were left out ({...}) cannot be serialized")
     record = new("LiteralProto")
-    record.values["shape"] = shape_record(shape)
+    record.values["shape"] = shape_record(_unpacked(shape))
     if literal.array is None:
         pairs = zip(literal.elements, shape.elements, strict=True)
         record.values["tuple_literals"] = [literal_record(part, element) for part, element in pairs]
