@@ -24,7 +24,7 @@ from .exchange import lower_bound
 from .exchange_plan import ExchangePlan, fewest_rounds, plan_exchange
 from .exchange_quotient import quotient
 from .moves import AllGather, AllReduce, Exchange, Mask, Move, Permute, Plan, ReduceScatter
-from .reshard_search import Problem, search
+from .reshard_search import Problem, detour, search
 
 _MOST_DEVICES = 256  # that exchange different pieces, where there is another plan
 _LARGER = 1.5  # how much larger than a source tile a target tile is brought in parts
@@ -94,15 +94,18 @@ def _plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
 
 def _by_search(source: Tiling, target: Tiling, problem: Problem) -> tuple[list[Plan], float]:
     """Plans by mesh collectives, and elements that some device must receive if the search can tell."""
-    if source.order == target.order or source.is_replicated or target.is_replicated:
-        found = search(source, target, problem)
-        if found.plan:
-            return [found.plan], found.least
+    if source.order != target.order and not source.is_replicated and not target.is_replicated:
+        before, after = replace(source, order=target.order), replace(target, order=source.order)
+        return _through(before, after, source, target, problem), 0.0
+    found = search(source, target, problem)
+    plans = [found.plan] if found.plan else []
+    if not plans:
         # Perhaps for want of a common refinement.
         before, after = (_on_digits_of(a, b, problem.devices) for a, b in ((source, target), (target, source)))
-        return _through(before, after, source, target, problem), found.least
-    before, after = replace(source, order=target.order), replace(target, order=source.order)
-    return _through(before, after, source, target, problem), 0.0
+        plans = _through(before, after, source, target, problem)
+    best = min((plan.cost for plan in plans if plan.peak <= problem.memory), default=math.inf)
+    better = detour(source, target, problem, found.least, best)
+    return [better] if better else plans, found.least
 
 
 def _through(before: Tiling, after: Tiling, source: Tiling, target: Tiling, problem: Problem) -> list[Plan]:

@@ -21,6 +21,7 @@ from .moves import Move, Plan
 from .reshard_state import Space, State, bound, state_of
 from .reshard_steps import Step, steps
 
+_SAME = 1e-6  # costs that differ by less are the same
 _LIMIT = 4000  # states remembered before a search gives up
 _DETOURS = 300  # the same for one that may take detours
 _MOST_PARTS = 4  # digits of prime size that detours may take apart
@@ -77,19 +78,19 @@ def space_of(source: Tiling, target: Tiling, problem: Problem, detours: bool = F
 
 
 def search(source: Tiling, target: Tiling, problem: Problem) -> Found:
-    """The cheapest plan by mesh collectives that keeps within the memory and does not replicate.
+    """The cheapest plan by mesh collectives that build towards the target, within the memory and without replicating."""
+    return _search(*space_of(source, target, problem), problem, _LIMIT, math.inf)
 
-    It may take detours that are cheaper than the best direct way.
+
+def detour(source: Tiling, target: Tiling, problem: Problem, least: float, below: float) -> Plan | None:
+    """A plan by any mesh collectives that costs less than `below`, if there is one not far away.
+
+    `least` are the elements that have to be received in any case.
     """
-    start, space = space_of(source, target, problem)
-    found = _search(start, space, problem, _LIMIT, math.inf)
-    below = found.plan.cost - 1e-6 if found.plan else math.inf
-    even = start.padded == space.goal.padded == problem.dims
-    direct = problem.links.uniform and (even or bool(source.unreduced))
-    if direct or space.order is not None or below < problem.cost(found.least, problem.links.fastest):
-        return found
-    better = _search(*space_of(source, target, problem, detours=True), problem, _DETOURS, below)
-    return better if better.plan else found
+    links, ordered = problem.links, source.order is not None or target.order is not None
+    if ordered or (links.uniform and source.unreduced) or below <= problem.cost(least, links.fastest) + _SAME:
+        return None
+    return _search(*space_of(source, target, problem, detours=True), problem, _DETOURS, below - _SAME).plan
 
 
 def _search(start: State, space: Space, problem: Problem, limit: int, below: float) -> Found:
