@@ -2,7 +2,7 @@
 
 An op infers its result from the bounds, as if they were sizes. A dimension of the result is then dynamic if it shares a
 factor of the op's sharding rule with a dynamic dimension of an operand: it runs through the same index. That is what
-XLA does op by op; where it does otherwise (`infers_dynamic`), the op says so itself.
+XLA does op by op; where it does otherwise (`infers_dynamic`, `dynamic_operands`), the op says so itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from .op import AnyOp, OpCall
-from .shape import UNBOUNDED, Shape, tuple_shape
+from .shape import UNBOUNDED, Shape, merged_dims, tuple_shape
 
 
 def result_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any, declared: Shape | None) -> Shape:
@@ -33,8 +33,23 @@ def result_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any, declared
 
 
 def is_called_static(inferred: Shape, declared: Shape) -> bool:
-    """Whether a declared shape is the inferred one with bounds for sizes. XLA believes such declarations."""
-    return inferred.is_dynamic and not declared.is_dynamic and bounds_of(inferred).compatible(declared)
+    """Whether a declared shape is the inferred one with bounds for sizes."""
+    return inferred.is_dynamic and not declared.is_dynamic and same_bounds(inferred, declared)
+
+
+def same_bounds(inferred: Shape, declared: Shape) -> bool:
+    """Whether two shapes differ at most in layout, and in which dimensions are dynamic: XLA believes declarations."""
+    return inferred.compatible(declared) or bounds_of(inferred).compatible(bounds_of(declared))
+
+
+def may_repeat(repeated: Shape, shape: Shape) -> bool:
+    """Whether a text may write `repeated` where the shape is told again, at an operand or in a computation's signature:
+    it need not say which dimensions are dynamic, nor the size where one of the two has an unbounded dimension.
+    """
+    if repeated.is_tuple or shape.is_tuple:
+        same = repeated.element is shape.element and len(repeated.elements) == len(shape.elements)
+        return same and all(map(may_repeat, repeated.elements, shape.elements))
+    return repeated.element is shape.element and merged_dims(repeated.dims, shape.dims) is not None
 
 
 def bounds_of(shape: Shape) -> Shape:
@@ -55,7 +70,8 @@ def _by_factors(op: AnyOp, operands: Sequence[Shape], call: OpCall[Any]) -> Iter
     rule = op.sharding_rule(call)
     dynamic = {
         factor
-        for operand, dims in zip(operands, rule.operands, strict=True)
+        for number, (operand, dims) in enumerate(zip(operands, rule.operands, strict=True))
+        if op.dynamic_operands is None or number in op.dynamic_operands
         for factors, mark in zip(dims, operand.dynamic or (False,) * operand.rank, strict=True)
         for factor in factors
         if mark

@@ -2,8 +2,9 @@
 
 XLA's verifier does not look at the precision of floats: `f32[8] add(f32[8] a, bf16[8] b)` is an add. Back ends write
 such programs where they fold conversions into ops. An op of mixed precision means: operands are converted to one type,
-the op is done in it, its result converted to what is declared. That type is the widest one present with which the op's
-own rules are content; for a reduction that is the type of its computation.
+the op is done in it, its result converted to what is declared. That type is the one of highest precision present with
+which the op's own rules are content; for a reduction that is the type of its computation. Where a text leaves the
+result shape out, the result has that type.
 
 Ops that fit as they are (a dot that adds bf16 products in f32, convert) are not of mixed precision in this sense.
 Assumption: control flow passes values as they are.
@@ -11,14 +12,17 @@ Assumption: control flow passes values as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from .dynamic_sizes import is_called_static, result_shape
+import ml_dtypes
+
+from .dynamic_sizes import result_shape, same_bounds
 from .element_type import ElementType
 from .instruction import Instruction
-from .op import Compile, Kernel, ShapeError, Value
+from .op import AnyOp, Compile, Kernel, ShapeError, Value
 from .shape import Shape, tuple_shape
 
 
@@ -28,8 +32,19 @@ def fits(instruction: Instruction, element: ElementType | None = None) -> bool:
     """
     declared = in_type(instruction.shape, element)
     operands = [in_type(o.shape, element) for o in instruction.operands]
-    inferred = result_shape(instruction.op, operands, instruction.attributes, declared)
-    return inferred.compatible(declared) or is_called_static(inferred, declared)
+    return same_bounds(result_shape(instruction.op, operands, instruction.attributes, declared), declared)
+
+
+def inferred_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any) -> Shape:
+    """The result shape where the program declares none, also where floats of several types meet. Raises ShapeError."""
+    try:
+        return result_shape(op, operands, attributes, None)
+    except ShapeError:
+        floats = float_types(operands)
+        for element in floats if len(floats) > 1 else ():
+            with suppress(ShapeError):
+                return result_shape(op, [in_type(o, element) for o in operands], attributes, None)
+        raise
 
 
 def common_type(instruction: Instruction) -> ElementType | None:
@@ -52,7 +67,13 @@ def in_type(shape: Shape, element: ElementType | None) -> Shape:
         return shape
     if shape.is_tuple:
         return tuple_shape(tuple(in_type(e, element) for e in shape.elements))
-    return replace(shape, element=element) if shape.element.is_float else shape
+    return shape.with_element(element) if shape.element.is_float else shape
+
+
+def float_types(shapes: Iterable[Shape]) -> list[ElementType]:
+    """The types of floats in the shapes, that of highest precision first: as in XLA, the one with the widest range."""
+    found = dict.fromkeys(leaf.element for shape in shapes for leaf in shape.leaves() if leaf.element.is_float)
+    return sorted(found, key=lambda element: -float(cast(Any, ml_dtypes).finfo(element.numpy).max))
 
 
 def kernel(instruction: Instruction, compile: Compile) -> Kernel:
@@ -84,9 +105,8 @@ def _has_several_floats(instruction: Instruction) -> bool:
     return len(_floats(instruction)) > 1
 
 
-def _floats(instruction: Instruction) -> Sequence[ElementType]:
-    """The float types of operands, result and computations that the op applies, the widest first."""
+def _floats(instruction: Instruction) -> list[ElementType]:
+    """The float types of operands, result and computations that the op applies, that of highest precision first."""
     shapes = [instruction.shape, *(o.shape for o in instruction.operands)]
     shapes += [p.shape for computation in instruction.called() for p in computation.parameters]
-    found = dict.fromkeys(leaf.element for shape in shapes for leaf in shape.leaves() if leaf.element.is_float)
-    return sorted(found, key=lambda element: -element.bits)
+    return float_types(shapes)

@@ -92,6 +92,7 @@ class Op(Generic[A]):
                      its first argument
       additive_groups the default answer of `additive`
       infers_dynamic infer_shape and kernel know about dynamic dimensions; for other ops `dynamic_sizes` does
+      dynamic_operands the operands whose dynamic dimensions are dynamic in the result, too; None: all of them
       refuses_values the kernel may refuse what operands hold: no device may run the op on values that do not count
       result_hint    a result shape must be written in the text, for it cannot be inferred
     """
@@ -107,6 +108,7 @@ class Op(Generic[A]):
     is_device_id: ClassVar[bool] = False
     is_stateful: ClassVar[bool] = False
     infers_dynamic: ClassVar[bool] = False
+    dynamic_operands: ClassVar[frozenset[int] | None] = None
     refuses_values: ClassVar[bool] = False
     result_hint: ClassVar[bool] = False
     additive_groups: ClassVar[tuple[frozenset[int], ...]] = ()

@@ -17,6 +17,7 @@ from .element_type import TUPLE, ElementType, Kind
 
 UNBOUNDED = -1
 _ELEMENT_SIZE = re.compile(r"E\(\d+\)")
+_BEFORE_SIZE = re.compile(r"(?:L\(\d+\)|[#*]\([^)]*\))*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,11 @@ class Layout:
         """The layout for elements of this type: as in XLA, only types narrower than a byte keep a size of elements."""
         if not self.rest or (element.bits < 8 and element.kind is not Kind.PRED):
             return self
-        found = replace(self, rest=_ELEMENT_SIZE.sub("", self.rest))
+        return self.with_element_size("")
+
+    def with_element_size(self, size: str) -> Layout | None:
+        """The layout with this part (`E(4)`, or none) for the size of elements."""
+        found = replace(self, rest=_BEFORE_SIZE.sub(rf"\g<0>{size}", _ELEMENT_SIZE.sub("", self.rest), count=1))
         return None if found == Layout() else found
 
     def __str__(self) -> str:
@@ -124,6 +129,12 @@ class Shape:
             return self
         return replace(self, element=element, layout=self.layout and self.layout.for_element(element))
 
+    def with_element_size_of(self, other: Shape) -> Shape:
+        """The same shape with the size of elements that the layout of the other has, or none."""
+        size = _ELEMENT_SIZE.search(other.layout.rest) if other.layout else None
+        layout = self.layout or Layout(self.minor_to_major or None)
+        return replace(self, layout=layout.with_element_size(size[0] if size else ""))
+
     def without_layout(self) -> Shape:
         """This shape with no layout anywhere."""
         if self.is_tuple:
@@ -165,3 +176,12 @@ def array(element: ElementType, dims: tuple[int, ...] = ()) -> Shape:
 def tuple_shape(elements: tuple[Shape, ...]) -> Shape:
     """The tuple of these shapes."""
     return Shape(TUPLE, (), None, elements)
+
+
+def merged_dims(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The sizes of both, the known one where the other is unbounded; None if they differ."""
+    if a == b:
+        return a
+    if len(a) != len(b) or any(x != y and UNBOUNDED not in (x, y) for x, y in zip(a, b, strict=True)):
+        return None
+    return tuple(map(max, a, b))  # an unbounded size is less than any

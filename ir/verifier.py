@@ -32,7 +32,7 @@ from functools import lru_cache
 
 from .computation import Computation
 from .diagnostics import CompileError, Diagnostic, Location, Severity
-from .dynamic_sizes import is_called_static, result_shape
+from .dynamic_sizes import result_shape, same_bounds
 from .instruction import Instruction
 from .mixed_precision import common_type
 from .module import Module, Stage
@@ -130,7 +130,7 @@ def _shape(instruction: Instruction) -> Iterator[Diagnostic]:
         if common_type(instruction) is None:
             yield _error(error.message, instruction.location, error.help, *_operand_notes(instruction))
         return
-    if inferred.compatible(instruction.shape) or is_called_static(inferred, instruction.shape):
+    if same_bounds(inferred, instruction.shape):
         return
     if common_type(instruction) is None:
         declared, given = instruction.shape.without_layout(), inferred.without_layout()

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from ...ir import ops as ops  # registers all ops
 from ...ir.attributes import attribute_fields
 from ...ir.computation import Computation
-from ...ir.dynamic_sizes import bounds_of, result_shape
+from ...ir.dynamic_sizes import bounds_of, may_repeat
 from ...ir.element_type import ELEMENT_TYPES
 from ...ir.instruction import Instruction
 from ...ir.literal import Literal
+from ...ir.mixed_precision import inferred_shape
 from ...ir.op import OPS, AnyOp, ShapeError, find_op
 from ...ir.shape import Shape
 from .attribute_reader import AttributeReader, Common, Own
@@ -80,8 +81,8 @@ class InstructionReader(AttributeReader):
     def _finish(self, body: Body, head: Head) -> None:
         inline, operands = self._inside(body, head)
         self.place = head.inside[1] + 1
-        attributes, common = self.attribute_list(head.op, inline, head.shape)
-        shape = head.shape
+        shape = _shape_of_value(head.op, head.shape)
+        attributes, common = self.attribute_list(head.op, inline, shape)
         if shape is None:
             try:
                 shape = self._inferred(head.op, operands, attributes)
@@ -110,13 +111,7 @@ class InstructionReader(AttributeReader):
         low, high = op.arity
         if len(operands) < low or (high is not None and len(operands) > high):
             raise ShapeError(f"{op.opcode}: {arity_text(op)} expected, found {len(operands)}")
-        try:
-            return result_shape(op, [o.shape for o in operands], attributes, None)
-        except ShapeError as error:
-            floats = {o.shape.element for o in operands if o.shape.element.is_float}
-            if len(floats) < 2 or error.help is not None:
-                raise
-            raise ShapeError(error.message, "write the result shape: floats of several types meet here") from None
+        return inferred_shape(op, [o.shape for o in operands], attributes)
 
     # -- the head
 
@@ -204,8 +199,7 @@ class InstructionReader(AttributeReader):
         inline = head.op.inline
         if inline is None:
             return None, self._operands(body, text, start, end)
-        kind = attribute_fields(head.op.attributes)[inline].type
-        if kind is Literal and head.shape is None:
+        if _holds_literal(head.op) and head.shape is None:
             self.error(f"{head.op.opcode}: the result shape must be written", head.start, end + 1)
         if not text.strip():
             self.error(f"{head.op.opcode}: {inline} expected between the parentheses", end, end + 1)
@@ -252,7 +246,7 @@ class InstructionReader(AttributeReader):
         operand = body.computation.find(name)
         if operand is None:
             operand = self._undefined(body, name, declared, place)
-        if declared is not None and not bounds_of(declared).compatible(bounds_of(operand.shape)):
+        if declared is not None and not may_repeat(declared, operand.shape):
             self.error(f"operand '{name}' is {operand.shape.without_layout()}, not {declared.without_layout()}",
                        start, self.place, notes=self.note(f"{name} is defined here", operand.location))
         return operand
@@ -282,6 +276,7 @@ class InstructionReader(AttributeReader):
         else:
             inline, operands = None, self._slow_operands(body, call.end(), end, depth + 1)
         self.place = end + 1
+        declared = _shape_of_value(op, declared)
         given = [inline] if inline is not None else []
         attributes = self.own_attributes(op, given, declared, end)
         if declared is None:
@@ -299,6 +294,16 @@ _KEYWORDS = frozenset((
     "true", "false", "inf", "HloModule", "ENTRY", "ROOT", "maximal", "replicated", "manual", "last_tile_dim_replicate",
     "shard_as", "shard_like", "unknown", "unreduced", "nan",
 ))  # fmt: skip
+
+
+def _holds_literal(op: AnyOp) -> bool:
+    """Whether a literal stands between the parentheses."""
+    return op.inline is not None and attribute_fields(op.attributes)[op.inline].type is Literal
+
+
+def _shape_of_value(op: AnyOp, declared: Shape | None) -> Shape | None:
+    """The shape as XLA believes it: a literal has all elements, whatever the text says about dynamic dimensions."""
+    return bounds_of(declared) if declared is not None and _holds_literal(op) else declared
 
 
 def arity_text(op: AnyOp) -> str:

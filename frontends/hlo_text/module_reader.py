@@ -11,7 +11,7 @@ import re
 
 from ...ir.computation import Computation
 from ...ir.diagnostics import CompileError, Diagnostic, SourceFile
-from ...ir.dynamic_sizes import bounds_of
+from ...ir.dynamic_sizes import may_repeat
 from ...ir.module import EntryLayout, Module
 from ...ir.shape import Shape
 from ...ir.strings import unescape
@@ -223,7 +223,7 @@ class ModuleReader(InstructionReader):
                 self.error(f"computation '{computation.name}' has no instructions", opening, self.place)
         elif errors < len(self.found) or body.poisoned or result is None:
             return body
-        elif not bounds_of(result[0]).compatible(bounds_of(computation.root.shape)):
+        elif not may_repeat(result[0], computation.root.shape):
             declared, actual = result[0].without_layout(), computation.root.shape.without_layout()
             self.found.append(self.finding(
                 f"computation '{computation.name}' returns {declared} by its signature, but its root is {actual}",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..element_type import Kind
 from ..op import ShapeError
-from ..shape import Shape
+from ..shape import UNBOUNDED, Shape, merged_dims
 
 
 def text(shape: Shape) -> str:
@@ -79,13 +79,18 @@ def require_declared(opcode: str, declared: Shape | None) -> Shape:
 
 
 def elementwise_shape(opcode: str, operands: Sequence[Shape]) -> Shape:
-    """The shape of all operands; they may differ in which dimensions are dynamic, and in layout: the first counts."""
+    """The shape of all operands; they may differ in which dimensions are dynamic, and in layout: the first counts. A
+    size is known if one operand knows it.
+    """
     first = operands[0]
     for other in operands[1:]:
-        if first.dims != other.dims or first.element is not other.element:
+        dims = merged_dims(first.dims, other.dims)
+        if dims is None or first.element is not other.element:
             raise ShapeError(f"{opcode}: operand shapes differ: {text(first)} and {text(other)}")
+        first = first if dims is first.dims else replace(first, dims=dims)
     if len(operands) > 1 and first.layout is not None:
-        layout = first.layout.for_element(first.element)
+        is_bounded = all(UNBOUNDED not in o.dims for o in operands)
+        layout = first.layout.for_element(first.element) if is_bounded else None
         first = first if layout is first.layout else replace(first, layout=layout)
     return with_dynamic(first, operands)
 

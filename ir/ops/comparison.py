@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
@@ -113,7 +113,7 @@ class Select(Op[Attributes]):
         if chooser.rank and chooser.dims != shape.dims:
             raise ShapeError(f"select: operand 0 is {text(chooser)}, but the values are {text(shape)}")
         whole = chooser if chooser.rank else on_true
-        return with_dynamic(whole.with_element(shape.element), operands)
+        return with_dynamic(replace(shape, layout=whole.layout).with_element_size_of(on_true), operands)
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         return np.where
@@ -124,6 +124,7 @@ class Clamp(Op[Attributes]):
     """min(max(x, least), greatest) of operands (least, x, greatest); the bounds may be scalars. NaN stays."""
 
     opcode = "clamp"
+    dynamic_operands = frozenset({1})
     arity = (3, 3)
     is_elementwise = True
 
@@ -135,7 +136,7 @@ class Clamp(Op[Attributes]):
             require_same_element("clamp", bound, value)
             if bound.rank and bound.dims != value.dims:
                 raise ShapeError(f"clamp: the {what} bound is {text(bound)}, but the value is {text(value)}")
-        return with_dynamic(value, operands)
+        return value
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         element = call.shape.element

@@ -234,7 +234,6 @@ class Transpose(Op[TransposeAttributes]):
     def infer_shape(self, operands: Sequence[Shape], attributes: TransposeAttributes, declared: Shape | None) -> Shape:
         (operand,) = operands
         require_array("transpose", operand)
-        require_static("transpose", operand)
         require_permutation("transpose", attributes.dimensions, operand)
         places = attributes.dimensions
         if places == tuple(range(operand.rank)):
@@ -242,7 +241,8 @@ class Transpose(Op[TransposeAttributes]):
         # The same memory, seen otherwise.
         order = tuple(places.index(d) for d in operand.minor_to_major if d in places)
         layout = replace(operand.layout or Layout(), minor_to_major=order)
-        return replace(operand, dims=tuple(operand.dims[d] for d in places), layout=layout)
+        dynamic = tuple(operand.dynamic[d] for d in places) if operand.dynamic else ()
+        return replace(operand, dims=tuple(operand.dims[d] for d in places), layout=layout, dynamic=dynamic)
 
     def sharding_rule(self, call: OpCall[TransposeAttributes]) -> ShardingRule:
         builder = RuleBuilder()
@@ -272,7 +272,6 @@ class Reverse(Op[ReverseAttributes]):
     def infer_shape(self, operands: Sequence[Shape], attributes: ReverseAttributes, declared: Shape | None) -> Shape:
         (operand,) = operands
         require_array("reverse", operand)
-        require_static("reverse", operand)
         require_dims("reverse", attributes.dimensions, operand)
         return operand
 

@@ -45,16 +45,6 @@ def test_malformed_module(text: str, line: int, column: int, message: str) -> No
     _refused(text, line, column, message)
 
 
-def test_floats_of_several_types_need_a_result_shape() -> None:
-    line = "a = {}add(p, bf16[4,8] constant({{...}}))"
-    parse(FRAME[0] + line.format("f32[4,8] ") + FRAME[1], allow_elided=True)
-    with pytest.raises(CompileError) as caught:
-        parse(FRAME[0] + line.format("") + FRAME[1], allow_elided=True)
-    (found,) = caught.value.diagnostics
-    assert found.message == "add: operand shapes differ: f32[4,8] and bf16[4,8]"
-    assert found.help == "write the result shape: floats of several types meet here"
-
-
 def test_all_mistakes_are_reported_at_once() -> None:
     text = FRAME[0] + "a = f32[4,8] negat(p)\n  b = f32[4,8] negate(a)\n  c = f32[4,8] negate(q)\n  d = f33[] tanh(p)"
     with pytest.raises(CompileError) as caught:

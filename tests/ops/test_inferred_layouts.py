@@ -112,8 +112,56 @@ def test_size_of_elements(element: str, use: str) -> None:
     assert _xla_line(parse(text).to_text()) == _xla_line(text)
 
 
-@pytest.mark.parametrize("declared", ["f32[4]", "f32[<=4]"])
-@pytest.mark.parametrize("actual", ["f32[4]", "f32[<=4]"])
+@pytest.mark.parametrize(
+    ("a", "b", "c", "use"),
+    [
+        # floats of several types: the result has the highest precision, and the layout of the first operand
+        ("bf16[4,2]{0,1}", "f32[4,2]", "", "add(a, b)"),
+        ("f16[4]", "bf16[4]", "", "add(a, b)"),
+        ("f8e4m3fn[4]", "f8e5m2[4]", "", "multiply(a, b)"),
+        ("f8e3m4[4]", "f8e4m3b11fnuz[4]", "", "add(a, b)"),
+        ("f4e2m1fn[4,2]{0,1:E(4)}", "f32[4,2]", "", "add(a, b)"),
+        ("f32[4]", "f64[4]", "", "compare(a, b), direction=LT"),
+        ("f32[4]", "bf16[4]", "f16[]", "clamp(c, a, b)"),
+        ("bf16[4]", "f32[2]", "", "concatenate(a, b), dimensions={0}"),
+        ("bf16[4]{0:S(1)}", "f32[]", "", "pad(a, b), padding=1_1"),
+        ("bf16[4,2]{0,1}", "f32[2,3]", "", "dot(a, b)"),
+        # the elements of a select are as wide as those of its second operand
+        ("pred[4,2]{0,1:S(3)}", "s4[4,2]{1,0:E(4)}", "s4[4,2]", "select(a, b, c)"),
+        ("pred[4,2]{0,1:L(2)S(3)}", "s4[4,2]{1,0:E(4)}", "s4[4,2]", "select(a, b, c)"),
+        ("pred[4,2]", "s4[4,2]{1,0:E(4)}", "s4[4,2]", "select(a, b, c)"),
+        ("pred[2]", "bf16[2]", "f32[2]", "select(a, b, c)"),
+        ("pred[4,2]{0,1:E(4)}", "s4[4,2]", "s4[4,2]{1,0:E(8)}", "select(a, b, c)"),
+        # dynamic and unbounded dimensions
+        ("f32[<=4]", "f32[4]", "f32[]", "clamp(a, b, c)"),
+        ("f32[4]", "f32[<=4]", "f32[]", "clamp(a, b, c)"),
+        ("f32[?,2]{0,1}", "f32[4,<=2]", "", "add(a, b)"),
+        ("f32[?,2]{0,1}", "f32[?,2]{0,1}", "", "compare(a, b), direction=LT"),
+        ("f32[?,2]{0,1:S(2)}", "", "", "negate(a)"),
+        ("f32[?,<=2]{0,1}", "", "", "transpose(a), dimensions={1,0}"),
+        ("f32[?,2]{0,1}", "", "", "reverse(a), dimensions={0}"),
+        ("pred[]", "f32[?,2]{0,1}", "f32[4,2]", "select(a, b, c)"),
+    ],
+)  # fmt: skip
+def test_shape_is_the_one_of_xla(a: str, b: str, c: str, use: str) -> None:
+    pytest.importorskip("jax")
+    lines = [f"{'abc'[n]} = {shape} parameter({n})" for n, shape in enumerate((a, b, c)) if shape]
+    text = "\n".join(["ENTRY e {", *lines, f"ROOT {_NAME} = {use}", "}"])
+    assert _xla_line(parse(text).to_text()) == _xla_line(text)
+
+
+@pytest.mark.parametrize("shape", ["f32[<=3]{0:S(1)}", "(f32[<=3], f32[])"])
+def test_constants_are_static(shape: str) -> None:
+    pytest.importorskip("jax")
+    values = "({1, 2, 3}, 4)" if shape.startswith("(") else "{1, 2, 3}"
+    text = f"ENTRY e {{ {_NAME} = {shape} constant({values})\n ROOT r = tuple({_NAME}) }}"
+    assert _xla_line(parse(text).to_text()) == _xla_line(text)
+    nested = text.replace("tuple(", f"tuple({shape} constant({values}), ")
+    assert _xla_line(parse(nested).to_text()) == _xla_line(nested)
+
+
+@pytest.mark.parametrize("declared", ["f32[4]", "f32[<=4]", "f32[?]"])
+@pytest.mark.parametrize("actual", ["f32[4]", "f32[<=4]", "f32[?]"])
 def test_repeated_shapes_need_not_say_what_is_dynamic(declared: str, actual: str) -> None:
     pytest.importorskip("jax")
     text = f"""ENTRY e (a: {declared}) -> {declared} {{
