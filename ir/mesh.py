@@ -9,7 +9,8 @@ number where the order permits (every order but irregular explicit lists); other
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -52,13 +53,15 @@ class AxisRef:
 class Mesh:
     """`axes` are (name, size) pairs, major first. `named` is False for meshes made up from HLO device lists.
 
-    `symbol` is the name Shardy knows it by (`@mesh`).
+    `symbol` is the name Shardy knows it by (`@mesh`). `by_places` makes digits count places in any order of devices but
+    0, 1, 2, ..: parts of axes may be digits of places and none of device numbers (see `with_parts`).
     """
 
     axes: tuple[tuple[str, int], ...]
     order: IotaOrder | tuple[int, ...] | None = None
     named: bool = True
     symbol: str = "mesh"
+    by_places: bool = False
 
     @property
     def size(self) -> int:
@@ -88,6 +91,17 @@ class Mesh:
         if parts is None:
             raise ValueError(f"axis '{ref.name}' cannot be split as ({ref.pre}){ref.size} in this device order")
         return parts[1]
+
+    def with_parts(self, refs: Iterable[AxisRef]) -> Mesh:
+        """This mesh, or the same one by places if one of these parts of axes is no digit of the device number: along
+        `'a'=6` in the order `[2,3]T(1,0)` the first half is devices 0, 3 and 1. Raises KeyError for an unknown axis.
+        """
+        for ref in refs:
+            try:
+                self.digits(ref)
+            except ValueError:
+                return replace(self, by_places=True)
+        return self
 
     def refs(self, digits: Digits) -> tuple[AxisRef, ...] | None:
         """The axes and sub-axes that these digits are, in their order; None if this mesh has no such axes."""
@@ -121,6 +135,8 @@ def _digits_of(mesh: Mesh) -> tuple[dict[str, Digits], tuple[int, ...] | None]:
         sequence = iota_digits(mesh.order.dims, mesh.order.perm)
     else:
         sequence = recognise(mesh.order)
+    if mesh.by_places and mesh.order is not None:
+        sequence = None
     parts = split(sequence, sizes) if sequence is not None else None
     if parts is not None:
         return dict(zip(names, map(merge, parts), strict=True)), None

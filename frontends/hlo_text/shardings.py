@@ -68,7 +68,7 @@ def parse_replica_groups(text: str) -> ReplicaGroups:
     refs = _refs(tree.children[1:], mesh, [])
     if math.prod(mesh.ref_size(r) for r in refs) < 2:
         raise TextError("replica groups: a group has one device only", 0, len(text))
-    return MeshGroups(mesh, refs)
+    return MeshGroups(mesh.with_parts(refs), refs)
 
 
 @lru_cache(maxsize=1024)
@@ -282,10 +282,9 @@ def _ref(tree: Any, mesh: Mesh) -> AxisRef:
         raise TextError(f"axis '{name}' of size {total} has no part ({pre}){size}", name_token.start_pos,
                         size_token.end_pos, "in 'x':(pre)size the product pre * size must divide the size of the axis")
     ref = AxisRef(name, pre, size)
-    try:
-        mesh.digits(ref)
-    except ValueError as error:
-        raise TextError(str(error), name_token.start_pos, size_token.end_pos) from None
+    if mesh.size > LARGEST_LIST and mesh.with_parts([ref]) != mesh:
+        raise TextError(f"axis '{name}' cannot be split as ({pre}){size} in this device order, for more than "
+                        f"{LARGEST_LIST} devices", name_token.start_pos, size_token.end_pos)
     return ref
 
 
@@ -354,7 +353,7 @@ def _named(tree: Any) -> Sharding:
     elif placement.children[0] != "replicated":
         raise _error(placement.children[0], f"unexpected '{placement.children[0]}' after a mesh")
     marked |= _sets(sets, mesh, used)
-    return Sharding(ShardingKind.TILED, mesh, dims, spelling=Spelling.NAMED,
+    return Sharding(ShardingKind.TILED, mesh.with_parts(used), dims, spelling=Spelling.NAMED,
                     replicated=marked.get("replicated", ()), unreduced=marked.get("unreduced", ()),
                     manual=marked.get("manual", ()), metadata=_metadata(metadata) if metadata is not None else None)
 
@@ -375,8 +374,9 @@ def _shardy_body(tree: Any, meshes: Mapping[str, Mesh]) -> Sharding:
     used: list[AxisRef] = []
     dims = tuple(_dim(d, mesh, used) for d in rest if d is not None and d.data == "dim")
     sets = _sets([s for s in rest if s is not None and s.data == "axis_set"], mesh, used)
-    return Sharding(ShardingKind.TILED, mesh, dims, spelling=Spelling.NAMED, manual=sets.get("manual", ()),
-                    replicated=sets.get("replicated", ()), unreduced=sets.get("unreduced", ()))
+    return Sharding(ShardingKind.TILED, mesh.with_parts(used), dims, spelling=Spelling.NAMED,
+                    manual=sets.get("manual", ()), replicated=sets.get("replicated", ()),
+                    unreduced=sets.get("unreduced", ()))
 
 
 def _explicit_groups(tree: Any) -> ExplicitGroups:

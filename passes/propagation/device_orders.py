@@ -4,6 +4,8 @@ Programs for machines whose devices lie in an irregular order list the devices p
 the other way round, `[2,4]0,3,7,4,1,2,6,5`. Each is an order of its own as it stands, and tilings over different orders
 have no digits in common. Written over the order of the first one, the second is its transpose.
 
+A mesh may be by places for one sharding and not for another (`Mesh.with_parts`); then it is by places for all.
+
 The common order is found from what the lists have in common: the number of a device's tile along a dimension is, in
 mixed radix, a few digits of prime size. Those digits that are independent of one another number the devices.
 """
@@ -35,6 +37,10 @@ class DeviceOrders(Pass):
     name: ClassVar[str] = "device-orders"
 
     def run(self, module: Module, context: PassContext) -> bool:
+        by_places = _renew(module, _by_places(module))
+        return self._join_lists(module) or by_places
+
+    def _join_lists(self, module: Module) -> bool:
         used = Counter(s for c in module for i in c for s in parts(i.sharding) if _is_list(s))
         if len({s.mesh.order_key for s in used if s.mesh is not None}) < 2:
             return False
@@ -45,17 +51,28 @@ class DeviceOrders(Pass):
         if any(device_problem(s, devices) for s in used):
             return False  # an error, which propagation reports
         order = _common_order(tilings, devices)
-        new = {s: found for s in used if (found := _over(s, order)) is not None}
-        for computation in module:
-            for instruction in computation:
-                instruction.sharding = _renewed(instruction.sharding, new)
-        return bool(new)
+        return _renew(module, {s: found for s in used if (found := _over(s, order)) is not None})
+
+
+def _by_places(module: Module) -> dict[Sharding, Sharding]:
+    """A mesh that counts places for one sharding counts them for all."""
+    every = {s for c in module for i in c for annotation in (i.sharding, i.shardy) for s in parts(annotation)}
+    found = {s.mesh for s in every if s.mesh is not None and s.mesh.by_places}
+    pairs = [(s, replace(s.mesh, by_places=True)) for s in every if s.mesh is not None and found]
+    return {s: s.with_mesh(mesh) for s, mesh in pairs if mesh in found and mesh != s.mesh}
 
 
 def _is_list(sharding: Sharding) -> bool:
     mesh = sharding.mesh
     listed = sharding.kind is ShardingKind.TILED and mesh is not None and not mesh.named
     return listed and not sharding.is_replicated and not sharding.replicated and not sharding.maximal
+
+
+def _renew(module: Module, new: dict[Sharding, Sharding]) -> bool:
+    for instruction in (i for c in module for i in c if new):
+        instruction.sharding = _renewed(instruction.sharding, new)
+        instruction.shardy = _renewed(instruction.shardy, new)
+    return bool(new)
 
 
 def _renewed(sharding: AnySharding | None, new: dict[Sharding, Sharding]) -> AnySharding | None:

@@ -92,6 +92,7 @@ NAMED = [
     "{mesh['a'=2,'b'=4], [{'a'}, {'b'}]}", "{mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)), [{'a'}, {'b':(2)2}]}",
     "{mesh['a'=2,'b'=4], [{}, {'a'}], manual={'b'}}", "{mesh['a'=2,'b'=2], device_ids=(3,1,2,0), [{'a'}, {}]}",
     "{mesh['a'=2,'b'=3,'c'=4], [{'c','a'}, {'b'}]}",
+    "{mesh['a'=6], device_ids=([2,3]T(1,0)), [{'a':(1)2}, {'a':(2)3}]}",
 ]  # fmt: skip
 
 WHOLE = [f"{{mesh['a'=2,'b'=1], {word}{more}}}" for word in ("replicated", "manual", "unreduced")
@@ -120,7 +121,8 @@ def _v2(sharding: Any) -> Any:
 
 
 @pytest.mark.parametrize("text", ["{devices=[4,2]<=[2,4]T(1,0)}", "{devices=[2,1,4]<=[8] last_tile_dim_replicate}",
-                                  "{devices=[2,2]0,3,1,2}", "{mesh['a'=2,'b'=4], [{'b':(1)2}, {'a'}]}"])
+                                  "{devices=[2,2]0,3,1,2}", "{mesh['a'=2,'b'=4], [{'b':(1)2}, {'a'}]}",
+                                  "{mesh['a'=6], device_ids=([2,3]T(1,0)), [{'a':(2)3}, {'a':(1)2}]}"])
 def test_tiles_are_where_the_list_says(text: str) -> None:
     """The digits of each dimension give every device the tile number that the device list gives it."""
     sharding = single(text)
