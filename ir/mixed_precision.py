@@ -4,7 +4,8 @@ XLA's verifier does not look at the precision of floats: `f32[8] add(f32[8] a, b
 such programs where they fold conversions into ops. An op of mixed precision means: operands are converted to one type,
 the op is done in it, its result converted to what is declared. That type is the one of highest precision present with
 which the op's own rules are content; for a reduction that is the type of its computation. Where a text leaves the
-result shape out, the result has that type.
+result shape out, the result has that type. Products (`Op.converts_result`) may also declare what cannot hold their
+sums: `s32[] dot(f32[8] a, f32[8] b)` is the dot in f32, converted.
 
 Ops that fit as they are (a dot that adds bf16 products in f32, convert) are not of mixed precision in this sense.
 Assumption: control flow passes values as they are.
@@ -23,16 +24,8 @@ from .dynamic_sizes import result_shape, same_bounds
 from .element_type import ElementType
 from .instruction import Instruction
 from .op import AnyOp, Compile, Kernel, ShapeError, Value
+from .ops import numerics
 from .shape import Shape, tuple_shape
-
-
-def fits(instruction: Instruction, element: ElementType | None = None) -> bool:
-    """Whether the op's rules give the declared shape, with all floats of this type if one is given. Raises ShapeError
-    where they give none.
-    """
-    declared = in_type(instruction.shape, element)
-    operands = [in_type(o.shape, element) for o in instruction.operands]
-    return same_bounds(result_shape(instruction.op, operands, instruction.attributes, declared), declared)
 
 
 def inferred_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any) -> Shape:
@@ -47,17 +40,27 @@ def inferred_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any) -> Sha
         raise
 
 
-def common_type(instruction: Instruction) -> ElementType | None:
-    """The type in which an op of mixed precision computes; None for others, also for those that do not fit at all."""
-    op = instruction.op
-    if op.is_control or not _has_several_floats(instruction):
+def computed(instruction: Instruction) -> tuple[tuple[Shape, ...], Shape] | None:
+    """The shapes of operands and result with which an op of mixed precision computes; None for others, also for those
+    that do not fit at all.
+    """
+    op, declared = instruction.op, instruction.shape
+    if op.is_control or _has_one_float(instruction):
         return None
-    for element in (None, *_floats(instruction)):
+    floats = _floats(instruction)
+    if len(floats) < 2 and not op.converts_result:
+        return None
+    for element in (None, *floats):
+        operands = tuple(in_type(o.shape, element) for o in instruction.operands)
+        shape = in_type(declared, element)
         try:
-            if fits(instruction, element):
-                return element
+            inferred = result_shape(op, operands, instruction.attributes, shape)
         except ShapeError:
             continue
+        if op.converts_result and shape.is_array:
+            shape = shape.with_element(inferred.element)
+        if same_bounds(inferred, shape):
+            return None if element is None and shape == declared else (operands, shape)
     return None
 
 
@@ -78,31 +81,36 @@ def float_types(shapes: Iterable[Shape]) -> list[ElementType]:
 
 def kernel(instruction: Instruction, compile: Compile) -> Kernel:
     """The op's kernel, between conversions where its precision is mixed. Raises what the op's kernel raises."""
-    call = instruction.call
-    element = common_type(instruction)
-    if element is None:
+    call, shapes = instruction.call, computed(instruction)
+    if shapes is None:
         return instruction.op.kernel(call, compile)
-    operands = tuple(in_type(s, element) for s in call.operands)
-    function = instruction.op.kernel(replace(call, operands=operands, shape=in_type(call.shape, element)), compile)
+    operands, shape = shapes
+    function = instruction.op.kernel(replace(call, operands=operands, shape=shape), compile)
+    before = [_conversion(s, t) for s, t in zip(call.operands, operands, strict=True)]
+    after = _conversion(shape, call.shape)
 
     def run(*values: Value) -> Value:
-        result = function(*(_converted(v, s) for v, s in zip(values, operands, strict=True)))
-        return _converted(result, call.shape)
+        return after(function(*(convert(v) for convert, v in zip(before, values, strict=True))))
 
     return run
 
 
-def _converted(value: Any, shape: Shape) -> Any:
-    if shape.is_tuple:
-        return tuple(_converted(v, s) for v, s in zip(value, shape.elements, strict=True))
-    return value.astype(shape.element.numpy) if shape.element.is_float else value
+def _conversion(source: Shape, target: Shape) -> Kernel:
+    parts = [_conversion(s, t) for s, t in zip(source.elements, target.elements, strict=True)]
+    convert = None if source.element is target.element else numerics.convert(source.element, target.element)
+
+    def run(value: Any) -> Any:
+        if target.is_tuple:
+            return tuple(part(v) for part, v in zip(parts, value, strict=True))
+        return value if convert is None else convert(value)
+
+    return run
 
 
-def _has_several_floats(instruction: Instruction) -> bool:
+def _has_one_float(instruction: Instruction) -> bool:
+    """Whether operands and result are floats of one type: the usual case, told without looking at leaves."""
     first = instruction.shape.element
-    if first.is_float and not instruction.called() and all(o.shape.element is first for o in instruction.operands):
-        return False  # the usual case, without looking at leaves
-    return len(_floats(instruction)) > 1
+    return first.is_float and not instruction.called() and all(o.shape.element is first for o in instruction.operands)
 
 
 def _floats(instruction: Instruction) -> list[ElementType]:

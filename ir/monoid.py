@@ -51,7 +51,10 @@ def common_monoid(computation: Computation) -> Monoid | None:
     pairs = zip(parameters[: len(values)], parameters[len(values) :], strict=True)
     known = all(len(v.operands) == 2 and set(v.operands) == set(pair) for v, pair in zip(values, pairs, strict=True))
     opcodes = {v.opcode for v in values}
-    return _BY_OPCODE.get(opcodes.pop()) if known and len(opcodes) == 1 else None
+    found = _BY_OPCODE.get(opcodes.pop()) if known and len(opcodes) == 1 else None
+    if found in (Monoid.MAXIMUM, Monoid.MINIMUM) and any(v.shape.element.is_complex for v in values):
+        return None  # of two complex numbers with one real part the first is taken, whichever that is
+    return found
 
 
 def identity(monoid: Monoid, element: ElementType) -> np.generic[Any]:

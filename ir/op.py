@@ -94,6 +94,7 @@ class Op(Generic[A]):
       infers_dynamic infer_shape and kernel know about dynamic dimensions; for other ops `dynamic_sizes` does
       dynamic_operands the operands whose dynamic dimensions are dynamic in the result, too; None: all of them
       refuses_values the kernel may refuse what operands hold: no device may run the op on values that do not count
+      converts_result the declared result may have elements of any type: what the op computes is converted to them
       result_hint    a result shape must be written in the text, for it cannot be inferred
     """
 
@@ -110,6 +111,7 @@ class Op(Generic[A]):
     infers_dynamic: ClassVar[bool] = False
     dynamic_operands: ClassVar[frozenset[int] | None] = None
     refuses_values: ClassVar[bool] = False
+    converts_result: ClassVar[bool] = False
     result_hint: ClassVar[bool] = False
     additive_groups: ClassVar[tuple[frozenset[int], ...]] = ()
 

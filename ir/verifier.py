@@ -34,7 +34,7 @@ from .computation import Computation
 from .diagnostics import CompileError, Diagnostic, Location, Severity
 from .dynamic_sizes import result_shape, same_bounds
 from .instruction import Instruction
-from .mixed_precision import common_type
+from .mixed_precision import computed
 from .module import Module, Stage
 from .op import ShapeError
 from .replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
@@ -127,12 +127,12 @@ def _shape(instruction: Instruction) -> Iterator[Diagnostic]:
             instruction.op, [o.shape for o in instruction.operands], instruction.attributes, instruction.shape
         )
     except ShapeError as error:
-        if common_type(instruction) is None:
+        if computed(instruction) is None:
             yield _error(error.message, instruction.location, error.help, *_operand_notes(instruction))
         return
     if same_bounds(inferred, instruction.shape):
         return
-    if common_type(instruction) is None:
+    if computed(instruction) is None:
         declared, given = instruction.shape.without_layout(), inferred.without_layout()
         yield _error(f"{instruction.opcode}: declared shape {declared} but operands give {given}",
                      instruction.location, None, *_operand_notes(instruction))

@@ -55,6 +55,8 @@ def compile_text(text: str, replicas: int = 1, partitions: int = 1, shardy: bool
     xla: Any = importlib.import_module("jaxlib._jax")
     if "lapack_" in text:  # the routines are found when JAX first makes such a call
         importlib.import_module("jaxlib.lapack")._lapack.initialize()
+    if "sparse_dense" in text:
+        importlib.import_module("jax.experimental.sparse")
     module = hlo.hlo_module_from_text(text)
     stablehlo = xla.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto())
     devices = tuple(jax.devices("cpu")[: replicas * partitions])

@@ -266,9 +266,14 @@ def _accuracy(record: Record) -> str | None:
     found = record.sub("result_accuracy")
     if "tolerance" in found.values:
         t = found.sub("tolerance")
-        numbers = f"atol={t.values.get('atol', 0.0)!r},rtol={t.values.get('rtol', 0.0)!r},ulps={t.int('ulps')}"
-        return f"{{tolerance={{{numbers}}}}}"
+        atol, rtol = (_shortest(cast("float", t.values.get(name, 0.0))) for name in ("atol", "rtol"))
+        return f"{{tolerance={{atol={atol},rtol={rtol},ulps={t.int('ulps')}}}}}"
     return "{mode=highest}" if found.int("mode") else None
+
+
+def _shortest(number: float) -> str:
+    """A number as XLA prints it, or with more digits if it needs them."""
+    return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
 _ACCURACY = re.compile(

@@ -28,6 +28,7 @@ from . import select_and_scatter as select_and_scatter
 from . import shaping as shaping
 from . import slicing as slicing
 from . import sort as sort
+from . import sparse as sparse
 from . import stochastic_convert as stochastic_convert
 from . import structure as structure
 from . import topk as topk

@@ -14,7 +14,7 @@ from ..element_type import PRED, Kind
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape
 from .checks import elementwise_shape, require_array, require_kind, require_same_element, text, with_dynamic
-from .numerics import Array, Function, compute_type, lift, total_order_key
+from .numerics import Array, Function, compute_type, lift, maximum_complex, minimum_complex, total_order_key
 
 
 class Direction(Enum):
@@ -121,7 +121,9 @@ class Select(Op[Attributes]):
 
 @register
 class Clamp(Op[Attributes]):
-    """min(max(x, least), greatest) of operands (least, x, greatest); the bounds may be scalars. NaN stays."""
+    """min(max(x, least), greatest) of operands (least, x, greatest); the bounds may be scalars. NaN stays. Of complex
+    numbers the real part alone is compared.
+    """
 
     opcode = "clamp"
     dynamic_operands = frozenset({1})
@@ -131,7 +133,7 @@ class Clamp(Op[Attributes]):
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
         least, value, greatest = operands
         for operand in operands:
-            require_kind("clamp", operand, (Kind.PRED, Kind.SIGNED, Kind.UNSIGNED, Kind.FLOAT))
+            require_array("clamp", operand)
         for bound, what in ((least, "lower"), (greatest, "upper")):
             require_same_element("clamp", bound, value)
             if bound.rank and bound.dims != value.dims:
@@ -140,6 +142,8 @@ class Clamp(Op[Attributes]):
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         element = call.shape.element
+        if element.is_complex:
+            return _clamp_complex
         if compute_type(element) is None or element.is_float:
             return _clamp
         return lift(_clamp, element, element, call.shape.rank)
@@ -147,3 +151,7 @@ class Clamp(Op[Attributes]):
 
 def _clamp(least: Array, value: Array, greatest: Array) -> Array:
     return np.asarray(np.minimum(np.maximum(value, least), greatest))
+
+
+def _clamp_complex(least: Array, value: Array, greatest: Array) -> Array:
+    return minimum_complex(maximum_complex(least, value), greatest)

@@ -87,6 +87,7 @@ class Convolution(Op[ConvolutionAttributes]):
     opcode = "convolution"
     attributes = ConvolutionAttributes
     arity = (2, 2)
+    converts_result = True
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: ConvolutionAttributes, declared: Shape | None

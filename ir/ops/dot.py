@@ -88,6 +88,7 @@ class Dot(Op[DotAttributes]):
     opcode = "dot"
     attributes = DotAttributes
     arity = (2, 2)
+    converts_result = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: DotAttributes, declared: Shape | None) -> Shape:
         check_arrays("dot", operands)
@@ -152,7 +153,9 @@ _CLASS = {Kind.PRED: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 1, Kind.FLOAT: 2, Kind.CO
 
 
 def result_element(opcode: str, lhs: ElementType, rhs: ElementType, declared: Shape | None) -> ElementType:
-    """The declared element type (XLA's preferred_element_type), else the operands'."""
+    """In what products are added: the declared element type (XLA's preferred_element_type), or the operands' where
+    none is declared, or one of a lesser kind, to which the sums are converted.
+    """
     if lhs is not rhs and _CLASS[lhs.kind] != _CLASS[rhs.kind]:
         raise ShapeError(f"{opcode}: element types differ: lhs is {lhs}, rhs is {rhs}")
     wider = lhs if lhs.bits >= rhs.bits else rhs
@@ -160,9 +163,7 @@ def result_element(opcode: str, lhs: ElementType, rhs: ElementType, declared: Sh
         if lhs is not rhs and lhs.kind is not Kind.FLOAT:
             raise ShapeError(f"{opcode}: element types differ: lhs is {lhs}, rhs is {rhs}", "give the result a type")
         return wider
-    if _CLASS[declared.element.kind] < _CLASS[wider.kind]:
-        raise ShapeError(f"{opcode}: operands of type {wider} cannot give a result of type {declared.element}")
-    return declared.element
+    return wider if _CLASS[declared.element.kind] < _CLASS[wider.kind] else declared.element
 
 
 def product_type(operands: Sequence[Shape], shape: Shape) -> np.dtype[Any]:

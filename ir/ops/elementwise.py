@@ -160,8 +160,10 @@ _binary("divide", "x / y; integers round toward zero, and x / 0 has all bits set
 _binary("remainder", "What the division x / y, rounded toward zero, leaves; has the sign of x; integer x % 0 is x.",
         {S: n.remainder_signed, U: n.remainder_unsigned, F: np.fmod})  # fmt: skip
 _binary("power", "x to the y.", {S: n.power_integer, U: n.power_integer, F: np.power, C: np.power})
-_binary("maximum", "The larger; NaN if one is NaN.", _all(np.maximum, P, S, U, F))
-_binary("minimum", "The smaller; NaN if one is NaN.", _all(np.minimum, P, S, U, F))
+_binary("maximum", "The larger; NaN if one is NaN. Of complex numbers that with the larger real part.",
+        {**_all(np.maximum, P, S, U, F), C: n.maximum_complex})  # fmt: skip
+_binary("minimum", "The smaller; NaN if one is NaN. Of complex numbers that with the smaller real part.",
+        {**_all(np.minimum, P, S, U, F), C: n.minimum_complex})  # fmt: skip
 _binary("atan2", "The angle of the point (y, x), from -pi to pi.", {F: np.arctan2, C: n.atan2_complex})
 _row(Composition, "complex", "x + iy.", {F: n.make_complex})
 _binary("and", "Logical and of preds, bitwise and of integers.", _all(np.bitwise_and, P, S, U))

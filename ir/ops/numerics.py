@@ -203,6 +203,16 @@ def sign_complex(x: Array) -> Array:
     return np.where(x == 0, np.zeros_like(x), x / np.abs(x))
 
 
+def maximum_complex(x: Array, y: Array) -> Array:
+    """The one with the larger real part, the first of equals; the second where one is NaN. So XLA on CPU."""
+    return np.where(x.real >= y.real, x, y)
+
+
+def minimum_complex(x: Array, y: Array) -> Array:
+    """The one with the smaller real part, the first of equals; the second where one is NaN."""
+    return np.where(x.real <= y.real, x, y)
+
+
 def atan2_complex(y: Array, x: Array) -> Array:
     """-i log((x + iy) / sqrt(x^2 + y^2)), which is the angle where both are real."""
     return np.asarray(-1j, x.dtype) * np.log((x + np.asarray(1j, x.dtype) * y) / np.sqrt(x * x + y * y))
@@ -270,11 +280,11 @@ def convert(source: ElementType, target: ElementType) -> Function1:
     numpy_type(source)
     if source is target:
         return np.asarray
-    if target.kind is Kind.PRED:
-        return lambda x: np.asarray(x != 0)
     if source.is_complex and not target.is_complex:
         real_part = convert(component(source), target)
         return lambda x: real_part(x.real)
+    if target.kind is Kind.PRED:
+        return lambda x: np.asarray(x != 0)
     if source.is_float and target.is_integer:
         return _float_to_integer(source, target)
     if target.bits < 8 and target.is_integer and source.is_integer:

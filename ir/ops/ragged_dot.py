@@ -83,6 +83,7 @@ class RaggedDot(Op[RaggedDotAttributes]):
     opcode = "ragged-dot"
     attributes = RaggedDotAttributes
     arity = (3, 3)
+    converts_result = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: RaggedDotAttributes, declared: Shape | None) -> Shape:
         check_arrays("ragged-dot", operands)

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from ...ir.computation import Computation
 from ...ir.instruction import Instruction
-from ...ir.mixed_precision import common_type, in_type
+from ...ir.mixed_precision import computed
 from ...ir.module import Module
 from ...ir.shape import Shape
 from ..base import Pass, PassContext
@@ -32,11 +32,11 @@ class UniformPrecision(Pass):
 
 
 def _write_out(computation: Computation, old: Instruction) -> Instruction | None:
-    element = common_type(old)
-    if element is None:
+    shapes = computed(old)
+    if shapes is None:
         return None
-    operands = [_converted(computation, o, in_type(o.shape, element), old) for o in old.operands]
-    made = computation.add(old.op, operands, old.attributes, in_type(old.shape, element), like=old)
+    operands = [_converted(computation, o, s, old) for o, s in zip(old.operands, shapes[0], strict=True)]
+    made = computation.add(old.op, operands, old.attributes, shapes[1], like=old)
     made.sharding, made.shardy = old.sharding, old.shardy
     made.frontend_attributes = old.frontend_attributes
     return _converted(computation, made, old.shape, old)

@@ -39,6 +39,8 @@ SAMPLES: dict[str, list[str]] = {
         _convolution("f16[2,3,6]", "f16[2,3,3]", "f16[2,2,4]", _1D, "size=3"),
         _convolution("s32[2,3,6]", "s32[2,3,3]", "s32[2,2,4]", _1D, "size=3"),
         _convolution("c64[2,3,6]", "c64[2,3,3]", "c64[2,2,4]", _1D, "size=3"),
+        _convolution("bf16[2,3,6]", "bf16[2,3,3]", "s32[2,2,4]", _1D, "size=3"),
+        _convolution("c64[2,3,6]", "c64[2,3,3]", "f32[2,2,4]", _1D, "size=3"),
         _convolution("f32[2,3,2]", "f32[2,3,5]", "f32[2,2,0]", _1D, "size=5"),
     ]
 }

@@ -18,6 +18,10 @@ _PLAIN = ", lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 _BATCH = ", lhs_batch_dims={0,2}, lhs_contracting_dims={3}, rhs_batch_dims={2,0}, rhs_contracting_dims={1}"
 _TWO = ", lhs_contracting_dims={0,2}, rhs_contracting_dims={3,1}"
 
+# What operands have, and a result that cannot hold their sums.
+_LESSER = [("f32", "s32"), ("bf16", "s32"), ("f64", "u8"), ("f16", "pred"), ("s8", "pred"), ("c64", "f32"),
+           ("c128", "bf16"), ("c64", "s32")]  # fmt: skip
+
 SAMPLES: dict[str, list[str]] = {
     "dot": [
         _dot("f32[4,6]", "f32[6,5]", "f32[4,5]", _PLAIN),
@@ -29,6 +33,7 @@ SAMPLES: dict[str, list[str]] = {
         _dot("pred[4,6]", "pred[6,5]", "pred[4,5]", _PLAIN),
         _dot("f16[4,6]", "f16[6,5]", "f16[4,5]", _PLAIN),
         _dot("bf16[4,6]", "bf16[6,5]", "f32[4,5]", _PLAIN),
+        *(_dot(f"{t}[4,6]", f"{t}[6,5]", f"{r}[4,5]", _PLAIN) for t, r in _LESSER),
         _dot("f32[6]", "f32[6]", "f32[]", ", lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
         _dot("f32[3]", "f32[2,1]", "f32[3,2,1]", ""),
         _dot("f32[4,0]", "f32[0,5]", "f32[4,5]", _PLAIN),

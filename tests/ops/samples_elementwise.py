@@ -51,8 +51,8 @@ BINARY: dict[str, tuple[str, ...]] = {
     "divide": (*NUMBERS, *COMPLEX),
     "remainder": NUMBERS,
     "power": (*NUMBERS, *COMPLEX),
-    "maximum": ("pred", *NUMBERS),
-    "minimum": ("pred", *NUMBERS),
+    "maximum": ("pred", *NUMBERS, *COMPLEX),
+    "minimum": ("pred", *NUMBERS, *COMPLEX),
     "atan2": (*FLOATS, *COMPLEX),
     **dict.fromkeys(("and", "or", "xor"), ("pred", *INTEGERS)),
     **dict.fromkeys(("shift-left", "shift-right-arithmetic", "shift-right-logical"), INTEGERS),
@@ -113,8 +113,8 @@ def _select() -> list[str]:
 
 
 def _clamp() -> list[str]:
-    shapes = [f"{e}[8,4] {e}[8,4] {e}[8,4]" for e in ("s8", "s32", "u32", "bf16", "f32", "f64")]
-    shapes += [f"{e}[] {e}[8,4] {e}[]" for e in ("s32", "f16", "f32")]
+    shapes = [f"{e}[8,4] {e}[8,4] {e}[8,4]" for e in ("s8", "s32", "u32", "bf16", "f32", "f64", "c64")]
+    shapes += [f"{e}[] {e}[8,4] {e}[]" for e in ("s32", "f16", "f32", "c128")]
     return [sample("clamp", s, s.split()[1]) for s in shapes]
 
 

@@ -114,6 +114,7 @@ SAMPLES: dict[str, list[str]] = {
         _reduce("multiply", "s32", "4,5", "1", "4", "1"),
         _reduce("maximum", "f32", "4,5", "1", "4", "-inf"),
         _reduce("maximum", "s32", "4,5", "1", "4", "-2147483648"),
+        _reduce("maximum", "c64", "4,5", "1", "4", "(-9, 0)"),
         _reduce("minimum", "u8", "4,5", "0", "5", "255"),
         _reduce("minimum", "f32", "4,5", "0", "5", "0.1"),
         _reduce("and", "pred", "4,5", "1", "4", "true"),

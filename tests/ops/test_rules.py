@@ -20,6 +20,8 @@ from hloom.ir.ops.gather import GatherAttributes
 from hloom.ir.ops.scatter import ScatterAttributes
 from hloom.ir.shape import Shape, array, tuple_shape
 from hloom.ir.sharding_rule import FactorKind, ShardingRule, ValueFactors
+from hloom.passes.base import PassContext
+from hloom.passes.cleanup.uniform_precision import UniformPrecision
 from ops.build import compile
 from ops.oracle import input_kind, random_inputs
 from ops.test_samples import SAMPLES
@@ -108,8 +110,9 @@ def _equal(ours: Any, expected: Any, tolerance: float) -> None:
 
 
 def _values(text: str) -> tuple[list[Instruction], dict[Instruction, Any]]:
-    """The instructions of the entry and their values for random inputs."""
+    """The instructions of the entry, of one precision each, and their values for random inputs."""
     module = parse(text)
+    UniformPrecision().run(module, PassContext())
     values: dict[Instruction, Any] = {}
     inputs = iter(random_inputs([p.shape for p in module.entry.parameters], 0, input_kind(text)))
     for i in module.entry:

@@ -35,6 +35,11 @@ LINES = [
     ("z = f16[] constant(0) ROOT r = f16[8] reduce(h, z), dimensions={{1}}, to_apply=add",
      "z = f32[] constant(0) c = f32[8,4] convert(h) s = f32[8] reduce(c, z), dimensions={{1}}, to_apply=add "
      "ROOT r = f16[8] convert(s)"),
+    # Sums that the result cannot hold are rounded once, not on each device.
+    ("ROOT r = s32[4,4] dot(a, b), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}",
+     "s = f32[4,4] dot(a, b), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}} ROOT r = s32[4,4] convert(s)"),
+    ("ROOT r = s8[4,4] dot(b, b), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}",
+     "s = bf16[4,4] dot(b, b), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}} ROOT r = s8[4,4] convert(s)"),
     ("g = f32[4] constant({{1, 2, 3, 4}}) "
      "ROOT r = (bf16[8,4], f32[4], f32[4]) batch-norm-training(b, g, g), epsilon=0.1, feature_index=1",
      "g = f32[4] constant({{1, 2, 3, 4}}) c = f32[8,4] convert(b) "
