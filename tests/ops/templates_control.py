@@ -6,7 +6,7 @@ from ops.template import one, whole
 
 _TWO = "HloModule m, replica_count=2\n"
 _ADD = "add { a = E[] parameter(0) b = E[] parameter(1) ROOT c = add(a, b) }\n"
-_LARGER = "larger { a = E[] parameter(0) b = E[] parameter(1) ROOT c = maximum(a, b) }\n"
+_LARGER = "larger { a = E[] parameter(0) b = E[] parameter(1) ROOT c = MAXIMUM(a, b) }\n"
 _TURN = "turn { a = E[4] parameter(0) ROOT r = reverse(a), dimensions={0} }\n"
 _SAME = "same { a = E[4] parameter(0) ROOT r = copy(a) }\n"
 _SWAP = "swap { a = E[4] parameter(0) b = E[4] parameter(1) ROOT r = tuple(b, a) }\n"

@@ -4,7 +4,8 @@ A template is the text of a module, written for one element type E: `E[3,4]` is 
 follow from the operands are left out. Other words depend on E too:
 
 - `B[` the unsigned type as wide as E, or E itself if it is complex;
-- `ZERO`, `LIST` literals of E: zero (or one, where there is none), and an array of two numbers.
+- `ZERO`, `LIST` literals of E: zero (or one, where there is none), and an array of two numbers;
+- `MAXIMUM` that op, or `multiply` for complex numbers, of which XLA finds no maximum among devices.
 
 Which types an op takes is not written here: the verifier says so. Element-wise ops need no templates of their own.
 """
@@ -82,7 +83,7 @@ def text_of(template: str, element: str) -> str:
     bits = element if own.is_complex else f"u{own.bits}"
     zero = "(0, 0)" if own.is_complex else "1" if element == "f8e8m0fnu" else "0"
     two = "{(1, 0), (0, 1)}" if own.is_complex else f"{{1, {zero}}}"
-    text = re.sub(r"\bE\[", f"{element}[", template)
+    text = re.sub(r"\bE\[", f"{element}[", template.replace("MAXIMUM", "multiply" if own.is_complex else "maximum"))
     return re.sub(r"\bB\[", f"{bits}[", text).replace("LIST", two).replace("ZERO", zero)
 
 
