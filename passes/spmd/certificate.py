@@ -132,7 +132,7 @@ def _words(move: Move) -> str:
             return f"all-reduce over {_over(digits)}"
         case ReduceScatter(dim, digits, _):
             return f"reduce-scatter dimension {dim} over {_over(digits)}"
-        case Mask(digits, owner):
+        case Mask(digits, _, owner):
             keeps = f"device {owner}" if owner is not None else f"one device along {_over(digits)}"
             return f"only {keeps} keeps the value"
         case Spread(dim, digits, _):

@@ -127,6 +127,7 @@ class MoveEmitter:
         return self.emitter.splat(self.emitter.constant(identity(self.monoid, element), element), dims)
 
     def _mask(self, array: Instruction, move: Mask) -> Instruction:
+        self.order = move.order
         if move.owner is None:
             emitter = self._ordered(self.order)
             place, chosen = emitter.coordinate(move.digits), 0

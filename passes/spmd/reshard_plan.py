@@ -89,7 +89,7 @@ def _plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
     yield from _by_pieces(source, target, problem, best)
     if target.unreduced:
         for plan in _plans(source, replace(target, unreduced=()), problem):
-            yield replace(plan, moves=(*plan.moves, Mask(target.unreduced)))
+            yield _join(plan, _masked(target, problem))
 
 
 def _by_search(source: Tiling, target: Tiling, problem: Problem) -> tuple[list[Plan], float]:
@@ -143,11 +143,11 @@ def _with_owner(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Pl
     elif source.owner is not None:
         everyone = (Digit(problem.devices, 1),)
         whole = replace(target, unreduced=())
-        start = Mask(everyone, source.owner)
-        end = (Mask(target.unreduced),) if target.unreduced else ()
+        start = _local(Mask(everyone, target.order, source.owner), source, problem)
+        end = _masked(target, problem) if target.unreduced else Plan((), 0.0, 0.0)
         # Of all devices in any order: that of the target, over which the moves are made.
         for plan in _plans(Tiling(((),) * len(target.dims), everyone, target.order), whole, problem):
-            yield replace(plan, moves=(start, *plan.moves, *end))
+            yield _join(_join(start, plan), end)
     else:
         whole = Tiling.replicated(len(source.dims))
         yield from [_nothing(source, problem.dims)] if source.is_replicated else _plans(source, whole, problem)
@@ -245,6 +245,16 @@ def _free(source: Tiling, target: Tiling, devices: int) -> list[Digit]:
 
 def _nothing(tiling: Tiling, dims: tuple[int, ...]) -> Plan:
     return Plan((), 0.0, 0.0, peak=float(math.prod(tiling.local_dims(dims))))
+
+
+def _masked(target: Tiling, problem: Problem) -> Plan:
+    """A value in these tiles becomes unreduced as the target."""
+    return _local(Mask(target.unreduced, target.order), target, problem)
+
+
+def _local(move: Move, tiling: Tiling, problem: Problem) -> Plan:
+    """A move without communication that leaves tiles their size."""
+    return Plan((move,), 0.0, 0.0, peak=2 * _nothing(tiling, problem.dims).peak)
 
 
 def _one(move: Move, received: float, digits: Digits, peak: float, problem: Problem) -> Plan:

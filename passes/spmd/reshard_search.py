@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
+from functools import cache, partial
 
 from ...cost.links import Link, Links
 from ...ir.digit import Digit, cut, primes, refine
@@ -23,7 +24,7 @@ from .reshard_steps import Step, steps
 
 _SAME = 1e-6  # costs that differ by less are the same
 _LIMIT = 4000  # states remembered before a search gives up
-_DETOURS = 300  # the same for one that may take detours
+_DETOURS = 350  # the same for one that may take detours
 _MOST_PARTS = 4  # digits of prime size that detours may take apart
 
 
@@ -42,8 +43,7 @@ class Problem:
 
     def cost(self, received: float, link: Link) -> float:
         """The toll of a collective in which each device receives so many elements; of none, no toll."""
-        toll = self.links.toll_of(link, self.size)
-        return toll.pace * received + toll.start if received else 0.0
+        return self.links.toll_of(link, self.size).of(received)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def space_of(source: Tiling, target: Tiling, problem: Problem, detours: bool = F
 
 
 def search(source: Tiling, target: Tiling, problem: Problem) -> Found:
-    """The cheapest plan by mesh collectives that build towards the target, within the memory and without replicating."""
+    """The cheapest plan by mesh collectives towards the target, within the memory and without replicating."""
     return _search(*space_of(source, target, problem), problem, _LIMIT, math.inf)
 
 
@@ -96,12 +96,12 @@ def detour(source: Tiling, target: Tiling, problem: Problem, least: float, below
 def _search(start: State, space: Space, problem: Problem, limit: int, below: float) -> Found:
     """The cheapest plan that costs less than `below`, if that is found within so many states."""
     most = math.inf if space.may_replicate else math.prod(problem.dims) - 1
-    fast, links = problem.links.fastest, problem.links
-    slow = links.slowest if space.order is not None else None  # digits are not of device numbers then
+    fast = problem.links.toll_of(problem.links.fastest, problem.size)
+    toll = cache(partial(problem.links.toll, size=problem.size, order=space.order))
     least = bound(start, space)
     best: dict[State, float] = {start: 0.0}
     arrived: dict[State, tuple[State, Step]] = {}
-    queue: list[tuple[float, float, int, State, float]] = [(problem.cost(least, fast), 0.0, 0, start, 0.0)]
+    queue: list[tuple[float, float, int, State, float]] = [(fast.of(least), 0.0, 0, start, 0.0)]
     looked_at = pushed = 0
     while queue and len(best) < limit:
         _, _, _, state, cost = heapq.heappop(queue)
@@ -112,13 +112,13 @@ def _search(start: State, space: Space, problem: Problem, limit: int, below: flo
         looked_at += 1
         held = state.elements()
         for step in steps(state, space):
-            after = step.after
-            if held + after.elements() > space.memory or after.elements() > most:
+            after, total = step.after, cost + toll(step.digits).of(step.received)
+            if total >= below or total >= best.get(after, below):
                 continue
-            total = cost + problem.cost(step.received, slow or links.across(step.digits))
-            if total >= best.get(after, below):
+            size = after.elements()
+            if held + size > space.memory or size > most:
                 continue
-            rest = problem.cost(bound(after, space), fast)
+            rest = fast.of(bound(after, space))
             if total + rest < below:
                 best[after] = total
                 arrived[after] = (state, step)

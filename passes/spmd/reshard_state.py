@@ -20,22 +20,23 @@ from ...ir.tiling import Tiling
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`unreduced` is sorted by falling stride."""
+    """`unreduced` is sorted by falling stride. `tile` are the dimensions on one device."""
 
     dims: tuple[Digits, ...]
     padded: tuple[int, ...]
     unreduced: Digits
+    tile: tuple[int, ...] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tile", tuple([n // product(d) for n, d in zip(self.padded, self.dims, strict=True)]))
 
     def local(self, dim: int) -> int:
         """Size of the dimension on one device."""
-        return self.padded[dim] // product(self.dims[dim])
-
-    def local_dims(self) -> tuple[int, ...]:
-        return tuple(map(self.local, range(len(self.dims))))
+        return self.tile[dim]
 
     def elements(self) -> int:
         """Elements that one device holds."""
-        return math.prod(self.local_dims())
+        return math.prod(self.tile)
 
     def arrive(self, dim: int, digits: Digits, padded: int) -> State | None:
         """The state with further digits at the minor end of a dimension, padded so if it was whole.

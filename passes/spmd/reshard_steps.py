@@ -8,6 +8,7 @@ of steps depends on the number of digits, not of devices.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +19,7 @@ from .moves import AllGather, AllReduce, AllToAll, Mask, Move, Permute, ReduceSc
 from .reshard_state import Space, State
 
 _MOST_PERMUTES = 24  # arrangements of left-over digits tried at a state
-_MOST_SHIFTS = 64  # combinations of several shifts tried at a state
+_MOST_SHIFTS = 32  # combinations of several shifts tried at a state
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def _partials(state: State, space: Space) -> Iterator[Step]:
     """A value that is to be unreduced: one device keeps it, or every device its tile, among identities."""
     missing = tuple(d for d in space.goal.unreduced if d not in state.unreduced)
     if missing and _is_free(missing, state):
-        yield Step(Mask(missing), state.with_unreduced((*state.unreduced, *missing)))
+        yield Step(Mask(missing, space.order), state.with_unreduced((*state.unreduced, *missing)))
     for dim, digits in enumerate(state.dims):
         if digits and digits[-1] in missing:
             after = state.leave(dim, 1, space.dims[dim]).with_unreduced((*state.unreduced, digits[-1]))
@@ -170,22 +171,28 @@ def _extended(state: State, space: Space, after: State, shifts: tuple[Shift, ...
 
 
 def _shifted(state: State, space: Space, now: State, shifts: tuple[Shift, ...]) -> Iterator[_Shifted]:
-    """`now` with one more shift. What has arrived stays, and where something left nothing arrives."""
+    """`now` with one more shift. What has arrived stays, and where something left nothing arrives.
+
+    Of shifts between different dimensions, whose order does not matter, the sources grow.
+    """
     targets = {shift.target for shift in shifts}
     sources = {shift.source for shift in shifts}
-    for dim in range(len(state.dims)):
+    last = shifts[-1] if shifts else None
+    for dim, digits in enumerate(now.dims):
         if dim in targets:
             continue
-        digits = now.dims[dim]
         for count in range(1, len(digits) + 1):
             leaving = digits[len(digits) - count :]
+            left = now.leave(dim, count, space.dims[dim])
             for other in range(len(state.dims)):
-                if other == dim or other in sources:
+                if other == dim or other in sources or (last and dim < last.source and other != last.target):
                     continue
                 if not _fits(now, space, other, product(leaving)) and not _parks(state, space, dim, leaving):
                     continue
                 since = () if state.dims[other] else now.dims[other]
-                for after in _arrivals(now.leave(dim, count, space.dims[dim]), space, other, leaving, since):
+                if since and now.padded[other] != next(iter(_paddings(space, other, product(since)))):
+                    continue  # it is padded anew, so that it does not matter how it was
+                for after in _arrivals(left, space, other, leaving, since):
                     yield after, (*shifts, Shift(dim, other, leaving))
 
 
@@ -195,14 +202,12 @@ def _parks(state: State, space: Space, dim: int, leaving: Digits) -> bool:
 
 
 def _all_to_all(state: State, after: State, shifts: tuple[Shift, ...]) -> Step:
-    padded = list(state.local_dims())
+    padded = list(state.tile)
     for dim in {shift.target for shift in shifts}:
-        padded[dim] = after.local(dim) * product(after.dims[dim]) // product(state.dims[dim])
-    move = AllToAll(shifts, tuple(padded), after.local_dims())
-    buffer = 1.0
-    for size in padded:
-        buffer *= size
-    return Step(move, after, buffer * (1.0 - 1.0 / product(move.digits)), move.digits)
+        padded[dim] = after.padded[dim] // product(state.dims[dim])
+    move = AllToAll(shifts, tuple(padded), after.tile)
+    digits = move.digits
+    return Step(move, after, math.prod(padded) * (1.0 - 1.0 / product(digits)), digits)
 
 
 def _permutes(state: State, space: Space) -> Iterator[Step]:

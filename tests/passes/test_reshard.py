@@ -148,6 +148,20 @@ def test_values_become_and_stay_partial_sums(dims: tuple[int, ...]) -> None:
         check_all(dims, rng.choice(sources), rng.sample(targets, min(5, len(targets))), 8)
 
 
+def test_a_partial_sum_is_of_the_devices_in_its_own_order() -> None:
+    """Tiles of an irregular order are gathered, then one device of each of the target's groups keeps the value."""
+    order = (6, 5, 0, 2, 1, 3, 4, 7)
+    for rows in (LOW, HIGH, (*HIGH, *LOW)):
+        source = Tiling((rows, ()), order=order)
+        check_all((8, 4), source, [Tiling(((), ()), LOW), Tiling(((), ()), MIDDLE), Tiling(((), LOW), HIGH)], 8)
+        check_all((8, 4), Tiling((rows, ())), [Tiling(((), ()), LOW, order), Tiling(((), LOW), HIGH, order)], 8)
+
+
+def test_a_value_among_identities_counts_twice() -> None:
+    """Before and after one device alone keeps it, which other devices do in the same program."""
+    assert plan_reshard(Tiling(((), ()), owner=3), Tiling((LOW, ())), (8, 4), 8).peak >= 2 * 8 * 4
+
+
 def test_partial_sums_that_stay_move_nothing() -> None:
     partial = Tiling(((), ()), (Digit(8, 1),))
     assert plan_reshard(partial, partial, (8, 4), 8).moves == ()
