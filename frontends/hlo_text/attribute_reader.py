@@ -75,7 +75,8 @@ class AttributeReader(Cursor):
             match = _COMMA.match(text, self.place) or self._spaced_comma()
             if match is None:
                 break
-            name, start = match[1], match.end()
+            name, self.place = match[1], match.end()
+            start = self.skip()
             if name in seen:
                 self.error(f"{op.opcode}: attribute '{name}' is given twice", match.start(1), match.end(1))
             seen.add(name)
@@ -108,7 +109,6 @@ class AttributeReader(Cursor):
             self.place = match.end()
             return self.place
         try:
-            start = skip_space(self.text, start)
             if kind is Literal:
                 self.place = self._literal_end(start)
             elif kind is Shape:

@@ -7,22 +7,23 @@ spaces, operands with shapes, nested operands) goes through the cursor step by s
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from ...ir import ops as ops  # registers all ops
 from ...ir.attributes import attribute_fields
 from ...ir.computation import Computation
-from ...ir.dynamic_sizes import bounds_of, may_repeat
+from ...ir.dynamic_sizes import may_repeat
 from ...ir.element_type import ELEMENT_TYPES
 from ...ir.instruction import Instruction
 from ...ir.literal import Literal
 from ...ir.mixed_precision import inferred_shape
 from ...ir.op import OPS, AnyOp, ShapeError, find_op
-from ...ir.shape import Shape
+from ...ir.shape import Shape, tuple_shape
 from .attribute_reader import AttributeReader, Common, Own
 from .cursor import Poisoned
 from .errors import TextError, did_you_mean
-from .scan import IDENT, bracket_end
+from .scan import COMMENT, IDENT, bracket_end
 from .shapes import parse_shape, read_shape, shape_end
 
 NESTING_LIMIT = 60
@@ -35,7 +36,7 @@ _HEAD = re.compile(
 )
 _BARE_OPERAND = re.compile(rf"%?({IDENT})")
 _IDENT = re.compile(IDENT)
-_SHAPE_AHEAD = re.compile(r"[A-Za-z][A-Za-z0-9]*\s*\[|\(|b\(")
+_SHAPE_AHEAD = re.compile(rf"[A-Za-z][A-Za-z0-9]*(?:\s|{COMMENT})*\[|\(|b\(")
 _CALL_AHEAD = re.compile(rf"({IDENT})\s*\(")
 _INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
 
@@ -302,8 +303,16 @@ def _holds_literal(op: AnyOp) -> bool:
 
 
 def _shape_of_value(op: AnyOp, declared: Shape | None) -> Shape | None:
-    """The shape as XLA believes it: a literal has all elements, whatever the text says about dynamic dimensions."""
-    return bounds_of(declared) if declared is not None and _holds_literal(op) else declared
+    """The shape as XLA believes it: of a literal some parts do not count."""
+    return _literal_shape(declared) if declared is not None and _holds_literal(op) else declared
+
+
+@lru_cache(maxsize=65536)
+def _literal_shape(shape: Shape) -> Shape:
+    """A literal has all elements, whatever the text says about dynamic dimensions, and is no buffer."""
+    if shape.is_tuple:
+        return tuple_shape(tuple(map(_literal_shape, shape.elements)))
+    return replace(shape, dynamic=(), is_buffer=False)
 
 
 def arity_text(op: AnyOp) -> str:

@@ -11,6 +11,7 @@ import re
 from .errors import TextError
 
 IDENT = r"[A-Za-z_][A-Za-z0-9_.\-]*"
+COMMENT = r"/\*[\s\S]*?\*/|//[^\n]*\n"
 STRING = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
 
 _SPACE = re.compile(r"(?:[ \t\r\n]+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
@@ -21,7 +22,7 @@ _BRACKETS = re.compile(
 )
 _SIMPLE_BRACES = re.compile(r"\{[^{}\"/]*\}")
 _STRING = re.compile(STRING, re.DOTALL)
-_MESH = re.compile(r"mesh\s*\[[^\]]*\](?:\s*,\s*device_ids=\((?:[^()]|\([^()]*\))*\))?\s*\{[^{}]*\}")
+_MESH = re.compile(r"mesh\s*\[[^\]]*\](?:\s*,\s*device_ids=\((?:[^()]|\([^()]*\))*\))?\s*,?\s*\{[^{}]*\}")
 _IOTA = re.compile(r"\[[^\]\n]*\]\s*<=\s*\[[^\]\n]*\](?:\s*T\s*\([^)\n]*\))?")
 _WORD = re.compile(r"[^\s,{}()\[\]\"']+")
 _PARTNER = {"(": ")", "{": "}", "[": "]"}

@@ -12,16 +12,17 @@ from ...ir.module import EntryLayout
 from ...ir.shape import UNBOUNDED, Layout, Shape, array, tuple_shape
 from .errors import DEPTH_LIMIT, TextError, did_you_mean
 from .grammar import read
-from .scan import blank_comments, bracket_end, skip_space
+from .scan import COMMENT, blank_comments, bracket_end, skip_space
 
 LARGEST_SIZE = 2**63 - 1
 LARGEST_RANK = 1024  # XLA has no limit; numpy's, 64, is the evaluator's
 LONGEST_NUMBER = 19
 
 _PLAIN = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\](?:\{(\d+(?:,\d+)*)\})?")
-_ARRAY_HEAD = re.compile(r"([A-Za-z][A-Za-z0-9]*)\s*\[[^\]\n]*\]?")
+_SPACE = rf"(?:\s|{COMMENT})*"
+_ARRAY_HEAD = re.compile(rf"([A-Za-z][A-Za-z0-9]*){_SPACE}\[(?:{COMMENT}|[^\]\n])*\]?")
 _ABSENT = re.compile(r"[SEM]\(\s*0+\s*\)|L\(\s*0*1\s*\)")  # parts of layouts that say what holds without them
-_LAYOUT_FOLLOWS = re.compile(r"\s*\{\s*[\d:}]")
+_LAYOUT_FOLLOWS = re.compile(rf"{_SPACE}\{{{_SPACE}[\d:}}]")
 
 
 @lru_cache(maxsize=65536)
@@ -209,7 +210,7 @@ def _array(text: str) -> Shape:
     return Shape(element, tuple(dims), _layout(layout, tuple(dims)) if layout is not None else None, (), marks)
 
 
-def _layout(tree: Any, dims: tuple[int, ...]) -> Layout:
+def _layout(tree: Any, dims: tuple[int, ...]) -> Layout | None:
     order_token: Any = tree.children[0]
     tail: Any = tree.children[1]
     order: tuple[int, ...] | None = None
@@ -225,7 +226,8 @@ def _layout(tree: Any, dims: tuple[int, ...]) -> Layout:
             tiles = tuple(tuple(_tile_dim(d) for d in t.children if d is not None) for t in part.children)
         elif part is not None and part.type != "DIM_TYPES":
             rest += "" if _ABSENT.fullmatch(str(part)) else str(part)
-    return Layout(order, tiles, rest)
+    layout = Layout(order, tiles, rest)
+    return None if layout == Layout() else layout
 
 
 def in_default_order(shape: Shape) -> Shape:

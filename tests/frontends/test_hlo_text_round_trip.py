@@ -120,6 +120,13 @@ INSTRUCTIONS = [
     "a = f32[4,8] custom-call(p), custom_call_target=\"Sharding\", custom_call_has_side_effect=true, "
     "sharding={unknown shard_as 1}",
     "a = (f32[4,8], f32[4,8]) tuple(p, p), sharding={{devices=[2,1]<=[2]}, {devices=[1,2]0,1}}",
+    *[f"a = f32[4,8] negate(p), {name}={space}{value}" for space in (" ", "\n", "/* x */") for name, value in (
+        ("metadata", '{op_name="n"}'), ("backend_config", '{"a":1}'), ("frontend_attributes", '{a="b"}'),
+        ("sharding", "{replicated // x\n}"), ("control-predecessors", "{p}"), ("origin", '{{"n"}}'))],
+    "a = f32/* x */[4,8// x\n] /* x */ {/* x */1,0} negate(f32[4,8]// x\n{1,0} p)",
+    "a = b(f32[2]) constant({1, 2})", "a = f32[]{:} constant(1)", "a = f32[]{:D()} constant(1)",
+    "a = f32[4,8] all-reduce(p), replica_groups=mesh['x'=2], {'x'}, "
+    "to_apply={x = f32[] parameter(0)\n y = f32[] parameter(1)\n ROOT z = f32[] add(x, y)}",
     "a = (f32[4,8], (), f32[4,8], f32[4,8], f32[4,8], f32[4,8], f32[4,8]) tuple(p, tuple(), p, p, p, p, p)",
 ]
 
