@@ -67,8 +67,9 @@ def _coordinates(dims: Sequence[Digits], order: tuple[int, ...] | None, devices:
 def bounds(tiling: Tiling, dims: tuple[int, ...], devices: int) -> Integers:
     """Start and end of each device's part of the array in each dimension, as [devices, rank, 2]; empty past the end."""
     tile = np.asarray(tiling.local_dims(dims), np.int64)
-    start = np.minimum(places(tiling, devices) * tile, np.asarray(dims))
-    end = np.minimum(start + tile, np.asarray(dims))
+    whole = np.asarray(dims, np.int64)
+    start = np.minimum(places(tiling, devices) * tile, whole)
+    end = np.minimum(start + tile, whole)
     return np.stack([start, end], -1)
 
 
