@@ -15,7 +15,7 @@ CASES = [
     ("bf16[7,9,4]", "{devices=[2,2,2]<=[4,2]T(1,0)}", "{devices=[1,5,1]<=[5]}", 8, 5),
     ("f32[16]", "{devices=[8]<=[8]}", "{devices=[8]7,6,5,4,3,2,1,0}", 8, 8),
     ("f32[6,4]", "{replicated}", "{devices=[3,1]<=[3]}", 1, 3),
-    ("f32[]", "{replicated}", "{devices=[3]<=[3] last_tile_dim_replicate}", 1, 3),
+    ("f32[]", "{replicated}", "{mesh['x'=3], []}", 1, 3),
     ("f32[6,4]", "{devices=[3,1]<=[3]}", "{maximal device=4}", 3, 5),
 ]
 
