@@ -28,7 +28,7 @@ from ..sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..strings import Raw
 from .checks import require_static, text
 from .computations import always, check_arrays, numpy_type, rounded
-from .dot import Precisions, product_type, result_element
+from .dot import Precisions, product_type, result_element, summed
 from .window import dilated, is_trivial, window_count, window_reach, window_view
 
 # Elements of the copy of the windows that one matrix product takes.
@@ -107,7 +107,8 @@ class Convolution(Op[ConvolutionAttributes]):
         b = RuleBuilder()
         feature_group, batch_group = b.factor(a.feature_group_count), b.factor(a.batch_group_count)
         batch, outputs = b.factor(sizes.batch), b.factor(sizes.outputs)
-        features = b.factor(sizes.features, FactorKind.REDUCTION)
+        over = summed("convolution", call)
+        features = b.factor(sizes.features, over)
 
         def compound(*factors: int | None) -> list[int]:
             return [f for f in factors if f is not None]
@@ -131,7 +132,7 @@ class Convolution(Op[ConvolutionAttributes]):
                 lhs[label], rhs[label], out[label] = [], compound(place), compound(place)
             elif w.size > places > 0 and size:
                 # The gradient of a kernel: the window is the large dimension, its sharding gives partial sums.
-                tap = b.factor(w.size, FactorKind.REDUCTION)
+                tap = b.factor(w.size, over)
                 lhs[label], rhs[label] = compound(tap), compound(tap)
                 out[label] = compound(b.factor(places, FactorKind.REPLICATE))
                 reads.append(Read(0, dim, (tap_reach(w, places),)))

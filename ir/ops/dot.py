@@ -109,7 +109,7 @@ class Dot(Op[DotAttributes]):
         batch = [b.factor(lhs.dims[d]) for d in left.batch]
         rows = [b.factor(lhs.dims[d]) for d in left.free]
         columns = [b.factor(rhs.dims[d]) for d in right.free]
-        contracting = [b.factor(lhs.dims[d], FactorKind.REDUCTION) for d in left.contracting]
+        contracting = [b.factor(lhs.dims[d], summed("dot", call)) for d in left.contracting]
 
         def operand(side: _Side, free: list[int | None]) -> list[int | None]:
             place = dict(zip(side.batch + side.contracting + side.free, batch + contracting + free, strict=True))
@@ -164,6 +164,13 @@ def result_element(opcode: str, lhs: ElementType, rhs: ElementType, declared: Sh
             raise ShapeError(f"{opcode}: element types differ: lhs is {lhs}, rhs is {rhs}", "give the result a type")
         return wider
     return wider if _CLASS[declared.element.kind] < _CLASS[wider.kind] else declared.element
+
+
+def summed(opcode: str, call: OpCall[Any]) -> FactorKind:
+    """How devices share the dimensions that products are added over: not at all where the result cannot hold sums."""
+    lhs, rhs = call.operands[:2]
+    holds = result_element(opcode, lhs.element, rhs.element, call.shape) is call.shape.element
+    return FactorKind.REDUCTION if holds else FactorKind.REPLICATE
 
 
 def product_type(operands: Sequence[Shape], shape: Shape) -> np.dtype[Any]:

@@ -27,7 +27,7 @@ from ..shape import Shape, array
 from ..sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from .checks import require_static, text
 from .computations import check_arrays, check_dims, rounded
-from .dot import Precisions, product_type, result_element
+from .dot import Precisions, product_type, result_element, summed
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,9 @@ class RaggedDot(Op[RaggedDotAttributes]):
         b = RuleBuilder()
         groups = b.factor(sizes.dims[-1], FactorKind.REPLICATE)
         left: dict[int, int | None] = {}
+        over = summed("ragged-dot", call)
         for d, n in enumerate(lhs.dims):
-            kind = FactorKind.REDUCTION if d in a.lhs_contracting_dims else FactorKind.PASS
+            kind = over if d in a.lhs_contracting_dims else FactorKind.PASS
             # Where a group begins depends on all that comes before it.
             left[d] = b.factor(n, FactorKind.REPLICATE if d == roles.ragged else kind)
         right = {d: b.factor(rhs.dims[d]) for d in roles.rhs_free}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -32,6 +33,8 @@ def test_result_type_is_declared_or_that_of_the_operands() -> None:
 def test_rule() -> None:
     call = use("dot", "f32[4,6] f32[6,5]", **MATMUL)
     assert rule("dot", call) == "([i k], [k j]) -> [i j] {i=4, j=5, k=6} reduction={k}"
+    call = replace(use("dot", "f32[4,6] f32[6,5]", **MATMUL), shape=shape("s32[4,5]"))  # partial sums do not fit
+    assert rule("dot", call) == "([i k], [k j]) -> [i j] {i=4, j=5, k=6} need_replication={k}"
     call = use("dot", "f32[2,7,3,4] f32[2,9,3,4]", **ATTENTION)
     assert rule("dot", call) == "([i k j m], [i l j m]) -> [i j k l] {i=2, j=3, k=7, l=9, m=4} reduction={m}"
     call = use("dot", "f32[1,6] f32[6,1]", **MATMUL)
