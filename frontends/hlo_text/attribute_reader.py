@@ -75,8 +75,7 @@ class AttributeReader(Cursor):
             match = _COMMA.match(text, self.place) or self._spaced_comma()
             if match is None:
                 break
-            name, self.place = match[1], match.end()
-            start = self.skip()
+            name = match[1]
             if name in seen:
                 self.error(f"{op.opcode}: attribute '{name}' is given twice", match.start(1), match.end(1))
             seen.add(name)
@@ -85,7 +84,8 @@ class AttributeReader(Cursor):
             setter = COMMON.get(name) if field is None else None
             if field is None and setter is None:
                 self._unknown_attribute(op, name, match.start(1))
-            value = text[start : self._value_end(start, kind, name)]
+            start, end = self._value_extent(match.end(), kind, name)
+            value = text[start:end]
             if setter is not None:
                 common.append((setter, value, start))
             else:
@@ -103,12 +103,13 @@ class AttributeReader(Cursor):
             self.unexpected("attribute name after ','", "its '=' must follow the name without a space")
         return match
 
-    def _value_end(self, start: int, kind: Any, name: str) -> int:
+    def _value_extent(self, start: int, kind: Any, name: str) -> tuple[int, int]:
         match = _SIMPLE.match(self.text, start)
         if match is not None and kind is not Literal and kind is not Shape:
             self.place = match.end()
-            return self.place
+            return match.span()
         try:
+            start = skip_space(self.text, start)
             if kind is Literal:
                 self.place = self._literal_end(start)
             elif kind is Shape:
@@ -118,7 +119,7 @@ class AttributeReader(Cursor):
                 self.place = value_end(self.text, start, raw)
         except TextError as error:
             self.error(f"attribute '{name}': {error.message}", error.start, error.end, error.help)
-        return self.place
+        return start, self.place
 
     def _literal_end(self, start: int) -> int:
         if self.text.startswith("(", start):
