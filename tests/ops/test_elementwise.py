@@ -62,6 +62,14 @@ def test_scalars_and_arrays_mix(opcode: str) -> None:
     np.testing.assert_array_equal(run(opcode, _use(opcode, ELEMENT_TYPES["s32"], ()), x, np.int32(5)), wanted)
 
 
+def test_the_real_part_of_complex_numbers_decides() -> None:
+    x, y = np.array([1 + 2j, 3j, complex(np.nan, 0)]), np.array([1 + 3j, -1 + 9j, 1])
+    call = use("maximum", "c128[3] c128[3]")
+    np.testing.assert_array_equal(run("maximum", call, x, y), [1 + 2j, 3j, 1])
+    np.testing.assert_array_equal(run("minimum", call, x, y), [1 + 2j, -1 + 9j, 1])
+    np.testing.assert_array_equal(run("convert", use("convert", "c128[3]", "pred[3]"), y - 1), [False, True, False])
+
+
 def _wrap(value: int, bits: int, signed: bool) -> int:
     value %= 1 << bits
     return value - (1 << bits) if signed and value >> (bits - 1) else value
