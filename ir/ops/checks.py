@@ -84,13 +84,14 @@ def elementwise_shape(opcode: str, operands: Sequence[Shape]) -> Shape:
     """
     first = operands[0]
     for other in operands[1:]:
+        if first.dims == other.dims and first.element is other.element:
+            continue
         dims = merged_dims(first.dims, other.dims)
         if dims is None or first.element is not other.element:
             raise ShapeError(f"{opcode}: operand shapes differ: {text(first)} and {text(other)}")
-        first = first if dims is first.dims else replace(first, dims=dims)
+        first = replace(first, dims=dims, layout=None)  # as in XLA, where some size is unbounded
     if len(operands) > 1 and first.layout is not None:
-        is_bounded = all(UNBOUNDED not in o.dims for o in operands)
-        layout = first.layout.for_element(first.element) if is_bounded else None
+        layout = first.layout.for_element(first.element) if UNBOUNDED not in first.dims else None
         first = first if layout is first.layout else replace(first, layout=layout)
     return with_dynamic(first, operands)
 
