@@ -1,5 +1,5 @@
-"""Families of random ops that stand for code outside the program, or for nothing: LAPACK's routines, dots in small
-formats, the hidden random state, bytes seen in another way, identities that only say something.
+"""Families of random ops that stand for code outside the program, or for nothing: LAPACK's routines, sparse products,
+dots in small formats, the hidden random state, bytes seen in another way, identities that only say something.
 """
 
 from __future__ import annotations
@@ -85,6 +85,17 @@ def _operand(b: Builder, element: ElementType, dims: tuple[int, ...]) -> Instruc
     return positive(b, found) if is_square else found
 
 
+def sparse(b: Builder, x: Instruction) -> Instruction:
+    """A matrix in compressed rows times a dense vector or matrix, which are exact."""
+    element = b.one_of([F32, S32])
+    m, n, columns = b.number(1, 4), b.number(1, 4), tuple(b.size() for _ in range(b.number(0, 1)))
+    values, dense = (_operand(b, element, dims) for dims in ((8,), (n, *columns)))
+    ends = sorted(b.number(0, 8) for _ in range(m))
+    rows, places = (b.constant(np.array(v, np.int32)) for v in ([0, *ends], [b.number(0, n - 1) for _ in range(8)]))
+    return b.make("custom-call", values, rows, places, dense, shape=array(element, (m, *columns)), bound=8 * 4 * 4,
+                  custom_call_target="cpu_csr_sparse_dense_ffi")
+
+
 def scaled_dot(b: Builder, x: Instruction) -> Instruction:
     """Sides of small floats, each with a scale for blocks of its elements, or with none."""
     element = b.one_of(["bf16", "f8e4m3fn", "f8e5m2", "f32"])
@@ -166,4 +177,4 @@ def group(b: Builder, x: Instruction) -> Instruction:
     return x
 
 
-LIBRARY: list[Family] = [lapack, lapack, scaled_dot, draw, bitcast, dimension_size, identity, group]
+LIBRARY: list[Family] = [lapack, lapack, sparse, scaled_dot, draw, bitcast, dimension_size, identity, group]
