@@ -18,7 +18,7 @@ from ...ir.strings import unescape
 from .cursor import Poisoned, Syntax
 from .header import read_header
 from .instruction_reader import NESTING_LIMIT, Body, InstructionReader
-from .scan import IDENT, STRING, skip_space
+from .scan import COMMENT, IDENT, STRING, skip_space
 from .shapes import in_default_order
 
 ERROR_LIMIT = 50
@@ -34,7 +34,7 @@ _ROWS = dict(zip(_TABLES, (_STRING_ROW, _STRING_ROW, _LOCATION_ROW, _FRAME_ROW),
 _NEXT_START = re.compile(
     rf"\n[ \t]*(?=\}}|(?:ROOT\s+)?%?{IDENT}\s*=\s*[^=\s]|(?:ENTRY\s+)?%?{IDENT}\s*(?:\(.*)?\{{[ \t]*$)", re.MULTILINE
 )
-_BRACE = re.compile(rf"[{{}}]|{STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_BRACE = re.compile(rf"[{{}}]|{STRING}|{COMMENT}", re.DOTALL)
 _COMPUTATION_AHEAD = re.compile(rf"(?:ENTRY\b|%?{IDENT}\s*\{{|%{IDENT}\s*\()")
 _AFTER_COMPUTATION = re.compile(rf"\Z|,|(?:ENTRY\s+)?%?{IDENT}\s*[({{]")
 _PARAMETER_NAME = re.compile(rf"%?({IDENT})\s*:")

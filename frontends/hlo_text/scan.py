@@ -11,10 +11,10 @@ import re
 from .errors import TextError
 
 IDENT = r"[A-Za-z_][A-Za-z0-9_.\-]*"
-COMMENT = r"/\*[\s\S]*?\*/|//[^\n]*\n"
+COMMENT = r"(?>/\*[\s\S]*?\*/|//[^\n]*\n?)"  # as a whole or not at all: many comments in a row cost no more than one
 STRING = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
 
-_SPACE = re.compile(r"(?:[ \t\r\n]+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
+_SPACE = re.compile(rf"(?:[ \t\r\n]+|{COMMENT})*")
 _COMMENT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|/\*.*?\*/|//[^\n]*", re.DOTALL)
 _RAW_BRACES = re.compile(r"[^{}\"]+|\"(?:[^\"\\]|\\.)*\"|([{}])", re.DOTALL)
 _BRACKETS = re.compile(

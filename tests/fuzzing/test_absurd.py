@@ -30,6 +30,7 @@ BIG = "f32[1000000000000]"
 X = "x = f32[] parameter(0)"
 MANY = 100_000
 ONES = ",".join("1" * 1000)
+COMMENTS = "/**/// {[*/\n" * 5000
 ADD = "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }"
 
 # What it is; the text; what the diagnostic says, or None if the program is all right.
@@ -41,6 +42,7 @@ ABSURD: dict[str, tuple[Callable[[], str], str | None]] = {
     "add of many": (lambda: entry(X, f"ROOT t = f32[] add({', '.join('x' * MANY)})"), "takes 2 operands, found 100000"),
     "parameters": (lambda: entry(*[f"x{n} = f32[] parameter({n})" for n in range(5000)]), None),
     "chain": (lambda: entry("x0 = f32[] parameter(0)", *[f"x{n + 1} = f32[] negate(x{n})" for n in range(5000)]), None),
+    "comments": (lambda: entry(X, f"ROOT y = f32[]{COMMENTS} negate(x{COMMENTS})"), None),
     "deep tuple": (lambda: entry(f"ROOT x = {'(' * MANY}f32[]{')' * MANY} parameter(0)"), "nested deeper than"),
     "deep operands": (lambda: entry(X, f"ROOT y = {'negate(' * 5000}x{')' * 5000}"), "nested deeper than"),
     "deep constant": (lambda: entry(f"ROOT c = f32[1] constant({'{' * MANY}1{'}' * MANY})"), "brace"),
