@@ -24,7 +24,7 @@ from .reshard_steps import Step, steps
 
 _SAME = 1e-6  # costs that differ by less are the same
 _LIMIT = 4000  # states remembered before a search gives up
-_DETOURS = 350  # the same for one that may take detours
+_DETOURS = 3000  # steps looked at before one for detours gives up
 _MOST_PARTS = 4  # digits of prime size that detours may take apart
 
 
@@ -79,7 +79,7 @@ def space_of(source: Tiling, target: Tiling, problem: Problem, detours: bool = F
 
 def search(source: Tiling, target: Tiling, problem: Problem) -> Found:
     """The cheapest plan by mesh collectives towards the target, within the memory and without replicating."""
-    return _search(*space_of(source, target, problem), problem, _LIMIT, math.inf)
+    return _search(*space_of(source, target, problem), problem, math.inf, math.inf)
 
 
 def detour(source: Tiling, target: Tiling, problem: Problem, least: float, below: float) -> Plan | None:
@@ -93,8 +93,8 @@ def detour(source: Tiling, target: Tiling, problem: Problem, least: float, below
     return _search(*space_of(source, target, problem, detours=True), problem, _DETOURS, below - _SAME).plan
 
 
-def _search(start: State, space: Space, problem: Problem, limit: int, below: float) -> Found:
-    """The cheapest plan that costs less than `below`, if that is found within so many states."""
+def _search(start: State, space: Space, problem: Problem, most_steps: float, below: float) -> Found:
+    """The cheapest plan that costs less than `below`, if that is found within so many steps."""
     most = math.inf if space.may_replicate else math.prod(problem.dims) - 1
     fast = problem.links.toll_of(problem.links.fastest, problem.size)
     toll = cache(partial(problem.links.toll, size=problem.size, order=space.order))
@@ -102,8 +102,8 @@ def _search(start: State, space: Space, problem: Problem, limit: int, below: flo
     best: dict[State, float] = {start: 0.0}
     arrived: dict[State, tuple[State, Step]] = {}
     queue: list[tuple[float, float, int, State, float]] = [(fast.of(least), 0.0, 0, start, 0.0)]
-    looked_at = pushed = 0
-    while queue and len(best) < limit:
+    looked_at = pushed = taken = 0
+    while queue and len(best) < _LIMIT and taken < most_steps:
         _, _, _, state, cost = heapq.heappop(queue)
         if cost > best[state]:
             continue
@@ -112,6 +112,7 @@ def _search(start: State, space: Space, problem: Problem, limit: int, below: flo
         looked_at += 1
         held = state.elements()
         for step in steps(state, space):
+            taken += 1
             after, total = step.after, cost + toll(step.digits).of(step.received)
             if total >= below or total >= best.get(after, below):
                 continue
