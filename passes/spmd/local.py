@@ -36,15 +36,17 @@ class LocalValue:
     """`instruction` computes one device's tile of an array of shape `shape` under `tiling`.
 
     Elements of the tile beyond the array's end are arbitrary. `monoid` says how unreduced values combine. With `remake`
-    the value is made again under another tiling without communication, which takes `depth` ops on top of one another.
+    the value is made again under another tiling without being sent (None for tilings where it is not), which takes
+    `depth` ops on top of one another. What is `whole` comes from values that every device holds whole and is no larger.
     """
 
     instruction: Instruction
     shape: Shape
     tiling: Tiling
     monoid: Monoid | None = None
-    remake: Callable[[Tiling], LocalValue] | None = None
+    remake: Callable[[Tiling], LocalValue | None] | None = None
     depth: int = 0
+    whole: bool = False
 
 
 class Emitter:

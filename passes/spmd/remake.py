@@ -2,8 +2,11 @@
 
 Iotas, constants, broadcasts of what every device holds anyway, masks computed from such: where somebody wants such a
 value in other tiles than it was made in, it is made again. An op qualifies if it computes elements independently of one
-another or only moves them, and its operands are whole on every device or qualify themselves. What is many ops deep is
-sent after all.
+another or only moves them, and its operands are whole on every device or qualify themselves.
+
+Where an op cannot make just the tiles that are wanted (a reversal, uneven tiles of a reshape), it makes all and cuts
+them out, if all is no larger than the whole values that it is made of; a mask broadcast from a row is larger, and sent.
+So is what is many ops deep.
 """
 
 from __future__ import annotations
@@ -30,10 +33,15 @@ def remakeable(
     if len(values) != 1 or depth > _DEEPEST or not _is_free(instruction, op, operands):
         return values
 
-    def remake(target: Tiling) -> LocalValue:
+    within = all(v.tiling.is_replicated or v.whole for v in operands)
+    whole = within and values[0].shape.num_elements <= sum(v.shape.num_elements for v in operands)
+
+    def remake(target: Tiling) -> LocalValue | None:
         variant = replace(op, order=target.order)
         assignment = legal(variant, [value_digits(target.dims, op.rule.results[0], op.rule)], variant.independent)
         if variant.tiling(len(operands), assignment) != target:
+            if not whole:
+                return None
             assignment = {}
         emitter, resharder = local.emitter, local.resharder
         placed = [resharder.reshard(v, variant.tiling(n, assignment), local.why) for n, v in enumerate(operands)]
@@ -42,7 +50,7 @@ def remakeable(
             made = emit_local(variant, replace(local, assignment=assignment, operands=placed, results=results))[0]
         return resharder.reshard(made, target, local.why)
 
-    return [replace(values[0], remake=remake, depth=depth)]
+    return [replace(values[0], remake=remake, depth=depth, whole=whole)]
 
 
 def _is_free(instruction: Instruction, op: OpSharding, operands: Sequence[LocalValue]) -> bool:

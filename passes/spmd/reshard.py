@@ -55,8 +55,9 @@ class Resharder:
         scalar = self.emitter.constant(0, value.shape.element) if empty else splat_scalar(value)
         if scalar is not None and (empty or not target.unreduced):
             return LocalValue(self.emitter.splat(scalar, target.local_dims(value.shape.dims)), value.shape, target)
-        if value.remake is not None:
-            return value.remake(target)
+        made = value.remake(target) if value.remake is not None else None
+        if made is not None:
+            return made
         source, shape, array = value.tiling, value.shape, value.instruction
         plan = plan_reshard(
             source, target, shape.dims, self.channels.devices, size=shape.element.byte_size, links=self.links
@@ -78,5 +79,7 @@ class Resharder:
         if manual and plan.moves:
             array = self.emitter.reshape(array, array.shape.dims[1:])
         result = LocalValue(array, value.shape, target, value.monoid)
+        if not source.is_replicated:
+            return result
         # What is whole on every device stays within reach: no tile of it is ever communicated.
-        return replace(result, remake=partial(self.reshard, value, why=why)) if source.is_replicated else result
+        return replace(result, remake=partial(self.reshard, value, why=why), whole=True)

@@ -40,3 +40,18 @@ def test_what_comes_from_whole_values_is_not_sent(body: str) -> None:
     local = partition(module)
     assert collectives(local) == []
     np.testing.assert_array_equal(simulate(local, [x])[0], evaluate(module, [x])[0])
+
+
+def test_nothing_is_made_whole_that_is_larger_than_what_is_whole() -> None:
+    """Tiles of columns are no tiles of the flat array."""
+    module = parse(f"""HloModule m, num_partitions=4
+    ENTRY e {{
+      x = f32[16] parameter(0), sharding={{replicated}}
+      b = f32[6,16] broadcast(x), dimensions={{1}}, {COLUMNS}
+      s = f32[6,16] sine(b), {COLUMNS}
+      ROOT r = f32[96] reshape(s), sharding={{devices=[4]<=[4]}}
+    }}""")
+    x = np.arange(16, dtype=np.float32)
+    local = partition(module)
+    assert max(i.shape.num_elements for c in local for i in c if i.shape.is_array) < 96
+    np.testing.assert_array_equal(np.concatenate(simulate(local, [x])), np.concatenate(evaluate(module, [x])))
