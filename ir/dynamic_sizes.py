@@ -33,8 +33,9 @@ def result_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any, declared
 
 
 def is_called_static(inferred: Shape, declared: Shape) -> bool:
-    """Whether a declared shape is the inferred one with bounds for sizes."""
-    return inferred.is_dynamic and not declared.is_dynamic and same_bounds(inferred, declared)
+    """Whether a dimension that is dynamic by inference is declared static, in shapes of the same bounds."""
+    pairs = zip(inferred.leaves(), declared.leaves(), strict=True)
+    return any(have and not said for i, d in pairs for have, said in zip(_marks(i), _marks(d), strict=True))
 
 
 def same_bounds(inferred: Shape, declared: Shape) -> bool:
@@ -59,11 +60,15 @@ def bounds_of(shape: Shape) -> Shape:
     return replace(shape, dynamic=()) if shape.dynamic else shape
 
 
+def _marks(shape: Shape) -> tuple[bool, ...]:
+    """Per dimension of an array whether it is dynamic."""
+    return shape.dynamic or (False,) * shape.rank
+
+
 def _same_places(operands: Sequence[Shape], result: Shape) -> Iterator[tuple[bool, ...]]:
     """A collective moves the data of each operand into one result."""
-    for number, leaf in enumerate(result.leaves()):
-        operand = operands[min(number, len(operands) - 1)]
-        yield operand.dynamic or (False,) * leaf.rank
+    for number, _ in enumerate(result.leaves()):
+        yield _marks(operands[min(number, len(operands) - 1)])
 
 
 def _by_factors(op: AnyOp, operands: Sequence[Shape], call: OpCall[Any]) -> Iterator[tuple[bool, ...]]:
@@ -72,7 +77,7 @@ def _by_factors(op: AnyOp, operands: Sequence[Shape], call: OpCall[Any]) -> Iter
         factor
         for number, (operand, dims) in enumerate(zip(operands, rule.operands, strict=True))
         if op.dynamic_operands is None or number in op.dynamic_operands
-        for factors, mark in zip(dims, operand.dynamic or (False,) * operand.rank, strict=True)
+        for factors, mark in zip(dims, _marks(operand), strict=True)
         for factor in factors
         if mark
     }

@@ -171,6 +171,14 @@ def test_results_that_are_called_static() -> None:
     assert error.value.diagnostics[0].line == 5
 
 
+def test_results_of_which_one_dimension_is_called_static() -> None:
+    text = STATIC.replace("[8]", "[8,4]").replace("[<=8]", "[<=8,4]")
+    more = "e = f32[<=8,<=4] set-dimension-size(d, n), dimensions={1}\n  ROOT r = f32[<=8,4] negate(e)"
+    module = parse(text.replace("ROOT r = f32[8,4] negate(d)", more))
+    with pytest.raises(CompileError, match="negate: the result is declared static"):
+        evaluate(module, [np.zeros((8, 4), np.float32), np.array(3, np.int32)])
+
+
 def test_static_results_of_other_sizes_are_errors() -> None:
     with pytest.raises(CompileError, match="declared shape"):
         parse(STATIC.replace("r = f32[8]", "r = f32[7]"))
