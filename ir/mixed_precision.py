@@ -4,8 +4,8 @@ XLA's verifier does not look at the precision of floats: `f32[8] add(f32[8] a, b
 such programs where they fold conversions into ops. An op of mixed precision means: operands are converted to one type,
 the op is done in it, its result converted to what is declared. That type is the one of highest precision present with
 which the op's own rules are content; for a reduction that is the type of its computation. Where a text leaves the
-result shape out, the result has that type. Products (`Op.converts_result`) may also declare what cannot hold their
-sums: `s32[] dot(f32[8] a, f32[8] b)` is the dot in f32, converted.
+result shape out, the result has that type, or that of one operand (`Op.typed_by`). Products (`Op.converts_result`) may
+also declare what cannot hold their sums: `s32[] dot(f32[8] a, f32[8] b)` is the dot in f32, converted.
 
 Ops that fit as they are (a dot that adds bf16 products in f32, convert) are not of mixed precision in this sense.
 Assumption: control flow passes values as they are.
@@ -36,7 +36,8 @@ def inferred_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any) -> Sha
         floats = float_types(operands)
         for element in floats if len(floats) > 1 else ():
             with suppress(ShapeError):
-                return result_shape(op, [in_type(o, element) for o in operands], attributes, None)
+                result = result_shape(op, [in_type(o, element) for o in operands], attributes, None)
+                return result if op.typed_by is None else in_type(result, operands[op.typed_by].element)
         raise
 
 

@@ -93,6 +93,8 @@ class Op(Generic[A]):
       additive_groups the default answer of `additive`
       infers_dynamic infer_shape and kernel know about dynamic dimensions; for other ops `dynamic_sizes` does
       dynamic_operands the operands whose dynamic dimensions are dynamic in the result, too; None: all of them
+      typed_by       the operand whose type of floats the result has where a text leaves out the shape of the result and
+                     floats of several types meet; None: that of highest precision
       refuses_values the kernel may refuse what operands hold: no device may run the op on values that do not count
       converts_result the declared result may have elements of any type: what the op computes is converted to them
       result_hint    a result shape must be written in the text, for it cannot be inferred
@@ -110,6 +112,7 @@ class Op(Generic[A]):
     is_stateful: ClassVar[bool] = False
     infers_dynamic: ClassVar[bool] = False
     dynamic_operands: ClassVar[frozenset[int] | None] = None
+    typed_by: ClassVar[int | None] = None
     refuses_values: ClassVar[bool] = False
     converts_result: ClassVar[bool] = False
     result_hint: ClassVar[bool] = False

@@ -127,6 +127,7 @@ class Clamp(Op[Attributes]):
 
     opcode = "clamp"
     dynamic_operands = frozenset({1})
+    typed_by = 1
     arity = (3, 3)
     is_elementwise = True
 

@@ -37,6 +37,7 @@ class _BatchNorm(Op[BatchNormAttributes]):
     """
 
     attributes = BatchNormAttributes
+    typed_by = 0
     per_feature: ClassVar[int] = 2
     activations: ClassVar[int] = 0
     statistics: ClassVar[bool] = True

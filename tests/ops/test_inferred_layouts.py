@@ -115,7 +115,7 @@ def test_size_of_elements(element: str, use: str) -> None:
 @pytest.mark.parametrize(
     ("a", "b", "c", "use"),
     [
-        # floats of several types: the result has the highest precision, and the layout of the first operand
+        # floats of several types: the result has the highest precision or that of one operand, and the first's layout
         ("bf16[4,2]{0,1}", "f32[4,2]", "", "add(a, b)"),
         ("f16[4]", "bf16[4]", "", "add(a, b)"),
         ("f8e4m3fn[4]", "f8e5m2[4]", "", "multiply(a, b)"),
@@ -123,6 +123,8 @@ def test_size_of_elements(element: str, use: str) -> None:
         ("f4e2m1fn[4,2]{0,1:E(4)}", "f32[4,2]", "", "add(a, b)"),
         ("f32[4]", "f64[4]", "", "compare(a, b), direction=LT"),
         ("f32[4]", "bf16[4]", "f16[]", "clamp(c, a, b)"),
+        ("bf16[4]", "f32[4]", "f16[]", "clamp(c, a, b)"),
+        ("bf16[4,2]", "f32[2]", "f16[2]", "batch-norm-training(a, b, c), epsilon=0.1, feature_index=1"),
         ("bf16[4]", "f32[2]", "", "concatenate(a, b), dimensions={0}"),
         ("bf16[4]{0:S(1)}", "f32[]", "", "pad(a, b), padding=1_1"),
         ("bf16[4,2]{0,1}", "f32[2,3]", "", "dot(a, b)"),
