@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.element_type import S32, ElementType, Kind
+from ...ir.element_type import ElementType, Kind
 from ...ir.literal import Literal
 from ...ir.shape import UNBOUNDED, Shape, tuple_shape
 from .schema import new
@@ -108,7 +108,7 @@ def _unpacked(shape: Shape) -> Shape:
     """The shape without sizes of elements, which XLA's literals do not have: theirs fill bytes."""
     if shape.is_tuple:
         return tuple_shape(tuple(_unpacked(element) for element in shape.elements))
-    return shape if shape.layout is None else replace(shape, layout=shape.layout.for_element(S32))
+    return shape if shape.layout is None else replace(shape, layout=shape.layout.with_element_size(""))
 
 
 def literal_record(literal: Literal, shape: Shape) -> Record:
