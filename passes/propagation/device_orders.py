@@ -20,7 +20,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from ...ir.digit import Digits, product, recognise, split
+from ...ir.digit import Digit, Digits, primes, product, recognise, split
 from ...ir.literal import Array
 from ...ir.module import Module
 from ...ir.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
@@ -134,10 +134,8 @@ def _numbers(digits: Digits, places: Array) -> Array:
 
 def _prime_digits(size: int, numbers: Array) -> Iterator[tuple[int, Array]]:
     """Numbers below `size` as digits of prime size."""
-    while size > 1:
-        prime = next(p for p in range(2, size + 1) if size % p == 0)
-        size //= prime
-        yield prime, numbers // size % prime
+    for digit in primes((Digit(size, 1),)):
+        yield digit.size, _numbers((digit,), numbers)
 
 
 def aligned(tiling: Tiling, order: Order, devices: int) -> Tiling | None:

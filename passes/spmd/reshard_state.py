@@ -79,8 +79,8 @@ class Space:
 
     `order` is that of the tilings, `memory` the most elements that a device may hold, and without `may_replicate` it
     never holds the whole array. If the source is `complete`, what is unreduced on the way has one addend that counts.
-    With `detours` digits may also go where the goal does not want them: where links differ, that can keep bytes from
-    the slow ones. `counts` are the tiles that the goal's dimensions have after each digit.
+    With `detours` digits may also go where the goal does not want them: that can keep bytes from slow links, or padding
+    from being sent. `counts` are the tiles that the goal's dimensions have after each digit.
     """
 
     dims: tuple[int, ...]

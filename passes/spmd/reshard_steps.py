@@ -98,7 +98,7 @@ def _reductions(state: State, space: Space) -> Iterator[Step]:
     reduced = state.with_unreduced(d for d in state.unreduced if d not in done)
     yield Step(AllReduce(done), reduced, 2.0 * state.elements() * (1.0 - 1.0 / product(done)), done)
     for dim in range(len(state.dims)):
-        for digits in (*_wanted(state, space, dim), *((d,) for d in done)):
+        for digits in dict.fromkeys((*_wanted(state, space, dim), *((d,) for d in done))):
             count = product(digits)
             if not all(d in done for d in digits) or not _fits(state, space, dim, count):
                 continue
@@ -139,7 +139,7 @@ def _slices(state: State, space: Space) -> Iterator[Step]:
         if not free or space.detours:
             # The digits that belong here are elsewhere: others hold their place until tiles are permuted.
             free += [(d,) for d in fillers if _fits(state, space, dim, d.size)]
-        for digits in free:
+        for digits in dict.fromkeys(free):
             for after in _arrivals(state, space, dim, digits):
                 yield Step(Slice(dim, digits, after.local(dim) * product(digits)), after)
 
