@@ -26,7 +26,7 @@ from hloom.ir.op import OPS, AnyOp, NotEvaluable  # noqa: E402
 from hloom.ir.printer import value_text  # noqa: E402
 from op_samples import all_samples  # noqa: E402
 from ops.oracle import SUMS, ULPS  # noqa: E402
-from ops.type_gaps import GAPS, UNCOMPARED  # noqa: E402
+from ops.type_gaps import GAPS, UNCOMPARED, UNCOMPARED_TYPES, How  # noqa: E402
 
 PAGE = ROOT / "docs" / "ops.md"
 
@@ -163,6 +163,7 @@ def _bounds() -> str:
 
 def _gaps() -> str:
     rows = [(gap.opcodes, gap.elements or "all", gap.how.value, gap.why) for gap in GAPS]
+    rows += [("all", element, How.REFUSES.value, why) for element, why in UNCOMPARED_TYPES.items()]
     rows += [(opcode, "all", "", why) for opcode, why in UNCOMPARED.items()]
     lists = ((opcodes.replace(" ", ", "), types.replace(" ", ", "), how, why) for opcodes, types, how, why in rows)
     return _table(("ops", "types", "XLA", "reason"), (f"| {' | '.join(row)} |" for row in lists))

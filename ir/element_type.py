@@ -100,6 +100,8 @@ def _make() -> dict[str, ElementType]:
         ("f8e4m3fnuz", 8, Kind.FLOAT, ml_dtypes.float8_e4m3fnuz),
         ("f8e3m4", 8, Kind.FLOAT, ml_dtypes.float8_e3m4),
         ("f8e8m0fnu", 8, Kind.FLOAT, ml_dtypes.float8_e8m0fnu),
+        ("f6e2m3fn", 6, Kind.FLOAT, ml_dtypes.float6_e2m3fn),
+        ("f6e3m2fn", 6, Kind.FLOAT, ml_dtypes.float6_e3m2fn),
         ("f4e2m1fn", 4, Kind.FLOAT, ml_dtypes.float4_e2m1fn),
         ("c64", 64, Kind.COMPLEX, np.complex64),
         ("c128", 128, Kind.COMPLEX, np.complex128),

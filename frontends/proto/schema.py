@@ -97,7 +97,7 @@ LiteralProto:
   12 c64s bytes; 13 bf16s bytes; 15 s8s bytes; 16 u16s bytes; 17 s16s bytes; 18 c128s bytes;
   19 f8e5m2s bytes; 20 f8e4m3fns bytes; 21 s4s bytes; 22 u4s bytes; 23 f8e4m3b11fnuzs bytes;
   24 f8e5m2fnuzs bytes; 25 f8e4m3fnuzs bytes; 26 s2s bytes; 27 u2s bytes; 28 f8e4m3s bytes; 29 f8e3m4s bytes;
-  32 f4e2m1fns bytes; 33 f8e8m0fnus bytes
+  32 f4e2m1fns bytes; 33 f8e8m0fnus bytes; 35 f6e3m2fns bytes; 36 f6e2m3fns bytes
 SliceDimensions:
   1 start int64; 2 limit int64; 3 stride int64
 PaddingConfig:

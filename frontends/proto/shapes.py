@@ -20,7 +20,7 @@ _NUMBERS = {
     "pred": 1, "s1": 30, "s2": 26, "s4": 21, "s8": 2, "s16": 3, "s32": 4, "s64": 5, "u1": 31, "u2": 27, "u4": 22,
     "u8": 6, "u16": 7, "u32": 8, "u64": 9, "f16": 10, "f32": 11, "bf16": 16, "f64": 12, "f8e5m2": 19, "f8e4m3": 28,
     "f8e4m3fn": 20, "f8e4m3b11fnuz": 23, "f8e3m4": 29, "f8e5m2fnuz": 24, "f8e4m3fnuz": 25, "f4e2m1fn": 32,
-    "f8e8m0fnu": 33, "c64": 15, "c128": 18, "opaque": 14, "token": 17,
+    "f8e8m0fnu": 33, "f6e3m2fn": 35, "f6e2m3fn": 36, "c64": 15, "c128": 18, "opaque": 14, "token": 17,
 }  # fmt: skip
 _NAMES = {number: name for name, number in _NUMBERS.items()}
 _TUPLE, _BUFFER = 13, 34

@@ -292,8 +292,9 @@ def convert(source: ElementType, target: ElementType) -> Function1:
         byte = np.int8 if target.kind is Kind.SIGNED else np.uint8
         return lambda x: x.astype(byte).astype(final)
     rounds_twice = target.is_float and target.bits < 32 and source.bits == 64 and target.name != "f16"
-    # ml_dtypes converts powers of two to and from wide types only; f32 has all numbers of the narrow ones.
-    if rounds_twice or ("f8e8m0fnu" in (source.name, target.name) and max(source.bits, target.bits) <= 8):
+    # ml_dtypes converts these to and from some narrow types not at all; f32 has all numbers of the narrow ones.
+    narrow = max(source.bits, target.bits) <= 8 and {"f8e8m0fnu", "f6e2m3fn"} & {source.name, target.name}
+    if rounds_twice or narrow:
         return lambda x: x.astype(np.float32).astype(final)
     return lambda x: x.astype(final)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...ir.attributes import NONE
 from ...ir.digit import Digits, product
-from ...ir.element_type import ELEMENT_TYPES, PRED, S32
+from ...ir.element_type import ELEMENT_TYPES, PRED, S32, ElementType
 from ...ir.instruction import FrontendAttributes, Instruction
 from ...ir.monoid import identity
 from ...ir.ops.collectives import (
@@ -57,9 +57,10 @@ class MoveEmitter:
             array = self._move(self._slice(array, slices), move)
             slices = []
         array = self._slice(array, slices)
-        if array.shape.element is not self.shape.element:
-            array = self.emitter.add("bitcast-convert", (array,), NONE, self.shape.with_dims(array.shape.dims))
-        return array
+        if array.shape.element is self.shape.element:
+            return array
+        array = self._cast("bitcast-convert", array, _holder(self.shape.element))
+        return self._cast("convert", array, self.shape.element)
 
     def _as_bits(self, array: Instruction) -> Instruction:
         """The array as integers, to which adding zeros changes nothing (-0.0 + 0.0 is not -0.0)."""
@@ -67,8 +68,14 @@ class MoveEmitter:
         self.monoid = Monoid.OR if element is PRED else Monoid.ADD
         if not element.is_float:
             return array
-        integers = Shape(ELEMENT_TYPES[f"u{element.bits}"], array.shape.dims)
-        return self.emitter.add("bitcast-convert", (array,), NONE, integers)
+        holder = _holder(element)
+        array = self._cast("convert", array, holder)
+        return self._cast("bitcast-convert", array, ELEMENT_TYPES[f"u{holder.bits}"])
+
+    def _cast(self, opcode: str, array: Instruction, element: ElementType) -> Instruction:
+        if array.shape.element is element:
+            return array
+        return self.emitter.add(opcode, (array,), NONE, Shape(element, array.shape.dims))
 
     def _move(self, array: Instruction, move: Move) -> Instruction:
         match move:
@@ -217,6 +224,11 @@ class MoveEmitter:
             to_apply=self.channels.reducer(self.monoid, array.shape),
         )
         return self.emitter.add("reduce-scatter", (array,), attributes, array.shape.with_dims(dims), self.cause)
+
+
+def _holder(element: ElementType) -> ElementType:
+    """The float as which numbers are taken apart: there are no integers of six bits, and f16 has all such floats."""
+    return element if f"u{element.bits}" in ELEMENT_TYPES else ELEMENT_TYPES["f16"]
 
 
 def _total(sizes: Sequence[int], axes: Sequence[int]) -> int:

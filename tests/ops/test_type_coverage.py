@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hloom.ir.element_type import ELEMENT_TYPES
 from hloom.ir.op import OPS
 from hloom.runtime.simulator import run_devices
 from ops.oracle import Array, compared_as, input_kind, mismatch, random_inputs, runs_on_xla
 from ops.test_samples import SAMPLES
 from ops.together import together
-from ops.type_gaps import ALL, GAPS, UNCOMPARED, UNTYPED, How
+from ops.type_gaps import ALL, GAPS, UNCOMPARED, UNCOMPARED_TYPES, UNTYPED, How
 from ops.typed_programs import CLASSES, TEMPLATES, Program, accepted, chosen
 from xla_attempts import survives
 from xla_runner import compile_text
@@ -54,6 +55,17 @@ def _inputs(program: Program, seed: int) -> list[Array]:
 def test_every_op_is_in_the_table() -> None:
     assert sorted(OPS) == sorted([*TEMPLATES, *UNTYPED, *UNCOMPARED])
     assert all(any(map(runs_on_xla, SAMPLES[opcode])) for opcode in UNTYPED)
+
+
+def test_every_type_is_in_the_table() -> None:
+    assert {e.name for e in ELEMENT_TYPES.values() if e.numpy is not None} == {*CLASS_OF, *UNCOMPARED_TYPES}
+
+
+@pytest.mark.parametrize("element", UNCOMPARED_TYPES)
+def test_has_no_buffers(element: str) -> None:
+    pytest.importorskip("jax")
+    with pytest.raises(Exception, match="Invalid XLA PrimitiveType"):
+        compile_text(f"HloModule m\nENTRY e {{ x = {element}[4] parameter(0) ROOT r = {element}[4] copy(x) }}")
 
 
 def _check(opcode: str, most: int) -> None:

@@ -71,6 +71,9 @@ GAPS = (
 # Ops without templates, for they have one type; their samples run beside XLA.
 UNTYPED = {"after-all", "partition-id", "replica-id"}
 
+# Types that cannot be compared, whatever the op.
+UNCOMPARED_TYPES = dict.fromkeys(("f6e2m3fn", "f6e3m2fn"), "XLA has no buffers of them")
+
 # Ops that cannot be compared, whatever the type.
 UNCOMPARED: dict[str, str] = {
     **dict.fromkeys(

@@ -27,7 +27,7 @@ from hloom.ir.verifier import verify
 from ops import templates_control, templates_data, templates_numbers
 from ops.template import one
 
-# Types that compute alike, or might; every type that numpy has.
+# Types that compute alike, or might; every type that numpy has and XLA runs (see `type_gaps`).
 CLASSES: dict[str, tuple[str, ...]] = {
     "pred": ("pred",),
     "signed": ("s8", "s16", "s32", "s64"),

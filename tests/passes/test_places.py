@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import hloom
 import ml_dtypes
 import numpy as np
 import pytest
+from hloom.ir.element_type import ELEMENT_TYPES
 
 SUM = """add {
   a = f32[] parameter(0)
@@ -102,3 +105,26 @@ ENTRY e {
     x = (2.0 ** np.arange(-20, 20)).astype(ml_dtypes.float8_e8m0fnu)
     (found,) = hloom.simulate(hloom.partition(module), [x, np.array([[15], [0], [39]], np.int32)])
     assert found.astype(np.float64).tolist() == [2.0**-5, 2.0**-20, 2.0**19]
+
+
+@pytest.mark.parametrize("element", ["f6e2m3fn", "f6e3m2fn"])
+def test_moves_and_choices_of_numbers_of_six_bits(element: str) -> None:
+    module = hloom.parse(f"""HloModule m, num_partitions=4
+ENTRY e {{
+  x = {element}[64] parameter(0), sharding={{devices=[4]<=[4]}}
+  i = s32[3,1] parameter(1)
+  one = {element}[64] copy(x), sharding={{maximal device=1}}
+  all = {element}[64] copy(one), sharding={{devices=[4]<=[4]}}
+  found = {element}[3] gather(x, i), offset_dims={{}}, collapsed_slice_dims={{0}}, start_index_map={{0}},
+    index_vector_dim=1, slice_sizes={{1}}
+  most = ({element}[5], s32[5]) topk(x), k=5, largest=true
+  ROOT r = ({element}[64], {element}[3], ({element}[5], s32[5])) tuple(all, found, most)
+}}""")
+    dtype: Any = ELEMENT_TYPES[element].numpy
+    x = cast(Any, np.arange(64, dtype=np.uint8).view(dtype))
+    inputs: list[Any] = [x, np.array([[33], [1], [63]], np.int32)]
+    moved, found, most, places = hloom.simulate(hloom.partition(module), inputs)
+    assert moved.tobytes() == x.tobytes()  # with -0.0
+    assert found.tolist() == [x[33], x[1], x[63]]
+    assert places.tolist() == [31, 30, 29, 28, 27]
+    assert most.tolist() == x[places].tolist()

@@ -90,11 +90,15 @@ def _unpadded(local: LocalOp) -> Instruction:
 
 
 def _least(emitter: Emitter, element: ElementType, largest: bool, total_order: bool) -> Instruction:
-    """The scalar that comes last. In the total order of floats this is a NaN, which has no text: it is made of bits."""
-    if not (total_order and element.is_float):
+    """The scalar that comes last. In the total order of floats this is a NaN, which has no text: it is made of bits.
+
+    Floats of six bits have no NaN, and there are no integers as wide.
+    """
+    integers = ELEMENT_TYPES.get(f"u{element.bits}")
+    if not (total_order and element.is_float and integers):
         return emitter.constant(identity(Monoid.MAXIMUM if largest else Monoid.MINIMUM, element), element)
     ones = 2**element.bits - 1
-    bits = emitter.constant(ones if largest else ones >> 1, ELEMENT_TYPES[f"u{element.bits}"])
+    bits = emitter.constant(ones if largest else ones >> 1, integers)
     return emitter.shared("bitcast-convert", (bits,), shape=array(element))
 
 
