@@ -101,6 +101,8 @@ def _small_word(element: ElementType) -> Callable[[int], str]:
         with np.errstate(over="ignore"):
             return np.array([number]).astype(dtype)
 
+    overflow = widen(narrow(float("inf")))  # the largest number where a type has neither infinity nor NaN
+
     @cache
     def word(bits: int) -> str:
         value = np.array([bits], dtype=storage).view(dtype)
@@ -113,7 +115,8 @@ def _small_word(element: ElementType) -> Callable[[int], str]:
             return "-0.0" if str(number) == "-0.0" else "0"
         for digits in range(1, 18):
             text = f"{number:.{digits}g}"
-            if widen(narrow(float(text))) == number:
+            # What is beyond the largest number may become that, but is no word for it.
+            if widen(narrow(float(text))) == number and not abs(float(text)) > overflow:
                 return text
         return repr(number)
 

@@ -96,3 +96,8 @@ def test_refused(shape: str, text: str, place: int) -> None:
     with pytest.raises(TextError) as caught:
         parse_literal(text, parse_shape(shape))
     assert caught.value.start == place
+
+
+def test_a_word_is_no_number_beyond_the_largest() -> None:
+    values = np.array([7.5, -7.5, 7], dtype=ELEMENT_TYPES["f6e2m3fn"].numpy)
+    assert literal_text(Literal(values)) == "{7.5, -7.5, 7}"
