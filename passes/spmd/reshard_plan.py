@@ -195,12 +195,12 @@ def _reduced(source: Tiling, problem: Problem) -> Iterator[tuple[Tiling, Plan]]:
         return
     whole = replace(source, unreduced=())
     count, held = product(digits), math.prod(source.local_dims(dims))
-    yield whole, _one(AllReduce(digits), 2.0 * held * (1 - 1 / count), digits, 2.0 * held, problem)
+    yield whole, _one(AllReduce(digits), 2.0 * held * (1 - 1 / count), digits, source.order, 2.0 * held, problem)
     for dim, n in enumerate(source.local_dims(dims)):
         if n % count == 0 and n:
             part = whole.with_dim(dim, (*source.dims[dim], *digits))
             move = ReduceScatter(dim, digits, n)
-            yield part, _one(move, held * (1 - 1 / count), digits, held * (1 + 1 / count), problem)
+            yield part, _one(move, held * (1 - 1 / count), digits, source.order, held * (1 + 1 / count), problem)
 
 
 def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tuple[Exchange, Plan]]:
@@ -226,7 +226,8 @@ def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tup
                 received = held * (product(digits) - 1.0)
                 part[dim] = tile[dim]
                 peak = float(held + math.prod(part))
-                gathers = _join(gathers, _one(AllGather(dim, digits, tile[dim]), received, digits, peak, problem))
+                gather = AllGather(dim, digits, tile[dim])
+                gathers = _join(gathers, _one(gather, received, digits, target.order, peak, problem))
         yield Exchange(source, target, tuple(inner), latency), gathers
     yield Exchange(source, target, ((),) * len(dims), latency), Plan((), 0.0, 0.0)
 
@@ -257,8 +258,11 @@ def _local(move: Move, tiling: Tiling, problem: Problem) -> Plan:
     return Plan((move,), 0.0, 0.0, peak=2 * _nothing(tiling, problem.dims).peak)
 
 
-def _one(move: Move, received: float, digits: Digits, peak: float, problem: Problem) -> Plan:
-    return Plan((move,), received, problem.cost(received, problem.links.across(digits)), peak=float(peak))
+def _one(
+    move: Move, received: float, digits: Digits, order: tuple[int, ...] | None, peak: float, problem: Problem
+) -> Plan:
+    """A collective over these digits, in an irregular order of the devices if one is given."""
+    return Plan((move,), received, problem.links.toll(digits, problem.size, order).of(received), peak=float(peak))
 
 
 def _permute(source: Tiling, target: Tiling, problem: Problem) -> Plan:

@@ -3,9 +3,9 @@
 The estimate of what is still to come is `bound`, at the pace of the fastest link; it is never too high, so the first
 path that arrives is the cheapest. States are the same for all numbers of devices, so a search takes milliseconds.
 
-Steps build towards the goal. Where links differ, or padding makes some tiles cheaper to send than others, a way round
-may be faster than all these ways: a second search takes steps anywhere, looks only at what costs less than the way
-found, and gives up early. On small meshes it takes digits apart into primes: then its steps are all that there are.
+Steps build towards the goal. A way round may be cheaper than all these ways, where links differ or tiles are padded
+above all: if the way found costs more than the bound, a second search takes steps anywhere, looks only at what costs
+less, and gives up early. On small meshes it takes digits apart into primes, and finds whatever there is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .reshard_steps import Step, steps
 
 _SAME = 1e-6  # costs that differ by less are the same
 _LIMIT = 4000  # states remembered before a search gives up
-_DETOURS = 3000  # steps looked at before one for detours gives up
+_DETOURS = 6000  # steps looked at before one for detours gives up
 _MOST_PARTS = 4  # digits of prime size that detours may take apart
 
 
@@ -85,7 +85,8 @@ def search(source: Tiling, target: Tiling, problem: Problem) -> Found:
 def detour(source: Tiling, target: Tiling, problem: Problem, least: float, below: float) -> Plan | None:
     """A plan by any mesh collectives that costs less than `below`, if there is one not far away.
 
-    `least` are the elements that have to be received in any case.
+    `least` are the elements that have to be received in any case. Sums over links that are alike take none: splitting
+    the work of an all-reduce among devices that hold the same saves bytes, but takes two more collectives.
     """
     links, ordered = problem.links, source.order is not None or target.order is not None
     if ordered or (links.uniform and source.unreduced) or below <= problem.cost(least, links.fastest) + _SAME:

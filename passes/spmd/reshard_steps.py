@@ -19,7 +19,7 @@ from .moves import AllGather, AllReduce, AllToAll, Mask, Move, Permute, ReduceSc
 from .reshard_state import Space, State
 
 _MOST_PERMUTES = 24  # arrangements of left-over digits tried at a state
-_MOST_SHIFTS = 32  # combinations of several shifts tried at a state
+_MOST_SHIFTS = 64  # combinations of several shifts tried at a state
 
 
 @dataclass(frozen=True, slots=True)
