@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...ir.attributes import PadDim, PaddingConfig, SliceDim, Window, WindowDim, Word
+from ...ir.attributes import PadDim, PaddingConfig, Pairs, SliceDim, Window, WindowDim, Word
 from ...ir.replica_groups import ReplicaGroups
 from ...ir.shape import Shape
 from ...ir.strings import Raw, unescape
@@ -33,6 +33,8 @@ _FLOAT = re.compile(r"-?(?:\d+\.\d*|\d+|(?<=-)\.\d+)(?:[eE][+-]?\d+)?|-?inf|-?na
 _WORD = re.compile(r"[^\s{}\"]+")
 _STRING = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'", re.DOTALL)
 _PLAIN_DIMS = re.compile(r"\{[0-9,]*\}")
+_PLAIN_PAIRS = re.compile(r"\{\{\d{1,18},\d{1,18}\}(?:,\{\d{1,18},\d{1,18}\})*+\}")
+_NUMBER = re.compile(r"\d+")
 _SLICE = re.compile(r"\[\s*(\d{1,20})\s*:\s*(\d{1,20})\s*(?::\s*(-?\d{1,20})\s*)?\]")
 _PAD = re.compile(r"(-?\d{1,20})_(-?\d{1,20})(?:_(\d{1,20}))?")
 
@@ -109,6 +111,13 @@ def _dims(text: str) -> tuple[int, ...]:
         except ValueError:
             pass
     return _list_codec(_integer)(text)
+
+
+def _pairs(text: str) -> tuple[tuple[int, int], ...]:
+    if not _PLAIN_PAIRS.fullmatch(text):
+        return _list_codec(_fixed_codec([_integer, _integer]))(text)
+    numbers = map(int, _NUMBER.findall(text))
+    return tuple(zip(numbers, numbers, strict=True))
 
 
 def _enum_codec(kind: type[Enum]) -> Codec:
@@ -250,6 +259,7 @@ _CODECS: dict[Any, Codec] = {
     Raw: _raw,
     Shape: _shape,
     tuple[int, ...]: _dims,
+    Pairs: _pairs,
     SliceDim: _slice_dim,
     PaddingConfig: _padding,
     Window: _window,
