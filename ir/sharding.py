@@ -99,7 +99,8 @@ class Sharding:
         rest = complement(devices, used)
         assert rest is not None, "digits overlap"
         digits = sorted((*used, *rest), key=lambda d: -d.stride)
-        mesh = Mesh(tuple((f"axis_{i}", d.size) for i, d in enumerate(digits)), tiling.order, named=False)
+        axes = tuple((f"axis_{i}", d.size) for i, d in enumerate(digits))
+        mesh = Mesh(axes, tiling.order, named=False, by_places=tiling.order is not None)
         sharding = Sharding.from_tiling(tiling, mesh)
         assert sharding is not None
         return sharding
