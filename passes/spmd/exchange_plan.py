@@ -1,9 +1,9 @@
 """The plan of an exchange: the rounds in which the missing pieces travel.
 
-Plans are made for the devices of one group (`exchange_quotient`). Few pieces are brought into the cheapest rounds that
-`exchange_rounds` finds. Many are striped, which takes a few operations on arrays: every piece has a colour that no
-other piece of its receiver has, and the pieces of one tile and colour are dealt out to the holders of the tile, one
-round after the other where these are too few.
+Plans are made for the devices of one group (`exchange_quotient`). Pieces are brought into the cheapest rounds that
+`exchange_rounds` finds. Many may also be striped, which takes a few operations on arrays: every piece has a colour that
+no other piece of its receiver has, and the pieces of one tile and colour are dealt out to the holders of the tile, one
+round after the other where these are too few. Of very many this is the only way.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .exchange import (
     turns,
 )
 from .exchange_quotient import Quotient
-from .exchange_rounds import Sent, rounds_of
+from .exchange_rounds import FEW_PIECES, Sent, rounds_of
 
-_FEW_PIECES = 128  # for which the cheapest rounds are looked for
+_MOST_COLOURED = 8192  # pieces whose rounds are looked for one by one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,12 +80,14 @@ def plan_exchange(part: Quotient) -> ExchangePlan:
     move = part.move
     found = pieces(move.source, parts(move, part.dims, part.devices), part.dims, part.devices)
     kept, sent = found[found.stays], found[~found.stays]
-    if len(sent) > _FEW_PIECES:
-        travelling = _striped(sent, part)
-    else:
+    ways: list[list[Round]] = []
+    if len(sent) <= _MOST_COLOURED:
         sizes = [tuple(size) for size in sent.size.tolist()]
         chosen = rounds_of(Sent(sent.sender.tolist(), sent.receiver.tolist(), sizes, move.latency))
-        travelling = [_round(sent[np.asarray(pieces, np.int64)], local=False) for pieces in chosen]
+        ways.append([_round(sent[np.asarray(pieces, np.int64)], local=False) for pieces in chosen])
+    if len(sent) > FEW_PIECES:
+        ways.append(_striped(sent, part))
+    travelling = min(ways, key=lambda way: sum(r.elements + move.latency for r in way))
     return ExchangePlan(part, tuple([_round(kept, local=True)] if len(kept) else []) + tuple(travelling))
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 Size = tuple[int, ...]
 
+FEW_PIECES = 128  # for which more than one way is tried
 _MOST_BORDERS = 6  # between them that are tried
 _MOST_IMPROVED = 3  # ways, the cheapest
 _MOST_PASSES = 8  # over all pairs of rounds
@@ -41,9 +42,11 @@ class Sent:
 
 
 def rounds_of(sent: Sent) -> list[list[int]]:
-    """The rounds that take all pieces, each piece once; the cheapest that were found."""
+    """The rounds that take all pieces, each piece once; the cheapest that were found, of many pieces the fewest."""
     numbers = range(len(sent.sizes))
     order = sorted(numbers, key=lambda n: (-math.prod(sent.sizes[n]), sent.sizes[n][::-1], sent.receivers[n]))
+    if len(order) > FEW_PIECES:
+        return _coloured(order, sent)
     ways = [_coloured(order, sent), _least_enlarged(order, sent)]
     ways += [_coloured(order[:n], sent) + _coloured(order[n:], sent) for n in _borders(order, sent)]
     ways.sort(key=lambda way: _total(way, sent))

@@ -25,7 +25,8 @@ def _move(source: Tiling, target: Tiling) -> Exchange:
 @pytest.fixture
 def _all_are_many(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     """Few pieces are striped as many are."""
-    monkeypatch.setattr(exchange_plan, "_FEW_PIECES", 0)
+    monkeypatch.setattr(exchange_plan, "FEW_PIECES", 0)
+    monkeypatch.setattr(exchange_plan, "_MOST_COLOURED", 0)
     for cached in (plan_exchange, plan_reshard):
         cached.cache_clear()
     yield
@@ -90,6 +91,15 @@ def test_many_pieces_take_few_rounds(tiles: int, parts: int, size: int) -> None:
     for step in plan.rounds:
         for ends in (step.pieces.sender, step.pieces.receiver):
             assert len(set(ends.tolist())) == len(ends)
+
+
+def test_more_pieces_take_as_few_rounds_as_the_busiest_device_has() -> None:
+    """Tiles of 417 rows in 12 x 4 parts become 48 of 105 rows: each is made of up to eight pieces."""
+    source, target, dims = Tiling(((Digit(12, 1),), (Digit(4, 12),))), Tiling(((Digit(48, 1),), ())), (5001, 50)
+    part = quotient(_move(source, target), dims, 48)
+    assert plan_exchange(part).collectives == fewest_rounds(part) == 8
+    assert plan_reshard(source, target, dims, 48).received <= 1.55 * lower_bound(source, target, dims, 48)
+    check_all((501, 10), source, [target], 48)
 
 
 def test_meshes_without_common_refinement_meet_on_whole_tiles() -> None:
