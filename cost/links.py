@@ -51,6 +51,10 @@ class Toll:
         """For a collective in which each device receives so many elements; nothing where it receives none."""
         return self.pace * received + self.start if received else 0.0
 
+    def most(self, cost: float) -> float:
+        """The most elements that a device may receive in a collective that takes no more than this."""
+        return max(cost - self.start, 0.0) / self.pace
+
 
 @dataclass(frozen=True, slots=True)
 class Links:

@@ -7,6 +7,7 @@ test decides what each device holds: partial sums, nothing, or padding full of N
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
 
 import hloom
@@ -14,7 +15,7 @@ import numpy as np
 from hloom.cost.links import DEFAULT, Links
 from hloom.frontends import parse_sharding
 from hloom.ir.computation import Computation
-from hloom.ir.digit import Digits, product
+from hloom.ir.digit import Digit, Digits, primes, product
 from hloom.ir.element_type import F32
 from hloom.ir.mesh import AxisRef, IotaOrder, Mesh
 from hloom.ir.module import EntryLayout, Stage
@@ -64,6 +65,19 @@ def shardings(devices: int, rank: int) -> list[Sharding]:
 
 def tilings(devices: int, rank: int) -> list[Tiling]:
     return [sharding.tiling(rank) for sharding in shardings(devices, rank)]
+
+
+def random_tiling(rng: random.Random, devices: int, rank: int) -> Tiling:
+    """Some axes of a mesh of up to three, in any order of the devices, spread over the dimensions."""
+    sizes = [1] * rng.randint(1, 3)
+    for prime in primes((Digit(devices, 1),)):
+        sizes[rng.randrange(len(sizes))] *= prime.size
+    order = IotaOrder(tuple(sizes), tuple(rng.sample(range(len(sizes)), len(sizes))))
+    mesh = Mesh(tuple(zip("abc", sizes, strict=False)), order)
+    dims: list[list[AxisRef]] = [[] for _ in range(rank)]
+    for name, _ in rng.sample(mesh.axes, rng.randint(1, len(sizes))):
+        rng.choice(dims).append(AxisRef(name))
+    return Sharding(ShardingKind.TILED, mesh, tuple(DimSharding(tuple(d)) for d in dims)).tiling(rank)
 
 
 def tiles(value: Array, tiling: Tiling, devices: int, seed: int = 0) -> Array:

@@ -7,13 +7,13 @@ numbers of them it is what is left where the search finds nothing. Costs are tim
 
 A value on one device is like one that is unreduced over all devices, with nothing on all but one of them. Tilings in
 different device orders, or on meshes without common refinement, have no digits in common; whole tiles change places
-where there is least to move.
+where there is least to move. So they may wherever the search finds nothing close to the least.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -26,7 +26,7 @@ from .exchange_quotient import quotient
 from .moves import AllGather, AllReduce, Exchange, Mask, Move, Permute, Plan, ReduceScatter
 from .reshard_search import Problem, detour, search
 
-_MOST_DEVICES = 256  # that exchange different pieces, where there is another plan
+_MOST_DEVICES = 1024  # that exchange different pieces, where there is another plan
 _LARGER = 1.5  # how much larger than a source tile a target tile is brought in parts
 _MOST_ROUNDS = 16  # of an exchange, where there is another plan
 
@@ -85,7 +85,7 @@ def _plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
     reduced = not source.unreduced and not target.unreduced
     if found and reduced and found[0].received <= lower_bound(source, target, problem.dims, problem.devices):
         return
-    best = min((plan.cost for plan in found if plan.peak <= problem.memory), default=math.inf)
+    best = _least_cost(found, problem)
     yield from _by_pieces(source, target, problem, best)
     if target.unreduced:
         for plan in _plans(source, replace(target, unreduced=()), problem):
@@ -95,28 +95,36 @@ def _plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
 def _by_search(source: Tiling, target: Tiling, problem: Problem) -> tuple[list[Plan], float]:
     """Plans by mesh collectives, and elements that some device must receive if the search can tell."""
     if source.order != target.order and not source.is_replicated and not target.is_replicated:
-        before, after = replace(source, order=target.order), replace(target, order=source.order)
-        return _through(before, after, source, target, problem), 0.0
+        return _through(source, target, problem, math.inf), 0.0
     found = search(source, target, problem)
     plans = [found.plan] if found.plan else []
-    if not plans:
-        # Perhaps for want of a common refinement.
-        before, after = (_on_digits_of(a, b, problem.devices) for a, b in ((source, target), (target, source)))
-        plans = _through(before, after, source, target, problem)
-    best = min((plan.cost for plan in plans if plan.peak <= problem.memory), default=math.inf)
-    better = detour(source, target, problem, found.least, best)
-    return [better] if better else plans, found.least
+    if better := detour(source, target, problem, found.least, _least_cost(plans, problem)):
+        plans = [better]
+    best = _least_cost(plans, problem)
+    if best > problem.cost(found.least, problem.links.fastest):
+        plans += _through(source, target, problem, best)
+    return plans, found.least
 
 
-def _through(before: Tiling, after: Tiling, source: Tiling, target: Tiling, problem: Problem) -> list[Plan]:
-    """Whole tiles change places first (and the source becomes `before`) or last (and the target is `after` until then).
+def _through(source: Tiling, target: Tiling, problem: Problem, below: float) -> list[Plan]:
+    """Whole tiles change places first, to the order of the target and perhaps its digits, or last, from the source's.
+
+    Only plans that cost less than `below`.
     """
     plans: list[Plan] = []
-    if not source.unreduced and before != source:
-        plans += _joined(_permute(source, before, problem), search(before, target, problem).plan)
-    if not target.unreduced and after != target:
-        plans += _joined(search(source, after, problem).plan, _permute(after, target, problem))
+    for before in _renumbered(source, target, problem.devices) if not source.unreduced else ():
+        first = _permute(source, before, problem)
+        plans += _joined(first, search(before, target, problem, below - first.cost).plan)
+    for after in _renumbered(target, source, problem.devices) if not target.unreduced else ():
+        last = _permute(after, target, problem)
+        plans += _joined(search(source, after, problem, below - last.cost).plan, last)
     return plans
+
+
+def _renumbered(tiling: Tiling, other: Tiling, devices: int) -> list[Tiling]:
+    """Tilings into the same tiles, in the order of another tiling: by the same digits, and by digits that it has."""
+    numbered = (replace(t, order=other.order) for t in (tiling, _on_digits_of(tiling, other, devices)))
+    return [t for t in dict.fromkeys(numbered) if t != tiling]
 
 
 def _on_digits_of(tiling: Tiling, other: Tiling, devices: int) -> Tiling:
@@ -273,6 +281,11 @@ def _permute(source: Tiling, target: Tiling, problem: Problem) -> Plan:
 
 def _joined(first: Plan | None, second: Plan | None) -> list[Plan]:
     return [_join(first, second)] if first and second else []
+
+
+def _least_cost(plans: Iterable[Plan], problem: Problem) -> float:
+    """What the cheapest plan within the memory costs."""
+    return min((plan.cost for plan in plans if plan.peak <= problem.memory), default=math.inf)
 
 
 def _join(first: Plan, second: Plan) -> Plan:

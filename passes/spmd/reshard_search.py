@@ -1,11 +1,12 @@
 """The cheapest path between two states of a resharding, by A*.
 
 The estimate of what is still to come is `bound`, at the pace of the fastest link; it is never too high, so the first
-path that arrives is the cheapest. States are the same for all numbers of devices, so a search takes milliseconds.
+path that arrives is the cheapest. States are the same for all numbers of devices, so a search takes milliseconds; one
+that looks at very many steps ends with the best path that it has.
 
 Steps build towards the goal. A way round may be cheaper than all these ways, where links differ or tiles are padded
-above all: if the way found costs more than the bound, a second search takes steps anywhere, looks only at what costs
-less, and gives up early. On small meshes it takes digits apart into primes, and finds whatever there is.
+above all: if the way found costs more than the bound, a second search takes steps anywhere, and looks only at what costs
+less. On small meshes it takes digits apart into primes, and finds whatever there is.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from .reshard_state import Space, State, bound, state_of
 from .reshard_steps import Step, steps
 
 _SAME = 1e-6  # costs that differ by less are the same
-_LIMIT = 4000  # states remembered before a search gives up
-_DETOURS = 6000  # steps looked at before one for detours gives up
+_MOST_STEPS = 6000  # looked at before a search ends with the best plan that it has
 _MOST_PARTS = 4  # digits of prime size that detours may take apart
 
 
@@ -77,9 +77,12 @@ def space_of(source: Tiling, target: Tiling, problem: Problem, detours: bool = F
     return start, space
 
 
-def search(source: Tiling, target: Tiling, problem: Problem) -> Found:
-    """The cheapest plan by mesh collectives towards the target, within the memory and without replicating."""
-    return _search(*space_of(source, target, problem), problem, math.inf, math.inf)
+def search(source: Tiling, target: Tiling, problem: Problem, below: float = math.inf) -> Found:
+    """The cheapest plan by mesh collectives towards the target, within the memory and without replicating.
+
+    Only one that costs less than `below`.
+    """
+    return _search(*space_of(source, target, problem), problem, below)
 
 
 def detour(source: Tiling, target: Tiling, problem: Problem, least: float, below: float) -> Plan | None:
@@ -91,11 +94,11 @@ def detour(source: Tiling, target: Tiling, problem: Problem, least: float, below
     links, ordered = problem.links, source.order is not None or target.order is not None
     if ordered or (links.uniform and source.unreduced) or below <= problem.cost(least, links.fastest) + _SAME:
         return None
-    return _search(*space_of(source, target, problem, detours=True), problem, _DETOURS, below - _SAME).plan
+    return _search(*space_of(source, target, problem, detours=True), problem, below - _SAME).plan
 
 
-def _search(start: State, space: Space, problem: Problem, most_steps: float, below: float) -> Found:
-    """The cheapest plan that costs less than `below`, if that is found within so many steps."""
+def _search(start: State, space: Space, problem: Problem, below: float) -> Found:
+    """The cheapest plan that costs less than `below`, if there is one, or the best after many steps."""
     most = math.inf if space.may_replicate else math.prod(problem.dims) - 1
     fast = problem.links.toll_of(problem.links.fastest, problem.size)
     toll = cache(partial(problem.links.toll, size=problem.size, order=space.order))
@@ -104,15 +107,17 @@ def _search(start: State, space: Space, problem: Problem, most_steps: float, bel
     arrived: dict[State, tuple[State, Step]] = {}
     queue: list[tuple[float, float, int, State, float]] = [(fast.of(least), 0.0, 0, start, 0.0)]
     looked_at = pushed = taken = 0
-    while queue and len(best) < _LIMIT and taken < most_steps:
+    reached: State | None = None
+    while queue and taken < _MOST_STEPS:
         _, _, _, state, cost = heapq.heappop(queue)
         if cost > best[state]:
             continue
         if space.is_goal(state):
-            return Found(_path(state, start, arrived, cost), least, looked_at)
+            reached = state
+            break
         looked_at += 1
         held = state.elements()
-        for step in steps(state, space):
+        for step in steps(state, space, fast.most(below - cost)):
             taken += 1
             after, total = step.after, cost + toll(step.digits).of(step.received)
             if total >= below or total >= best.get(after, below):
@@ -122,11 +127,14 @@ def _search(start: State, space: Space, problem: Problem, most_steps: float, bel
                 continue
             rest = fast.of(bound(after, space))
             if total + rest < below:
+                if not rest and space.is_goal(after):
+                    reached, below = after, total
                 best[after] = total
                 arrived[after] = (state, step)
                 pushed += 1
                 heapq.heappush(queue, (total + rest, rest, pushed, after, total))
-    return Found(None, least, looked_at)
+    plan = _path(reached, start, arrived, best[reached]) if reached else None
+    return Found(plan, least, looked_at)
 
 
 def _path(end: State, start: State, arrived: dict[State, tuple[State, Step]], cost: float) -> Plan:

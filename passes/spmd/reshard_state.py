@@ -13,26 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ...ir.digit import Digit, Digits, cut, disjoint, product
 from ...ir.tiling import Tiling
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """`unreduced` is sorted by falling stride. `tile` are the dimensions on one device."""
+class State(NamedTuple):
+    """`unreduced` is sorted by falling stride. `tile` are the dimensions on one device, as the others say."""
 
     dims: tuple[Digits, ...]
     padded: tuple[int, ...]
     unreduced: Digits
-    tile: tuple[int, ...] = field(init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "tile", tuple([n // product(d) for n, d in zip(self.padded, self.dims, strict=True)]))
-
-    def local(self, dim: int) -> int:
-        """Size of the dimension on one device."""
-        return self.tile[dim]
+    tile: tuple[int, ...]
 
     def elements(self) -> int:
         """Elements that one device holds."""
@@ -43,23 +36,34 @@ class State:
 
         None if its padding does not allow them.
         """
-        padded = self.padded[dim] if self.dims[dim] else padded
-        new = self.dims[dim] + digits
-        if padded % product(new):
-            return None
-        return self._with(dim, new, padded)
+        have = self.dims[dim]
+        padded = self.padded[dim] if have else padded
+        new = have + digits
+        tile, rest = divmod(padded, product(new))
+        return None if rest else self._with(dim, new, padded, tile)
 
     def leave(self, dim: int, count: int, whole: int) -> State:
         """The state without the last `count` digits of a dimension; of size `whole` if none are left."""
         new = self.dims[dim][: len(self.dims[dim]) - count]
-        return self._with(dim, new, self.padded[dim] if new else whole)
+        if not new:
+            return self._with(dim, new, whole, whole)
+        return self._with(dim, new, self.padded[dim], self.padded[dim] // product(new))
 
     def with_unreduced(self, digits: Iterable[Digit]) -> State:
-        return State(self.dims, self.padded, tuple(sorted(digits, key=lambda d: -d.stride)))
+        return self._replace(unreduced=tuple(sorted(digits, key=lambda d: -d.stride)))
 
-    def _with(self, dim: int, digits: Digits, padded: int) -> State:
-        dims = (*self.dims[:dim], digits, *self.dims[dim + 1 :])
-        return State(dims, (*self.padded[:dim], padded, *self.padded[dim + 1 :]), self.unreduced)
+    def with_dims(self, dims: tuple[Digits, ...]) -> State:
+        """As many tiles per dimension, numbered by other digits."""
+        return self._replace(dims=dims)
+
+    def _with(self, dim: int, digits: Digits, padded: int, tile: int) -> State:
+        after = dim + 1
+        return State(
+            (*self.dims[:dim], digits, *self.dims[after:]),
+            (*self.padded[:dim], padded, *self.padded[after:]),
+            self.unreduced,
+            (*self.tile[:dim], tile, *self.tile[after:]),
+        )
 
 
 def padded_dims(dims: tuple[int, ...], tiling: Tiling) -> tuple[int, ...]:
@@ -69,7 +73,8 @@ def padded_dims(dims: tuple[int, ...], tiling: Tiling) -> tuple[int, ...]:
 
 def state_of(tiling: Tiling, dims: tuple[int, ...], cuts: frozenset[int]) -> State:
     """The state of an array of these dimensions that is tiled so."""
-    state = State(tuple(cut(d, cuts) for d in tiling.dims), padded_dims(dims, tiling), ())
+    cut_dims = tuple(cut(d, cuts) for d in tiling.dims)
+    state = State(cut_dims, padded_dims(dims, tiling), (), tiling.local_dims(dims))
     return state.with_unreduced(cut(tiling.unreduced, cuts))
 
 
@@ -92,14 +97,11 @@ class Space:
     may_replicate: bool = True
     complete: bool = False
     detours: bool = False
-    counts: tuple[frozenset[int], ...] = field(init=False)
+    tiles: tuple[int, ...] = field(init=False)
     even: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        counts = tuple(
-            frozenset(product(digits[:n]) for n in range(len(digits) + 1)) for digits in self.goal.dims
-        )
-        object.__setattr__(self, "counts", counts)
+        object.__setattr__(self, "tiles", tuple(map(product, self.goal.dims)))
         object.__setattr__(self, "even", self.goal.padded == self.dims)
 
     def is_goal(self, state: State) -> bool:
@@ -136,5 +138,5 @@ def bound(state: State, space: Space) -> float:
             first = next(((h, w) for h, w in zip(have, want) if h != w), None)
             if first is not None and disjoint((first[0],), (first[1],)):
                 return wanted
-        shared *= min(state.local(dim), goal.local(dim))
+        shared *= min(state.tile[dim], goal.tile[dim])
     return wanted - shared

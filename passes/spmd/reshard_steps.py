@@ -12,8 +12,9 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
-from ...ir.digit import Digit, Digits, disjoint, product
+from ...ir.digit import Digits, disjoint, product
 from ...ir.tiling import Tiling
 from .moves import AllGather, AllReduce, AllToAll, Mask, Move, Permute, ReduceScatter, Shift, Slice, Spread
 from .reshard_state import Space, State
@@ -32,17 +33,18 @@ class Step:
     digits: Digits = ()
 
 
-def steps(state: State, space: Space) -> Iterator[Step]:
-    """The steps from a state."""
+def steps(state: State, space: Space, most: float = math.inf) -> Iterator[Step]:
+    """The steps from a state; of those in which a device receives more than `most` elements, perhaps not all."""
     if state.unreduced != space.goal.unreduced:
         yield from _reductions(state, space)
         yield from _partials(state, space)
     if not space.goal.unreduced:
         yield from _sparse(state, space)
     yield from _slices(state, space)
-    yield from _gathers(state, space)
-    yield from _all_to_alls(state, space)
-    yield from _permutes(state, space)
+    yield from _gathers(state, space, most)
+    yield from _all_to_alls(state, space, most)
+    if state.elements() <= most:
+        yield from _permutes(state, space)
 
 
 def _used(state: State) -> list[Digits]:
@@ -87,8 +89,7 @@ def _paddings(space: Space, dim: int, tiles: int) -> Collection[int]:
 
 def _fits(state: State, space: Space, dim: int, count: int) -> bool:
     """Whether a dimension cut `count` times more has as many tiles as the goal has at some point, or detours may be."""
-    have = product(state.dims[dim])
-    return space.detours or {have, have * count} <= space.counts[dim]
+    return space.detours or space.tiles[dim] % (product(state.dims[dim]) * count) == 0
 
 
 def _reductions(state: State, space: Space) -> Iterator[Step]:
@@ -104,7 +105,7 @@ def _reductions(state: State, space: Space) -> Iterator[Step]:
                 continue
             rest = state.with_unreduced(d for d in state.unreduced if d not in digits)
             for after in _arrivals(rest, space, dim, digits):
-                move = ReduceScatter(dim, digits, after.local(dim) * count)
+                move = ReduceScatter(dim, digits, after.tile[dim] * count)
                 yield Step(move, after, after.elements() * (count - 1.0), digits)
 
 
@@ -116,7 +117,7 @@ def _partials(state: State, space: Space) -> Iterator[Step]:
     for dim, digits in enumerate(state.dims):
         if digits and digits[-1] in missing:
             after = state.leave(dim, 1, space.dims[dim]).with_unreduced((*state.unreduced, digits[-1]))
-            yield Step(Spread(dim, digits[-1:], after.local(dim)), after)
+            yield Step(Spread(dim, digits[-1:], after.tile[dim]), after)
 
 
 def _sparse(state: State, space: Space) -> Iterator[Step]:
@@ -125,9 +126,9 @@ def _sparse(state: State, space: Space) -> Iterator[Step]:
         for count in range(1, len(digits) + 1):
             leaving = digits[len(digits) - count :]
             after = state.leave(dim, count, space.dims[dim])
-            if 2 * after.local(dim) < state.local(dim) * product(leaving):
+            if 2 * after.tile[dim] < state.tile[dim] * product(leaving):
                 summed = after.with_unreduced((*after.unreduced, *leaving))
-                yield Step(Spread(dim, leaving, after.local(dim)), summed)
+                yield Step(Spread(dim, leaving, after.tile[dim]), summed)
 
 
 def _slices(state: State, space: Space) -> Iterator[Step]:
@@ -141,59 +142,74 @@ def _slices(state: State, space: Space) -> Iterator[Step]:
             free += [(d,) for d in fillers if _fits(state, space, dim, d.size)]
         for digits in dict.fromkeys(free):
             for after in _arrivals(state, space, dim, digits):
-                yield Step(Slice(dim, digits, after.local(dim) * product(digits)), after)
+                yield Step(Slice(dim, digits, after.tile[dim] * product(digits)), after)
 
 
-def _gathers(state: State, space: Space) -> Iterator[Step]:
+def _gathers(state: State, space: Space, most: float) -> Iterator[Step]:
     held = state.elements()
     for dim, digits in enumerate(state.dims):
         for count in range(1, len(digits) + 1):
             leaving = digits[len(digits) - count :]
+            received = held * (product(leaving) - 1.0)
+            if received > most:
+                break
             after = state.leave(dim, count, space.dims[dim])
-            yield Step(AllGather(dim, leaving, after.local(dim)), after, held * (product(leaving) - 1.0), leaving)
+            yield Step(AllGather(dim, leaving, after.tile[dim]), after, received, leaving)
 
 
-def _all_to_alls(state: State, space: Space) -> Iterator[Step]:
+def _all_to_alls(state: State, space: Space, most: float) -> Iterator[Step]:
     """One shift, and several at once, which take less than one after the other."""
-    single = list(_shifted(state, space, state, ()))
-    yield from (_all_to_all(state, after, shifts) for after, shifts in single)
-    several = (more for after, shifts in single for more in _extended(state, space, after, shifts))
-    yield from (_all_to_all(state, after, shifts) for after, shifts in islice(several, _MOST_SHIFTS))
+    # Devices keep at least one part of what they hold, of as many as the digits number.
+    kept = 1.0 - most / state.elements() if state.elements() else 0.0
+    most_parts = 1.0 / kept if kept > 0.0 else math.inf
+    single = list(_shifted(state, space, _Shifted(state, (), 1), most_parts))
+    yield from (_all_to_all(state, shifted) for shifted in single)
+    several = (more for shifted in single for more in _extended(state, space, shifted, most_parts))
+    yield from (_all_to_all(state, shifted) for shifted in islice(several, _MOST_SHIFTS))
 
 
-_Shifted = tuple[State, tuple[Shift, ...]]
+class _Shifted(NamedTuple):
+    """What these shifts make of a state, and how many values their digits take."""
+
+    after: State
+    shifts: tuple[Shift, ...]
+    parts: int
 
 
-def _extended(state: State, space: Space, after: State, shifts: tuple[Shift, ...]) -> Iterator[_Shifted]:
-    for longer in _shifted(state, space, after, shifts):
+def _extended(state: State, space: Space, now: _Shifted, most_parts: float) -> Iterator[_Shifted]:
+    for longer in _shifted(state, space, now, most_parts):
         yield longer
-        yield from _extended(state, space, *longer)
+        yield from _extended(state, space, longer, most_parts)
 
 
-def _shifted(state: State, space: Space, now: State, shifts: tuple[Shift, ...]) -> Iterator[_Shifted]:
-    """`now` with one more shift. What has arrived stays, and where something left nothing arrives.
+def _shifted(state: State, space: Space, now: _Shifted, most_parts: float) -> Iterator[_Shifted]:
+    """One more shift. What has arrived stays, and where something left nothing arrives.
 
     Of shifts between different dimensions, whose order does not matter, the sources grow.
     """
+    before, shifts, parts = now
     targets = {shift.target for shift in shifts}
     sources = {shift.source for shift in shifts}
     last = shifts[-1] if shifts else None
-    for dim, digits in enumerate(now.dims):
+    for dim, digits in enumerate(before.dims):
         if dim in targets:
             continue
         for count in range(1, len(digits) + 1):
             leaving = digits[len(digits) - count :]
-            left = now.leave(dim, count, space.dims[dim])
+            more = parts * product(leaving)
+            if more > most_parts:
+                break
+            left = before.leave(dim, count, space.dims[dim])
             for other in range(len(state.dims)):
                 if other == dim or other in sources or (last and dim < last.source and other != last.target):
                     continue
-                if not _fits(now, space, other, product(leaving)) and not _parks(state, space, dim, leaving):
+                if not _fits(before, space, other, product(leaving)) and not _parks(state, space, dim, leaving):
                     continue
-                since = () if state.dims[other] else now.dims[other]
-                if since and now.padded[other] != next(iter(_paddings(space, other, product(since)))):
+                since = () if state.dims[other] else before.dims[other]
+                if since and before.padded[other] != next(iter(_paddings(space, other, product(since)))):
                     continue  # it is padded anew, so that it does not matter how it was
                 for after in _arrivals(left, space, other, leaving, since):
-                    yield after, (*shifts, Shift(dim, other, leaving))
+                    yield _Shifted(after, (*shifts, Shift(dim, other, leaving)), more)
 
 
 def _parks(state: State, space: Space, dim: int, leaving: Digits) -> bool:
@@ -201,13 +217,13 @@ def _parks(state: State, space: Space, dim: int, leaving: Digits) -> bool:
     return leaving == state.dims[dim] and state.padded[dim] != space.goal.padded[dim]
 
 
-def _all_to_all(state: State, after: State, shifts: tuple[Shift, ...]) -> Step:
+def _all_to_all(state: State, shifted: _Shifted) -> Step:
+    after, shifts, parts = shifted
     padded = list(state.tile)
     for dim in {shift.target for shift in shifts}:
         padded[dim] = after.padded[dim] // product(state.dims[dim])
     move = AllToAll(shifts, tuple(padded), after.tile)
-    digits = move.digits
-    return Step(move, after, math.prod(padded) * (1.0 - 1.0 / product(digits)), digits)
+    return Step(move, after, math.prod(padded) * (1.0 - 1.0 / parts), move.digits)
 
 
 def _permutes(state: State, space: Space) -> Iterator[Step]:
@@ -218,43 +234,40 @@ def _permutes(state: State, space: Space) -> Iterator[Step]:
     """
     if state.unreduced:
         return
-    if space.detours:
-        yield from _permuted(state, space, [()] * len(state.dims), [tuple(d.size for d in have) for have in state.dims])
+    counts = [product(digits) for digits in state.dims]
+    if space.detours and len(space.atoms) <= 4:
+        yield from _permuted(state, space, [()] * len(counts), counts)
+        return
     begins: list[Digits] = []
-    sizes: list[tuple[int, ...]] = []
-    goal = space.goal
-    for have, want, padded, wanted in zip(state.dims, goal.dims, state.padded, goal.padded, strict=True):
+    for have, want, padded, wanted, count in zip(
+        state.dims, space.goal.dims, state.padded, space.goal.padded, counts, strict=True
+    ):
         if have and padded != wanted:
             return
-        counts = [product(have[:n]) for n in range(len(have) + 1)]
-        count = next(n for n in range(len(want), -1, -1) if product(want[:n]) in counts)
-        begins.append(want[:count])
-        sizes.append(tuple(d.size for d in have[counts.index(product(want[:count])) :]))
-    yield from _permuted(state, space, begins, sizes)
+        begins.append(next(want[:n] for n in range(len(want), -1, -1) if count % product(want[:n]) == 0))
+    yield from _permuted(state, space, begins, [n // product(d) for n, d in zip(counts, begins, strict=True)])
 
 
-def _permuted(
-    state: State, space: Space, begins: Sequence[Digits], sizes: Sequence[tuple[int, ...]]
-) -> Iterator[Step]:
-    """Whole tiles to digits that begin so and go on with digits of these sizes."""
-    free = [d for d in space.atoms if all(disjoint((d,), digits) for digits in begins)]
-    needed = [n for part in sizes for n in part]
+def _permuted(state: State, space: Space, begins: Sequence[Digits], counts: Sequence[int]) -> Iterator[Step]:
+    """Whole tiles to digits that begin so and go on with digits that take so many values."""
+    free = tuple(d for d in space.atoms if all(disjoint((d,), digits) for digits in begins))
     held = float(state.elements())
-    for chosen in islice(_arrangements(free, needed), _MOST_PERMUTES):
-        rest = iter(chosen)
-        dims = tuple(begin + tuple(next(rest) for _ in part) for begin, part in zip(begins, sizes, strict=True))
+    for ends in islice(_arrangements(free, counts), _MOST_PERMUTES):
+        dims = tuple(begin + end for begin, end in zip(begins, ends, strict=True))
         if dims != state.dims:
             move = Permute(Tiling(state.dims, (), space.order), Tiling(dims, (), space.order))
             changed = tuple({d for digits in (*state.dims, *dims) for d in digits})
-            yield Step(move, State(dims, state.padded, ()), held, changed)
+            yield Step(move, state.with_dims(dims), held, changed)
 
 
-def _arrangements(free: Sequence[Digit], sizes: Sequence[int]) -> Iterator[Digits]:
-    """The ways to choose different digits of these sizes."""
-    if not sizes:
+def _arrangements(free: Digits, counts: Sequence[int]) -> Iterator[tuple[Digits, ...]]:
+    """The ways to choose different digits that take so many values, for each of the counts."""
+    if not counts:
         yield ()
-        return
-    for place, digit in enumerate(free):
-        if digit.size == sizes[0]:
-            for rest in _arrangements([*free[:place], *free[place + 1 :]], sizes[1:]):
-                yield (digit, *rest)
+    elif counts[0] == 1:
+        yield from (((), *rest) for rest in _arrangements(free, counts[1:]))
+    for place, digit in enumerate(free if counts and counts[0] > 1 else ()):
+        if counts[0] % digit.size == 0:
+            left = (counts[0] // digit.size, *counts[1:])
+            for first, *rest in _arrangements((*free[:place], *free[place + 1 :]), left):
+                yield ((digit, *first), *rest)

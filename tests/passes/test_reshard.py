@@ -28,7 +28,7 @@ from hloom.passes.spmd.exchange import lower_bound
 from hloom.passes.spmd.exchange_rounds import Sent, rounds_of
 from hloom.passes.spmd.moves import AllGather, Exchange, Plan, Slice
 from hloom.passes.spmd.reshard_plan import plan_reshard
-from reshard_programs import check_all, program, tilings
+from reshard_programs import check_all, program, random_tiling, tilings
 
 REAL = parse_links("1us/100GB")  # few collectives rather than few bytes, for arrays as small as here
 MODELS = pytest.mark.parametrize("links", [DEFAULT, REAL], ids=["bytes count", "latency counts"])
@@ -75,6 +75,27 @@ def test_all_pairs(devices: int, dims: tuple[int, ...], links: Links) -> None:
     for source in every:
         for first in range(0, len(every), 50):
             check_all(dims, source, every[first : first + 50], devices, links)
+
+
+@MODELS
+@pytest.mark.parametrize("devices", [12, 16, 30, 48])
+def test_pairs_on_larger_meshes(devices: int, links: Links) -> None:
+    rng = random.Random(devices)
+    for rank in (1, 2, 2, 3):
+        dims = tuple(rng.choice([devices, devices // 2 + 1, 7, 2 * devices + 3]) for _ in range(rank))
+        targets = [random_tiling(rng, devices, rank) for _ in range(6)]
+        check_all(dims, random_tiling(rng, devices, rank), targets, devices, links)
+
+
+@pytest.mark.parametrize("devices", [256, 4096, 16384])
+def test_even_arrays_take_little_more_than_the_least_on_large_meshes(devices: int) -> None:
+    """At most an exchange of whole tiles or an all-to-all more than what some device must receive."""
+    rng = random.Random(devices)
+    for rank in (1, 2, 3) * 20:
+        source, target = random_tiling(rng, devices, rank), random_tiling(rng, devices, rank)
+        dims = (devices,) * rank
+        plan = plan_reshard(source, target, dims, devices)
+        assert plan.received <= 2.1 * lower_bound(source, target, dims, devices), f"{source} to {target} of {dims}"
 
 
 @MODELS

@@ -15,10 +15,11 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 from hloom.cost.links import DEFAULT, Link, Links, parse_links
-from hloom.ir.digit import Digit, Digits, disjoint, product, refine
+from hloom.ir.digit import Digit, Digits, cut, disjoint, product, refine
 from hloom.ir.tiling import Tiling
 from hloom.passes.spmd import reshard_search
 from hloom.passes.spmd.exchange import lower_bound
@@ -65,17 +66,22 @@ def _moves(state: State, atoms: Digits, problem: Problem) -> Iterator[tuple[Stat
             yield state.leave(dim, count, problem.dims[dim]), held * (product(leaving) - 1.0), leaving
     for after, divided, moved in _shifts(state, problem, frozenset(), frozenset(), ()):
         buffer = math.prod(
-            after.padded[dim] // product(digits) if dim in divided else state.local(dim)
+            after.padded[dim] // product(digits) if dim in divided else state.tile[dim]
             for dim, digits in enumerate(state.dims)
         )
         yield after, buffer * (1 - 1 / product(moved)), moved
-    sizes = [tuple(d.size for d in digits) for digits in state.dims]
-    for order in itertools.permutations(atoms, sum(map(len, sizes))):
-        parts = iter(order)
-        dims = tuple(tuple(next(parts) for _ in s) for s in sizes)
-        if [tuple(d.size for d in digits) for digits in dims] == sizes and dims != state.dims:
+    for dims in _numberings(atoms, tuple(product(digits) for digits in state.dims)):
+        if dims != state.dims:
             changed = tuple({d for digits in (*state.dims, *dims) for d in digits})
-            yield State(dims, state.padded, ()), float(held), changed
+            yield state.with_dims(dims), float(held), changed
+
+
+@cache
+def _numberings(atoms: Digits, counts: tuple[int, ...]) -> list[tuple[Digits, ...]]:
+    """All ways to number so many tiles per dimension."""
+    cuts = refine([atoms])
+    dims = {tuple(cut(d, cuts) for d in tiling.dims) for tiling in _tilings(atoms, len(counts))}
+    return [d for d in dims if tuple(map(product, d)) == counts]
 
 
 def optima(source: Tiling, atoms: Digits, problem: Problem, *, replicate: bool) -> dict[State, float]:
