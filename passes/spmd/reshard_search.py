@@ -5,8 +5,8 @@ path that arrives is the cheapest. States are the same for all numbers of device
 that looks at very many steps ends with the best path that it has.
 
 Steps build towards the goal. A way round may be cheaper than all these ways, where links differ or tiles are padded
-above all: if the way found costs more than the bound, a second search takes steps anywhere, and looks only at what costs
-less. On small meshes it takes digits apart into primes, and finds whatever there is.
+above all: if the way found costs more than the bound, a second search takes steps anywhere, as long as they cost less.
+On small meshes it takes digits apart into primes, and finds whatever there is.
 """
 
 from __future__ import annotations
