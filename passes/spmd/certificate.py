@@ -18,9 +18,9 @@ from .exchange import lower_bound
 from .exchange_plan import plan_exchange
 from .exchange_quotient import quotient
 from .moves import AllGather, AllReduce, AllToAll, Exchange, Mask, Move, Permute, Plan, ReduceScatter, Slice, Spread
+from .reshard_bound import bound
 from .reshard_plan import NoPlan, plan_reshard
 from .reshard_search import Problem, space_of
-from .reshard_state import bound
 
 
 @dataclass(frozen=True, slots=True)

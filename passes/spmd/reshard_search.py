@@ -20,11 +20,13 @@ from ...cost.links import Link, Links
 from ...ir.digit import Digit, cut, primes, refine
 from ...ir.tiling import Tiling
 from .moves import Move, Plan
-from .reshard_state import Space, State, bound, state_of
+from .reshard_bound import DeviceBound, bound
+from .reshard_state import Space, State, state_of
 from .reshard_steps import Step, steps
 
 _SAME = 1e-6  # costs that differ by less are the same
 _MOST_STEPS = 6000  # looked at before a search ends with the best plan that it has
+_FEW_DEVICES = 64  # that a search for detours looks at
 _MOST_PARTS = 4  # digits of prime size that detours may take apart
 
 
@@ -102,7 +104,9 @@ def _search(start: State, space: Space, problem: Problem, below: float) -> Found
     most = math.inf if space.may_replicate else math.prod(problem.dims) - 1
     fast = problem.links.toll_of(problem.links.fastest, problem.size)
     toll = cache(partial(problem.links.toll, size=problem.size, order=space.order))
-    least = bound(start, space)
+    exact = space.detours and space.devices <= _FEW_DEVICES
+    bound_of = DeviceBound(space) if exact else partial(bound, space=space)
+    least = bound_of(start)
     best: dict[State, float] = {start: 0.0}
     arrived: dict[State, tuple[State, Step]] = {}
     queue: list[tuple[float, float, int, State, float]] = [(fast.of(least), 0.0, 0, start, 0.0)]
@@ -125,7 +129,7 @@ def _search(start: State, space: Space, problem: Problem, below: float) -> Found
             size = after.elements()
             if held + size > space.memory or size > most:
                 continue
-            rest = fast.of(bound(after, space))
+            rest = fast.of(bound_of(after))
             if total + rest < below:
                 if not rest and space.is_goal(after):
                     reached, below = after, total

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...ir.digit import Digit, Digits, cut, disjoint, product
+from ...ir.digit import Digit, Digits, cut, product
 from ...ir.tiling import Tiling
 
 
@@ -112,31 +112,3 @@ class Space:
             and state.unreduced == goal.unreduced
             and all(not d or p == q for d, p, q in zip(state.dims, state.padded, goal.padded, strict=True))
         )
-
-
-def bound(state: State, space: Space) -> float:
-    """Elements that some device has to receive on every way from `state` to the goal, never more than that.
-
-    Of a value that is complete: the largest target tile less what that device holds of it at most. Where source and
-    target divide a dimension by different digits at the same place, some device holds nothing of its tile.
-
-    Of an unreduced value, if its source was that: each element has partial sums on n devices and is wanted on m. They
-    are connected by at least n + m - 2 transfers (n - 1 until the sum is complete somewhere, m - 1 from there), spread
-    over all devices. And a device that holds partial sums alone receives something for every element it wants.
-    """
-    goal = space.goal
-    wanted = float(goal.elements())
-    if any(d not in state.unreduced for d in goal.unreduced) or (space.complete and state.unreduced):
-        return 0.0
-    if pending := product(d for d in state.unreduced if d not in goal.unreduced) - 1:
-        groups = space.devices // product(goal.unreduced)
-        tiles = product(d for digits in goal.dims for d in digits)
-        return max(wanted, math.prod(space.dims) * (pending - 1) / groups + math.prod(space.dims) / tiles)
-    shared = 1.0
-    for dim, (have, want) in enumerate(zip(state.dims, goal.dims, strict=True)):
-        if have != want and space.even and state.padded[dim] == goal.padded[dim]:
-            first = next(((h, w) for h, w in zip(have, want) if h != w), None)
-            if first is not None and disjoint((first[0],), (first[1],)):
-                return wanted
-        shared *= min(state.tile[dim], goal.tile[dim])
-    return wanted - shared

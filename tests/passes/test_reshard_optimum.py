@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import random
 from collections.abc import Iterator
 from functools import cache
 
@@ -23,9 +24,11 @@ from hloom.ir.digit import Digit, Digits, cut, disjoint, product, refine
 from hloom.ir.tiling import Tiling
 from hloom.passes.spmd import reshard_search
 from hloom.passes.spmd.exchange import lower_bound
+from hloom.passes.spmd.reshard_bound import DeviceBound, bound
 from hloom.passes.spmd.reshard_plan import plan_reshard
 from hloom.passes.spmd.reshard_search import Problem, search, space_of
-from hloom.passes.spmd.reshard_state import State, bound, state_of
+from hloom.passes.spmd.reshard_state import State, state_of
+from reshard_programs import random_tiling
 
 BYTES = Links(((1, Link(latency=0.0)),))
 
@@ -194,13 +197,23 @@ def test_sums_take_what_is_known_to_be_least(unreduced: Digits) -> None:
         assert bound(*space_of(source, target, Problem(dims, 8, 4, BYTES, math.inf))) <= plan.received
 
 
+@pytest.mark.parametrize("dims", [(50,), (5, 7), (9, 64, 3)])
+def test_the_bound_of_devices_is_what_some_device_lacks(dims: tuple[int, ...]) -> None:
+    rng = random.Random(str(dims))
+    for devices in (6, 8, 12):
+        for _ in range(50):
+            source, target = (Tiling(random_tiling(rng, devices, len(dims)).dims) for _ in range(2))
+            start, space = space_of(source, target, Problem(dims, devices, 4, DEFAULT, math.inf))
+            assert DeviceBound(space)(start) == lower_bound(source, target, dims, devices)
+
+
 def test_the_bound_prunes_and_changes_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     tilings = _tilings(EIGHT, 2)[::5]
     problem = Problem((64, 64), 8, 4, DEFAULT, math.inf)
     pairs = list(itertools.product(tilings, tilings))
     guided = [search(s, t, problem) for s, t in pairs]
 
-    def nothing(_state: State, _space: object) -> float:
+    def nothing(_state: State, space: object) -> float:
         return 0.0
 
     monkeypatch.setattr(reshard_search, "bound", nothing)

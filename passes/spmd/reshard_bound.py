@@ -1,0 +1,81 @@
+"""What some device has to receive on every way from a state of a resharding to its goal, never more than that.
+
+`bound` tells it from the digits in no time, exactly for arrays that they divide. `DeviceBound` looks at all devices:
+what each wants, less what it holds of that. It is exact for arrays that they do not divide, too, and pays in long
+searches on small meshes: few ways to divide a dimension come back in all states, and what devices hold is remembered.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...ir.digit import Digits, disjoint, product
+from .reshard_state import Space, State
+
+Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+
+def bound(state: State, space: Space) -> float:
+    """Elements that some device has to receive on every way from `state` to the goal, from the digits alone.
+
+    Of a value that is complete: the largest target tile less what that device holds of it at most. Where source and
+    target divide a dimension by different digits at the same place, some device holds nothing of its tile.
+
+    Of an unreduced value, if its source was that: each element has partial sums on n devices and is wanted on m. They
+    are connected by at least n + m - 2 transfers (n - 1 until the sum is complete somewhere, m - 1 from there), spread
+    over all devices. And a device that holds partial sums alone receives something for every element it wants.
+    """
+    goal = space.goal
+    wanted = float(goal.elements())
+    if any(d not in state.unreduced for d in goal.unreduced) or (space.complete and state.unreduced):
+        return 0.0
+    if pending := product(d for d in state.unreduced if d not in goal.unreduced) - 1:
+        groups = space.devices // product(goal.unreduced)
+        tiles = product(d for digits in goal.dims for d in digits)
+        return max(wanted, math.prod(space.dims) * (pending - 1) / groups + math.prod(space.dims) / tiles)
+    shared = 1.0
+    for dim, (have, want) in enumerate(zip(state.dims, goal.dims, strict=True)):
+        if have != want and space.even and state.padded[dim] == goal.padded[dim]:
+            first = next(((h, w) for h, w in zip(have, want) if h != w), None)
+            if first is not None and disjoint((first[0],), (first[1],)):
+                return wanted
+        shared *= min(state.tile[dim], goal.tile[dim])
+    return wanted - shared
+
+
+class DeviceBound:
+    """The bound for states of one `space`; call it with a state. Of unreduced values it knows what `bound` does."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.devices = np.arange(space.devices)
+        goal = space.goal
+        self.tiles = [self._tile(dim, *of) for dim, of in enumerate(zip(goal.dims, goal.tile, strict=True))]
+        self.wanted = math.prod((end - start for start, end in self.tiles), start=np.ones(len(self.devices)))
+        self.shared: dict[tuple[int, Digits, int], Numbers] = {}
+
+    def __call__(self, state: State) -> float:
+        if state.unreduced or self.space.goal.unreduced:
+            return bound(state, self.space)
+        missing = self.wanted - math.prod(map(self._share, range(len(state.dims)), state.dims, state.tile))
+        return float(missing.max())
+
+    def _share(self, dim: int, digits: Digits, tile: int) -> Numbers:
+        """What each device holds of the part of a dimension that it wants."""
+        found = self.shared.get((dim, digits, tile))
+        if found is None:
+            start, end = self._tile(dim, digits, tile)
+            first, last = self.tiles[dim]
+            found = np.maximum(np.minimum(end, last) - np.maximum(start, first), 0.0)
+            self.shared[dim, digits, tile] = found
+        return found
+
+    def _tile(self, dim: int, digits: Digits, tile: int) -> tuple[Numbers, Numbers]:
+        """Where each device's part of a dimension begins and ends."""
+        number = np.zeros(len(self.devices))
+        for digit in digits:
+            number = number * digit.size + self.devices // digit.stride % digit.size
+        size = self.space.dims[dim]
+        return np.minimum(number * tile, size), np.minimum((number + 1) * tile, size)
