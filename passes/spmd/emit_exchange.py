@@ -44,14 +44,14 @@ def emit_exchange(
     have, want = bounds(part.move.source, part.dims, part.devices), parts(part.move, part.dims, part.devices)
     tables = [_tables(step, have[..., 0], want[..., 0]) for step in plan.rounds]
     # Pieces padded to the size of their round must fit wherever they begin, or they would be moved to fit.
+    rounds = list(zip(plan.rounds, tables, strict=True))
     size = list(tile)
-    for step, table in zip(plan.rounds, tables, strict=True):
-        for dim, n in enumerate(step.dims):
-            value = emitter.pad_to(value, dim, max(value.shape.dims[dim], int(table.sent[:, dim].max()) + n))
-            size[dim] = max(size[dim], int(table.placed[:, dim].max()) + n)
+    for dim, n in enumerate(value.shape.dims):
+        value = emitter.pad_to(value, dim, max([n, *(int(t.sent[:, dim].max()) + r.dims[dim] for r, t in rounds)]))
+        size[dim] = max([size[dim], *(int(t.placed[:, dim].max()) + r.dims[dim] for r, t in rounds)])
     result = emitter.zeros(value.shape.element, tuple(size))
     number = emitter.coordinate(part.digits)
-    for step, table in zip(plan.rounds, tables, strict=True):
+    for step, table in rounds:
         taken = emitter.dynamic_slice(value, _scalars(emitter, table.sent, number), step.dims)
         if not step.local:
             senders = dict(zip(step.pieces.receiver.tolist(), step.pieces.sender.tolist(), strict=True))

@@ -206,6 +206,8 @@ class Emitter:
 
     def dynamic_slice(self, value: Instruction, starts: dict[int, Instruction], sizes: tuple[int, ...]) -> Instruction:
         """The part of `sizes` elements that begins at `starts` (0 where not given)."""
+        if not starts and value.shape.dims == sizes:
+            return value
         zero = self.constant(0, S32)
         indices = [starts.get(dim, zero) for dim in range(value.shape.rank)]
         return self.add("dynamic-slice", (value, *indices), DynamicSliceAttributes(sizes))
