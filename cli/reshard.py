@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from .. import frontends
 from ..cost.links import parse_links
@@ -20,6 +21,7 @@ def reshard_command(args: argparse.Namespace) -> int:
         fail(f"{shape} is not the shape of an array with fixed dimensions")
     source, target = (parse_one_sharding(text, args.mesh) for text in (args.source, args.target))
     mesh = Mesh(tuple(args.mesh.items())) if args.mesh else next((s.mesh for s in (source, target) if s.mesh), None)
+    source, target = (s if s.mesh else replace(s, mesh=mesh) for s in (source, target))
     found = reshard(shape, source, target, args.memory, parse_links(args.links, mesh))
     for move in found.moves or ("nothing to do",):
         print(f"  {move}")

@@ -1,7 +1,13 @@
-"""Set-up of all tests: XLA, where a test uses it, has eight virtual CPU devices (set before it starts)."""
+"""Set-up of all tests: XLA, where a test uses it, has eight virtual CPU devices (set before it starts).
+
+The programs that tests start compile the package once, also where Python is told not to leave bytecode behind: it lies
+in a folder of its own, which goes when the tests end.
+"""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,6 +15,10 @@ import pytest
 from virtual_devices import eight_devices
 
 eight_devices()
+
+_bytecode = tempfile.TemporaryDirectory(prefix="hloom-bytecode-")
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    os.environ["PYTHONPYCACHEPREFIX"] = _bytecode.name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,4 +1,4 @@
-"""The lark parsers of the irregular values, made when first needed, and their errors as `TextError`."""
+"""The lark parsers of the irregular values, each made when first needed, and their errors as `TextError`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Any
 
 from .errors import TextError, check_depth, did_you_mean
 
-_STARTS = ("array_shape", "sharding", "replica_groups", "shardy", "meshes", "window")
-
 
 @cache
-def _parser() -> Any:
+def _parser(start: str) -> Any:
     from lark import Lark
 
     text = (Path(__file__).parent / "hlo.lark").read_text()
-    return Lark(text, parser="lalr", start=list(_STARTS), maybe_placeholders=True, propagate_positions=True)
+    return Lark(text, parser="lalr", start=start, maybe_placeholders=True, propagate_positions=True)
 
 
 def read(start: str, what: str, text: str) -> Any:
@@ -28,17 +26,17 @@ def read(start: str, what: str, text: str) -> Any:
 
     check_depth(text)
     try:
-        return _parser().parse(text, start=start)
+        return _parser(start).parse(text)
     except UnexpectedToken as error:
         token: Any = error.token
-        help = _expected(error.accepts or error.expected, str(token))
+        help = _expected(start, error.accepts or error.expected, str(token))
         if token.type == "$END":
             raise TextError(f"{what} ends too early", len(text), len(text) + 1, help) from None
         place = int(token.start_pos)
         raise TextError(f"{what}: unexpected '{token}'", place, place + len(token), help) from None
     except UnexpectedCharacters as error:
         place = error.pos_in_stream if isinstance(error.pos_in_stream, int) else 0
-        help = _expected(error.allowed, text[place])
+        help = _expected(start, error.allowed, text[place])
         raise TextError(f"{what}: unexpected '{text[place]}'", place, place + 1, help) from None
     except UnexpectedInput as error:
         raise TextError(f"{what}: cannot be read", error.pos_in_stream or 0) from None
@@ -56,17 +54,17 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _expected(names: set[str] | None, found: str) -> str | None:
+def _expected(start: str, names: set[str] | None, found: str) -> str | None:
     """What could have stood there; only the nearest word if a word is misspelt."""
     if not names:
         return None
-    texts = sorted(_name(n) for n in names)
+    texts = sorted(_name(start, n) for n in names)
     words = re.findall(r"[a-z_]{3,}", " ".join(texts))
     return (did_you_mean(found, words) if len(found) > 2 else None) or "expected " + " or ".join(texts)
 
 
-def _name(terminal: str) -> str:
+def _name(start: str, terminal: str) -> str:
     if terminal in _NAMES:
         return _NAMES[terminal]
-    definition = next((t for t in _parser().terminals if t.name == terminal), None)
+    definition = next((t for t in _parser(start).terminals if t.name == terminal), None)
     return f"'{definition.pattern.value}'" if definition is not None else terminal

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...cost.links import DEFAULT, Links
 from ...ir.diagnostics import fail
-from ...ir.digit import Digits, product
+from ...ir.digit import Digit, Digits, product
 from ...ir.shape import Shape
 from ...ir.sharding import Sharding, ShardingKind
 from ...ir.tiling import Tiling
@@ -87,9 +87,12 @@ def least(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int) -
 
 
 def _devices(source: Sharding, target: Sharding) -> int:
+    """Over how many devices both are: an end that does not say takes the number of the other."""
     sizes = {s.mesh.size for s in (source, target) if s.mesh is not None}
     if len(sizes) > 1:
         fail("both shardings must be over the same devices, they are over " + " and ".join(map(str, sorted(sizes))))
+    if not sizes and ShardingKind.UNREDUCED in (source.kind, target.kind):
+        fail("neither sharding says over how many devices the sum is", help="name them: {mesh['x'=4], [{}], unreduced={'x'}}")
     owners = [s.device for s in (source, target) if s.kind is ShardingKind.MAXIMAL]
     devices = sizes.pop() if sizes else max(owners, default=0) + 1
     if any(not 0 <= owner < devices for owner in owners):
@@ -98,13 +101,18 @@ def _devices(source: Sharding, target: Sharding) -> int:
 
 
 def tiling_of(sharding: Sharding, shape: Shape, devices: int) -> Tiling:
-    """The meaning of a sharding for an array of this shape. Raises CompileError if it does not fit."""
+    """The meaning of a sharding for an array of this shape; `{unreduced}` is a sum over all devices.
+
+    Raises CompileError if it does not fit.
+    """
     try:
         tiling = sharding.tiling(shape.rank)
     except (KeyError, ValueError) as error:
         fail(f"bad sharding {sharding}: {error}")
-    if sharding.kind is ShardingKind.UNREDUCED or sharding.has_manual:
+    if sharding.kind is ShardingKind.UNKNOWN or sharding.has_manual:
         fail(f"sharding {sharding} does not say how the value is divided")
+    if sharding.kind is ShardingKind.UNREDUCED and devices > 1:
+        tiling = replace(tiling, unreduced=(Digit(devices, 1),))
     if len(tiling.dims) != shape.rank:
         fail(f"sharding {sharding} has {len(tiling.dims)} dimensions, {shape} has {shape.rank}")
     if any(devices % product((d,)) for digits in tiling.digits() for d in digits):

@@ -65,7 +65,7 @@ def reshard_plan(source: Sharding, target: Sharding, shape: Shape) -> ReshardPla
         fail(f"{shape} is not the shape of an array with fixed dimensions")
     sizes = [s.mesh.size if s.mesh else s.device + 1 if s.kind is ShardingKind.MAXIMAL else 1 for s in (source, target)]
     before, after = (tiling_of(s, shape, n) for s, n in zip((source, target), sizes, strict=True))
-    if before.unreduced or after.unreduced:
+    if before.unreduced or after.unreduced or ShardingKind.UNREDUCED in (source.kind, target.kind):
         fail("partial sums cannot be read")
     found = pieces(before, bounds(after, shape.dims, sizes[1]), shape.dims, sizes[0])
     found = found[takes_part(after, sizes[1])[found.receiver]]

@@ -60,7 +60,8 @@ def test_replicas_are_read_in_turn() -> None:
 
 def test_what_cannot_be_read() -> None:
     shape, good = parse_shape("f32[8]"), _sharding("{devices=[4]<=[4]}")
-    with pytest.raises(hloom.CompileError, match="partial sums"):
-        hloom.reshard_plan(_sharding("{mesh['x'=4], [{}], unreduced={'x'}}"), good, shape)
+    for partial in ("{mesh['x'=4], [{}], unreduced={'x'}}", "{unreduced}"):
+        with pytest.raises(hloom.CompileError, match="partial sums"):
+            hloom.reshard_plan(_sharding(partial), good, shape)
     with pytest.raises(hloom.CompileError, match="fixed dimensions"):
         hloom.reshard_plan(good, good, parse_shape("(f32[8])"))
