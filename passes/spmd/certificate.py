@@ -92,7 +92,8 @@ def _devices(source: Sharding, target: Sharding) -> int:
     if len(sizes) > 1:
         fail("both shardings must be over the same devices, they are over " + " and ".join(map(str, sorted(sizes))))
     if not sizes and ShardingKind.UNREDUCED in (source.kind, target.kind):
-        fail("neither sharding says over how many devices the sum is", help="name them: {mesh['x'=4], [{}], unreduced={'x'}}")
+        fail("neither sharding says over how many devices the sum is",
+             help="name them: {mesh['x'=4], [{}], unreduced={'x'}}")
     owners = [s.device for s in (source, target) if s.kind is ShardingKind.MAXIMAL]
     devices = sizes.pop() if sizes else max(owners, default=0) + 1
     if any(not 0 <= owner < devices for owner in owners):
