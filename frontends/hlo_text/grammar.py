@@ -9,6 +9,8 @@ from typing import Any
 
 from .errors import TextError, check_depth, did_you_mean
 
+_WORD = re.compile(r"[a-z_]\w*", re.IGNORECASE | re.ASCII)
+
 
 @cache
 def _parser(start: str) -> Any:
@@ -36,8 +38,10 @@ def read(start: str, what: str, text: str) -> Any:
         raise TextError(f"{what}: unexpected '{token}'", place, place + len(token), help) from None
     except UnexpectedCharacters as error:
         place = error.pos_in_stream if isinstance(error.pos_in_stream, int) else 0
-        help = _expected(start, error.allowed, text[place])
-        raise TextError(f"{what}: unexpected '{text[place]}'", place, place + 1, help) from None
+        found = _WORD.match(text, place)
+        word = found[0] if found else text[place]
+        help = _expected(start, error.allowed, word)
+        raise TextError(f"{what}: unexpected '{word}'", place, place + len(word), help) from None
     except UnexpectedInput as error:
         raise TextError(f"{what}: cannot be read", error.pos_in_stream or 0) from None
 
