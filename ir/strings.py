@@ -26,25 +26,21 @@ def unescape(text: str) -> str:
     """The string between the quotes of a token, its C escapes resolved; bytes are read as UTF-8."""
     if "\\" not in text:
         return text
+    # Plain text and codes take turns. Escaped bytes are joined with those of the characters around them.
+    parts = [_escaped(p) if n % 2 else _bytes(p) for n, p in enumerate(_ESCAPE.split(text))]
+    return b"".join(parts).decode("utf-8", "surrogateescape")
 
-    def one(match: re.Match[str]) -> str:
-        code = match[1]
-        if code[0] == "x" and len(code) > 1:
-            return chr(int(code[1:], 16))
-        if code[0] in "01234567":
-            return chr(int(code, 8) & 0xFF)
-        return _NAMED.get(code, code)
 
-    # Characters beyond one byte pass through; escaped bytes are joined and decoded as UTF-8 where they are valid.
-    parts = _ESCAPE.split(text)
-    resolved = _ESCAPE.sub(one, text)
-    if len(parts) == 1 or all(ord(c) < 128 for c in resolved):
-        return resolved
-    data = b"".join(bytes([ord(c)]) if ord(c) < 256 else c.encode() for c in resolved)
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data.decode("utf-8", "surrogateescape")
+def _escaped(code: str) -> bytes:
+    if code[0] == "x" and len(code) > 1:
+        return bytes([int(code[1:], 16)])
+    if code[0] in "01234567":
+        return bytes([int(code, 8) & 0xFF])
+    return _bytes(_NAMED.get(code, code))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def key_text(key: str) -> str:
@@ -63,5 +59,5 @@ def quote(text: str) -> str:
         elif 32 <= ord(char) < 127:
             parts.append(char)
         else:
-            parts += [f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape")]
+            parts += [f"\\{byte:03o}" for byte in _bytes(char)]
     return '"' + "".join(parts) + '"'

@@ -33,8 +33,13 @@ def parse(text: str, filename: str = "<string>", *, verify: bool = True, allow_e
     `verify=False` leaves out the checks of shapes and shardings. `allow_elided` accepts constants printed as `{...}`;
     their values stay unknown.
     """
+    source = SourceFile(filename, text)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        fail("half of a character that takes two in UTF-16", Location(source, error.start, error.end))
     with paused_collector():
-        module = ModuleReader(SourceFile(filename, text), allow_elided).read()
+        module = ModuleReader(source, allow_elided).read()
         if verify:
             check(module)
     return module

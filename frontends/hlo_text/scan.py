@@ -11,14 +11,15 @@ import re
 from .errors import TextError
 
 IDENT = r"[A-Za-z_][A-Za-z0-9_.\-]*"
-COMMENT = r"(?>/\*[\s\S]*?\*/|//[^\n]*\n?)"  # as a whole or not at all: many comments in a row cost no more than one
+# A comment as a whole or not at all: many in a row cost no more than one.
+COMMENT = r"(?>/\*[\s\S]*?\*/|//[^\n\r]*[\n\r]?)"
 STRING = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
 
 _SPACE = re.compile(rf"(?:[ \t\r\n]+|{COMMENT})*")
-_COMMENT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|/\*.*?\*/|//[^\n]*", re.DOTALL)
+_COMMENT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|/\*.*?\*/|//[^\n\r]*", re.DOTALL)
 _RAW_BRACES = re.compile(r"[^{}\"]+|\"(?:[^\"\\]|\\.)*\"|([{}])", re.DOTALL)
 _BRACKETS = re.compile(
-    r"[^(){}\[\]\"/]+|\"(?:[^\"\\]|\\.)*\"|/\*.*?\*/|//[^\n]*|/|([({\[])|([)}\]])", re.DOTALL
+    r"[^(){}\[\]\"/]+|\"(?:[^\"\\]|\\.)*\"|/\*.*?\*/|//[^\n\r]*|/|([({\[])|([)}\]])", re.DOTALL
 )
 _SIMPLE_BRACES = re.compile(r"\{[^{}\"/]*\}")
 _STRING = re.compile(STRING, re.DOTALL)

@@ -21,7 +21,7 @@ LONGEST_NUMBER = 19
 _PLAIN = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\](?:\{(\d+(?:,\d+)*)\})?")
 _SPACE = rf"(?:\s|{COMMENT})*"
 _ARRAY_HEAD = re.compile(rf"([A-Za-z][A-Za-z0-9]*){_SPACE}\[(?:{COMMENT}|[^\]\n])*\]?")
-_ABSENT = re.compile(r"[SEM]\(\s*0+\s*\)|L\(\s*0*1\s*\)")  # parts of layouts that say what holds without them
+_ABSENT = re.compile(r"[SEM]\(0+\)|L\(0*1\)")  # parts of layouts that say what holds without them
 _LAYOUT_FOLLOWS = re.compile(rf"{_SPACE}\{{{_SPACE}[\d:}}]")
 
 
@@ -225,7 +225,8 @@ def _layout(tree: Any, dims: tuple[int, ...]) -> Layout | None:
         if hasattr(part, "data"):
             tiles = tuple(tuple(_tile_dim(d) for d in t.children if d is not None) for t in part.children)
         elif part is not None and part.type != "DIM_TYPES":
-            rest += "" if _ABSENT.fullmatch(str(part)) else str(part)
+            text = "".join(str(part).split()) if part.type != "PHYSICAL" else str(part)
+            rest += "" if _ABSENT.fullmatch(text) else text
     layout = Layout(order, tiles, rest)
     return None if layout == Layout() else layout
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..instruction import Instruction
 
 T = TypeVar("T")
+MAIN_THREAD = "main"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,15 @@ class _Link(Op[Any]):
         ours, theirs = instruction.called(), start.called()
         if self.stem == stem == "async" and ours and theirs and ours != theirs:
             raise ShapeError(f"{self.opcode} calls {ours[0].name}, its start {theirs[0].name}")
+        while isinstance(start.op, AsyncUpdate) and start.operands:
+            start = start.operands[0]
+        thread, named = _thread(start), _thread(instruction)
+        if named and named != (thread or MAIN_THREAD):
+            raise ShapeError(f"{self.opcode} names thread {named}, its start {thread or MAIN_THREAD}")
+
+
+def _thread(instruction: Instruction) -> str:
+    return getattr(instruction.attributes, "async_execution_thread", "")
 
 
 class AsyncUpdate(_Link):

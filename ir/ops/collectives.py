@@ -24,6 +24,7 @@ from .structure import leaves_of
 
 if TYPE_CHECKING:
     from ..computation import Computation
+    from ..instruction import Instruction
 
 ALL = ExplicitGroups()
 
@@ -92,6 +93,11 @@ class CollectiveBroadcastAttributes(Attributes):
 class _Collective(Op[Any]):
     arity = (1, None)
     is_collective = True
+
+    def check_use(self, instruction: Instruction) -> None:
+        attributes: Any = instruction.attributes
+        if getattr(attributes, "use_global_device_ids", False) and attributes.channel_id is None:
+            raise ShapeError(f"{self.opcode}: use_global_device_ids needs a channel_id")
 
     def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
         """In a manual region: operand i becomes result i; only the dimension that data moves along must be whole."""

@@ -155,7 +155,7 @@ def _check_form(selector: Shape, attributes: ConditionalAttributes) -> None:
     has_pair = attributes.true_computation is not None and attributes.false_computation is not None
     if selector.dims or selector.element not in (PRED, S32):
         raise ShapeError(f"conditional: operand 0 must be pred[] or s32[], it is {text(selector)}")
-    if selector.element is PRED and not has_pair and len(attributes.branch_computations) != 2:
+    if selector.element is PRED and not has_pair:
         raise ShapeError("conditional on a pred needs true_computation and false_computation")
     if selector.element is S32 and not attributes.branch_computations:
         raise ShapeError("conditional on an s32 needs branch_computations")

@@ -7,7 +7,6 @@ sharded and there is no kernel.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -67,7 +66,7 @@ class CustomCallAttributes(Attributes):
     batch_group_count: int = 1
     operand_precision: Precisions = ()
     padding_type: PaddingType = PaddingType.INVALID
-    operand_layout_constraints: Raw | None = None
+    operand_layout_constraints: tuple[Shape, ...] | None = None
     custom_call_has_side_effect: bool = False
     literal: Literal | None = None
     output_to_operand_aliasing: Raw | None = None
@@ -252,6 +251,8 @@ class CustomCall(Op[CustomCallAttributes]):
     ) -> Shape:
         if declared is None:
             raise ShapeError(f"custom-call {attributes.custom_call_target} needs a result shape")
+        if attributes.operand_layout_constraints is not None:
+            _check_constraints(attributes.operand_layout_constraints, operands)
         behaviour(attributes).check(attributes.custom_call_target, operands, declared)
         return declared
 
@@ -277,9 +278,23 @@ class CustomCall(Op[CustomCallAttributes]):
         constraints = call.attributes.operand_layout_constraints
         if constraints is None:
             return call.attributes
-        dims = (",".join(map(str, leaf.dims)) for leaf in leaves_of(operands) if leaf.is_array)
-        local = re.sub(r"\[[^\]]*\]", lambda old: f"[{next(dims, old[0][1:-1])}]", constraints.text)
-        return replace(call.attributes, operand_layout_constraints=Raw(local))
+        local = tuple(map(_with_sizes_of, constraints, operands))
+        return replace(call.attributes, operand_layout_constraints=local)
 
     def kernel(self, call: Call, compile: Compile) -> Kernel:
         return behaviour(call.attributes).kernel(call, compile)
+
+
+def _check_constraints(constraints: Sequence[Shape], operands: Sequence[Shape]) -> None:
+    if len(constraints) != len(operands):
+        raise ShapeError(f"custom-call: {len(constraints)} operand_layout_constraints for {len(operands)} operands")
+    for number, (shape, operand) in enumerate(zip(constraints, operands, strict=True)):
+        if not shape.compatible(operand):
+            raise ShapeError(f"custom-call: operand_layout_constraints: operand {number} is {text(shape)} there, "
+                             f"but {text(operand)} here")  # fmt: skip
+
+
+def _with_sizes_of(shape: Shape, other: Shape) -> Shape:
+    """The shape with the layouts it has and the sizes of another one."""
+    elements = tuple(map(_with_sizes_of, shape.elements, other.elements))
+    return replace(shape, dims=other.dims, elements=elements)

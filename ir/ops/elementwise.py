@@ -7,6 +7,7 @@ sub-byte integers as bytes (see `numerics.lift`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,7 +18,6 @@ from ..attributes import Attributes
 from ..element_type import ELEMENT_TYPES, PRED, ElementType, Kind
 from ..op import A, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape
-from ..strings import Raw
 from . import numerics as n
 from .checks import elementwise_shape, require_kind
 from .numerics import ByWidth, Function
@@ -28,11 +28,35 @@ FIRST, BOTH = frozenset({0}), frozenset({0, 1})  # operands in which an op is ad
 P, S, U, F, C = Kind.PRED, Kind.SIGNED, Kind.UNSIGNED, Kind.FLOAT, Kind.COMPLEX
 
 
+_BOUND = r"\s*(?:atol|rtol|ulps)=\s*\d+(?:\.\d*)?(?:[eE][+-]?\d+)?\s*"
+_ACCURACY = re.compile(
+    rf"\{{\s*(?:mode=\s*(?i:default|highest)|tolerance=\s*\{{(?:{_BOUND}(?:,{_BOUND})*+|\s*)\}})\s*\}}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ResultAccuracy:
+    """`{mode=highest}` or `{tolerance={atol=..,rtol=..,ulps=..}}`: what precision XLA should choose; kept verbatim."""
+
+    text: str
+
+    @staticmethod
+    def parse(text: str) -> ResultAccuracy:
+        """Raises ValueError for any other text."""
+        if not _ACCURACY.fullmatch(text):
+            raise ValueError("result_accuracy: {mode=default}, {mode=highest} or "
+                             f"{{tolerance={{atol=..,rtol=..,ulps=..}}}} expected, found {text}")  # fmt: skip
+        return ResultAccuracy(text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
 @dataclass(frozen=True, slots=True)
 class AccuracyAttributes(Attributes):
-    """`result_accuracy={..}` of transcendental functions: what precision XLA should choose; carried verbatim."""
+    """Of transcendental functions."""
 
-    result_accuracy: Raw | None = None
+    result_accuracy: ResultAccuracy | None = None
 
 
 class Elementwise(Op[A]):

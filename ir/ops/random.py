@@ -40,7 +40,10 @@ class RngBitGeneratorAttributes(Attributes):
 
 @register
 class RngBitGenerator(Op[RngBitGeneratorAttributes]):
-    """State u64[2] (or u64[3] for Philox) -> the next state and integers made of random bits. The default is Philox."""
+    """State u64[2] (or u64[3] for Philox) -> the next state and integers made of random bits. The default is Philox.
+
+    An array as result stands for the integers alone.
+    """
 
     opcode = "rng-bit-generator"
     attributes = RngBitGeneratorAttributes
@@ -55,23 +58,28 @@ class RngBitGenerator(Op[RngBitGeneratorAttributes]):
             wanted = " or ".join(f"u64[{n}]" for n in sizes)
             algorithm = attributes.algorithm.value
             raise ShapeError(f"rng-bit-generator: the state of {algorithm} must be {wanted}, it is {text(state)}")
-        if declared is None or not declared.is_tuple or len(declared.elements) != 2:
+        if declared is None or not (declared.is_array or len(declared.elements) == 2):
             raise ShapeError("rng-bit-generator: the result shape must be given as (state, numbers)")
-        numbers = declared.elements[1]
+        numbers = _numbers(declared)
         require_kind("rng-bit-generator", numbers, (Kind.SIGNED, Kind.UNSIGNED), "the numbers")
         require_static("rng-bit-generator", numbers)
-        return tuple_shape((state, numbers))
+        return numbers if declared.is_array else tuple_shape((state, numbers))
 
     def kernel(self, call: OpCall[RngBitGeneratorAttributes], compile: Compile) -> Kernel:
-        numbers = call.shape.elements[1]
+        numbers, has_state = _numbers(call.shape), call.shape.is_tuple
         if numbers.element.numpy is None:
             raise NotEvaluable(f"numpy has no type for {numbers.element}")
         bits = threefry_bits if call.attributes.algorithm is Algorithm.THREE_FRY else philox_bits
 
         def run(state: Any) -> Any:
-            return bits(state, numbers.element, numbers.dims)
+            both = bits(state, numbers.element, numbers.dims)
+            return both if has_state else both[1]
 
         return run
+
+
+def _numbers(shape: Shape) -> Shape:
+    return shape if shape.is_array else shape.elements[1]
 
 
 class Distribution(Enum):

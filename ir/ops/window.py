@@ -101,7 +101,9 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
                 raise ShapeError(f"reduce-window: window dimension {d}: size, stride and dilation must be at least 1")
         check_reducer("reduce-window", attributes.to_apply, [array(s.element) for s in inits])
         sizes = tuple(window_count(n, w) for n, w in zip(dims, window, strict=True))
-        results = tuple(array(leaf.element, sizes) for leaf in attributes.to_apply.root.shape.leaves())
+        # Where a text leaves out the shape, XLA gives it the types of the initial values.
+        typed = inits if declared is None else attributes.to_apply.root.shape.leaves()
+        results = tuple(array(s.element, sizes) for s in typed)
         return results[0] if count == 1 else tuple_shape(results)
 
     def sharding_rule(self, call: OpCall[ReduceWindowAttributes]) -> ShardingRule:

@@ -77,6 +77,7 @@ def test_line_ends_and_spaces_mean_nothing() -> None:
     assert wanted != printed
     for text in (plain.replace("\n", "\r\n"), plain.replace("\n", " "), plain.replace("  ", "\t")):
         assert parse(text).to_text() == wanted
+    assert parse(plain.replace("\n", " // x\r")).to_text() == wanted
     assert parse(RICH.replace("\n", "\r\n")).stack_frames
 
 
@@ -124,6 +125,13 @@ INSTRUCTIONS = [
         ("metadata", '{op_name="n"}'), ("backend_config", '{"a":1}'), ("frontend_attributes", '{a="b"}'),
         ("sharding", "{replicated // x\n}"), ("control-predecessors", "{p}"), ("origin", '{{"n"}}'))],
     "a = f32/* x */[4,8// x\n] /* x */ {/* x */1,0} negate(f32[4,8]// x\n{1,0} p)",
+    "a = f32[4,8]{1,0 : T( 4 , 8 ) L ( 2 ) # ( u32 ) * ( u32 ) S( -1 ) SC( 0 : 1 , 2 ) M ( 8 )} negate(p)",
+    'a = f32[4,8] negate(p), metadata={op_name="\u00e9\u2192\\303\\251"}, backend_config="\u00e9\\351\\n"',
+    "a = f32[4,8] custom-call(p), custom_call_target=\"x\", operand_layout_constraints={ f32[4,8]{0,1:T(8,128)} }",
+    "a = reduce-window(f32[4,8] p, bf16[] constant(0)), window={size=2x2}, "
+    "to_apply={x = f32[] parameter(0) y = f32[] parameter(1) ROOT z = f32[] add(x, y)}",
+    *[f"a = f32[4,8] tanh(p), result_accuracy={{{text}}}" for text in (
+        "mode=HIGHEST", "tolerance={rtol=0.5, atol=1., ulps=2}", "tolerance={ rtol=1e-5 }", "tolerance={}")],
     "a = b(f32[2]) constant({1, 2})", "a = f32[]{:} constant(1)", "a = f32[]{:D()} constant(1)",
     "a = f32[4,8] all-reduce(p), replica_groups=mesh['x'=2], {'x'}, "
     "to_apply={x = f32[] parameter(0)\n y = f32[] parameter(1)\n ROOT z = f32[] add(x, y)}",

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+_ARRAY = """
+// inputs: special
+HloModule m
+ENTRY e {
+  s = u64[2] parameter(0)
+  ROOT r = u32[3,5] rng-bit-generator(s), algorithm=rng_three_fry
+}
+"""
+
 
 def _bits(algorithm: str, numbers: str, state: str = "u64[2]") -> str:
     # XLA gives unsigned numbers whatever the program says.
@@ -54,6 +63,7 @@ SAMPLES: dict[str, list[str]] = {
         _bits("rng_philox", "s4[6]"),
         _bits("rng_default", "u32[0]"),
         _bits("rng_default", "s8[9]"),
+        _ARRAY,
     ],
     "rng": [_RNG.format(t="f32", d="rng_uniform"), _RNG.format(t="bf16", d="rng_normal"),
             _RNG.format(t="s32", d="rng_uniform")],

@@ -244,7 +244,7 @@ def test_refuses() -> None:
     with pytest.raises(ShapeError, match=r"state of rng_philox must be u64\[2\] or u64\[3\], it is u32\[4\]"):
         use("rng-bit-generator", "u32[4]", declared, algorithm=Algorithm.PHILOX)
     with pytest.raises(ShapeError, match="result shape must be given"):
-        use("rng-bit-generator", "u64[2]", "u32[4]", algorithm=Algorithm.PHILOX)
+        use("rng-bit-generator", "u64[2]", tuple_shape(shapes("u32[4]")), algorithm=Algorithm.PHILOX)
     with pytest.raises(ShapeError, match="numbers must have signed or unsigned elements"):
         use("rng-bit-generator", "u64[2]", tuple_shape(shapes("u64[2] f32[4]")), algorithm=Algorithm.PHILOX)
     with pytest.raises(ShapeError, match="operand 0 must have float elements"):
