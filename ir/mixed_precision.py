@@ -91,7 +91,9 @@ def kernel(instruction: Instruction, compile: Compile) -> Kernel:
     after = _conversion(shape, call.shape)
 
     def run(*values: Value) -> Value:
-        return after(function(*(convert(v) for convert, v in zip(before, values, strict=True))))
+        # What is no operand, the random state, follows the operands.
+        converted = (convert(v) for convert, v in zip(before, values, strict=False))
+        return after(function(*converted, *values[len(before) :]))
 
     return run
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..ir.diagnostics import fail
 from ..ir.element_type import ELEMENT_TYPES, Kind, from_numpy
-from ..ir.shape import Shape
+from ..ir.shape import UNBOUNDED, Shape
 from .limits import too_large
 
 Array = np.ndarray[Any, Any]
@@ -39,7 +39,7 @@ def make_inputs(shapes: Sequence[Shape], kind: str = "random", seed: int = 0) ->
 
 def _make(shape: Shape, kind: str, generator: np.random.Generator) -> Array:
     element = shape.element
-    if element.numpy is None:
+    if element.numpy is None or UNBOUNDED in shape.dims:
         fail(f"no input can be made for {shape}")
     problem = too_large(shape)
     if problem:

@@ -237,6 +237,14 @@ def test_partitioned_programs_take_the_numbers_of_one_device_in_xla() -> None:
     assert 0 <= whole.min() < whole.max() < 1
 
 
+def test_results_of_lower_precision_are_rounded() -> None:
+    text = """HloModule m
+    ENTRY e { a = f32[] constant(0) b = f32[] constant(1)
+      ROOT r = f32[9] rng(a, b), distribution=rng_normal }"""
+    (whole,), (rounded,) = (evaluate(parse(t), []) for t in (text, text.replace("f32[9]", "f16[9]")))
+    np.testing.assert_array_equal(rounded, whole.astype(np.float16))
+
+
 def test_refuses() -> None:
     declared = tuple_shape(shapes("u64[3] u32[4]"))
     with pytest.raises(ShapeError, match=r"state of rng_three_fry must be u64\[2\], it is u64\[3\]"):

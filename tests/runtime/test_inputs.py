@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,12 @@ def test_inputs_are_deterministic_and_of_their_type(name: str) -> None:
         assert first[0].astype(int).max() <= 7
     (zero, _) = make_inputs([shape], "zeros")
     assert zero.tobytes() == bytes(zero.nbytes)
+
+
+@pytest.mark.parametrize("shape", ["f32[?,3]", "s1[3]"])
+def test_no_inputs(shape: str) -> None:
+    with pytest.raises(CompileError, match=f"no input can be made for {re.escape(shape)}"):
+        make_inputs([parse_shape(shape)])
 
 
 def test_unknown_kind_of_inputs() -> None:
