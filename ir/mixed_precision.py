@@ -91,9 +91,9 @@ def kernel(instruction: Instruction, compile: Compile) -> Kernel:
     after = _conversion(shape, call.shape)
 
     def run(*values: Value) -> Value:
-        # What is no operand, the random state, follows the operands.
-        converted = (convert(v) for convert, v in zip(before, values, strict=False))
-        return after(function(*converted, *values[len(before) :]))
+        given = values[len(values) - len(before) :]  # before the operands there may be the random state
+        converted = (convert(v) for convert, v in zip(before, given, strict=True))
+        return after(function(*values[: -len(before)], *converted))
 
     return run
 

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 _NAMED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _NAMED_OUT = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "'": "\\'", "\\": "\\\\"}
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_HEX = "[0-9a-fA-F]"
+ESCAPE = re.compile(
+    rf"\\([xX]{_HEX}{{1,2}}|u{_HEX}{{4}}|U00(?:0{_HEX}|10){_HEX}{{4}}|[0-7]{{1,3}}|.)", re.DOTALL
+)
+"""A backslash and what belongs to it, group 1."""
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\U0010ffff\"'\\]*\Z")
 
@@ -27,13 +31,15 @@ def unescape(text: str) -> str:
     if "\\" not in text:
         return text
     # Plain text and codes take turns. Escaped bytes are joined with those of the characters around them.
-    parts = [_escaped(p) if n % 2 else _bytes(p) for n, p in enumerate(_ESCAPE.split(text))]
+    parts = [_escaped(p) if n % 2 else _bytes(p) for n, p in enumerate(ESCAPE.split(text))]
     return b"".join(parts).decode("utf-8", "surrogateescape")
 
 
 def _escaped(code: str) -> bytes:
-    if code[0] == "x" and len(code) > 1:
+    if code[0] in "xX" and len(code) > 1:
         return bytes([int(code[1:], 16)])
+    if code[0] in "uU" and len(code) > 1:
+        return chr(int(code[1:], 16)).encode("utf-8", "surrogatepass")
     if code[0] in "01234567":
         return bytes([int(code, 8) & 0xFF])
     return _bytes(_NAMED.get(code, code))

@@ -21,7 +21,7 @@ from ...ir.op import AnyOp
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.shape import Shape
 from ...ir.sharding import AnySharding, Sharding, TupleSharding
-from ...ir.strings import Raw, unescape
+from ...ir.strings import ESCAPE, Raw, unescape
 from .cursor import Cursor, Poisoned
 from .errors import TextError, did_you_mean
 from .literals import read_literal, read_shaped_literal
@@ -341,7 +341,7 @@ def _metadata(text: str) -> Metadata:
     return Metadata(text[1:-1])
 
 
-_UNIT = re.compile(r"\\(?:x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)|.", re.DOTALL)
+_UNIT = re.compile(rf"{ESCAPE.pattern}|.", re.DOTALL)
 
 
 def _escaped_place(text: str, place: int) -> int:

@@ -127,6 +127,7 @@ INSTRUCTIONS = [
     "a = f32/* x */[4,8// x\n] /* x */ {/* x */1,0} negate(f32[4,8]// x\n{1,0} p)",
     "a = f32[4,8]{1,0 : T( 4 , 8 ) L ( 2 ) # ( u32 ) * ( u32 ) S( -1 ) SC( 0 : 1 , 2 ) M ( 8 )} negate(p)",
     'a = f32[4,8] negate(p), metadata={op_name="\u00e9\u2192\\303\\251"}, backend_config="\u00e9\\351\\n"',
+    'a = f32[4,8] negate(p), backend_config="\\u00e9\\U0001f600\\X41\\x1\\377\\1"',
     "a = f32[4,8] custom-call(p), custom_call_target=\"x\", operand_layout_constraints={ f32[4,8]{0,1:T(8,128)} }",
     "a = reduce-window(f32[4,8] p, bf16[] constant(0)), window={size=2x2}, "
     "to_apply={x = f32[] parameter(0) y = f32[] parameter(1) ROOT z = f32[] add(x, y)}",

@@ -237,11 +237,12 @@ def test_partitioned_programs_take_the_numbers_of_one_device_in_xla() -> None:
     assert 0 <= whole.min() < whole.max() < 1
 
 
-def test_results_of_lower_precision_are_rounded() -> None:
+def test_mixed_precision_is_the_highest_rounded() -> None:
     text = """HloModule m
-    ENTRY e { a = f32[] constant(0) b = f32[] constant(1)
+    ENTRY e { a = f32[] constant(1) b = f32[] constant(2)
       ROOT r = f32[9] rng(a, b), distribution=rng_normal }"""
-    (whole,), (rounded,) = (evaluate(parse(t), []) for t in (text, text.replace("f32[9]", "f16[9]")))
+    mixed = text.replace("f32[9]", "f16[9]").replace("a = f32", "a = f16")
+    (whole,), (rounded,) = (evaluate(parse(t), []) for t in (text, mixed))
     np.testing.assert_array_equal(rounded, whole.astype(np.float16))
 
 
