@@ -87,6 +87,7 @@ class Op(Generic[A]):
                      such ops pass shardings on before all others
       is_collective  exchanges data between devices: the runtime, not `kernel`, runs it
       is_control     calls computations that may contain collectives (call, while, conditional): likewise
+      calls_alone    no other instruction of its kind calls the computations that it calls
       is_device_id   the value is the number of the device that runs it; the runtime supplies it
       is_stateful    draws from the device's hidden random state, a `RandomState`: the runtime gives it to the kernel as
                      its first argument
@@ -108,6 +109,7 @@ class Op(Generic[A]):
     is_elementwise: ClassVar[bool] = False
     is_collective: ClassVar[bool] = False
     is_control: ClassVar[bool] = False
+    calls_alone: ClassVar[bool] = False
     is_device_id: ClassVar[bool] = False
     is_stateful: ClassVar[bool] = False
     infers_dynamic: ClassVar[bool] = False

@@ -119,6 +119,15 @@ class Shape:
         start = sum(e.num_leaves for e in self.elements[:index])
         return start, start + self.elements[index].num_leaves
 
+    def part(self, index: str) -> Shape | None:
+        """The part of a tuple at an index such as `0, 1` (empty: the whole); None if there is none."""
+        found = self
+        for number in (int(n) for n in index.split(",") if n.strip()):
+            if number >= len(found.elements):
+                return None
+            found = found.elements[number]
+        return found
+
     def with_dims(self, dims: tuple[int, ...]) -> Shape:
         """The same element type with other dimensions and no layout."""
         return array(self.element, dims)

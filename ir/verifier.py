@@ -4,15 +4,16 @@ Always:
  1. Every operand is defined earlier in the same computation.
  2. The number of operands fits the op.
  3. The result shape is the one that operands and attributes give, up to layout and mixed precision of floats.
- 4. Called computations belong to the module, and no computation calls itself, directly or through others.
-    No array has more bytes than 63 bits count.
+ 4. Called computations belong to the module, and no computation calls itself, directly or through others. What runs
+    asynchronously is started at one place. No array has more bytes than 63 bits count.
  5. The parameters of a computation are numbered 0, 1, .., n-1, each once.
  6. Control predecessors are defined earlier in the same computation.
  7. User lists are those of the operands.
  8. The root is an instruction of its computation.
  9. A sharding fits its value: one entry per dimension (or none), one per leaf of a tuple; its axes exist and are used
     once; if the module has several partitions, its mesh has as many devices and every device number is one of them.
-10. The entry layout has the types and dimensions of the entry's parameters and root.
+10. The entry layout has the types and dimensions of the entry's parameters and root; results and parameters that alias
+    or are donated exist.
 SHARDED, also:
 11. Every array leaf of every value has a sharding, in the entry and in what control flow runs from there; not in
     computations that are applied to elements.
@@ -26,6 +27,7 @@ LOCAL and SCHEDULED, also:
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
@@ -60,8 +62,10 @@ def verify(module: Module) -> list[Diagnostic]:
         for instruction in computation:
             found += _shardings(instruction, module)
     found += _recursion(module)
+    found += _shared_starts(module)
     if not found:
         found += _entry_layout(module)
+        found += _aliases(module)
         found += _stage(module)
     return found
 
@@ -182,6 +186,32 @@ def _recursion(module: Module) -> Iterator[Diagnostic]:
             elif called not in done:
                 done[called] = False
                 stack.append((called, iter(calls_of.get(called, []))))
+
+
+def _shared_starts(module: Module) -> Iterator[Diagnostic]:
+    first: dict[Computation, Instruction] = {}
+    for instruction in (i for computation in module.computations for i in computation if i.op.calls_alone):
+        for called in instruction.called():
+            other = first.setdefault(called, instruction)
+            if other is not instruction:
+                yield _error(f"{instruction.name}: {called.name} is started elsewhere too", instruction.location, None,
+                             _note(f"{other.name} starts it here", other.location))
+
+
+_ALIAS = re.compile(r"(?:\{([\d,\s]*)\}\s*:\s*)?\(\s*(\d+)\s*(?:,\s*\{([\d,\s]*)\}[^()]*)?\)")
+
+
+def _aliases(module: Module) -> Iterator[Diagnostic]:
+    parameters, root = module.entry.parameters, module.entry.root
+    for name, text in (("input_output_alias", module.input_output_alias), ("buffer_donor", module.buffer_donor)):
+        for output, number, index in _ALIAS.findall(text):
+            if root.shape.part(output) is None:
+                yield _error(f"{name}: the result has no part {{{output}}}", root.location)
+            parameter = parameters[int(number)] if int(number) < len(parameters) else None
+            if parameter is None:
+                yield _error(f"{name}: {module.entry.name} has no parameter {number}", module.entry.location)
+            elif parameter.shape.part(index) is None:
+                yield _error(f"{name}: parameter {number} has no part {{{index}}}", parameter.location)
 
 
 def _entry_layout(module: Module) -> Iterator[Diagnostic]:

@@ -168,6 +168,7 @@ class AsyncStartComputation(AsyncStart):
     attributes = AsyncStartAttributes
     arity = (0, None)
     is_control = True
+    calls_alone = True
     wrapped = OPS["call"]
 
     def unwrap(self, attributes: AsyncStartAttributes) -> tuple[AnyOp, Attributes]:

@@ -10,7 +10,6 @@ import re
 
 from ...ir.diagnostics import Diagnostics
 from ...ir.module import Module
-from ...ir.shape import Shape
 
 _ENTRY = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}[^()]*\)")
 
@@ -23,8 +22,8 @@ def keep_fitting_aliases(module: Module, diagnostics: Diagnostics) -> None:
     kept: list[str] = []
     for match in _ENTRY.finditer(module.input_output_alias):
         output, number, index = match[1], int(match[2]), match[3]
-        given = _part(parameters[number].shape, index) if number < len(parameters) else None
-        result = _part(module.entry.root.shape, output)
+        given = parameters[number].shape.part(index) if number < len(parameters) else None
+        result = module.entry.root.shape.part(output)
         if given is not None and result is not None and given.compatible(result):
             kept.append(match[0])
         else:
@@ -33,12 +32,3 @@ def keep_fitting_aliases(module: Module, diagnostics: Diagnostics) -> None:
                 f"{given or 'nothing'} and {result or 'nothing'}", category="donation",
                 help="give both the same sharding")
     module.input_output_alias = "{ " + ", ".join(kept) + " }" if kept else ""
-
-
-def _part(shape: Shape, index: str) -> Shape | None:
-    """The part of a shape at an index such as `0, 1`; None if there is none."""
-    for number in map(int, filter(None, (n.strip() for n in index.split(",")))):
-        if number >= len(shape.elements):
-            return None
-        shape = shape.elements[number]
-    return shape
