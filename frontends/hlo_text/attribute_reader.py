@@ -278,10 +278,20 @@ class AttributeReader(Cursor):
             self.error("backend_config: string or text in braces expected", start, start + len(text))
 
 
-def _verbatim(name: str) -> Callable[[AttributeReader, Instruction, str, int], None]:
+_TRUTH, _STATISTIC = r"\s*(?:true|false)\s*", r"\s*[\w.\-]+=\s*-?(?:nan|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*"
+_REPLICATION = re.compile(rf"\{{(?:{_TRUTH}(?:,{_TRUTH})*+|\s*)\}}")
+_STATISTICS = re.compile(rf"\{{\s*(?:visualizing_index=\s*-?\d+\s*(?:,{_STATISTIC})*+)?\}}")
+_BRACES = re.compile(r"\{.*\}", re.DOTALL)
+
+
+def _verbatim(name: str, form: re.Pattern[str], help: str) -> Callable[[AttributeReader, Instruction, str, int], None]:
     def set_other(reader: AttributeReader, instruction: Instruction, text: str, start: int) -> None:
-        if not text.startswith("{"):
-            reader.error(f"{name}: text in braces expected", start, start + len(text))
+        clean = blank_comments(text)
+        if not form.fullmatch(clean.strip()):
+            reader.error(f"{name}: {text} cannot be read", start, start + len(text), f"for example {help}")
+        count, leaves = len(re.findall("true|false", clean)), instruction.shape.num_leaves
+        if form is _REPLICATION and count != leaves:
+            reader.error(f"{name}: {count} values for {leaves} leaves", start, start + len(text))
         instruction.other = tuple(sorted([*instruction.other, (name, text)], key=lambda pair: OTHER.index(pair[0])))
 
     return set_other
@@ -293,9 +303,9 @@ COMMON: dict[str, Callable[[Any, Instruction, str, int], None]] = {
     "sharding": AttributeReader.set_sharding,
     "frontend_attributes": AttributeReader.set_frontend_attributes,
     "control-predecessors": AttributeReader.set_control_predecessors,
-    "parameter_replication": _verbatim("parameter_replication"),
-    "statistics": _verbatim("statistics"),
-    "origin": _verbatim("origin"),
+    "parameter_replication": _verbatim("parameter_replication", _REPLICATION, "{true,false}, one per leaf"),
+    "statistics": _verbatim("statistics", _STATISTICS, "{visualizing_index=0,flops=1.5}"),
+    "origin": _verbatim("origin", _BRACES, '{{"name"}}'),
     "metadata": AttributeReader.set_metadata,
     "backend_config": AttributeReader.set_backend_config,
 }

@@ -171,7 +171,7 @@ def _tree_text(tree: object) -> str:
     return f"{{{tree}}}"
 
 
-_STATISTIC = re.compile(r"([A-Za-z_][\w.\-]*)=([^,}\s]+)")
+_STATISTIC = re.compile(r"([A-Za-z_][\w.\-]*)=\s*([^,}\s]+)")
 _ORIGIN_TOKEN = re.compile(r"\s*(?:([(),])|\{\s*(?:\"((?:[^\"\\]|\\.)*)\"\s*(?:\{([\d,\s]*)\})?)?\s*\})")
 
 
