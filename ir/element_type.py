@@ -62,7 +62,7 @@ class ElementType:
     @property
     def byte_size(self) -> int:
         """Bytes of one element as numpy and the runtime store it (sub-byte types take one byte)."""
-        return self.numpy.itemsize if self.numpy is not None else 0
+        return self.numpy.itemsize if self.numpy is not None else -(-self.bits // 8)
 
     def __str__(self) -> str:
         return self.name

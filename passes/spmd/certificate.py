@@ -22,6 +22,8 @@ from .reshard_bound import bound
 from .reshard_plan import NoPlan, plan_reshard
 from .reshard_search import Problem, space_of
 
+_MOST_DEVICES = 1 << 22
+
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
@@ -106,6 +108,8 @@ def tiling_of(sharding: Sharding, shape: Shape, devices: int) -> Tiling:
 
     Raises CompileError if it does not fit.
     """
+    if devices > _MOST_DEVICES:
+        fail(f"{devices} devices are more than the {_MOST_DEVICES} that can be looked at one by one")
     try:
         tiling = sharding.tiling(shape.rank)
     except (KeyError, ValueError) as error:

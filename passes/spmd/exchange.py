@@ -93,8 +93,9 @@ def lower_bound(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: 
     """
     have, want = bounds(source, dims, devices), bounds(target, dims, devices)
     shared = np.minimum(have[..., 1], want[..., 1]) - np.maximum(have[..., 0], want[..., 0])
-    held = np.prod(np.maximum(shared, 0), -1) * takes_part(source, devices)
-    missing = (np.prod(want[..., 1] - want[..., 0], -1) - held) * takes_part(target, devices)
+    exact = np.int64 if math.prod(dims) < 2**63 else np.float64
+    held = np.prod(np.maximum(shared, 0), -1, dtype=exact) * takes_part(source, devices)
+    missing = (np.prod(want[..., 1] - want[..., 0], -1, dtype=exact) - held) * takes_part(target, devices)
     if source.owner is not None and target.owner is None:
         copies = devices // math.prod(map(product, target.dims))
         own = np.prod(want[source.owner, :, 1] - want[source.owner, :, 0]) if copies == 1 else 0

@@ -26,9 +26,10 @@ from .exchange_quotient import quotient
 from .moves import AllGather, AllReduce, Exchange, Mask, Move, Permute, Plan, ReduceScatter
 from .reshard_search import Problem, detour, search
 
-_MOST_DEVICES = 1024  # that exchange different pieces, where there is another plan
+_MOST_DEVICES = 8192  # that exchange different pieces, where there is another plan
 _LARGER = 1.5  # how much larger than a source tile a target tile is brought in parts
 _MOST_ROUNDS = 16  # of an exchange, where there is another plan
+_MOST_PIECES = 1 << 22  # that are enumerated
 
 
 _NO_WAY = Plan((), math.inf, math.inf, math.inf)
@@ -63,7 +64,10 @@ def plan_reshard(
         return _nothing(source, dims)
     if not source.is_consistent() or not target.is_consistent():
         return _NO_WAY
-    plan = _best(source, target, Problem(dims, devices, size, links, memory))
+    problem = Problem(dims, devices, size, links, memory)
+    plan = _best(source, target, problem)
+    if plan is None and not manual:
+        plan = _best(source, target, replace(problem, may_replicate=True))
     if plan is None:
         raise NoPlan(f"no plan stays within {memory:.0f} elements per device")
     return plan
@@ -150,12 +154,14 @@ def _with_owner(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Pl
         yield _permute(source, target, problem)
     elif source.owner is not None:
         everyone = (Digit(problem.devices, 1),)
-        whole = replace(target, unreduced=())
         start = _local(Mask(everyone, target.order, source.owner), source, problem)
-        end = _masked(target, problem) if target.unreduced else Plan((), 0.0, 0.0)
         # Of all devices in any order: that of the target, over which the moves are made.
-        for plan in _plans(Tiling(((),) * len(target.dims), everyone, target.order), whole, problem):
-            yield _join(_join(start, plan), end)
+        partial = Tiling(((),) * len(target.dims), everyone, target.order)
+        if target.canonical() == partial.canonical():
+            yield start
+            return
+        for plan in _plans(partial, target, problem):
+            yield _join(start, plan)
     else:
         whole = Tiling.replicated(len(source.dims))
         yield from [_nothing(source, problem.dims)] if source.is_replicated else _plans(source, whole, problem)
@@ -171,16 +177,19 @@ def _by_pieces(source: Tiling, target: Tiling, problem: Problem, best: float) ->
     """
     if target.unreduced:
         return
-    most = _MOST_ROUNDS if best < math.inf else None
+    most = _MOST_ROUNDS if best < math.inf else math.inf
     for middle, before in _reduced(source, problem):
         for move, after in _exchanges(middle, target, problem):
-            if before.cost + after.cost >= best:
+            held = math.prod(middle.local_dims(problem.dims)) + math.prod(move.local_dims(problem.dims))
+            if before.cost + after.cost >= best or held > problem.memory:
                 continue
             part = quotient(move, problem.dims, problem.devices)
-            if most is not None and (part.devices > _MOST_DEVICES or fewest_rounds(part) > most):
+            if most < math.inf and part.devices > _MOST_DEVICES:
+                continue
+            if fewest_rounds(part) > min(most, _MOST_PIECES / part.devices):
                 continue
             exchange = plan_exchange(part)
-            if most is not None and exchange.collectives > most:
+            if exchange.collectives > most:
                 continue
             plan = _join(_join(before, _exchanged(move, exchange, problem)), after)
             if plan.peak <= problem.memory:

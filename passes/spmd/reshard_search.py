@@ -6,18 +6,19 @@ that looks at very many steps ends with the best path that it has.
 
 Steps build towards the goal. A way round may be cheaper than all these ways, where links differ or tiles are padded
 above all: if the way found costs more than the bound, a second search takes steps anywhere, as long as they cost less.
-On small meshes it takes digits apart into primes, and finds whatever there is.
+On small meshes it takes digits apart into primes, in all ways, and finds whatever there is.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from dataclasses import dataclass
 from functools import cache, partial
 
 from ...cost.links import Link, Links
-from ...ir.digit import Digit, cut, primes, refine
+from ...ir.digit import Digit, Digits, cut, primes, refine, split
 from ...ir.tiling import Tiling
 from .moves import Move, Plan
 from .reshard_bound import DeviceBound, bound
@@ -34,7 +35,8 @@ _MOST_PARTS = 4  # digits of prime size that detours may take apart
 class Problem:
     """An array of these (global) dimensions, with elements of `size` bytes, over this many devices.
 
-    `memory` bounds the elements that a device holds of the array at any time, before and after a move together.
+    `memory` bounds the elements that a device holds of the array at any time, before and after a move together. All of
+    it is held on the way where an end does so too, or if it `may_replicate`.
     """
 
     dims: tuple[int, ...]
@@ -42,6 +44,7 @@ class Problem:
     size: int
     links: Links
     memory: float
+    may_replicate: bool = False
 
     def cost(self, received: float, link: Link) -> float:
         """The toll of a collective in which each device receives so many elements; of none, no toll."""
@@ -59,24 +62,40 @@ class Found:
 
 def space_of(source: Tiling, target: Tiling, problem: Problem, detours: bool = False) -> tuple[State, Space]:
     """Where a search begins, and what it moves in. The tilings must be of one order, or one of them of none."""
-    cuts = refine([*source.digits(), *target.digits()])
-    if detours:
-        # Digits within one level of links may then move without the rest, and those of a small mesh one by one.
-        levels = (stride for stride, _ in problem.links.levels)
-        cuts |= {n for n in levels if all(n % c == 0 or c % n == 0 for c in cuts)}
-        parts = tuple(primes(cut((Digit(problem.devices, 1),), cuts)))
-        if len(parts) <= _MOST_PARTS:
-            cuts |= refine([parts])
-    goal = state_of(target, problem.dims, cuts)
+    namings = [refine([mesh]) for mesh in _meshes(source, target, problem, detours)]
+    start, goal = state_of(source, problem.dims, namings[0]), state_of(target, problem.dims, namings[-1])
     # What no device holds whole at either end, none holds whole on the way. A tile can be the whole, digits or not:
     # a dimension of one element is whole in each of its tiles.
-    start = state_of(source, problem.dims, cuts)
-    may_replicate = max(start.elements(), goal.elements()) >= math.prod(problem.dims)
+    may_replicate = problem.may_replicate or max(start.elements(), goal.elements()) >= math.prod(problem.dims)
     order = source.order if source.used() else target.order
-    atoms = cut((Digit(problem.devices, 1),), cuts)
-    complete = not source.unreduced
-    space = Space(problem.dims, goal, atoms, problem.devices, order, problem.memory, may_replicate, complete, detours)
+    everyone = (Digit(problem.devices, 1),)
+    atoms = tuple(dict.fromkeys(digit for places in namings for digit in cut(everyone, places)))
+    space = Space(
+        problem.dims, goal, atoms, problem.devices, order, problem.memory, may_replicate, not source.unreduced, detours,
+        tuple(namings) if len(namings) > 1 else (),
+    )
     return start, space
+
+
+def _meshes(source: Tiling, target: Tiling, problem: Problem, detours: bool) -> list[Digits]:
+    """All digits of the device number, cut as both ends need it; as either end does if there is no common refinement.
+
+    For detours on small meshes, all ways to cut it into digits of prime size.
+    """
+    everyone = (Digit(problem.devices, 1),)
+    sizes = [d.size for d in primes(everyone)]
+    if detours and len(sizes) <= _MOST_PARTS:
+        orders = dict.fromkeys(itertools.permutations(sizes))
+        return [tuple(itertools.chain(*(split(everyone, order) or ()))) for order in orders]
+    ends = [refine(end.digits()) for end in (source, target)]
+    cuts = ends[0] | ends[1]
+    if any(high % low for low, high in itertools.pairwise(sorted(cuts))):
+        return [cut(everyone, places) for places in ends]
+    if detours:
+        # Digits within one level of links may then move without the rest.
+        levels = (stride for stride, _ in problem.links.levels)
+        cuts |= {n for n in levels if all(n % c == 0 or c % n == 0 for c in cuts)}
+    return [cut(everyone, cuts)]
 
 
 def search(source: Tiling, target: Tiling, problem: Problem, below: float = math.inf) -> Found:
@@ -146,7 +165,8 @@ def _path(end: State, start: State, arrived: dict[State, tuple[State, Step]], co
     received, peak = 0.0, float(end.elements())
     while end != start:
         before, step = arrived[end]
-        moves.append(step.move)
+        if step.move is not None:
+            moves.append(step.move)
         received += step.received
         peak = max(peak, before.elements() + end.elements())
         end = before

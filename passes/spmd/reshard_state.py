@@ -11,11 +11,11 @@ source and target has to be whole in between, for its tiles begin at other place
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...ir.digit import Digit, Digits, cut, product
+from ...ir.digit import Digit, Digits, cut, merge, product
 from ...ir.tiling import Tiling
 
 
@@ -85,7 +85,8 @@ class Space:
     `order` is that of the tilings, `memory` the most elements that a device may hold, and without `may_replicate` it
     never holds the whole array. If the source is `complete`, what is unreduced on the way has one addend that counts.
     With `detours` digits may also go where the goal does not want them: that can keep bytes from slow links, or padding
-    from being sent. `counts` are the tiles that the goal's dimensions have after each digit.
+    from being sent. If the ends have no common refinement, digits may be cut as either end needs it, at the places of
+    one of the `namings`. `tiles` are those of the goal's dimensions.
     """
 
     dims: tuple[int, ...]
@@ -97,12 +98,20 @@ class Space:
     may_replicate: bool = True
     complete: bool = False
     detours: bool = False
+    namings: tuple[frozenset[int], ...] = ()
     tiles: tuple[int, ...] = field(init=False)
     even: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tiles", tuple(map(product, self.goal.dims)))
         object.__setattr__(self, "even", self.goal.padded == self.dims)
+
+    def renamed(self, state: State) -> Iterator[State]:
+        """The same tiles by other digits: 3@2 2@1 numbers the same as 2@3 3@1."""
+        for places in self.namings:
+            dims = tuple(cut(merge(digits), places) for digits in state.dims)
+            if dims != state.dims:
+                yield state.with_dims(dims)
 
     def is_goal(self, state: State) -> bool:
         """Whether this is how the value is wanted; the padding of a dimension counts where it is divided."""

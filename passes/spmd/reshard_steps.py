@@ -25,9 +25,12 @@ _MOST_SHIFTS = 64  # combinations of several shifts tried at a state
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`received` elements per device in a collective over `digits`; none for moves without communication."""
+    """`received` elements per device in a collective over `digits`; none for moves without communication.
 
-    move: Move
+    Without a move only the names of digits change.
+    """
+
+    move: Move | None
     after: State
     received: float = 0.0
     digits: Digits = ()
@@ -40,6 +43,7 @@ def steps(state: State, space: Space, most: float = math.inf) -> Iterator[Step]:
         yield from _partials(state, space)
     if not space.goal.unreduced:
         yield from _sparse(state, space)
+    yield from (Step(None, renamed) for renamed in space.renamed(state))
     yield from _slices(state, space)
     yield from _gathers(state, space, most)
     yield from _all_to_alls(state, space, most)
@@ -261,13 +265,14 @@ def _permuted(state: State, space: Space, begins: Sequence[Digits], counts: Sequ
 
 
 def _arrangements(free: Digits, counts: Sequence[int]) -> Iterator[tuple[Digits, ...]]:
-    """The ways to choose different digits that take so many values, for each of the counts."""
+    """The ways to choose digits that do not overlap and take so many values, for each of the counts."""
     if not counts:
         yield ()
     elif counts[0] == 1:
         yield from (((), *rest) for rest in _arrangements(free, counts[1:]))
-    for place, digit in enumerate(free if counts and counts[0] > 1 else ()):
+    for digit in free if counts and counts[0] > 1 else ():
         if counts[0] % digit.size == 0:
             left = (counts[0] // digit.size, *counts[1:])
-            for first, *rest in _arrangements((*free[:place], *free[place + 1 :]), left):
+            others = tuple(d for d in free if not d.overlaps(digit))
+            for first, *rest in _arrangements(others, left):
                 yield ((digit, *first), *rest)

@@ -27,7 +27,7 @@ from hloom.passes.spmd import assignment, reshard
 from hloom.passes.spmd.exchange import lower_bound
 from hloom.passes.spmd.exchange_rounds import Sent, rounds_of
 from hloom.passes.spmd.moves import AllGather, Exchange, Plan, Slice
-from hloom.passes.spmd.reshard_plan import plan_reshard
+from hloom.passes.spmd.reshard_plan import NoPlan, plan_reshard
 from reshard_programs import check_all, program, random_tiling, tilings
 
 REAL = parse_links("1us/100GB")  # few collectives rather than few bytes, for arrays as small as here
@@ -198,6 +198,20 @@ def test_a_value_from_one_device_and_to_one() -> None:
         check_all((9, 5), alone, [*rng.sample(every, 8), Tiling(((), ()), owner=6), Tiling(((), ()), HIGH)], 8)
         for source in rng.sample(every, 8):
             check_all((9, 5), source, [alone], 8)
+
+
+def test_a_value_on_one_device_is_a_sum_over_all_without_communication() -> None:
+    source, target = Tiling(((),), owner=2), Tiling(((),), (Digit(4, 1),))
+    assert plan_reshard(source, target, (8,), 4).received == 0
+    check_all((8,), source, [target], 4)
+
+
+def test_memory_limits_that_exclude_the_ends_are_refused_at_once() -> None:
+    """Without a look at the 268 million pieces of the exchange."""
+    source = Tiling(((Digit(4, 4096),), (Digit(4096, 1),)))
+    for memory in (77_020, 77_070):
+        with pytest.raises(NoPlan):
+            plan_reshard(source, Tiling.replicated(2), (77, 1000), 16384, memory)
 
 
 def test_a_value_from_one_device_keeps_its_bits() -> None:
