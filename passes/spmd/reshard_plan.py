@@ -17,10 +17,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
+
 from ...cost.links import DEFAULT, Links
 from ...ir.digit import Digit, Digits, complement, primes, product
 from ...ir.tiling import Tiling
-from .exchange import lower_bound
+from .exchange import bounds, lower_bound
 from .exchange_plan import ExchangePlan, fewest_rounds, plan_exchange
 from .exchange_quotient import quotient
 from .moves import AllGather, AllReduce, Exchange, Mask, Move, Permute, Plan, ReduceScatter
@@ -64,6 +66,8 @@ def plan_reshard(
         return _nothing(source, dims)
     if not source.is_consistent() or not target.is_consistent():
         return _NO_WAY
+    if source.order != target.order and _is_same(source, target, dims, devices):
+        return _nothing(source, dims)
     problem = Problem(dims, devices, size, links, memory)
     plan = _best(source, target, problem)
     if plan is None and not manual:
@@ -71,6 +75,13 @@ def plan_reshard(
     if plan is None:
         raise NoPlan(f"no plan stays within {memory:.0f} elements per device")
     return plan
+
+
+def _is_same(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int) -> bool:
+    """Whether all devices hold the same, though the device orders differ by name."""
+    if source.unreduced or target.unreduced or source.owner is not None or target.owner is not None:
+        return False
+    return np.array_equal(bounds(source, dims, devices), bounds(target, dims, devices))
 
 
 def _best(source: Tiling, target: Tiling, problem: Problem) -> Plan | None:

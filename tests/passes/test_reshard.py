@@ -200,6 +200,12 @@ def test_a_value_from_one_device_and_to_one() -> None:
             check_all((9, 5), source, [alone], 8)
 
 
+def test_orders_that_differ_by_name_only_move_nothing() -> None:
+    source, target = Tiling(((Digit(6, 1),),), order=(0, 2, 4, 1, 3, 5)), Tiling(((Digit(2, 1), Digit(3, 2)),))
+    assert plan_reshard(source, target, (35,), 6).received == 0
+    check_all((35,), source, [target], 6)
+
+
 def test_a_value_on_one_device_is_a_sum_over_all_without_communication() -> None:
     source, target = Tiling(((),), owner=2), Tiling(((),), (Digit(4, 1),))
     assert plan_reshard(source, target, (8,), 4).received == 0
