@@ -16,6 +16,7 @@ from ...ir.module import EntryLayout, Module
 from ...ir.shape import Shape
 from ...ir.strings import unescape
 from .cursor import Poisoned, Syntax
+from .errors import TextError
 from .header import read_header
 from .instruction_reader import NESTING_LIMIT, Body, InstructionReader
 from .scan import COMMENT, IDENT, STRING, skip_space
@@ -262,6 +263,9 @@ class ModuleReader(InstructionReader):
         for match in _BRACE.finditer(self.text, start, end):
             depth += {"{": 1, "}": -1}.get(match[0], 0)
             if depth < 0:
-                follows = _AFTER_COMPUTATION.match(self.text, skip_space(self.text, match.end()))
-                return match.start() if follows else end
+                try:
+                    after = skip_space(self.text, match.end())
+                except TextError:  # a comment to the end, reported when reading gets there
+                    return match.start()
+                return match.start() if _AFTER_COMPUTATION.match(self.text, after) else end
         return end
