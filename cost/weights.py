@@ -8,3 +8,4 @@ from __future__ import annotations
 
 MEMORY_BYTE = 0.1  # reading or writing one byte of local memory
 INDEX_POINT = 0.001  # one point of the op's index space (a multiply-add of a dot, say)
+UNKNOWN_TRIPS = 2  # of a loop that does not say how often it runs: what is inside counts more than what is not

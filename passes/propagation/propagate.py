@@ -2,8 +2,8 @@
 
 Digits travel along the factors of sharding rules, forwards and backwards, until nothing changes (the GSPMD and Shardy
 papers' fixed point). Read `values` (leaves and relations), `agreement` (what one op offers its values), `schedule` (in
-which order), `solve` (the rounds), `conflicts` (what does not go together), in this order; `annotations` brings the
-program's shardings in and `writing` takes them out again.
+which order), `solve` (the rounds), `conflicts` (what does not go together), `refine` (what is better), in this order;
+`annotations` brings the program's shardings in and out again.
 
     before:  w = f32[8,4] parameter(0), sharding={mesh['x'=2], [{'x'}, {}]}
              y = f32[8,4] negate(w)
@@ -19,6 +19,7 @@ from ...ir.diagnostics import fail
 from ...ir.module import Module, Stage
 from ..base import Pass, PassContext
 from .annotations import annotate
+from .refine import refine
 from .solve import solve
 from .values import ValueGraph
 
@@ -49,5 +50,6 @@ def propagation(module: Module, context: PassContext, aggressive: bool = True) -
     annotations = annotate(module, graph, context)
     context.diagnostics.raise_errors()
     solve(graph, aggressive)
+    refine(module, graph, annotations.order, annotations.mesh.size, context.links)
     annotations.write(module, graph)
     return graph

@@ -34,13 +34,19 @@ def solve(graph: ValueGraph, aggressive: bool = True) -> None:
         solver.admit(leaves, priority)
         for level in Level:
             solver.fixed_point(level)
-    graph.conflicts = find_conflicts((r, rule, solver.values(r)) for r, rule in solver.rules.items())
+    solver.note_conflicts()
+
+
+def note_conflicts(graph: ValueGraph) -> None:
+    """Notes the conflicts of a graph whose leaves are as they shall be."""
+    _Solver(graph, True).note_conflicts()
 
 
 class _Solver:
     """The state of a run. Rules, states and modes are one object per value, so that steps are found by identity."""
 
     def __init__(self, graph: ValueGraph, aggressive: bool) -> None:
+        self.graph = graph
         self.rules = _one_per_value(graph.relations)
         self.live: dict[Relation, None] = {}
         ranks = {depth: rank for rank, depth in enumerate(sorted({r.depth for r in graph.relations}))}
@@ -49,6 +55,9 @@ class _Solver:
         self._known_states: dict[State, State] = {}
         self._modes: dict[Relation, tuple[Mode, ...]] = self._all_modes(graph.relations, aggressive)
         self._steps: dict[tuple[int, ...], tuple[Offer, ...]] = {}
+
+    def note_conflicts(self) -> None:
+        self.graph.conflicts = find_conflicts((r, rule, self.values(r)) for r, rule in self.rules.items())
 
     def admit(self, leaves: Iterable[Leaf], priority: int) -> None:
         """Lets the dimensions of this priority take part."""

@@ -155,15 +155,25 @@ class ValueGraph:
             if isinstance(attributes, ParameterAttributes) and parameters is not None:
                 self.leaves[instruction] = parameters[attributes.number]
             elif isinstance(attributes, GetTupleElementAttributes):
-                self.leaves[instruction] = self._element(instruction.operands[0], attributes.index)
+                self.leaves[instruction] = self._element(instruction, attributes.index)
             else:
                 self.leaves[instruction] = _new_leaves(instruction)
                 self._relate(instruction)
         return self.leaves[computation.root]
 
-    def _element(self, value: Instruction, index: int) -> list[Leaf]:
+    def _element(self, instruction: Instruction, index: int) -> list[Leaf]:
+        """The leaves of an element: the tuple's own. What is annotated where it leaves control flow is a value of its
+        own, so that this does not decide how a loop has it inside.
+        """
+        (value,) = instruction.operands
         start, end = value.shape.leaf_range(index)
-        return self.leaves[value][start:end]
+        inside = self.leaves[value][start:end]
+        if not value.op.is_control or instruction.annotation is None:
+            return inside
+        outside = _new_leaves(instruction)
+        for source, result in zip(inside, outside, strict=True):
+            self._identity(instruction, source, result)
+        return outside
 
     def _relate(self, instruction: Instruction) -> None:
         results = self.leaves[instruction]

@@ -175,27 +175,38 @@ def _settled(op: OpSharding) -> Assignment | None:
 
 def cost(op: OpSharding, assignment: Assignment) -> float:
     """Bytes received per device, plus local work in the same unit."""
+    return operand_cost(op, assignment) + result_cost(op, assignment) + work(op, assignment)
+
+
+def operand_cost(op: OpSharding, assignment: Assignment) -> float:
+    """Bytes received per device to have the operands where they are wanted."""
     total = 0.0
-    operands = len(op.rule.operands)
-    reduced = op.reduced(assignment)
-    for value, (shape, tiling) in enumerate(zip(op.shapes, op.tilings, strict=True)):
-        size = shape.element.byte_size
-        local = op.tiling(value, assignment)
-        if value in op.free:
-            continue
-        if value < operands:
-            total += op.plan(tiling, local, shape).cost * size
-        else:
-            source = local.partial(reduced, op.order) if reduced and not op.stays_partial else local
-            total += op.plan(source, tiling, shape).cost * size
-        total += MEMORY_BYTE * size * math.prod(local.local_dims(shape.dims))
-    points = math.prod(
-        -(-f.size // product(assignment.get(i, ()))) for i, f in enumerate(op.rule.factors)
-    )
-    total += INDEX_POINT * points
-    if op.exchanged is not None and math.isfinite(total):
-        total += op.exchanged(op, assignment)
+    for value, (shape, tiling) in enumerate(zip(op.shapes[: len(op.rule.operands)], op.tilings, strict=False)):
+        if value not in op.free:
+            total += op.plan(tiling, op.tiling(value, assignment), shape).cost * shape.element.byte_size
     return total
+
+
+def result_cost(op: OpSharding, assignment: Assignment) -> float:
+    """Bytes received per device within the op's local form, and to have the results as they are wanted."""
+    total = op.exchanged(op, assignment) if op.exchanged is not None else 0.0
+    reduced = op.reduced(assignment)
+    for value in range(len(op.rule.operands), len(op.shapes)):
+        shape, local = op.shapes[value], op.tiling(value, assignment)
+        source = local.partial(reduced, op.order) if reduced and not op.stays_partial else local
+        total += op.plan(source, op.tilings[value], shape).cost * shape.element.byte_size
+    return total
+
+
+def work(op: OpSharding, assignment: Assignment) -> float:
+    """What a device reads, computes and writes, as bytes that it might receive in that time."""
+    total = 0.0
+    for value, shape in enumerate(op.shapes):
+        if value not in op.free:
+            dims = op.tiling(value, assignment).local_dims(shape.dims)
+            total += MEMORY_BYTE * shape.element.byte_size * math.prod(dims)
+    points = (-(-f.size // product(assignment.get(i, ()))) for i, f in enumerate(op.rule.factors))
+    return total + INDEX_POINT * math.prod(points)
 
 
 def _candidates(op: OpSharding) -> Iterator[Assignment]:

@@ -58,7 +58,10 @@ def barrier(p: Partitioner, instruction: Instruction) -> Leaves:
 def get_tuple_element(p: Partitioner, instruction: Instruction) -> Leaves:
     operand = instruction.operands[0]
     start, end = operand.shape.leaf_range(cast(GetTupleElementAttributes, instruction.attributes).index)
-    return p.values[operand][start:end]
+    leaves = p.values[operand][start:end]
+    if not operand.op.is_control:
+        return leaves
+    return p.reshard(leaves, p.tilings(instruction), f"result of {operand.opcode} {operand.name}")
 
 
 @handler("custom-call")

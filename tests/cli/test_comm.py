@@ -33,7 +33,7 @@ body {
   s = (s32[], f32[4,8], f32[8,8]) parameter(0)
   i = s32[] get-tuple-element(s), index=0
   x = f32[4,8] get-tuple-element(s), index=1
-  w = f32[8,8] get-tuple-element(s), index=2
+  w = f32[8,8] get-tuple-element(s), index=2, sharding={mesh['a'=4], [{'a'}, {}]}
   one = s32[] constant(1)
   next = s32[] add(i, one)
   y = f32[4,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}

@@ -1,0 +1,273 @@
+"""Refinement: values on which annotations disagree get the shardings under which least is sent.
+
+Propagation decides op by op who yields. Seen from further away another way out is often cheaper: the disagreement
+belongs where the value is smallest, or out of the loop. So after the fixed point, around the conflicts, values that
+nobody annotated are given other tilings: those that their neighbours have or would have them in. One change alone may
+gain nothing (two reshardings become two others), so a *trail* of changes follows: each time the neighbour whose change
+costs least, up to some length, of which the best beginning is kept, if all of it gains (the search of Kernighan and
+Lin, "An efficient heuristic procedure for partitioning graphs", 1970). It gains if less is received and the sum of all
+costs (`traffic`) falls, so this ends, and no work is done twice for bytes that are worth less. A program without
+conflicts is left alone.
+
+What leaves are changed in which order depends on the program alone, not on names or the order of instructions.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ...cost.links import Links
+from ...ir.digit import Digit, disjoint, merge
+from ...ir.instruction import Instruction
+from ...ir.module import Module
+from ...ir.tiling import Tiling
+from ..spmd.assignment import OpSharding, legal
+from .causes import Cause, Conflict, Gain, trace
+from .devices import Order
+from .factors import value_digits
+from .solve import note_conflicts
+from .traffic import Traffic
+from .values import Direction, Leaf, Relation, ValueGraph
+
+_ROUNDS = 8
+_LONGEST = 8  # changes in a trail
+_LEAST = 1e-3  # what a trail must gain
+_MOST = 20_000  # changes tried in a program: a second or two
+
+Change = tuple[Leaf, Tiling]
+
+
+def refine(module: Module, graph: ValueGraph, order: Order, devices: int, links: Links) -> None:
+    """Gives leaves of a solved graph the digits under which less is sent, with their causes, and notes the conflicts
+    that remain.
+    """
+    # With a value that can be made anywhere nobody disagrees.
+    disputes = [c for c in graph.conflicts if not c.kept.leaf.silent and not c.lost.leaf.silent]
+    if not disputes:
+        return
+    found = _Refiner(graph, Traffic(module, graph, order, devices, links), _fixed(module, graph)).run(disputes)
+    for leaf, tiling in found.items():
+        leaf.dims = tiling.dims
+    if found:
+        renew_causes(graph)
+        note_conflicts(graph)
+
+
+def _fixed(module: Module, graph: ValueGraph) -> set[Leaf]:
+    """The leaves at the border of the program."""
+    return {leaf for i in (*module.entry.parameters, module.entry.root) for leaf in graph.leaves[i]}
+
+
+@dataclass
+class _Refiner:
+    graph: ValueGraph
+    traffic: Traffic
+    fixed: set[Leaf]
+    tried: int = 0
+    _open: dict[Leaf, bool] = field(default_factory=dict[Leaf, bool])
+    _keys: dict[Leaf, tuple[object, ...]] = field(default_factory=dict["Leaf", "tuple[object, ...]"])
+    _prints: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
+
+    def run(self, disputes: Iterable[Conflict]) -> dict[Leaf, Tiling]:
+        """The leaves that change, and their tilings."""
+        first: dict[Leaf, Tiling] = {}
+        asked = {leaf: None for c in disputes for leaf in _at(c)}
+        for _ in range(_ROUNDS):
+            again: dict[Leaf, None] = {}
+            worth = (x for x in asked if self.is_open(x) and self.traffic.around(x).received > _LEAST)
+            for leaf in sorted(worth, key=self._key):
+                for tiling in self._candidates(leaf) if self.tried < _MOST else ():
+                    if trail := self._trail(leaf, tiling):
+                        for changed, old in trail.items():
+                            first.setdefault(changed, old)
+                            again.update(dict.fromkeys(x for r in changed.relations for x in r.leaves))
+                        break
+            asked = again
+        now = {leaf: self.traffic.tiling(leaf) for leaf in first}
+        return {leaf: tiling for leaf, tiling in now.items() if tiling != first[leaf]}
+
+    def is_open(self, leaf: Leaf) -> bool:
+        """Whether nothing but propagation says how a leaf is sharded."""
+        if leaf not in self._open:
+            said = leaf.annotated or leaf.kept is not None or any(leaf.closed) or leaf.blocked()
+            self._open[leaf] = not said and not leaf.silent and leaf.shape.is_array and leaf not in self.fixed and all(
+                r.allowed is Direction.BOTH and (self.traffic.is_op(r) or self.traffic.is_flow(r))
+                for r in leaf.relations)
+        return self._open[leaf]
+
+    def _candidates(self, leaf: Leaf) -> list[Tiling]:
+        """The tilings that ops have a leaf in, and those that go with another value of an op."""
+        found: dict[Tiling, None] = {}
+        for relation in leaf.relations:
+            inside = self.traffic.use(relation).inside
+            places = [n for n, x in enumerate(relation.leaves) if x is leaf]
+            found.update(dict.fromkeys(inside[n] for n in places))
+            for other in relation.leaves:
+                if other is not leaf and other.kept is None:
+                    found.update(dict.fromkeys(self._beside(relation, other, n) for n in places))
+        return sorted((t for t in found if self._is_possible(leaf, t)), key=_tiling_key)
+
+    def _beside(self, relation: Relation, other: Leaf, place: int) -> Tiling:
+        """The tiling of a relation's value under which another one's can stay."""
+        rule, number = relation.rule, relation.leaves.index(other)
+        shapes = tuple(x.shape for x in relation.leaves)
+        call = relation.instruction.call
+        op = OpSharding(call, rule, shapes, (), self.traffic.order, self.traffic.devices)
+        offer = value_digits(self.traffic.tiling(other).dims, rule.values()[number], rule)
+        return op.tiling(place, legal(op, [offer], op.independent)).canonical()
+
+    def _is_possible(self, leaf: Leaf, tiling: Tiling) -> bool:
+        plain = not tiling.unreduced and not tiling.manual and tiling.owner is None
+        return plain and tiling.order in (None, self.traffic.order) and tiling != self.traffic.tiling(leaf)
+
+    def _trail(self, leaf: Leaf, tiling: Tiling) -> dict[Leaf, Tiling]:
+        """Changes a leaf, and others because of that, if it pays; the leaves changed, with the tilings they had."""
+        old = {leaf: self.traffic.tiling(leaf)}
+        received, total = self._change(leaf, tiling)
+        best, length = 0.0, 0
+        known: dict[Change, tuple[float, float]] = {}
+        while True:
+            if total < best - _LEAST and received < -_LEAST:
+                best, length = total, len(old)
+            options = self._next(old, known) if len(old) < _LONGEST else []
+            if not options:
+                break
+            changed, tiling = min(options, key=lambda c: (known[c][::-1], self._key(c[0]), _tiling_key(c[1])))
+            more = known[changed, tiling]
+            received, total = received + more[0], total + more[1]
+            old[changed] = self.traffic.tiling(changed)
+            self.traffic.put(changed, tiling)
+            near = self._near(changed)
+            known = {change: deltas for change, deltas in known.items() if change[0] not in near}
+        for changed, tiling in list(old.items())[length:]:
+            self.traffic.put(changed, tiling)
+        return dict(list(old.items())[:length])
+
+    def _near(self, leaf: Leaf) -> set[Leaf]:
+        """The leaves whose surroundings cost something else when this one changes."""
+        near = {x for r in leaf.relations for x in r.leaves}
+        return {x for y in near for r in y.relations for x in r.leaves}
+
+    def _change(self, leaf: Leaf, tiling: Tiling) -> tuple[float, float]:
+        """Changes a leaf; how many bytes more are received then, and what costs are higher in all. Rounded, so that the
+        order in which costs are summed up decides nothing.
+        """
+        self.tried += 1
+        before = self.traffic.around(leaf)
+        self.traffic.put(leaf, tiling)
+        after = self.traffic.around(leaf)
+        return round(after.received - before.received, 3), round(sum(after) - sum(before), 3)
+
+    def _tried(self, leaf: Leaf, tiling: Tiling) -> tuple[float, float]:
+        old = self.traffic.tiling(leaf)
+        deltas = self._change(leaf, tiling)
+        self.traffic.put(leaf, old)
+        return deltas
+
+    def _next(self, changed: Iterable[Leaf], known: dict[Change, tuple[float, float]]) -> list[Change]:
+        """Neighbours of changed leaves with tilings that go with those; what that costs comes to `known`."""
+        found: dict[Change, None] = {}
+        for relation in dict.fromkeys(r for leaf in changed for r in leaf.relations):
+            inside = self.traffic.use(relation).inside
+            for place, leaf in enumerate(relation.leaves):
+                if leaf in changed or not self.is_open(leaf):
+                    continue
+                beside = (self._beside(relation, x, place) for x in relation.leaves if x in changed)
+                for tiling in (inside[place], *beside):
+                    if self._is_possible(leaf, tiling):
+                        found[leaf, tiling] = None
+        for change in found:
+            if change not in known:
+                known[change] = self._tried(*change)
+        return list(found)
+
+    def _key(self, leaf: Leaf) -> tuple[object, ...]:
+        """Tells leaves apart by what they are computed from and used for."""
+        if leaf not in self._keys:
+            owner = leaf.owner
+            users = sorted(self._print(user) for user in owner.users)
+            place = next((n for n, x in enumerate(self.graph.leaves[owner]) if x is leaf), 0)
+            self._keys[leaf] = (self.graph.depths[owner], self._print(owner), users, place)
+        return self._keys[leaf]
+
+    def _print(self, instruction: Instruction) -> int:
+        """A number for the expression that an instruction is the value of."""
+        stack = [instruction]
+        while stack:
+            top = stack[-1]
+            waiting = [o for o in top.operands if o not in self._prints]
+            if waiting:
+                stack += waiting
+                continue
+            stack.pop()
+            said = "" if top.called() or not top.operands else repr(top.attributes)
+            parts = (top.opcode, str(top.shape), str(top.annotation), said, *(self._prints[o] for o in top.operands))
+            self._prints[top] = zlib.crc32(repr(parts).encode())
+        return self._prints[instruction]
+
+
+def _at(conflict: Conflict) -> Iterator[Leaf]:
+    """The leaves of the op at which a conflict is."""
+    for leaf in (conflict.kept.leaf, conflict.lost.leaf):
+        for relation in leaf.relations:
+            if relation.instruction is conflict.via:
+                yield from relation.leaves
+
+
+def _tiling_key(tiling: Tiling) -> tuple[object, ...]:
+    return tuple(tuple((d.size, d.stride) for d in digits) for digits in tiling.dims)
+
+
+def renew_causes(graph: ValueGraph) -> None:
+    """Finds causes again for digits whose source does not have them any more: a neighbour that has them by causes which
+    lead to an annotation. Digits that came from no annotation (work divided for its own sake) stay without.
+    """
+    leaves = list(dict.fromkeys(leaf for found in graph.leaves.values() for leaf in found))
+    missing = [place for leaf in leaves for place in _stale(leaf)]
+    for leaf, dim in missing:
+        leaf.causes[dim] = []
+    while missing:
+        rest = [(leaf, dim) for leaf, dim in missing if not _explained(leaf, dim)]
+        if len(rest) == len(missing):
+            return
+        missing = rest
+
+
+def _stale(leaf: Leaf) -> Iterator[tuple[Leaf, int]]:
+    """The dimensions of a leaf that do not have the digits of their causes, or have them from where they are not."""
+    if leaf.kept is not None:
+        return
+    for dim, (digits, gains) in enumerate(zip(leaf.dims, leaf.causes, strict=True)):
+        known = merge(d for gain in gains for d in gain.digits)
+        gone = (g for g in gains if g.cause and any(
+            disjoint((d,), g.cause.source.dims[g.cause.dim]) for d in g.digits))
+        if not leaf.annotated and (known != digits or any(True for _ in gone)):
+            yield leaf, dim
+
+
+def _explained(leaf: Leaf, dim: int) -> bool:
+    """Whether causes for all digits of a dimension were found, which it then has."""
+    gains: list[Gain] = []
+    for digit in leaf.dims[dim]:
+        cause = next(_sources(leaf, dim, digit), None)
+        if cause is None:
+            return False
+        gains.append(Gain((digit,), cause))
+    leaf.causes[dim] = gains
+    return True
+
+
+def _sources(leaf: Leaf, dim: int, digit: Digit) -> Iterator[Cause]:
+    """The dimensions next to a leaf's, in the factors of an op, that have a digit from an annotation."""
+    for relation in leaf.relations:
+        values = relation.rule.values()
+        factors = values[relation.leaves.index(leaf)][dim]
+        for source, dims in zip(relation.leaves, values, strict=True):
+            if source is leaf or source.kept is not None:
+                continue
+            for place, (digits, others) in enumerate(zip(source.dims, dims, strict=True)):
+                shared = set(others) & set(factors) and not disjoint((digit,), digits)
+                if shared and any(cause is None for _, _, cause in trace(source, place, digit)):
+                    yield Cause(relation.instruction, source, place)

@@ -1,0 +1,210 @@
+"""Traffic: what the shardings of all values cost together, in terms that one value's sharding changes few of.
+
+An op costs its work on tiles, what its local form exchanges, and the resharding of its results, divided as the
+partitioner would divide it (`spmd.assignment`). A value costs what it takes to bring it to every tiling that its users
+want, each tiling once. What runs in a loop counts once per trip. Data flow (tuples, control flow, annotations) wants
+the source as the target is.
+
+The unit is that of `cost.weights`. Left out is what the partitioner finds beyond single ops: sums that stay partial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+from ...cost.links import Links
+from ...cost.trip_count import trip_count
+from ...cost.weights import UNKNOWN_TRIPS
+from ...ir.computation import Computation
+from ...ir.instruction import Instruction
+from ...ir.module import Module
+from ...ir.ops.custom_call import CustomCallAttributes, behaviour
+from ...ir.sharding_rule import FactorKind, ShardingRule
+from ...ir.tiling import Tiling
+from ..spmd.assignment import OpSharding, choose_rule, result_cost, work
+from ..spmd.localize import EXCHANGED, form_name
+from ..spmd.partition import HANDLERS
+from ..spmd.reshard_plan import plan_reshard
+from .devices import Order
+from .values import Leaf, Relation, ValueGraph
+
+_DEEPEST = 64  # ops on top of one another through which a value is followed that any device can make
+
+
+class Cost(NamedTuple):
+    """The bytes that a device receives, and local work in the same unit."""
+
+    received: float
+    work: float
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One relation under the tilings of its leaves: the bytes that a device receives apart from those of operands, the
+    local work, and the tiling that each value has in it (operands first)."""
+
+    received: float
+    work: float
+    inside: tuple[Tiling, ...]
+
+
+class Traffic:
+    """The tilings of a solved graph's leaves, which may be changed, and what they cost."""
+
+    def __init__(self, module: Module, graph: ValueGraph, order: Order, devices: int, links: Links) -> None:
+        self.graph, self.order, self.devices, self.links = graph, order, devices, links
+        self._runs: dict[Computation, int] = {}
+        _count_runs(module.entry, 1, self._runs)
+        self._tilings: dict[Leaf, Tiling] = {}
+        self._uses: dict[Relation, Use] = {}
+        self._known: dict[Hashable, Use] = {}
+        self._ops: dict[Relation, OpSharding | None] = {}
+        self._weights: dict[Relation, int] = {}
+        self._free: dict[Leaf, bool] = {}
+        self._sent: dict[Leaf, float] = {}
+
+    def tiling(self, leaf: Leaf) -> Tiling:
+        found = self._tilings.get(leaf)
+        if found is None:
+            found = self._tilings[leaf] = leaf.tiling(self.order).canonical()
+        return found
+
+    def put(self, leaf: Leaf, tiling: Tiling) -> None:
+        """Gives a leaf another tiling."""
+        self._tilings[leaf] = tiling
+        for relation in leaf.relations:
+            self._uses.pop(relation, None)
+            for other in relation.leaves:
+                self._sent.pop(other, None)
+
+    def around(self, leaf: Leaf) -> Cost:
+        """All that depends on the tiling of this leaf."""
+        received = work = 0.0
+        sources: dict[Leaf, None] = {leaf: None}
+        for relation in leaf.relations:
+            use, weight = self.use(relation), self._weight(relation)
+            received += use.received * weight
+            work += use.work * weight
+            sources.update(dict.fromkeys(relation.leaves[: len(relation.rule.operands)]))
+        return Cost(received + sum(map(self._sending, sources)), work)
+
+    def use(self, relation: Relation) -> Use:
+        found = self._uses.get(relation)
+        if found is None:
+            found = self._uses[relation] = self._use(relation)
+        return found
+
+    def is_flow(self, relation: Relation) -> bool:
+        """Whether a relation only takes one value to another place of the program."""
+        return len(relation.leaves) == 2 and relation.outer is None and _is_structure(relation.instruction)
+
+    def is_op(self, relation: Relation) -> bool:
+        """Whether a relation is that of an op between its operands and results, and not another tie between values."""
+        return self._op(relation) is not None
+
+    def _use(self, relation: Relation) -> Use:
+        tilings = tuple(map(self.tiling, relation.leaves))
+        op = self._op(relation)
+        if op is None:
+            return Use(0.0, 0.0, (tilings[1], tilings[1]) if self.is_flow(relation) else tilings)
+        instruction = relation.instruction
+        key = (instruction.opcode, instruction.call, tilings, op.free)
+        found = self._known.get(key)
+        if found is None:
+            others = partial(instruction.op.alternative_rules, instruction.call)
+            found = self._known[key] = _chosen(replace(op, tilings=tilings), others)
+        return found
+
+    def _op(self, relation: Relation) -> OpSharding | None:
+        """The op of a relation, its tilings left out; None for data flow and other ties."""
+        if relation not in self._ops:
+            instruction = relation.instruction
+            own = [x for i in (*instruction.operands, instruction) for x in self.graph.leaves[i]]
+            self._ops[relation] = None if _is_structure(instruction) or own != relation.leaves else OpSharding(
+                instruction.call, instruction.op.sharding_rule(instruction.call), tuple(x.shape for x in own), (),
+                self.order, self.devices, EXCHANGED.get(form_name(instruction)), links=self.links,
+                free=frozenset(n for n, x in enumerate(own[: len(relation.rule.operands)]) if self._is_free(x)),
+                everywhere=instruction.op.refuses_values)
+        return self._ops[relation]
+
+    def _weight(self, relation: Relation) -> int:
+        """How often a relation's data moves. The end of a loop's body ties a value inside to the state outside."""
+        found = self._weights.get(relation)
+        if found is None:
+            around = [relation.instruction, *(x.owner for x in relation.leaves)]
+            counts = (self._runs[i.parent] for i in around if i.parent in self._runs)
+            found = self._weights[relation] = max(counts, default=1)
+        return found
+
+    def _sending(self, leaf: Leaf) -> float:
+        found = self._sent.get(leaf)
+        if found is None:
+            found = self._sent[leaf] = 0.0 if self._is_free(leaf) else self._sends(leaf)
+        return found
+
+    def _sends(self, leaf: Leaf) -> float:
+        """What it costs to bring a leaf to the tilings that its users want."""
+        source = self.tiling(leaf)
+        wanted: dict[Tiling, int] = {}
+        for relation in leaf.relations:
+            operands = relation.leaves[: len(relation.rule.operands)]
+            if leaf in operands:
+                inside = self.use(relation).inside
+                for user, tiling in zip(operands, inside, strict=False):
+                    if user is leaf and tiling != source:
+                        wanted[tiling] = max(wanted.get(tiling, 0), self._weight(relation))
+        if not wanted:
+            return 0.0
+        size, dims = leaf.shape.element.byte_size, leaf.shape.dims
+        return sum(
+            count * size * plan_reshard(source, target, dims, self.devices, size=size, links=self.links).cost
+            for target, count in wanted.items())
+
+    def _is_free(self, leaf: Leaf, depth: int = _DEEPEST) -> bool:
+        """Whether any device can make any tile of a value for itself (see `spmd.remake`), as propagation left it."""
+        found = self._free.get(leaf)
+        if found is None:
+            found = self._free[leaf] = self._is_made_anywhere(leaf.owner, depth)
+        return found
+
+    def _is_made_anywhere(self, instruction: Instruction, depth: int) -> bool:
+        op, operands = instruction.op, instruction.operands
+        if not instruction.shape.is_array or not all(o.shape.is_array for o in operands):
+            return False
+        if op.is_control or op.is_stateful or op.is_collective or instruction.called() or _is_structure(instruction):
+            return False
+        if not operands:
+            return instruction.opcode != "parameter"
+        kinds = {f.kind for f in op.sharding_rule(instruction.call).factors}
+        if not depth or not kinds <= {FactorKind.PASS, FactorKind.PERMUTATION}:
+            return False
+        leaves = (self.graph.leaves[o][0] for o in operands)
+        return all(x.tiling(self.order).is_replicated or self._is_free(x, depth - 1) for x in leaves)
+
+
+def _chosen(op: OpSharding, others: Callable[[], Sequence[ShardingRule]]) -> Use:
+    """What an op costs as the partitioner would divide it, by its rule or the others."""
+    chosen, assignment = choose_rule(op, (), others)
+    inside = tuple(chosen.tiling(value, assignment) for value in range(len(op.shapes)))
+    return Use(result_cost(chosen, assignment), work(chosen, assignment), tuple(t.canonical() for t in inside))
+
+
+def _is_structure(instruction: Instruction) -> bool:
+    """Whether the partitioner has another way with an instruction than to divide it."""
+    if isinstance(instruction.attributes, CustomCallAttributes):
+        known = behaviour(instruction.attributes)
+        return known.only_annotates or known.is_manual_boundary
+    return instruction.opcode in HANDLERS
+
+
+def _count_runs(computation: Computation, count: int, found: dict[Computation, int]) -> None:
+    """How often each computation that control flow calls runs, as far as known."""
+    found[computation] = count
+    for instruction in computation:
+        if instruction.op.is_control:
+            trips = trip_count(instruction) if instruction.opcode == "while" else 1
+            for called in instruction.called():
+                _count_runs(called, count * (UNKNOWN_TRIPS if trips is None else max(trips, 1)), found)
