@@ -6,7 +6,7 @@ nobody annotated are given other tilings: those that their neighbours have or wo
 gain nothing (two reshardings become two others), so a *trail* of changes follows: each time the neighbour whose change
 costs least, up to some length, of which the best beginning is kept, if all of it gains (the search of Kernighan and
 Lin, "An efficient heuristic procedure for partitioning graphs", 1970). It gains if less is received and the sum of all
-costs (`traffic`) falls, so this ends, and no work is done twice for bytes that are worth less. A program without
+costs (`traffic`) falls, so this ends; work that all devices would do is hardly ever taken for bytes. A program without
 conflicts is left alone.
 
 What leaves are changed in which order depends on the program alone, not on names or the order of instructions.
@@ -34,6 +34,7 @@ from .values import Direction, Leaf, Relation, ValueGraph
 _ROUNDS = 8
 _LONGEST = 8  # changes in a trail
 _LEAST = 1e-3  # what a trail must gain
+_WORK = 0.1  # of the bytes that it saves: so much more local work it may cause
 _MOST = 20_000  # changes tried in a program: a second or two
 
 Change = tuple[Leaf, Tiling]
@@ -129,7 +130,7 @@ class _Refiner:
         best, length = 0.0, 0
         known: dict[Change, tuple[float, float]] = {}
         while True:
-            if total < best - _LEAST and received < -_LEAST:
+            if total < best - _LEAST and received < -_LEAST and total - received <= -_WORK * received:
                 best, length = total, len(old)
             options = self._next(old, known) if len(old) < _LONGEST else []
             if not options:
