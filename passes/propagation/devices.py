@@ -14,6 +14,7 @@ from ...ir.digit import Digits, refine
 from ...ir.instruction import Instruction
 from ...ir.mesh import Mesh
 from ...ir.module import Module
+from ...ir.ops.custom_call import CustomCallAttributes, behaviour
 from ...ir.sharding import AnySharding, Sharding, TupleSharding
 from ..base import PassContext
 
@@ -64,11 +65,20 @@ def main_order(instructions: Iterable[Instruction]) -> Order:
     many the plain one, else the least.
     """
     orders, manual = Counter[Order](), set[Order]()
-    for sharding in (s for i in instructions for s in parts(i.annotation)):
-        if sharding.mesh and not sharding.is_replicated:
-            orders[sharding.mesh.order_key] += 1
-            manual |= {sharding.mesh.order_key} if sharding.has_manual else set()
+    for instruction in instructions:
+        for sharding in parts(instruction.annotation):
+            if sharding.mesh and not sharding.is_replicated:
+                orders[sharding.mesh.order_key] += 1
+                manual |= {sharding.mesh.order_key} if sharding.has_manual else set()
+        manual |= {s.mesh.order_key for s in _at_border(instruction) if s.mesh and not s.is_replicated}
     return min(orders, key=lambda order: (order not in manual, -orders[order], order or ()), default=None)
+
+
+def _at_border(instruction: Instruction) -> Iterator[Sharding]:
+    """The shardings outside and inside of the border of a manual region."""
+    attributes = instruction.attributes
+    if isinstance(attributes, CustomCallAttributes) and behaviour(attributes).is_manual_boundary:
+        yield from (s for i in (*instruction.operands, instruction) for s in parts(i.annotation))
 
 
 def main_mesh(module: Module, instructions: Iterable[Instruction], devices: int, order: Order) -> Mesh:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hloom.frontends.proto import read_module
 from hloom.runtime.simulator import simulate
+from partition_check import difference
 
 jax: Any = pytest.importorskip("jax")
 
@@ -147,3 +148,20 @@ def test_serialized_regions_are_those_of_the_text(name: str) -> None:
     theirs: bytes = importlib.import_module("jaxlib._hlo").hlo_module_from_text(text).as_serialized_hlo_module_proto()
     for data in (theirs, module.to_proto()):
         assert without_metadata(hloom.partition(read_module(data))) == expected
+
+
+def test_the_program_has_the_device_order_of_its_regions() -> None:
+    """Though more annotations are in another, and nothing inside of the region names a mesh."""
+    module = hloom.parse("""HloModule m, num_partitions=4
+ENTRY e {
+  x = f32[4,8] parameter(0), sharding={devices=[1,4]<=[4]}
+  y = f32[4,8] negate(x), sharding={devices=[1,4]<=[4]}
+  z = f32[4,8] negate(y), sharding={devices=[1,4]<=[4]}
+  s = f32[4,8] custom-call(z), custom_call_target="Sharding", sharding={devices=[4,1]0,3,1,2}
+  i = f32[1,8] custom-call(s), custom_call_target="SPMDFullToShardShape", sharding={manual}
+  t = f32[1,8] tanh(i)
+  c = f32[1,8] custom-call(t), custom_call_target="Sharding", sharding={manual}
+  ROOT r = f32[4,8] custom-call(c), custom_call_target="SPMDShardToFullShape", sharding={devices=[4,1]0,3,1,2}
+}
+""")
+    assert difference(module, [np.arange(32, dtype=np.float32).reshape(4, 8)]) is None
