@@ -284,13 +284,15 @@ _STATISTICS = re.compile(rf"\{{\s*(?:visualizing_index=\s*-?\d+\s*(?:,{_STATISTI
 _BRACES = re.compile(r"\{.*\}", re.DOTALL)
 
 
-def _verbatim(name: str, form: re.Pattern[str], help: str) -> Callable[[AttributeReader, Instruction, str, int], None]:
+def _verbatim(
+    name: str, form: re.Pattern[str], help: str, per_leaf: re.Pattern[str] | None = None
+) -> Callable[[AttributeReader, Instruction, str, int], None]:
     def set_other(reader: AttributeReader, instruction: Instruction, text: str, start: int) -> None:
         clean = blank_comments(text)
         if not form.fullmatch(clean.strip()):
             reader.error(f"{name}: {text} cannot be read", start, start + len(text), f"for example {help}")
-        count, leaves = len(re.findall("true|false", clean)), instruction.shape.num_leaves
-        if form is _REPLICATION and count != leaves:
+        leaves = instruction.shape.num_leaves
+        if per_leaf is not None and (count := len(per_leaf.findall(clean))) != leaves:
             reader.error(f"{name}: {count} values for {leaves} leaves", start, start + len(text))
         instruction.other = tuple(sorted([*instruction.other, (name, text)], key=lambda pair: OTHER.index(pair[0])))
 
@@ -303,7 +305,9 @@ COMMON: dict[str, Callable[[Any, Instruction, str, int], None]] = {
     "sharding": AttributeReader.set_sharding,
     "frontend_attributes": AttributeReader.set_frontend_attributes,
     "control-predecessors": AttributeReader.set_control_predecessors,
-    "parameter_replication": _verbatim("parameter_replication", _REPLICATION, "{true,false}, one per leaf"),
+    "parameter_replication": _verbatim(
+        "parameter_replication", _REPLICATION, "{true,false}, one per leaf", per_leaf=re.compile(_TRUTH)
+    ),
     "statistics": _verbatim("statistics", _STATISTICS, "{visualizing_index=0,flops=1.5}"),
     "origin": _verbatim("origin", _BRACES, '{{"name"}}'),
     "metadata": AttributeReader.set_metadata,

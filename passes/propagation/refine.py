@@ -68,7 +68,7 @@ class _Refiner:
     fixed: set[Leaf]
     tried: int = 0
     _open: dict[Leaf, bool] = field(default_factory=dict[Leaf, bool])
-    _keys: dict[Leaf, tuple[object, ...]] = field(default_factory=dict["Leaf", "tuple[object, ...]"])
+    _keys: dict[Leaf, tuple[object, ...]] = field(default_factory=dict[Leaf, tuple[object, ...]])
     _prints: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
 
     def run(self, disputes: Iterable[Conflict]) -> dict[Leaf, Tiling]:

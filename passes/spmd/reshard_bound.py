@@ -12,6 +12,8 @@ import math
 import numpy as np
 
 from ...ir.digit import Digits, disjoint, product
+from ...ir.tiling import Tiling
+from .exchange import places
 from .reshard_state import Space, State
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -50,10 +52,9 @@ class DeviceBound:
 
     def __init__(self, space: Space) -> None:
         self.space = space
-        self.devices = np.arange(space.devices)
         goal = space.goal
         self.tiles = [self._tile(dim, *of) for dim, of in enumerate(zip(goal.dims, goal.tile, strict=True))]
-        self.wanted = math.prod((end - start for start, end in self.tiles), start=np.ones(len(self.devices)))
+        self.wanted = math.prod((end - start for start, end in self.tiles), start=np.ones(space.devices))
         self.shared: dict[tuple[int, Digits, int], Numbers] = {}
 
     def __call__(self, state: State) -> float:
@@ -74,8 +75,6 @@ class DeviceBound:
 
     def _tile(self, dim: int, digits: Digits, tile: int) -> tuple[Numbers, Numbers]:
         """Where each device's part of a dimension begins and ends."""
-        number = np.zeros(len(self.devices))
-        for digit in digits:
-            number = number * digit.size + self.devices // digit.stride % digit.size
+        number = places(Tiling((digits,)), self.space.devices)[:, 0].astype(np.float64)
         size = self.space.dims[dim]
         return np.minimum(number * tile, size), np.minimum((number + 1) * tile, size)

@@ -20,6 +20,7 @@ from .moves import AllGather, AllReduce, AllToAll, Mask, Move, Permute, ReduceSc
 from .reshard_state import Space, State
 
 _MOST_PERMUTES = 24  # arrangements of left-over digits tried at a state
+_FEW_ATOMS = 4  # digits of which these are all arrangements
 _MOST_SHIFTS = 64  # combinations of several shifts tried at a state
 
 
@@ -92,7 +93,7 @@ def _paddings(space: Space, dim: int, tiles: int) -> Collection[int]:
 
 
 def _fits(state: State, space: Space, dim: int, count: int) -> bool:
-    """Whether a dimension cut `count` times more has as many tiles as the goal has at some point, or detours may be."""
+    """Whether the goal has a multiple of the tiles that a dimension cut `count` times more has, or detours may be."""
     return space.detours or space.tiles[dim] % (product(state.dims[dim]) * count) == 0
 
 
@@ -239,7 +240,7 @@ def _permutes(state: State, space: Space) -> Iterator[Step]:
     if state.unreduced:
         return
     counts = [product(digits) for digits in state.dims]
-    if space.detours and len(space.atoms) <= 4:
+    if space.detours and len(space.atoms) <= _FEW_ATOMS:
         yield from _permuted(state, space, [()] * len(counts), counts)
         return
     begins: list[Digits] = []
