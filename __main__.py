@@ -30,7 +30,7 @@ def _dispatch(args: argparse.Namespace, argv: list[str]) -> int:
 
 def _guarded(argv: list[str]) -> int:
     from .cli.arguments import make_parser
-    from .cli.common import EXIT_BAD_INPUT, EXIT_INTERNAL, show_diagnostics, write_reproducer
+    from .cli.common import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_USAGE, show_diagnostics, write_reproducer
     from .ir.diagnostics import CompileError
     from .runtime.mpi import MpiMissing
 
@@ -41,6 +41,9 @@ def _guarded(argv: list[str]) -> int:
     except CompileError as error:
         show_diagnostics(error.diagnostics)
         return EXIT_BAD_INPUT
+    except argparse.ArgumentTypeError as error:
+        print(f"hloom {args.command}: error: {error}", file=sys.stderr)
+        return EXIT_USAGE
     except MpiMissing as error:
         print(f"hloom: error: {error}", file=sys.stderr)
         return error.exit_code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .common import categories, mesh_sizes, not_negative, positive
+from .common import categories, mesh_sizes, not_negative, positive, tolerance
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # pyright: ignore[reportPrivateUsage]
@@ -48,6 +48,11 @@ def _running(commands: Commands) -> None:
     run = _command(commands, "run", "partition a program and run it on simulated devices, or on MPI ranks with --ranks")
     run.add_argument("--ranks", type=positive, metavar="N", help="run on N MPI ranks")
     run.add_argument("--check", action="store_true", help="compare with the unpartitioned program on one device")
+    run.add_argument("--tolerance", type=tolerance, metavar="T",
+                     help="with --check: allow errors of T times the largest magnitude of each result, in place of "
+                          "what rounding explains")
+    run.add_argument("--seeds", type=positive, metavar="N", default=1, help="with --check: check N seeds, from --seed")
+    run.add_argument("--allow-nan", action="store_true", help="with --check: results may hold NaN and infinities")
     _add_werror(run)
 
     evaluate = _command(commands, "eval", "run a program as it stands on one device", devices=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import runpy
 import sys
 import traceback
@@ -91,6 +92,17 @@ def not_negative(text: str) -> int:
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 0")
     return int(text)
+
+
+def tolerance(text: str) -> float:
+    """A number of at least 0. Raises argparse.ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 0")
+    return value
 
 
 def categories(text: str) -> frozenset[str]:

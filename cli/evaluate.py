@@ -24,17 +24,17 @@ def evaluate_command(args: argparse.Namespace) -> int:
     module = read_program(args)
     if module.stage not in (Stage.GLOBAL, Stage.SHARDED):
         fail("the program is the part of one of several devices", help="`hloom run` runs it on all of them")
-    outputs = evaluate(module, inputs_for(args, [p.shape for p in module.entry.parameters]))
+    outputs = evaluate(module, inputs_for(args, [p.shape for p in module.entry.parameters], args.seed))
     if args.out is not None:
         save_outputs(Path(args.out), outputs)
     print_outputs(outputs)
     return EXIT_OK
 
 
-def inputs_for(args: argparse.Namespace, shapes: Sequence[Shape]) -> list[Array]:
-    """What `--inputs` and `--seed` ask for, for parameters of these shapes. Raises CompileError."""
+def inputs_for(args: argparse.Namespace, shapes: Sequence[Shape], seed: int) -> list[Array]:
+    """What `--inputs` asks for, for parameters of these shapes. Raises CompileError."""
     if args.inputs in KINDS:
-        return make_inputs(shapes, args.inputs, args.seed)
+        return make_inputs(shapes, args.inputs, seed)
     return read_inputs(Path(args.inputs))
 
 

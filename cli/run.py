@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,11 @@ from ..cost.collectives import collectives
 from ..ir.clone import clone_module
 from ..ir.diagnostics import CompileError, fail
 from ..ir.module import Module, Stage
+from ..ir.shape import Shape
 from ..passes.pipelines import partition
-from ..runtime.compare import compare
-from ..runtime.evaluator import evaluate
 from ..runtime.inputs import save_outputs
 from ..runtime.launch import inside_launcher, launch, world
-from ..runtime.mpi import MpiProgram
-from ..runtime.simulator import simulate
+from .check import Devices, Ranks, Simulated, check, verify_options
 from .common import EXIT_CHECK_FAILED, EXIT_OK, context_for, read_program, report
 from .evaluate import inputs_for, print_outputs
 
@@ -41,7 +40,10 @@ class Job:
 
 
 def run(args: argparse.Namespace, argv: list[str]) -> int:
-    """The exit code of `hloom run`. Raises CompileError for bad input, MpiMissing without MPI."""
+    """The exit code of `hloom run`. Raises CompileError for bad input, MpiMissing without MPI, and
+    argparse.ArgumentTypeError for options that do not go together.
+    """
+    verify_options(args)
     if args.ranks is not None and not inside_launcher():
         if args.file != "-":
             _prepare(args, args.ranks, quiet=True)  # bad input is reported here, once, before there are ranks
@@ -50,7 +52,7 @@ def run(args: argparse.Namespace, argv: list[str]) -> int:
         return _run_rank(args)
     job = _prepare(args, None)
     _describe(job, f"{_devices(job.local)} simulated devices")
-    return _report(args, job, simulate(job.local, job.inputs))
+    return _report(args, job, Simulated())
 
 
 def _run_rank(args: argparse.Namespace) -> int:
@@ -60,14 +62,9 @@ def _run_rank(args: argparse.Namespace) -> int:
     except CompileError as error:
         # Every rank finds the same; one of them says it.
         raise error if comm.rank == 0 else CompileError([]) from error
-    with MpiProgram(job.local, comm) as program:
-        if comm.rank == 0:
-            _describe(job, f"{_devices(job.local)} devices on {comm.size} MPI ranks")
-        outputs = program.run_global(job.inputs)
-    code = EXIT_OK
-    if outputs is not None:
-        code = _report(args, job, outputs)
-    return comm.bcast(code, root=0)
+    if comm.rank == 0:
+        _describe(job, f"{_devices(job.local)} devices on {comm.size} MPI ranks")
+    return _report(args, job, Ranks(comm))
 
 
 def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -> Job:
@@ -79,12 +76,15 @@ def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -
     elif args.devices is not None and args.devices != _devices(local):
         fail(f"the program was partitioned for {_devices(local)} devices, {args.devices} are asked for")
     elif args.check:
-        fail("--check needs the unpartitioned program", help="run the file that this one was made from")
+        raise argparse.ArgumentTypeError("--check needs the program that this one was made from, before partitioning")
     if ranks is not None and ranks > _devices(local):
         fail(f"the program runs on {_devices(local)} devices, too few for {ranks} ranks")
     report(args, context, quiet)
-    shapes = local.global_layout.parameters if local.global_layout else [p.shape for p in local.entry.parameters]
-    return Job(program, local, inputs_for(args, shapes))
+    return Job(program, local, inputs_for(args, _global_shapes(local), args.seed))
+
+
+def _global_shapes(local: Module) -> Sequence[Shape]:
+    return local.global_layout.parameters if local.global_layout else [p.shape for p in local.entry.parameters]
 
 
 def _devices(module: Module) -> int:
@@ -101,13 +101,31 @@ def _describe(job: Job, where: str) -> None:
     print(f"{job.program.name}: {where}; {kinds}; {sent} bytes sent per device")
 
 
-def _report(args: argparse.Namespace, job: Job, outputs: list[Array]) -> int:
-    if args.out is not None:
+def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
+    """Runs the program and says what came out; the exit code on all processes."""
+    outputs = devices.run(job.local, job.inputs)
+    if outputs is not None and args.out is not None:
         save_outputs(Path(args.out), outputs)
     if args.check:
-        result = compare(outputs, evaluate(job.program, job.inputs))
-        print(result)
-        print("check passed" if result.equal else "check FAILED")
-        return EXIT_OK if result.equal else EXIT_CHECK_FAILED
-    print_outputs(outputs)
-    return EXIT_OK
+        return _check(args, job, outputs, devices)
+    if outputs is not None:
+        print_outputs(outputs)
+    return devices.share(EXIT_OK)
+
+
+def _check(args: argparse.Namespace, job: Job, outputs: list[Array] | None, devices: Devices) -> int:
+    """Checks the run, then those of further seeds."""
+    passed = True
+    for seed in range(args.seed, args.seed + args.seeds):
+        inputs = job.inputs
+        if seed != args.seed:
+            inputs = inputs_for(args, _global_shapes(job.local), seed)
+            outputs = devices.run(job.local, inputs)
+        verdict = check(args, job.program, job.local, inputs, outputs, devices)
+        if verdict is not None:
+            passed &= verdict.passed
+            print(f"seed {seed}: {verdict}" if args.seeds > 1 else verdict)
+    passed = devices.share(passed)
+    if outputs is not None:
+        print("check passed" if passed else "check FAILED")
+    return EXIT_OK if passed else EXIT_CHECK_FAILED

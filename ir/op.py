@@ -140,6 +140,12 @@ class Op(Generic[A]):
         """Whether this use may not be removed as dead code: the class's answer unless the attributes decide."""
         return self.side_effect
 
+    def reads_format(self, call: OpCall[A]) -> bool:
+        """Whether this use reads its floats as bits of their type, or draws them in it, so that the same numbers in a
+        wider type would give another result.
+        """
+        return False
+
     def has_fixed_layout(self, attributes: A) -> bool:
         """Whether layouts of operands and results belong to this use, for something outside reads the memory."""
         return False

@@ -18,7 +18,7 @@ from ..ir.module import Module
 from ..ir.op import NotEvaluable, RandomState, ShapeError, Value
 from ..ir.shape import Shape
 from .collectives import Collective
-from .limits import too_large
+from .limits import TimeLimit, too_large
 from .plan import Compilation, Plan
 from .process_grid import ProcessGrid
 from .steps import Frame
@@ -56,7 +56,7 @@ class Machine:
         try:
             for step in plan.steps:
                 step.run(frames, self)
-        except (CompileError, InternalError):
+        except (CompileError, InternalError, TimeLimit):
             raise
         except (NotEvaluable, ShapeError) as error:
             assert step is not None

@@ -1,9 +1,12 @@
-"""What cannot be held here: known before anything is allocated."""
+"""What cannot be held here, known before anything is allocated, and what takes too long."""
 
 from __future__ import annotations
 
 import math
 import os
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
 
 from ..ir.shape import Shape
@@ -22,6 +25,29 @@ def too_large(shape: Shape) -> str | None:
     if not shape.is_tuple and shape.byte_size > memory():
         return f"{shape.without_layout()} takes {shape.byte_size:,} bytes, this machine has {memory():,}"
     return None
+
+
+class TimeLimit(Exception):
+    """A run took longer than it may."""
+
+
+_deadlines: list[float] = []
+
+
+@contextmanager
+def time_limit(seconds: float) -> Generator[None, None, None]:
+    """Ends runs inside of this block that go on for longer, at the next turn of a loop, by TimeLimit."""
+    _deadlines.append(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _deadlines.pop()
+
+
+def check_time() -> None:
+    """Raises TimeLimit if there is a limit, and it has passed."""
+    if _deadlines and time.monotonic() > min(_deadlines):
+        raise TimeLimit
 
 
 @cache

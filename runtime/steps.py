@@ -16,6 +16,7 @@ import numpy as np
 from ..ir.instruction import Instruction
 from ..ir.op import Kernel, NotEvaluable, Value
 from ..ir.shape import Shape
+from .limits import check_time
 
 if TYPE_CHECKING:
     from .collectives import Collective
@@ -41,6 +42,10 @@ class Step:
     def run(self, frames: list[Frame], machine: Machine) -> None:
         """Executes the step on the frames of the active devices."""
         raise NotImplementedError
+
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans that the step runs, one at a time."""
+        return ()
 
     def take(self, frames: list[Frame]) -> list[list[Value]]:
         """The operands of each frame, after freeing what is dead: a callee can then drop them as it goes."""
@@ -164,6 +169,9 @@ class Call(Step):
         super().__init__(instruction, reads, writes)
         self.callee = callee
 
+    def plans(self) -> tuple[Plan, ...]:
+        return (self.callee,)
+
     def run(self, frames: list[Frame], machine: Machine) -> None:
         inner = [self.callee.frame(f[0], values) for f, values in zip(frames, self.take(frames), strict=True)]
         self.give(frames, machine.execute(self.callee, inner))
@@ -182,11 +190,15 @@ class While(Step):
         self.condition = condition
         self.body = body
 
+    def plans(self) -> tuple[Plan, ...]:
+        return (self.condition, self.body)
+
     def run(self, frames: list[Frame], machine: Machine) -> None:
         devices = [frame[0] for frame in frames]
         states = self.take(frames)
         active = list(range(len(frames)))
         while active:
+            check_time()
             tests = machine.execute(self.condition, [self.condition.frame(devices[i], states[i]) for i in active])
             active = [i for i, test in zip(active, tests, strict=True) if test[0]]
             inner: list[Frame] = []
@@ -220,6 +232,9 @@ class Conditional(Step):
         super().__init__(instruction, reads, writes)
         self.branches = tuple(branches)
         self.slices = tuple(slices)
+
+    def plans(self) -> tuple[Plan, ...]:
+        return self.branches
 
     def choose(self, selector: Any) -> int:
         """The number of the branch for this predicate or index."""

@@ -44,6 +44,9 @@ class Bitcast(Op[Attributes]):
             raise ShapeError(f"bitcast: {text(operand)} has {have} bits, but {text(result)} has {want}")
         return result
 
+    def reads_format(self, call: OpCall[Attributes]) -> bool:
+        return call.operands[0].element is not call.shape.element
+
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
         shapes = (call.operands[0], call.shape)
         result = call.shape

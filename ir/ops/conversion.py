@@ -65,6 +65,9 @@ class BitcastConvert(Op[Attributes]):
             )
         return operand.with_dims(operand.dims[:-1]).with_element(target)
 
+    def reads_format(self, call: OpCall[Attributes]) -> bool:
+        return call.operands[0].element is not call.shape.element
+
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
         builder = RuleBuilder()
         operand, result = call.operands[0].dims, call.shape.dims
@@ -129,6 +132,9 @@ class ReducePrecision(Op[ReducePrecisionAttributes]):
             if not least <= bits < 2**31:
                 raise ShapeError(f"reduce-precision: {name} must be at least {least} and fit 32 bits, is {bits}")
         return operands[0]
+
+    def reads_format(self, call: OpCall[ReducePrecisionAttributes]) -> bool:
+        return True
 
     def kernel(self, call: OpCall[ReducePrecisionAttributes], compile: Compile) -> Kernel:
         bits = call.attributes

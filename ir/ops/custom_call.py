@@ -81,10 +81,12 @@ Call = OpCall[CustomCallAttributes]
 
 class Behaviour:
     """What is known of a target: by default nothing but its name. The methods are those of `Op`; `has_rule` says
-    whether the sharding rule knows more than that everything must be whole.
+    whether the sharding rule knows more than that everything must be whole; a target may be made for the element types
+    of its operands (`reads_format`).
     """
 
     has_rule = False
+    reads_format = True
     is_identity = False
     only_annotates = False
     is_manual_boundary = False
@@ -108,6 +110,7 @@ class Identity(Behaviour):
     """Its operand, unchanged. `only_annotates` marks those that speak to the partitioner alone."""
 
     has_rule = True
+    reads_format = False
     is_identity = True
 
     def __init__(self, only_annotates: bool = False) -> None:
@@ -130,6 +133,7 @@ class ManualBoundary(Behaviour):
     """Between whole-tensor and per-device shapes, into the region or out of it; the partitioner removes it."""
 
     is_manual_boundary = True
+    reads_format = False
 
     def __init__(self, leaves_region: bool) -> None:
         self.leaves_region = leaves_region
@@ -146,6 +150,7 @@ class Annotation(Behaviour):
     """Says something to the partitioner and computes nothing."""
 
     only_annotates = True
+    reads_format = False
 
     def kernel(self, call: Call, compile: Compile) -> Kernel:
         return lambda *values: values[: len(call.shape.elements)] if call.shape.is_tuple else values[0]
@@ -155,6 +160,7 @@ class TopK(Behaviour):
     """The k greatest elements along the last dimension, greatest first, and their places (s32)."""
 
     has_rule = True
+    reads_format = False
 
     def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
         parts = result.elements
@@ -258,6 +264,9 @@ class CustomCall(Op[CustomCallAttributes]):
 
     def has_side_effect(self, attributes: CustomCallAttributes) -> bool:
         return attributes.custom_call_has_side_effect
+
+    def reads_format(self, call: Call) -> bool:
+        return behaviour(call.attributes).reads_format
 
     def has_fixed_layout(self, attributes: CustomCallAttributes) -> bool:
         return attributes.operand_layout_constraints is not None

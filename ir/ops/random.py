@@ -93,6 +93,9 @@ class _HiddenState(Op[Any]):
     side_effect = True
     is_stateful = True
 
+    def reads_format(self, call: OpCall[Any]) -> bool:
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class RngAttributes(Attributes):

@@ -41,6 +41,9 @@ class StochasticConvert(Op[Attributes]):
             )
         return operand.with_element(result.element)
 
+    def reads_format(self, call: OpCall[Attributes]) -> bool:
+        return True
+
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         source, target = call.operands[0].element, call.shape.element
         if not target.is_integer:

@@ -45,9 +45,10 @@ def write_inputs(path: Path) -> tuple[Any, Any]:
 def test_check_says_what_it_ran_and_passes(tmp_path: Path) -> None:
     done = hloom("run", NAMED, "--devices", "8", "--check", cwd=tmp_path)
     assert done.code == 0, done.err
-    first, verdict, last = done.out.splitlines()
+    first, verdict, *errors, last = done.out.splitlines()
     assert first == "mlp: 8 simulated devices; 2 all-reduce; 100 bytes sent per device"
-    assert verdict.startswith("0/2 outputs differ (largest error ")
+    assert verdict == "0/2 outputs differ from those of one device"
+    assert [line.split(":")[0] for line in errors] == ["  in f64", "  in f32"]
     assert last == "check passed"
     assert done.err == ""
     assert list(tmp_path.iterdir()) == []
@@ -83,7 +84,8 @@ def test_ranks(ranks: int, tmp_path: Path) -> None:
     done = hloom("run", NAMED, "--ranks", str(ranks), "--check", cwd=tmp_path)
     assert done.code == 0, done.err
     assert done.out.splitlines()[0].startswith(f"mlp: 8 devices on {ranks} MPI ranks; 2 all-reduce; ")
-    assert done.out.splitlines()[2:] == ["check passed"]
+    assert done.out.splitlines()[-1] == "check passed"
+    assert "\n  in f64: error " in done.out
 
 
 @pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
@@ -136,8 +138,8 @@ def test_local_program_runs_as_it_is(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert done.out == hloom("run", NAMED, "--seed", "3", cwd=tmp_path).out
     refused = hloom("run", "local.hlo", "--check", cwd=tmp_path)
-    assert refused.code == 65
-    assert "--check needs the unpartitioned program" in refused.err
+    assert refused.code == 2
+    assert "--check needs the program that this one was made from" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -212,13 +214,12 @@ def test_failing_check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         expected[0][3, 1] += 1
         return expected
 
-    monkeypatch.setattr("hloom.cli.run.evaluate", disagree)
+    monkeypatch.setattr("hloom.runtime.check.reference.evaluate", disagree)
     assert main(["run", NAMED, "--check"]) == 1
     out = capsys.readouterr().out.splitlines()
-    assert out[1].startswith("1/2 outputs differ (largest error 1 absolute in output 0 at [3, 1], ")
-    assert out[2].startswith("  output 0: 1 of 32 elements differ, absolute error 1, relative ")
-    assert "worst at [3, 1]: " in out[2]
-    assert out[3] == "check FAILED"
+    assert out[1] == "1/2 outputs differ from those of one device"
+    assert out[2].startswith("  output 0: 1 of 32 elements differ in f64, most at [3, 1]: ")
+    assert out[-1] == "check FAILED"
 
 
 MANUAL = """HloModule manual, num_partitions=4

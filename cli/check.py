@@ -1,0 +1,97 @@
+"""`hloom run --check`: the partitioned run beside the unpartitioned program, for one seed of inputs or several."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from ..ir.diagnostics import CompileError
+from ..ir.module import Module
+from ..runtime.check.check import Verdict, Wide, judge, wide_program
+from ..runtime.check.reference import Reference
+from ..runtime.inputs import KINDS
+from ..runtime.mpi import MpiProgram
+from ..runtime.simulator import simulate
+
+Array = np.ndarray[Any, Any]
+T = TypeVar("T")
+
+
+class Devices(Protocol):
+    """Where partitioned programs run."""
+
+    def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
+        """Global arrays in, global results out; None on all processes but the first."""
+        ...
+
+    def share(self, value: T) -> T:
+        """The value of the first process, on all."""
+        ...
+
+
+class Simulated:
+    """All devices in this process."""
+
+    def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
+        return simulate(local, inputs, poison)
+
+    def share(self, value: T) -> T:
+        return value
+
+
+class Ranks:
+    """The ranks of an MPI communicator; all of them must make the same calls."""
+
+    def __init__(self, comm: Any) -> None:
+        self.comm = comm
+
+    def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
+        with MpiProgram(local, self.comm) as program:
+            return program.run_global(inputs, poison)
+
+    def share(self, value: T) -> T:
+        return self.comm.bcast(value, root=0)
+
+
+def verify_options(args: argparse.Namespace) -> None:
+    """Raises argparse.ArgumentTypeError for options of a check that say nothing."""
+    if not args.check:
+        given = {"--tolerance": args.tolerance is not None, "--allow-nan": args.allow_nan, "--seeds": args.seeds > 1}
+        for option in (option for option, is_given in given.items() if is_given):
+            raise argparse.ArgumentTypeError(f"{option} needs --check")
+    if args.seeds > 1 and (args.inputs in KINDS[1:] or Path(args.inputs).exists()):
+        raise argparse.ArgumentTypeError(f"--seeds {args.seeds}: --inputs {args.inputs} are the same for each seed")
+
+
+def check(
+    args: argparse.Namespace, program: Module, local: Module, inputs: list[Array], outputs: list[Array] | None,
+    devices: Devices,
+) -> Verdict | None:  # fmt: skip
+    """The verdict on the results of a partitioned run; None on all processes but the first.
+
+    Raises CompileError if the unpartitioned program cannot be run.
+    """
+    reference = Reference(program, inputs) if outputs is not None else None
+    wide = wide_program(reference, local) if reference is not None else None
+    if devices.share(wide is not None):
+        wide = wide or Wide.of(local, inputs)
+    in_f64, problem = _run_wide(wide, devices)
+    if reference is None or outputs is None:
+        return None
+    if problem:
+        reference.give_up(problem)
+    count = local.num_partitions * local.replica_count
+    return judge(reference, outputs, in_f64, count, args.tolerance, args.allow_nan)
+
+
+def _run_wide(wide: Wide | None, devices: Devices) -> tuple[list[Array] | None, str]:
+    if wide is None:
+        return None, ""
+    try:
+        return devices.run(wide.program, wide.inputs, poison=True), ""
+    except CompileError as error:
+        return None, error.diagnostics[0].message

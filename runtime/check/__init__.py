@@ -1,0 +1,1 @@
+"""Whether a partitioned program gives the numbers of the unpartitioned one: see `check`."""

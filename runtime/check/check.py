@@ -1,0 +1,150 @@
+"""The check of a partitioned program: its results on all devices beside those of the unpartitioned program on one.
+
+The caller runs the partitioned program twice on the same devices, as it is and in f64 (`wide_program`), and has both
+judged beside a `Reference`. In f64, where rounding hides nothing, a constant that is off by one unit in its last place
+shows; in its own types the program may err about as much as one device does. A reference that holds NaN or infinities
+where the inputs hold none proves nothing, and fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.module import Module
+from .errors import NO_ERROR, Worst, magnitudes
+from .judge import Difference, Judge, Judgement
+from .reference import Reference, float_types, widened
+from .retype import retyped
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A partitioned program in f64, and its inputs."""
+
+    program: Module
+    inputs: list[Array]
+
+    @staticmethod
+    def of(local: Module, inputs: Sequence[Array]) -> Wide:
+        """A LOCAL program and its global inputs, with all floats in f64."""
+        return Wide(retyped(local), widened(inputs))
+
+
+def wide_program(reference: Reference, local: Module) -> Wide | None:
+    """What to run for the comparison in f64: None where the program runs in f64 anyway, or f64 is out of reach."""
+    if reference.wide is None or float_types(local) <= {"f64", "c128"}:
+        return None
+    return Wide.of(local, reference.inputs)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check found. `undefined` says why the reference proves nothing, `not_wide` why f64 was not used."""
+
+    outputs: int
+    differences: tuple[Difference, ...]
+    in_f64: Worst | None
+    own: Worst
+    one_device: Worst
+    types: tuple[str, ...] = ()
+    turned: int = 0
+    undefined: str = ""
+    not_wide: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return not self.differences and not self.undefined
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.differences)}/{self.outputs} outputs differ from those of one device"]
+        lines += [f"  {difference}" for difference in self.differences]
+        if self.types:
+            lines += self._precision()
+        if self.turned:
+            lines.append(f"  {self.turned} elements that rounding decides (near ties) are not alike")
+        if self.undefined:
+            lines.append(f"  this proves nothing: {self.undefined}")
+        return "\n".join(lines)
+
+    def _precision(self) -> list[str]:
+        own = f"in {', '.join(self.types)}: error {self.own.error:.1e}"
+        if self.in_f64 is None:
+            return [f"  {own} of a result's scale; there is no reference in f64: {self.not_wide}"]
+        return [
+            f"  in f64: error {self.in_f64.error:.1e} of a result's scale",
+            f"  {own}, that of one device {self.one_device.error:.1e}",
+        ]
+
+
+def judge(
+    reference: Reference,
+    outputs: Sequence[Array],
+    in_f64: Sequence[Array] | None,
+    devices: int,
+    tolerance: float | None = None,
+    allow_nan: bool = False,
+) -> Verdict:
+    """The verdict on the results of a partitioned run, in own types and in f64 (None: `wide_program` gave nothing).
+
+    `tolerance` is the error allowed, of each result's largest magnitude, in place of what rounding explains.
+    """
+    types = tuple(sorted(reference.types))
+    if len(outputs) != len(reference.own):
+        reason = f"there are {len(outputs)} outputs, {len(reference.own)} were expected"
+        found = (Difference(min(len(outputs), len(reference.own)), reason),)
+        return Verdict(len(reference.own), found, None, NO_ERROR, NO_ERROR, types)
+    if in_f64 is None and reference.is_wide:
+        in_f64 = outputs
+    with np.errstate(all="ignore"):
+        judges = Judge(reference, devices, tolerance)
+        judged = [judges.judge(n, actual, None if in_f64 is None else in_f64[n]) for n, actual in enumerate(outputs)]
+        undefined = "" if allow_nan else _undefined(reference)
+    return _verdict(reference, judged, types, undefined)
+
+
+def _verdict(reference: Reference, judged: list[Judgement], types: tuple[str, ...], undefined: str) -> Verdict:
+    def worst(errors: list[Worst]) -> Worst:
+        return max(errors, key=lambda w: w.error, default=NO_ERROR)
+
+    return Verdict(
+        len(judged),
+        tuple(j.difference for j in judged if j.difference is not None),
+        worst([j.in_f64 for j in judged]) if reference.wide is not None else None,
+        worst([j.own for j in judged]),
+        worst([j.one_device for j in judged]),
+        types,
+        sum(j.turned for j in judged),
+        undefined,
+        reference.why_not_wide,
+    )
+
+
+def _undefined(reference: Reference) -> str:
+    """Which results of the reference hold NaN or infinities, unless inputs do."""
+    if any(not _finite(a).all() for a in reference.inputs):
+        return ""
+    for what, test in (("NaN", np.isnan), ("infinity", np.isinf)):
+        runs = [reference.own, *([reference.wide] if reference.wide is not None else [])]
+        found = [n for n in range(len(reference.own)) if any(test(_floats(run[n])).any() for run in runs)]
+        if found:
+            first = next(_floats(run[found[0]]) for run in runs if test(_floats(run[found[0]])).any())
+            index = [int(i[0]) for i in np.nonzero(test(first))]
+            return (
+                f"{len(found)} of {len(reference.own)} results contain {what}, first at output {found[0]} {index}; "
+                "give other --inputs, or --allow-nan"
+            )
+    return ""
+
+
+def _floats(array: Array) -> Array:
+    return magnitudes(array) if array.dtype.kind not in "biu" else np.zeros(array.shape)
+
+
+def _finite(array: Array) -> Array:
+    return np.isfinite(_floats(array))

@@ -1,0 +1,96 @@
+"""Errors of an array beside its reference, judged among elements of like magnitude.
+
+Elements whose references lie between the same powers of 16 form a band, the zeros one of their own. What rounding may
+do to an element is estimated from the errors that right runs have in its band, so that small elements beside large
+ones, and results that are small altogether, are judged by their own scale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_BITS_PER_BAND = 4
+_THIN = 64
+_ZERO = -(1 << 12)  # the band of zeros, below that of any f64
+
+
+def magnitudes(values: Array) -> Array:
+    """Absolute values as f64."""
+    return np.abs(values.astype(np.complex128 if values.dtype.kind == "c" else np.float64))
+
+
+def distance(values: Array, reference: Array) -> Array:
+    """The absolute error of each element; infinity where one is not finite and they are not alike (NaN is like NaN)."""
+    wide = np.complex128 if reference.dtype.kind == "c" else np.float64
+    x, y = values.astype(wide), reference.astype(wide)
+    with np.errstate(all="ignore"):
+        same = (x == y) | (np.isnan(x) & np.isnan(y))
+        return np.where(same, 0.0, np.nan_to_num(np.abs(x - y), nan=np.inf))
+
+
+@dataclass(frozen=True)
+class Bands:
+    """The bands of a reference: `number` per element counts from the lowest band that occurs; `top` is the least
+    magnitude above each band, 0 for zeros; `thin` bands have too few elements to tell the size of errors.
+    """
+
+    number: Array
+    top: Array
+    thin: Array
+
+    @staticmethod
+    def of(reference: Array) -> Bands:
+        size = magnitudes(reference)
+        exponents = np.frexp(np.where(np.isfinite(size), size, 0.0))[1]
+        number = np.where(size == 0, _ZERO, np.floor_divide(exponents, _BITS_PER_BAND))
+        lowest = int(number.min()) if number.size else 0
+        found = np.arange(lowest, (int(number.max()) if number.size else 0) + 1)
+        top = np.where(found == _ZERO, 0.0, np.ldexp(1.0, np.maximum((found + 1) * _BITS_PER_BAND, -1074)))
+        number = number - lowest
+        return Bands(number, top, np.bincount(number.reshape(-1), minlength=len(top)) < _THIN)
+
+    def largest(self, errors: Array) -> Array:
+        """The largest error of each band, in a thin one also of the band above; infinite ones do not count."""
+        table = np.zeros(len(self.top))
+        np.maximum.at(table, self.number.reshape(-1), np.where(np.isfinite(errors), errors, 0.0).reshape(-1))
+        for band in range(len(table) - 2, -1, -1):
+            if self.thin[band] and self.top[band]:
+                table[band] = max(table[band], table[band + 1])
+        return table
+
+    def spread(self, table: Array) -> Array:
+        """A number per band as one per element."""
+        return table[self.number]
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The largest error relative to the scale of its result, and where it is."""
+
+    error: float = 0.0
+    output: int = 0
+    index: tuple[int, ...] = ()
+
+
+NO_ERROR = Worst()
+
+
+def worst_of(output: int, errors: Array, reference: Array) -> Worst:
+    """The largest of these errors, relative to the largest finite magnitude of the reference."""
+    if not errors.size:
+        return NO_ERROR
+    size = magnitudes(reference)
+    scale = float(size[np.isfinite(size)].max(initial=0.0))
+    index = place_of_largest(errors)
+    error = float(errors[index])
+    return Worst(error / scale if scale and np.isfinite(error) else error, output, index)
+
+
+def place_of_largest(values: Array) -> tuple[int, ...]:
+    """The index of the largest value."""
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(values)), values.shape))

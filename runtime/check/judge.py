@@ -1,0 +1,205 @@
+"""One result of a partitioned run beside the reference: equal, explained by rounding, or different.
+
+Two questions are asked of every result. *In f64* the partitioned program and the reference hardly round, so what
+differs is a difference of the programs; integers must be equal. *In its own types* the error of the partitioned run,
+beside the reference in f64, may be a small multiple of the error that the unpartitioned run has in the same band of
+magnitudes. Where that is not enough, samples that round at random decide: fine ones tell the size of rounding errors,
+to first order, coarse ones which elements rounding can turn over (near ties of an argmax, say).
+
+An element passes as soon as any of these allowances covers it; only then is the next, dearer one asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.element_type import from_numpy
+from .errors import NO_ERROR, Bands, Worst, distance, magnitudes, place_of_largest, worst_of
+from .reference import FINE_BITS, Reference
+from .retype import limits_of
+
+Array = np.ndarray[Any, Any]
+Allowance = Array  # of absolute error, per element
+
+F64_FLOOR = 2.0**-40  # of a band's top: far above the rounding of f64, far below that of f32
+F64_FLOOR_OF_ALL = 2.0**-46  # of the greatest band's: what a long sum of such numbers may leave in f64
+_F64_FACTOR = 16.0  # times the deviations of samples, which round more coarsely than f64 does
+_FLOOR_ULPS = 4.0
+_COARSE_SAMPLES = 8
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A result that differs: at `index` most. `allowed` is the error allowed there, in units of the values."""
+
+    output: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"output {self.output}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was found of one result. Errors are relative to its largest magnitude; `turned` counts the elements that
+    differ because rounding can turn them over.
+    """
+
+    difference: Difference | None = None
+    in_f64: Worst = NO_ERROR
+    own: Worst = NO_ERROR
+    one_device: Worst = NO_ERROR
+    turned: int = 0
+
+
+def own_factor(devices: int) -> float:
+    """How many times the error of one device that of many may be: sums over devices round once more for each, which
+    adds up like its square root.
+    """
+    return 4.0 + 2.0 * devices**0.5
+
+
+class Judge:
+    """Compares results with a reference. `tolerance` replaces all allowances: times a result's largest magnitude."""
+
+    def __init__(self, reference: Reference, devices: int, tolerance: float | None) -> None:
+        self.reference = reference
+        self.factor = own_factor(devices)
+        self.tolerance = tolerance
+
+    def judge(self, output: int, actual: Array, in_f64: Array | None) -> Judgement:
+        """Judges one result: as computed in own types, and in f64 (None where that was not run)."""
+        expected = self.reference.own[output]
+        if actual.dtype != expected.dtype or actual.shape != expected.shape:
+            return Judgement(Difference(output, f"{_type(actual)} instead of {_type(expected)}"))
+        if expected.dtype.kind in "biu" or from_numpy(expected.dtype).is_integer:
+            return self._judge_exact(output, actual, in_f64)
+        return self._judge_floats(output, actual, in_f64)
+
+    # -- integers and predicates
+
+    def _judge_exact(self, output: int, actual: Array, in_f64: Array | None) -> Judgement:
+        expected, wide = self.reference.own[output], self.reference.wide
+        if in_f64 is not None and wide is not None:
+            wrong = np.asarray(in_f64 != wide[output])
+            fine = self._turned(output, wrong, wide[output], FINE_BITS)
+            if fine.any():
+                return Judgement(_differs(output, fine, in_f64, wide[output], " in f64"))
+        wrong = np.asarray(actual != expected)
+        left = self._turned(output, wrong, expected, 0)
+        if left.any():
+            return Judgement(_differs(output, left, actual, expected))
+        return Judgement(turned=int(np.count_nonzero(wrong)))
+
+    def _turned(self, output: int, wrong: Array, expected: Array, bits: int) -> Array:
+        """Those of the wrong elements that no sample of this fineness turns over."""
+        wide = self.reference.wide
+        left = wrong
+        if wide is not None and left.any():
+            left = left & ~np.asarray(wide[output] != expected)
+        for seed in range(1, _COARSE_SAMPLES + 1):
+            if not left.any() or self.reference.is_wide:
+                break
+            sample = self.reference.sample(bits, seed)
+            if sample is None:
+                break
+            left = left & ~np.asarray(sample[output] != expected)
+        return left
+
+    # -- floats
+
+    def _judge_floats(self, output: int, actual: Array, in_f64: Array | None) -> Judgement:
+        own, wide = self.reference.own[output], self.reference.wide
+        if wide is None or in_f64 is None:
+            return self._judge_coarsely(output, actual)
+        truth = wide[output]
+        bands = Bands.of(truth)
+        errors = [distance(a, truth) for a in (in_f64, actual, own)]
+        worst = [worst_of(output, e, truth) for e in errors]
+        wrong = self._beyond(errors[0], self._in_f64(output, bands, truth))
+        if wrong.any():
+            return Judgement(_differs(output, wrong, in_f64, truth, " in f64", errors[0]), worst[0], worst[1], worst[2])
+        wrong = self._beyond(errors[1], self._in_own_types(output, bands, truth, errors[2]))
+        difference = _differs(output, wrong, actual, own, "", errors[1]) if wrong.any() else None
+        return Judgement(difference, worst[0], worst[1], worst[2])
+
+    def _beyond(self, errors: Array, allowances: Iterator[Allowance]) -> Array:
+        """Where errors are beyond all allowances; those that are not needed are not computed."""
+        wrong = np.ones(errors.shape, bool)
+        for allowed in allowances:
+            wrong &= ~(errors <= allowed)
+            if not wrong.any():
+                break
+        return wrong
+
+    def _in_f64(self, output: int, bands: Bands, truth: Array) -> Iterator[Allowance]:
+        if self.tolerance is not None:
+            yield _of_scale(truth, self.tolerance)
+            return
+        floor = F64_FLOOR * bands.top + F64_FLOOR_OF_ALL * bands.top.max(initial=0.0)
+        yield bands.spread(floor)
+        for seed in (1, 2, 3):
+            deviation = self._deviation(output, truth, FINE_BITS, seed)
+            if deviation is None:
+                return
+            yield bands.spread(floor + _F64_FACTOR * bands.largest(deviation))
+            yield _F64_FACTOR * deviation  # of elements that change altogether
+        if self.reference.keeps_own_types:
+            yield from self._in_own_types(output, bands, truth, distance(self.reference.own[output], truth))
+
+    def _in_own_types(self, output: int, bands: Bands, truth: Array, base: Array) -> Iterator[Allowance]:
+        if self.tolerance is not None:
+            yield _of_scale(truth, self.tolerance)
+            return
+        limits = limits_of(self.reference.own[output].dtype)
+        floor = _FLOOR_ULPS * (float(limits.eps) * bands.top + float(limits.smallest_subnormal))
+        level = floor + self.factor * bands.largest(base)
+        yield bands.spread(level)
+        fine = self._deviation(output, truth, FINE_BITS, 1)
+        if fine is not None:
+            # The f64 grid cannot be finer than it is: f64 programs are sampled at the size of their own rounding.
+            level = np.maximum(level, floor + self.factor * 2.0**FINE_BITS * bands.largest(fine))
+            yield bands.spread(level)
+        for seed in range(1, _COARSE_SAMPLES + 1):
+            coarse = self._deviation(output, truth, 0, seed)
+            if coarse is None:
+                return
+            yield bands.spread(level) + self.factor * coarse
+
+    def _deviation(self, output: int, truth: Array, bits: int, seed: int) -> Array | None:
+        sample = self.reference.sample(bits, seed)
+        return None if sample is None else distance(sample[output], truth)
+
+    def _judge_coarsely(self, output: int, actual: Array) -> Judgement:
+        """Without f64: errors up to the square root of the program's coarsest epsilon, of the largest magnitude."""
+        own = self.reference.own[output]
+        coarsest = max(float(limits_of(t).eps) for t in self.reference.numpy_types)
+        tolerance = self.tolerance if self.tolerance is not None else coarsest**0.5
+        error = distance(actual, own)
+        wrong = ~(error <= _of_scale(own, tolerance))
+        difference = _differs(output, wrong, actual, own, "", error) if wrong.any() else None
+        return Judgement(difference, own=worst_of(output, error, own))
+
+
+def _of_scale(reference: Array, tolerance: float) -> Allowance:
+    size = magnitudes(reference)
+    return np.full(reference.shape, tolerance * float(size[np.isfinite(size)].max(initial=0.0)))
+
+
+def _differs(
+    output: int, wrong: Array, actual: Array, expected: Array, where: str = "", error: Array | None = None
+) -> Difference:
+    index = place_of_largest(np.where(wrong, 1.0 if error is None else np.nan_to_num(error) + 1e-300, -1.0))
+    return Difference(
+        output,
+        f"{int(np.count_nonzero(wrong))} of {wrong.size} elements differ{where}, most at {list(index)}: "
+        f"{actual[index]} instead of {expected[index]}",
+    )
+
+
+def _type(array: Array) -> str:
+    return f"{from_numpy(array.dtype)}[{','.join(map(str, array.shape))}]"

@@ -1,0 +1,119 @@
+"""The reference of a check: the unpartitioned program on one device, in its own types and in f64.
+
+Samples are runs in f64 that round at random to a grid (see `retype`): they tell what rounding can do to a result where
+the errors of the one run in own types say too little, as with a single number that happens to be right, or with near
+ties that rounding decides. They are made only when asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...ir.diagnostics import CompileError
+from ...ir.element_type import ELEMENT_TYPES
+from ...ir.module import Module
+from ..evaluator import evaluate
+from ..executor import Executable
+from ..limits import TimeLimit, memory, time_limit
+from ..peak import peak_bytes
+from ..process_grid import ProcessGrid
+from .retype import WIDE, retyped
+
+Array = np.ndarray[Any, Any]
+Arrays = Sequence[Array]
+
+FINE_BITS = 26  # of a fine sample, beyond the own type: its deviations are 2^-26 of what rounding does
+_LEAST_SECONDS, _TIMES_LONGER = 30.0, 50.0  # a run in f64 that takes longer than this is given up
+_SHARE_OF_MEMORY = 0.6
+
+
+def widened(arrays: Arrays) -> list[Array]:
+    """Arrays of the types that a retyped program takes."""
+    wide = {source.numpy: target.numpy for source, target in WIDE.items()}
+    return [a.astype(wide.get(a.dtype, a.dtype)) for a in arrays]
+
+
+def float_types(module: Module) -> set[str]:
+    """The names of all float and complex types in a module."""
+    return {
+        leaf.element.name
+        for computation in module
+        for instruction in computation
+        for leaf in instruction.shape.leaves()
+        if leaf.element in WIDE
+    }
+
+
+class Reference:
+    """Runs of one program for one set of inputs. `own` holds its results in its own types.
+
+    Raises CompileError if the program cannot be run.
+    """
+
+    def __init__(self, program: Module, inputs: Arrays) -> None:
+        self.program = program
+        self.inputs = inputs
+        self.types = float_types(program)
+        start = time.monotonic()
+        self.own: list[Array] = evaluate(program, inputs)
+        self._seconds = _LEAST_SECONDS + _TIMES_LONGER * (time.monotonic() - start)
+        self._samples: dict[tuple[int, int], list[Array]] = {}
+        self.why_not_wide = ""
+
+    @property
+    def numpy_types(self) -> list[np.dtype[Any]]:
+        """The types of all floats in the program."""
+        return [t for name in self.types if (t := ELEMENT_TYPES[name].numpy) is not None]
+
+    @cached_property
+    def keeps_own_types(self) -> bool:
+        """Whether some op computes with floats in their own types even where the program runs in f64."""
+        return any(
+            i.op.reads_format(i.call) and any(leaf.element in WIDE for o in i.operands for leaf in o.shape.leaves())
+            for computation in self.program
+            for i in computation
+        )
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the program computes in f64, or has no floats, so that there is no other reference."""
+        return self.types <= {"f64", "c128"}
+
+    @cached_property
+    def wide(self) -> list[Array] | None:
+        """The results in f64; None where memory or time do not suffice, `why_not_wide` then says why."""
+        return self.own if self.is_wide else self._run(None, 0)
+
+    def give_up(self, reason: str) -> None:
+        """Leaves f64 aside, because the partitioned program cannot run in it."""
+        self.__dict__["wide"], self.why_not_wide = None, reason
+
+    def sample(self, bits: int, seed: int) -> list[Array] | None:
+        """The results in f64, each float rounded at random to this many bits more than its type has."""
+        key = (bits, seed)
+        if key not in self._samples:
+            found = self._run(bits, seed)
+            if found is None:
+                return None
+            self._samples[key] = found
+        return self._samples[key]
+
+    def _run(self, grid: int | None, seed: int) -> list[Array] | None:
+        module = retyped(self.program, grid=grid, seed=seed)
+        needed = peak_bytes(Executable(module, ProcessGrid(alone=True)).plan)
+        if needed > _SHARE_OF_MEMORY * memory():
+            self.why_not_wide = f"it would take about {needed:,} bytes"
+            return None
+        try:
+            with time_limit(self._seconds):
+                return evaluate(module, widened(self.inputs))
+        except TimeLimit:
+            self.why_not_wide = f"it takes more than {self._seconds:.0f} s"
+        except CompileError as error:
+            self.why_not_wide = error.diagnostics[0].message
+        return None

@@ -1,0 +1,238 @@
+"""Programs with other element types: every float in f64, and every float rounded to a grid at random.
+
+`retyped` maps element types everywhere: shapes, constants, called computations. With f32 and bf16 mapped to f64 a
+program computes what it means, without the rounding of its own types. Ops that read the format of their operands
+(`Op.reads_format`: bit casts, random numbers, most custom-calls) keep their own types between conversions.
+
+With `grid` each float that a retyped program computes is rounded, up or down by chance, to the significand of its own
+type and that many bits more: Monte Carlo arithmetic (Parker, 1997). Two runs with other seeds differ by what rounding
+can do to the results; with more bits, by a known fraction of that, to first order. Values that are on the grid stay as
+they are, so moves, comparisons and maxima round nothing.
+
+Assumption: floats of more than 53 bits do not exist.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
+
+from ...ir.attributes import Attributes, attribute_fields
+from ...ir.clone import map_called, shell_of
+from ...ir.computation import Computation
+from ...ir.element_type import ELEMENT_TYPES, ElementType
+from ...ir.instruction import Instruction
+from ...ir.literal import Literal
+from ...ir.module import EntryLayout, Module
+from ...ir.op import Compile, Kernel, Op, OpCall, op_named
+from ...ir.shape import Shape, tuple_shape
+from .carriers import Types, bit_carriers, is_cast_back
+
+Array = np.ndarray[Any, Any]
+
+F64, C128 = ELEMENT_TYPES["f64"], ELEMENT_TYPES["c128"]
+WIDE: Types = {t: F64 for t in ELEMENT_TYPES.values() if t.is_float} | {ELEMENT_TYPES["c64"]: C128}
+FINEST = 50  # bits of the finest grid: coarser than f64 itself, so that rounding to it outweighs that of f64
+_F64_BITS = 53
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads low bits to high ones (Fibonacci hashing)
+
+
+def limits_of(dtype: np.dtype[Any]) -> Any:
+    """What numpy's `finfo` says, of any float or complex type: eps, nmant, smallest_subnormal, .."""
+    return cast(Any, ml_dtypes).finfo(dtype)
+
+
+def significand_bits(element: ElementType) -> int:
+    """Bits of the significand of a float or complex type, the leading one included."""
+    assert element.numpy is not None
+    return int(limits_of(element.numpy).nmant) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class RoundAttributes(Attributes):
+    """`drop`: low bits of an f64 that are rounded away; `seed` chooses the direction of each rounding."""
+
+    drop: int
+    seed: int
+
+
+class RoundToGrid(Op[RoundAttributes]):
+    """Rounds f64 or c128 values up or down to fewer bits, by a hash of value, place and seed."""
+
+    opcode = "hloom-round-to-grid"
+    attributes = RoundAttributes
+    is_elementwise = True
+
+    def kernel(self, call: OpCall[RoundAttributes], compile: Compile) -> Kernel:
+        drop, keep = np.uint64(call.attributes.drop), np.uint64(64 - call.attributes.drop)
+        mask = ~np.uint64((1 << call.attributes.drop) - 1)
+        seed = np.uint64(call.attributes.seed)
+
+        def run(x: Array) -> Array:
+            bits = np.ascontiguousarray(x).reshape(-1).view(np.uint64)
+            place = np.arange(bits.size, dtype=np.uint64)
+            hashed = ((bits >> np.uint64(1)) ^ (place * _MIX) ^ seed) * _MIX
+            hashed = (hashed ^ (hashed >> np.uint64(29))) * _MIX
+            # The carry of the addition rounds up; infinities and NaN have nothing in the low bits that could carry.
+            return ((bits + (hashed >> keep)) & mask).view(x.dtype).reshape(x.shape)
+
+        return run if drop else _same
+
+
+def _same(x: Array) -> Array:
+    return x
+
+
+_ROUND = RoundToGrid()
+
+
+def retyped(module: Module, types: Types = WIDE, grid: int | None = None, seed: int = 0) -> Module:
+    """A copy of a module with these element types mapped. `grid`: bits beyond those of the own types to which floats
+    that became f64 are rounded (None: not at all).
+
+    The copy is for running only: it is not verified, and the rounding op has no text.
+    """
+    return _Retyper(module, types, grid, seed).run()
+
+
+class _Retyper:
+    """Copies computations: those that run in the new types, and as they are those that only keep own types."""
+
+    def __init__(self, module: Module, types: Types, grid: int | None, seed: int) -> None:
+        self.module = module
+        self.types = types
+        self.grid = grid
+        self.seed = seed
+        self.done: dict[Computation, Computation] = {}
+        self.walked = _walked(module) if grid is not None else set[Computation]()
+
+    def run(self) -> Module:
+        copy = shell_of(self.module)
+        for name in ("entry_layout", "global_layout"):
+            layout: EntryLayout | None = getattr(self.module, name)
+            if layout is not None:
+                setattr(copy, name, EntryLayout(tuple(map(self.shape, layout.parameters)), self.shape(layout.result)))
+        for computation in self.module.callees_first():
+            self.done[computation] = self.computation(computation)
+            copy.add_computation(self.done[computation], entry=computation is self.module.entry)
+        return copy
+
+    def shape(self, shape: Shape) -> Shape:
+        if shape.is_tuple:
+            return dataclasses.replace(shape, elements=tuple(map(self.shape, shape.elements)))
+        target = self.types.get(shape.element)
+        return shape if target is None else shape.with_element(target)
+
+    def changes(self, shapes: Sequence[Shape]) -> bool:
+        return any(leaf.element in self.types for shape in shapes for leaf in shape.leaves())
+
+    def computation(self, source: Computation) -> Computation:
+        target = Computation(source.name, source.location)
+        made: dict[Instruction, Instruction] = {}
+        carriers = bit_carriers(source, self.types)
+        carried: dict[Instruction, Instruction] = {}
+        for instruction in source:
+            if instruction in carriers:
+                operands = [carried.get(o) or made[o] for o in instruction.operands]
+                carried[instruction] = self.carrier(target, instruction, operands, carriers[instruction])
+            operands = [carried[o] if is_cast_back(instruction, carriers) else made[o] for o in instruction.operands]
+            if self.in_own_format(instruction) and not is_cast_back(instruction, carriers):
+                made[instruction] = self.in_own_types(target, instruction, operands)
+            else:
+                shape, attributes = self.shape(instruction.shape), self.attributes(instruction.attributes)
+                copy = _append(target, instruction, operands, attributes, shape)
+                made[instruction] = self.rounded(target, instruction, copy)
+        for instruction in source:
+            if instruction.control_predecessors:
+                made[instruction].control_predecessors = tuple(made[p] for p in instruction.control_predecessors)
+        target.root = made[source.root]
+        return target
+
+    def in_own_format(self, instruction: Instruction) -> bool:
+        """Whether the instruction must run in its own types, and these are among those that change."""
+        call = instruction.call
+        return instruction.op.reads_format(call) and self.changes([*call.operands, call.shape])
+
+    def carrier(
+        self, target: Computation, source: Instruction, operands: list[Instruction], element: ElementType
+    ) -> Instruction:
+        """A copy of an integer that carries bits, as wide as the float whose bits they are now."""
+        inner = _Retyper(self.module, {source.shape.element: element}, None, 0)
+        for callee in source.called():
+            inner.done[callee] = inner.computation(callee)
+        attributes = inner.attributes(source.attributes)
+        return _append(target, source, operands, attributes, source.shape.with_element(element))
+
+    def attributes(self, attributes: Attributes) -> Attributes:
+        attributes = map_called(attributes, self.done.__getitem__)
+        changes = {
+            name: self.literal(value)
+            for name in attribute_fields(type(attributes))
+            if isinstance(value := getattr(attributes, name), Literal)
+        }
+        return dataclasses.replace(attributes, **changes) if changes else attributes
+
+    def literal(self, literal: Literal) -> Literal:
+        if literal.elided is not None:
+            return Literal(elided=self.shape(literal.elided))
+        if literal.array is None:
+            return Literal(elements=tuple(map(self.literal, literal.elements)))
+        target = self.types.get(literal.shape.element)
+        return literal if target is None else Literal(literal.array.astype(target.numpy))
+
+    def in_own_types(self, target: Computation, source: Instruction, operands: list[Instruction]) -> Instruction:
+        """The instruction in its own types, its operands converted to them and its result from them."""
+        narrow = [_converted(target, o, s) for o, s in zip(operands, source.call.operands, strict=True)]
+        result = _append(target, source, narrow, source.attributes, source.shape)
+        return _converted(target, result, self.shape(source.shape))
+
+    def rounded(self, target: Computation, source: Instruction, copy: Instruction) -> Instruction:
+        """The copy, rounded to the grid if it is a float that was computed in the program's control flow."""
+        own = source.shape.element
+        if self.grid is None or source.parent not in self.walked or own not in self.types or not copy.operands:
+            return copy
+        kept = min(significand_bits(own) + self.grid, FINEST)
+        self.seed += 1
+        attributes = RoundAttributes(_F64_BITS - kept, (self.seed * int(_MIX)) % (1 << 64))
+        return target.add(_ROUND, [copy], attributes, copy.shape, f"{copy.name}.rounded", source)
+
+
+def _walked(module: Module) -> set[Computation]:
+    """The computations that control flow runs: not those that ops apply to elements."""
+    found = {module.entry}
+    stack = [module.entry]
+    while stack:
+        for instruction in stack.pop():
+            new = [c for c in instruction.called() if instruction.op.is_control and c not in found]
+            found.update(new)
+            stack += new
+    return found
+
+
+def _append(
+    target: Computation, source: Instruction, operands: list[Instruction], attributes: Attributes, shape: Shape
+) -> Instruction:
+    copy = Instruction(target.unique_name(source.name), source.op, operands, attributes, shape, source.location)
+    copy.sharding, copy.shardy = source.sharding, source.shardy
+    copy.metadata, copy.frontend_attributes = source.metadata, source.frontend_attributes
+    copy.backend_config = source.backend_config
+    target.append(copy)
+    return copy
+
+
+def _converted(target: Computation, value: Instruction, shape: Shape) -> Instruction:
+    """The value with the element types of `shape`, whose structure it has."""
+    if shape.is_tuple:
+        parts = [
+            _converted(target, target.build("get-tuple-element", value, index=i), element)
+            for i, element in enumerate(shape.elements)
+        ]
+        return target.add("tuple", parts, shape=tuple_shape(tuple(p.shape for p in parts)))
+    if value.shape.element is shape.element:
+        return value
+    return target.add(op_named("convert"), [value], shape=shape)
