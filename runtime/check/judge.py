@@ -25,11 +25,12 @@ from .retype import limits_of
 Array = np.ndarray[Any, Any]
 Allowance = Array  # of absolute error, per element
 
-F64_FLOOR = 2.0**-40  # of a band's top: far above the rounding of f64, far below that of f32
-F64_FLOOR_OF_ALL = 2.0**-46  # of the greatest band's: what a long sum of such numbers may leave in f64
-_F64_FACTOR = 16.0  # times the deviations of samples, which round more coarsely than f64 does
+F64_FLOOR = 2.0**-46  # of a band's top: above the rounding of f64, far below that of f32
+F64_FLOOR_OF_ALL = 2.0**-48  # of the greatest band's: what a long sum of such numbers may leave in f64
+_F64_FACTOR = 4.0  # times the deviations of samples, which round more coarsely than f64 does
 _FLOOR_ULPS = 4.0
-_COARSE_SAMPLES = 8
+_COARSE_BITS = -1  # of a coarse sample: it rounds to twice the unit of the own type, as two runs differ by two errors
+_SAMPLES = 12
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Judge:
             if fine.any():
                 return Judgement(_differs(output, fine, in_f64, wide[output], " in f64"))
         wrong = np.asarray(actual != expected)
-        left = self._turned(output, wrong, expected, 0)
+        left = self._turned(output, wrong, expected, _COARSE_BITS)
         if left.any():
             return Judgement(_differs(output, left, actual, expected))
         return Judgement(turned=int(np.count_nonzero(wrong)))
@@ -101,7 +102,7 @@ class Judge:
         left = wrong
         if wide is not None and left.any():
             left = left & ~np.asarray(wide[output] != expected)
-        for seed in range(1, _COARSE_SAMPLES + 1):
+        for seed in range(1, _SAMPLES + 1):
             if not left.any() or self.reference.is_wide:
                 break
             sample = self.reference.sample(bits, seed)
@@ -164,8 +165,8 @@ class Judge:
             # The f64 grid cannot be finer than it is: f64 programs are sampled at the size of their own rounding.
             level = np.maximum(level, floor + self.factor * 2.0**FINE_BITS * bands.largest(fine))
             yield bands.spread(level)
-        for seed in range(1, _COARSE_SAMPLES + 1):
-            coarse = self._deviation(output, truth, 0, seed)
+        for seed in range(1, _SAMPLES + 1):
+            coarse = self._deviation(output, truth, _COARSE_BITS, seed)
             if coarse is None:
                 return
             yield bands.spread(level) + self.factor * coarse

@@ -1,0 +1,257 @@
+"""Judging results beside a reference: what rounding explains and what it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hloom
+import numpy as np
+import pytest
+from hloom.runtime.check.check import judge, wide_program
+from hloom.runtime.check.errors import Bands, distance
+from hloom.runtime.check.reference import Reference, widened
+from hloom.runtime.check.retype import retyped
+from hloom.runtime.evaluator import evaluate
+
+Array = np.ndarray[Any, Any]
+
+SUMS = """HloModule sums
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+ENTRY e {
+  x = f32[64,32] parameter(0)
+  zero = f32[] constant(0)
+  small = f32[] constant(1e-9)
+  smalls = f32[64,32] broadcast(small), dimensions={}
+  y = f32[64,32] multiply(x, smalls)
+  total = f32[64] reduce(y, zero), dimensions={1}, to_apply=add
+  e = f32[64,32] exponential(x)
+  ROOT out = (f32[64], f32[64,32]) tuple(total, e)
+}
+"""
+
+BEST = """HloModule best
+greater {
+  a = bf16[] parameter(0)  b = bf16[] parameter(1)  p = s32[] parameter(2)  q = s32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=GT
+}
+ENTRY e {
+  x = bf16[8] parameter(0)
+  y = bf16[8] parameter(1)
+  s = bf16[8] add(x, y)
+  i = s32[8] iota(), iota_dimension=0
+  sorted = (bf16[8], s32[8]) sort(s, i), dimensions={0}, is_stable=true, to_apply=greater
+  ROOT places = s32[8] get-tuple-element(sorted), index=1
+}
+"""
+
+
+def reference(text: str, *inputs: Array) -> Reference:
+    return Reference(hloom.parse(text), list(inputs))
+
+
+def normal(*dims: int) -> Array:
+    return np.random.default_rng(0).standard_normal(dims).astype(np.float32)
+
+
+def verdict(found: Reference, outputs: list[Array], in_f64: list[Array] | None = None, **options: Any) -> Any:
+    assert found.wide is not None
+    return judge(found, outputs, found.wide if in_f64 is None else in_f64, 4, **options)
+
+
+def test_equal_results_pass_and_say_how_exactly() -> None:
+    found = reference(SUMS, normal(64, 32))
+    said = verdict(found, found.own)
+    assert said.passed
+    assert str(said).splitlines()[0] == "0/2 outputs differ from those of one device"
+    assert "in f64: error 0.0e+00" in str(said)
+
+
+def test_small_results_count() -> None:
+    """All of the first result is below 1e-7: one element that is off by a thousandth is found."""
+    found = reference(SUMS, normal(64, 32))
+    outputs = [a.copy() for a in found.own]
+    outputs[0][3] *= np.float32(1.001)
+    said = verdict(found, outputs)
+    assert [d.output for d in said.differences] == [0]
+    assert "1 of 64 elements differ, most at [3]: " in str(said)
+
+
+def test_elements_of_one_result_are_judged_by_their_own_size() -> None:
+    found = reference(SUMS, np.where(np.arange(2048).reshape(64, 32) % 2, 12.0, -12.0).astype(np.float32))
+    outputs = [a.copy() for a in found.own]
+    outputs[1][0, 0] *= np.float32(1.0001)  # 6e-6 beside elements of 1.6e5
+    assert [d.output for d in verdict(found, outputs).differences] == [1]
+
+
+def test_a_part_in_a_million_is_found_in_f64() -> None:
+    found = reference(SUMS, normal(64, 32))
+    assert found.wide is not None
+    wide = [a.copy() for a in found.wide]
+    wide[1] *= 1 + 1e-9
+    said = verdict(found, found.own, wide)
+    assert [d.output for d in said.differences] == [1]
+    assert "elements differ in f64" in str(said)
+
+
+def test_near_ties_are_told_from_mistakes() -> None:
+    """Two sums lie a small part of a unit apart, so that rounding to bf16 decides which is greater."""
+    x = np.array([1, 1, 0, 4, 8, 16, 32, 64]).astype(hloom_bf16())
+    y = np.array([2**-8, 7 * 2**-11, 0, 0, 0, 0, 0, 0]).astype(hloom_bf16())
+    found = reference(BEST, x, y)
+    turned = found.own[0].copy()
+    places = [int(np.nonzero(turned == i)[0][0]) for i in (0, 1)]
+    turned[places] = turned[places[::-1]]
+    said = verdict(found, [turned])
+    assert said.passed
+    assert said.turned == 2
+    assert "2 elements that rounding decides (near ties) are not alike" in str(said)
+    wrong = found.own[0].copy()
+    wrong[[0, 7]] = wrong[[7, 0]]
+    assert [d.output for d in verdict(found, [wrong]).differences] == [0]
+
+
+def hloom_bf16() -> Any:
+    import ml_dtypes
+
+    return ml_dtypes.bfloat16
+
+
+def test_nan_proves_nothing() -> None:
+    text = SUMS.replace("exponential(x)", "log(x)")
+    found = reference(text, normal(64, 32))
+    said = verdict(found, found.own)
+    assert not said.passed
+    assert "this proves nothing: 1 of 2 results contain NaN, first at output 1 [" in str(said)
+    assert verdict(found, found.own, allow_nan=True).passed
+    other = [a.copy() for a in found.own]
+    other[1][np.isnan(other[1])] = 0
+    assert not verdict(found, other, allow_nan=True).passed
+
+
+def test_nan_of_the_inputs_is_no_failure() -> None:
+    x = normal(64, 32)
+    x[0, 0] = np.nan
+    found = reference(SUMS, x)
+    assert verdict(found, found.own).passed
+
+
+def test_infinities_prove_nothing_either() -> None:
+    found = reference(SUMS, np.full((64, 32), 1000, np.float32))
+    assert "2048" not in str(verdict(found, found.own))
+    assert "1 of 2 results contain infinity, first at output 1 [0, 0]" in str(verdict(found, found.own))
+
+
+def test_tolerance_replaces_what_rounding_explains() -> None:
+    found = reference(SUMS, normal(64, 32))
+    outputs = [a * np.float32(1.001) for a in found.own]
+    assert not verdict(found, outputs).passed
+    assert verdict(found, outputs, tolerance=1e-2).passed
+    assert not verdict(found, outputs, tolerance=1e-4).passed
+
+
+def test_types_dimensions_and_numbers_of_outputs() -> None:
+    found = reference(SUMS, normal(64, 32))
+    wide = found.own[0].astype(np.float64)
+    assert "output 0: f64[64] instead of f32[64]" in str(verdict(found, [wide, found.own[1]]))
+    assert "there are 1 outputs, 2 were expected" in str(judge(found, found.own[:1], None, 4))
+
+
+@pytest.mark.parametrize("grid", [26, 0])
+def test_samples_predict_rounding_errors(grid: int) -> None:
+    """The deviation of a sample is that of a run in f32, scaled by the bits that its grid has more."""
+    module = hloom.parse(SUMS)
+    inputs = [normal(64, 32)]
+    found = Reference(module, inputs)
+    assert found.wide is not None
+    sample = evaluate(retyped(module, grid=grid, seed=3), widened(inputs))
+    for own, wide, rounded in zip(found.own, found.wide, sample, strict=True):
+        error, deviation = distance(own, wide).max(), distance(rounded, wide).max() * 2.0**grid
+        assert 0.2 < deviation / error < 5
+
+
+def test_values_on_the_grid_are_not_rounded() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = f32[64] parameter(0)
+  y = f32[64] negate(x)
+  m = f32[64] maximum(x, y)
+  ROOT r = pred[64] compare(m, x), direction=EQ
+}
+"""
+    x = normal(64)
+    sample = evaluate(retyped(hloom.parse(text), grid=0, seed=1), widened([x]))
+    np.testing.assert_array_equal(sample[0], x > 0)
+
+
+def test_bits_are_read_in_own_types() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = f32[4] parameter(0)
+  b = s32[4] bitcast-convert(x)
+  r = f32[4] reduce-precision(x), exponent_bits=8, mantissa_bits=7
+  ROOT t = (s32[4], f32[4]) tuple(b, r)
+}
+"""
+    x = np.array([1, -2, 1.01, 3], np.float32)
+    bits, rounded = evaluate(retyped(hloom.parse(text)), widened([x]))
+    np.testing.assert_array_equal(bits, x.view(np.int32))
+    assert rounded.dtype == np.float64
+    np.testing.assert_array_equal(rounded, x.astype(hloom_bf16()).astype(np.float64))
+
+
+def test_integers_that_carry_bits_become_wider() -> None:
+    """A value on one device is sent as bits; nothing of it is rounded on the way."""
+    text = """HloModule m, num_partitions=4
+ENTRY e {
+  x = f32[8,4] parameter(0), sharding={maximal device=2}
+  a = f32[8,4] exponential(x), sharding={maximal device=2}
+  ROOT r = f32[8,4] negate(a), sharding={devices=[4,1]<=[4]}
+}
+"""
+    module = hloom.parse(text)
+    local = hloom.partition(module)
+    assert "bitcast-convert" in local.to_text()
+    found = Reference(module, [normal(8, 4)])
+    wide = wide_program(found, local)
+    assert wide is not None
+    in_f64 = hloom.simulate(wide.program, wide.inputs)
+    assert found.wide is not None
+    np.testing.assert_array_equal(in_f64[0], found.wide[0])
+
+
+def test_loops_that_never_end_in_f64_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In f32 adding 1e-9 to 1 changes nothing, and the loop ends; in f64 it goes on."""
+    text = """HloModule m
+cond { s = (f32[], pred[]) parameter(0)  ROOT p = pred[] get-tuple-element(s), index=1 }
+body {
+  s = (f32[], pred[]) parameter(0)
+  x = f32[] get-tuple-element(s), index=0
+  d = f32[] constant(1e-9)
+  y = f32[] add(x, d)
+  p = pred[] compare(x, y), direction=NE
+  ROOT r = (f32[], pred[]) tuple(y, p)
+}
+ENTRY e {
+  x = f32[] parameter(0)
+  t = pred[] constant(true)
+  s = (f32[], pred[]) tuple(x, t)
+  w = (f32[], pred[]) while(s), condition=cond, body=body
+  ROOT r = f32[] get-tuple-element(w), index=0
+}
+"""
+    monkeypatch.setattr("hloom.runtime.check.reference._LEAST_SECONDS", 0.2)
+    found = reference(text, np.array(1, np.float32))
+    assert found.wide is None
+    said = judge(found, found.own, None, 4)
+    assert said.passed
+    assert "there is no reference in f64: it takes more than" in str(said)
+    assert not judge(found, [found.own[0] + np.float32(0.01)], None, 4).passed
+
+
+def test_bands_of_few_elements_take_the_errors_of_the_next() -> None:
+    values = np.concatenate([np.full(100, 100.0), [1e-3], [0.0]])
+    bands = Bands.of(values)
+    errors = np.where(values == 100, 1e-5, 0.0)
+    allowed = bands.spread(bands.largest(errors))
+    assert allowed[100] == 1e-5
+    assert allowed[101] == 0
