@@ -1,12 +1,12 @@
 """Fuzzing: whatever the input, a result or a diagnostic comes out, soon and without much memory.
 
-    python tests/fuzz.py TARGET --seed A --count N [--out DIR]
+    python tests/fuzz.py TARGET --seed A --count N [--workers W] [--out DIR]
 
-tries the inputs of the seeds A, A+1, .., A+N-1, and prints how many were tried, how far they came, and the crashes: any
-exception that is not a diagnostic, a wrong result, more time or memory than `SECONDS` and `MEGABYTES`. Of each kind of
-crash one input is written to DIR, made small (delta debugging: "Simplifying and isolating failure-inducing input",
-Zeller and Hildebrandt, 2002), with its traceback. The targets are in `fuzzing/targets.py`, the inputs beside it; they
-depend on the seed and on the programs of these tests only.
+tries the inputs of the seeds A, A+1, .., A+N-1 in W processes, and prints how many were tried, how far they came, and
+the crashes: any exception that is not a diagnostic, a wrong result, more time or memory than `SECONDS` and `MEGABYTES`,
+and a process that ends. Of each kind of crash one input is written to DIR, made small (delta debugging: "Simplifying
+and isolating failure-inducing input", Zeller and Hildebrandt, 2002), with its traceback. The targets are in
+`fuzzing/targets.py`, the inputs beside it; they depend on the seed and on the programs of these tests only.
 """
 
 from __future__ import annotations
@@ -30,12 +30,16 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / ".import")]
 
 from fuzzing.targets import TARGETS, Target
+from fuzzing.workers import results
 from hloom import CompileError
 
 SECONDS = 10  # of processor time that an input may take; real ones take a hundredth of a second
 MEGABYTES = 1024  # an input may add to the memory of the process
+PATIENCE = 120  # seconds without a word from a process, which then is ended
 SHRINKING = 30  # seconds for making one input small
+ENDED = "the process ended"
 _LINE, _WORD, _BYTE = re.compile(r".*\n?"), re.compile(r"\w+|\W"), re.compile(r".", re.DOTALL)
+_PARTICULARS = re.compile(r"\d+|'[^']*'|\"[^\"]*\"|<[^>]*>|\b[a-z]+(-[a-z]+)+\b")  # numbers, names, opcodes
 _STATM = Path("/proc/self/statm")
 
 
@@ -60,8 +64,15 @@ class Figures:
     outcomes: Counter[str] = field(default_factory=Counter[str])
     crashes: list[Crash] = field(default_factory=list[Crash])
 
+    def add(self, result: str | Crash) -> None:
+        self.outcomes["crashed" if isinstance(result, Crash) else result] += 1
+        if isinstance(result, Crash):
+            self.crashes.append(result)
+
     def __str__(self) -> str:
-        return f"{self.outcomes.total()} inputs tried, {len(self.crashes)} crashes; {dict(self.outcomes)}"
+        tried = self.outcomes.total()
+        shares = ", ".join(f"{count} {what} ({count / tried:.1%})" for what, count in self.outcomes.most_common())
+        return f"{tried} inputs tried, {len(self.crashes)} crashes; {shares}"
 
 
 @contextmanager
@@ -101,7 +112,7 @@ def attempt(target: Target, value: str, seed: int = -1) -> str | Crash:
 def _kind(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "/hloom/" in f.filename or ".import" in f.filename] or frames
-    message = re.sub(r"\d+|'[^']*'|\"[^\"]*\"", "_", str(error).split("\n")[0])[:60]
+    message = _PARTICULARS.sub("_", str(error).split("\n")[0])[:60]
     # What runs when time is over says little.
     if isinstance(error, OutOfTime | MemoryError | RecursionError):
         return type(error).__name__
@@ -110,18 +121,33 @@ def _kind(error: BaseException) -> str:
 
 def campaign(name: str, seeds: Sequence[int]) -> Figures:
     """Tries the inputs of these seeds."""
-    target, found = TARGETS[name], Figures()
+    found = Figures()
     for seed in seeds:
-        result = attempt(target, target.make(random.Random(seed)), seed)
-        found.outcomes["crashed" if isinstance(result, Crash) else result] += 1
-        if isinstance(result, Crash):
-            found.crashes.append(result)
+        found.add(_try(name, seed))
+    return found
+
+
+def _try(name: str, seed: int) -> str | Crash:
+    target = TARGETS[name]
+    return attempt(target, target.make(random.Random(seed)), seed)
+
+
+def spread_campaign(name: str, seeds: Sequence[int], workers: int) -> Figures:
+    """Tries the inputs of these seeds in processes of their own; tells of each new kind of crash at once."""
+    found, kinds = Figures(), set[str]()
+    for seed, result in results(lambda seed: _try(name, seed), seeds, workers, PATIENCE):
+        if result is None:
+            result = Crash(seed, ENDED, "", TARGETS[name].make(random.Random(seed)))
+        found.add(result)
+        if isinstance(result, Crash) and result.kind not in kinds:
+            kinds.add(result.kind)
+            print(f"seed {seed}: {result.kind}", flush=True)
     return found
 
 
 def smaller(target: Target, crash: Crash, seconds: float = SHRINKING) -> Crash:
     """The crash with as little input as leaving out lines, then words or bytes leads to."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + (0 if crash.kind == ENDED else seconds)
     for pieces in map(_pieces, (_BYTE,) if target.is_binary else (_LINE, _WORD)):
         parts = pieces(crash.input)
         size = len(parts)
@@ -155,15 +181,19 @@ def main() -> int:
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("fuzz-crashes"))
     arguments = parser.parse_args()
     target, start = TARGETS[arguments.target], time.monotonic()
-    found = campaign(arguments.target, range(arguments.seed, arguments.seed + arguments.count))
-    print(f"{arguments.target}, seeds from {arguments.seed}: {found} ({time.monotonic() - start:.0f} s)")
-    kinds = {c.kind: c for c in reversed(found.crashes)}
-    for kind, crash in kinds.items():
-        path = write(target, smaller(target, crash), arguments.out, arguments.target)
-        print(f"{sum(c.kind == kind for c in found.crashes)} times {kind}: {path}")
+    seeds = range(arguments.seed, arguments.seed + arguments.count)
+    found = spread_campaign(arguments.target, seeds, arguments.workers)
+    seconds = time.monotonic() - start
+    print(f"{arguments.target}, seeds from {arguments.seed}: {found}")
+    print(f"{seconds:.0f} s, {len(seeds) / seconds:.0f} inputs/s")
+    for kind in dict.fromkeys(c.kind for c in found.crashes):
+        alike = [c for c in found.crashes if c.kind == kind]
+        path = write(target, smaller(target, min(alike, key=lambda c: len(c.input))), arguments.out, arguments.target)
+        print(f"{len(alike)} times {kind}: {path}; seeds {', '.join(str(c.seed) for c in alike[:10])}", flush=True)
     return 1 if found.crashes else 0
 
 

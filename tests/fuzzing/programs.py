@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 import re
 from collections.abc import Sequence
@@ -10,6 +12,7 @@ from pathlib import Path
 
 from comm_programs.cases import programs as comm_programs
 from command_line import EXAMPLES
+from fuzzing.edits import EDITS, plain
 from fuzzing.mutators import ALL, GENTLE, characters, numbers, same_kind
 from fuzzing.strings import MESHES, sharding_text
 from hloom import CompileError, parse
@@ -46,6 +49,12 @@ def lowered() -> tuple[str, ...]:
     return tuple(text for make in PROGRAMS.values() if len(text := text_of(make())) < 30_000)
 
 
+@cache
+def large() -> tuple[str, ...]:
+    """The largest examples: a training step of a transformer, unrolled and as a loop over layers."""
+    return tuple((EXAMPLES / f"{name}.hlo").read_text() for name in ("transformer_train", "transformer_scan_train"))
+
+
 def _is_module(text: str) -> bool:
     try:
         return len(parse(text).entry) > 1
@@ -71,6 +80,34 @@ def sharded_program(rng: random.Random, programs: Sequence[str]) -> str:
     for _ in range(rng.choice((0, 1, 1, 2))):
         text = rng.choice(GENTLE)(rng, text) or "\n"
     return text
+
+
+def swept_program(rng: random.Random, programs: Sequence[str]) -> str:
+    """A program that is most often still valid: edited, with shardings, sometimes damaged. Large programs are rare."""
+    texts, weights = _printed(tuple(programs))
+    text = rng.choices(texts, cum_weights=weights)[0]
+    for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3))):
+        text = rng.choice(EDITS)(rng, text)
+    match rng.randrange(10):
+        case 0 | 1 | 2 | 3:
+            text = with_shardings(rng, _SHARDING.sub("", text))
+        case 4 | 5:
+            text = with_shardings(rng, text)
+        case 6:
+            text = _mutate_shardings(rng, text)
+        case _:
+            pass
+    if rng.random() < 0.2:
+        text = rng.choice(ALL if rng.random() < 0.3 else GENTLE)(rng, text) or "\n"
+    return splice(rng, text, rng.choice(programs)) if rng.random() < 0.02 else text
+
+
+@cache
+def _printed(programs: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """Programs as we print them, and their weights, added up: the more instructions, the less."""
+    modules = [parse(text) for text in programs]
+    weights = (1 / math.sqrt(sum(map(len, module))) for module in modules)
+    return tuple(plain(module.to_text()) for module in modules), tuple(itertools.accumulate(weights))
 
 
 def with_shardings(rng: random.Random, text: str) -> str:

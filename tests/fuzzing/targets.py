@@ -24,7 +24,7 @@ from typing import Any, TypeVar, cast
 import hloom
 from command_line import EXAMPLES, NAMED, ROOT
 from fuzzing.messages import message
-from fuzzing.programs import corpus, lowered, program, sharded_program
+from fuzzing.programs import corpus, large, lowered, program, sharded_program, swept_program
 from fuzzing.shardings import sharded
 from fuzzing.strings import command, string
 from hloom.__main__ import main
@@ -50,6 +50,7 @@ from hloom.runtime.inputs import make_inputs
 Result = TypeVar("Result")
 MOST_BYTES = 1 << 22  # of all values of a program that is evaluated
 MOST_TRIPS = 20
+SWEPT = (2, 4, 8)  # numbers of devices
 _DEFAULT_TYPE = re.compile(r"type: (?:SIGNED|UNSIGNED|FLOAT), none")
 
 
@@ -116,6 +117,20 @@ def run_text(text: str) -> str:
     if hloom.parse(_reprinted(again)).to_proto() != data:
         raise Wrong("the print of the serialized module, serialized, differs")
     return "serialized"
+
+
+def run_sweep(text: str) -> str:
+    """As text and serialized, then partitioned for several numbers of devices, each printed and read."""
+    module = hloom.parse(text)
+    _reprinted(module)
+    _reserialized(module)
+    reached = "parsed"
+    for devices in SWEPT:
+        with refusals():
+            local = hloom.partition(module, devices)
+            _reprinted(local)
+            reached = "partitioned"
+    return reached
 
 
 def run_proto(data: bytes) -> str:
@@ -321,6 +336,8 @@ TARGETS: dict[str, Target] = {
     "proto": Target(lambda rng: message(rng).decode("latin-1"), lambda text: run_proto(text.encode("latin-1")), True),
     "pipeline": Target(lambda rng: sharded_program(rng, corpus()), run_pipeline),
     "lowered": Target(lambda rng: sharded_program(rng, lowered()), run_pipeline),
+    "sweep": Target(lambda rng: swept_program(rng, (*corpus(), *large())), run_sweep),
+    "sweep-lowered": Target(lambda rng: swept_program(rng, lowered()), run_sweep),
     "shardings": Target(sharded, run_like_xla),
     "strings": Target(string, run_strings),
     "cli": Target(command, run_cli),

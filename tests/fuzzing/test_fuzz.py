@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
 import hloom
 import pytest
-from fuzz import Crash, Figures, Target, attempt, campaign, smaller, write
+from fuzz import ENDED, Crash, Figures, Target, attempt, campaign, smaller, spread_campaign, write
 from fuzzing.programs import corpus
 from fuzzing.targets import TARGETS, Wrong
+from fuzzing.workers import results
 
 # Inputs by default and in slow runs, and how far some of them must come.
 COUNTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "text": (600, 20_000, ("refused", "serialized")),
     "proto": (600, 10_000, ("refused", "serialized")),
     "pipeline": (250, 10_000, ("refused", "partitioned", "simulated")),
+    "sweep": (400, 20_000, ("refused", "parsed", "partitioned")),
     "strings": (600, 10_000, ("refused", "read")),
     "cli": (100, 2_000, ("exit code 0", "exit code 2", "exit code 65")),
     "shardings": (500, 20_000, ("the same",)),
@@ -52,7 +55,7 @@ def test_programs_of_jax() -> None:
 
 def test_inputs_depend_on_seeds_alone() -> None:
     for target in TARGETS.values():
-        if target is not TARGETS["lowered"]:
+        if target not in (TARGETS["lowered"], TARGETS["sweep-lowered"]):
             assert target.make(random.Random(5)) == target.make(random.Random(5))
             assert target.make(random.Random(5)) != target.make(random.Random(6))
 
@@ -60,6 +63,30 @@ def test_inputs_depend_on_seeds_alone() -> None:
 def test_the_programs_themselves_run() -> None:
     assert len(corpus()) > 500
     assert {attempt(TARGETS["text"], text) for text in corpus()[:20]} == {"serialized"}
+
+
+def test_workers_find_what_one_process_finds() -> None:
+    spread = spread_campaign("strings", range(60), workers=2)
+    assert spread.outcomes == campaign("strings", range(60)).outcomes
+
+
+def _works_on(seed: int) -> int:
+    if seed == 3:
+        os._exit(1)
+    while seed == 6:
+        pass
+    return seed * seed
+
+
+def test_a_process_that_ends_costs_one_input() -> None:
+    found = dict(results(_works_on, range(9), workers=2, patience=1))
+    assert found == {seed: None if seed in (3, 6) else seed * seed for seed in range(9)}
+
+
+def test_an_input_that_ends_the_process_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TARGETS, "strings", Target(lambda rng: "the end", lambda text: os._exit(1)))
+    found = spread_campaign("strings", range(2), workers=1)
+    assert [(c.kind, c.input) for c in found.crashes] == [(ENDED, "the end")] * 2
 
 
 def _fails_on_seven(text: str) -> str:
