@@ -10,11 +10,12 @@ import numpy as np
 
 from ..attributes import Attributes
 from ..element_type import Kind
-from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, Value, register
+from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..shape import Shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from . import numerics
 from .checks import require_array, require_declared, require_kind, require_static, text
+from .structure import leaf_rule, leaves_of, unchanged
 
 
 @register
@@ -98,14 +99,15 @@ class Copy(Op[Attributes]):
 
     opcode = "copy"
     is_elementwise = True
-    additive_groups = (frozenset({0}),)
+
+    def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
+        return leaf_rule(leaves_of(call.operands), leaves_of([call.shape]))
+
+    def additive(self, call: OpCall[Attributes]) -> tuple[frozenset[int], ...]:
+        return (frozenset({0}),) if call.shape.is_array else ()
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
-        return _same
-
-
-def _same(value: Value) -> Value:
-    return value
+        return unchanged
 
 
 @dataclass(frozen=True, slots=True)

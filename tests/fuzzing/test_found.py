@@ -53,6 +53,9 @@ FOUND: dict[str, tuple[str, str, str]] = {
     "sizes of an empty array": ("pipeline", entry("ROOT x = f8e4m3fnuz[0,9223372036854775807] parameter(0)"),
                                 "partitioned"),
     "memory space 0": ("text", entry("ROOT x = f32[8]{0:T(8)L(1)E(0)S(0)} parameter(0)"), "serialized"),
+    "copy of a tuple": ("sweep", entry("x = (f32[8], (s32[8,2], token[])) parameter(0)",
+                                       "ROOT c = (f32[8], (s32[8,2], token[])) copy(x)"), "partitioned"),
+    "copy of nothing": ("sweep", entry("x = () parameter(0)", "ROOT c = () copy(x)"), "partitioned"),
     "nested infeed": (
         "pipeline", entry("t = token[] parameter(0), sharding={replicated}",
                           "ROOT r = ((f32[3], pred[]), token[]) infeed(t)"), "partitioned",
