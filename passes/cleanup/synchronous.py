@@ -2,26 +2,31 @@
 
 Before: `s = ((f32[8]), f32[8]) negate-start(x)`, `d = f32[8] negate-done(s)`. After: `d = f32[8] negate(x)`.
 
-A program that is still to be partitioned is not yet scheduled in earnest; the op stands where its done stood, and is
-started early again by whoever schedules the partitioned program. A start with other users than updates and one done
-stays as it is.
+A program that is still to be partitioned is not yet scheduled in earnest; the op stands where its first done stood, and
+is started early again by whoever schedules the partitioned program. Further dones are copies of it. A start that is
+used for anything else (its parts are looked at, or it is the result) becomes a tuple of these parts, behind its op.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...ir.computation import Computation
+from ...ir.diagnostics import fail
+from ...ir.element_type import TOKEN
 from ...ir.instruction import Instruction
+from ...ir.literal import scalar
 from ...ir.module import Module
 from ...ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
+from ...ir.shape import Shape
 from ..base import Pass, PassContext
 
 
 @dataclass(frozen=True)
 class Synchronous(Pass):
-    """Replaces each start and its done by the op that they stand for."""
+    """Replaces starts and their dones by the ops that they stand for."""
 
     name: ClassVar[str] = "synchronous"
 
@@ -29,46 +34,122 @@ class Synchronous(Pass):
         return sum(_computation(c) for c in module.computations) > 0
 
 
+def refuse_starts(module: Module, by: str) -> None:
+    """Raises CompileError at the first start, for the pass `by`."""
+    for computation in module:
+        for instruction in computation:
+            if isinstance(instruction.op, AsyncStart):
+                fail(f"pass {by} cannot look into {instruction.opcode} {instruction.name}", instruction.location,
+                     help=f"run pass {Synchronous.name} before it")
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A start and what waits for it, in the order of the program; `is_used` if its value goes anywhere else."""
+
+    start: Instruction
+    updates: list[Instruction]
+    dones: list[Instruction]
+    is_used: bool
+
+
+def _work(start: Instruction, places: dict[Instruction, int]) -> _Work:
+    begun, dones, others = [start], list[Instruction](), False
+    for value in begun:
+        for user in value.users:
+            if isinstance(user.op, AsyncUpdate):
+                begun.append(user)
+            elif isinstance(user.op, AsyncDone):
+                dones.append(user)
+            else:
+                others = True
+    assert start.parent is not None
+    return _Work(start, begun[1:], sorted(dones, key=places.__getitem__), others or start.parent.root in begun)
+
+
 def _computation(computation: Computation) -> int:
-    chains = [chain for i in computation if isinstance(i.op, AsyncStart) and (chain := _chain(i))]
-    merged = {chain[-1]: _merge(computation, chain) for chain in chains}
-    if merged:
-        gone = {i for chain in chains for i in chain}
-        order = [merged.get(i, i) for i in computation if i in merged or i not in gone]
-        for instruction in order:
-            if gone.intersection(instruction.control_predecessors):
-                # What had to wait for a start waits for nothing: the work now begins later.
-                kept = tuple(p for p in instruction.control_predecessors if p not in gone)
-                instruction.control_predecessors = kept
-        computation.remove_all(gone)
-        computation.reorder(list(dict.fromkeys(order)))
-        for done, result in merged.items():
-            computation.rename(result, done.name)
-    return len(merged)
+    before = list(computation)
+    places = {instruction: place for place, instruction in enumerate(before)}
+    works = [_work(i, places) for i in before if isinstance(i.op, AsyncStart)]
+    if not works:
+        return 0
+    gone = {i for work in works for i in (work.start, *work.updates, *work.dones)}
+    made: dict[Instruction, list[Instruction]] = {}
+    for work in works:
+        made |= _replace(computation, work)
+    for instruction in computation:
+        if gone.intersection(instruction.control_predecessors):
+            # What had to wait for a start waits for nothing: the work now begins later.
+            kept = tuple(p for p in instruction.control_predecessors if p not in gone)
+            instruction.control_predecessors = kept
+    computation.remove_all(gone)
+    computation.reorder([i for old in before for i in made.get(old, () if old in gone else (old,))])
+    for old, (*_, new) in made.items():
+        computation.rename(new, old.name)
+    return len(works)
 
 
-def _chain(start: Instruction) -> list[Instruction]:
-    """The start, its updates and its done, if these are its only users; else nothing."""
-    chain = [start]
-    while not isinstance(chain[-1].op, AsyncDone):
-        users = chain[-1].users
-        if list(users.values()) != [1]:
-            return []
-        chain += users
-        if not isinstance(chain[-1].op, AsyncDone | AsyncUpdate):
-            return []
-    return chain
+def _replace(computation: Computation, work: _Work) -> dict[Instruction, list[Instruction]]:
+    """Instructions in place of others: the last one of a list has the value, and gets the uses."""
+    start, dones = work.start, work.dones
+    result = _op(computation, work)
+    made = {start: [result]}
+    if work.is_used:
+        made[start] += _parts(computation, start, result)
+        made[start][-1].sharding, made[start][-1].shardy = start.sharding, start.shardy
+    elif dones:
+        made = {dones[0]: [result]}
+        result.sharding, result.shardy = dones[0].sharding, dones[0].shardy
+        result.frontend_attributes = {**start.frontend_attributes, **dones[0].frontend_attributes}
+    for done in dones:
+        if done not in made:
+            copy = computation.add("copy", (result,), shape=done.shape, like=done)
+            copy.sharding, copy.shardy, copy.frontend_attributes = done.sharding, done.shardy, done.frontend_attributes
+            made[done] = [copy]
+    values = {old: new[-1] for old, new in made.items()}
+    for old in (start, *work.updates, *dones):
+        computation.replace_all_uses(old, values.get(old, made.get(start, [result])[-1]))
+    return made
 
 
-def _merge(computation: Computation, chain: list[Instruction]) -> Instruction:
-    start, done = chain[0], chain[-1]
+def _op(computation: Computation, work: _Work) -> Instruction:
+    """What was started. It waits for all that its start and, where it stands in the place of its done, that did."""
+    start, dones = work.start, work.dones
     assert isinstance(start.op, AsyncStart)
     op, attributes = start.op.unwrap(start.attributes)
-    result = computation.add(op, start.operands, attributes, done.shape, done.name, start)
-    result.sharding, result.shardy = done.sharding, done.shardy
-    result.frontend_attributes = {**start.frontend_attributes, **done.frontend_attributes}
-    result.backend_config = start.backend_config
-    before = dict.fromkeys(p for i in chain for p in i.control_predecessors if p not in chain)
+    shape = dones[0].shape if dones else start.op.form_of(start.shape).result_of(start.shape)
+    result = computation.add(op, start.operands, attributes, shape, like=start)
+    result.backend_config, result.frontend_attributes = start.backend_config, start.frontend_attributes
+    waits = [start] if work.is_used else [start, *work.updates, *dones[:1]]
+    before = dict.fromkeys(p for i in waits for p in i.control_predecessors if p not in waits)
     result.control_predecessors = tuple(before)
-    computation.replace_all_uses(done, result)
     return result
+
+
+def _parts(computation: Computation, start: Instruction, result: Instruction) -> list[Instruction]:
+    """What makes the value of a start from its operands, the result and contexts; the value is the last one."""
+    assert isinstance(start.op, AsyncStart)
+    made: list[Instruction] = []
+
+    def add(opcode: str, operands: Sequence[Instruction], **attributes: Any) -> Instruction:
+        made.append(computation.build(opcode, *operands, like=start, **attributes))
+        return made[-1]
+
+    def blank(shape: Shape) -> Instruction:
+        if shape.is_tuple:
+            return add("tuple", [blank(element) for element in shape.elements])
+        if shape.element is TOKEN:
+            return add("after-all", ())
+        if shape.element.numpy is None or shape.is_dynamic:
+            fail(f"{start.opcode} {start.name} is used for more than its updates and dones, but nothing can stand for "
+                 f"its context {shape.without_layout()}", start.location)
+        zero = add("constant", (), literal=scalar(0, shape.element.numpy))
+        return add("broadcast", (zero,), shape=shape.without_layout(), dimensions=()) if shape.rank else zero
+
+    contexts = [blank(shape) for shape in start.op.form_of(start.shape).contexts_of(start.shape)]
+
+    def join(parts: tuple[Instruction, ...]) -> Instruction:
+        return add("tuple", parts)
+
+    start.op.arrange(start.call, start.operands, result, contexts, join)
+    return made

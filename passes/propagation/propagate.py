@@ -18,6 +18,7 @@ from typing import ClassVar
 from ...ir.diagnostics import fail
 from ...ir.module import Module, Stage
 from ..base import Pass, PassContext
+from ..cleanup.synchronous import refuse_starts
 from .annotations import annotate
 from .refine import refine
 from .solve import solve
@@ -46,6 +47,7 @@ def propagation(module: Module, context: PassContext, aggressive: bool = True) -
     """Writes a sharding on every value of a GLOBAL module without calls, and returns the solved graph: its leaves know
     the causes of their digits, and it lists the conflicts. Leaves `module.stage` to the caller. Raises CompileError.
     """
+    refuse_starts(module, Propagate.name)
     graph = ValueGraph(module, context.rules)
     annotations = annotate(module, graph, context)
     context.diagnostics.raise_errors()

@@ -26,6 +26,7 @@ from ...ir.sharding import leaf_shardings
 from ...ir.sharding_rule import Monoid
 from ...ir.tiling import Tiling
 from ..base import Pass, PassContext
+from ..cleanup.synchronous import refuse_starts
 from ..propagation.devices import main_order
 from .aliases import keep_fitting_aliases
 from .assignment import Choice, OpSharding, choose_rule
@@ -73,6 +74,7 @@ class SpmdPartition(Pass):
     links: str = ""
 
     def run(self, module: Module, context: PassContext) -> bool:
+        refuse_starts(module, self.name)
         refuse_unsupported(module, context.diagnostics)
         settle_shardings(module, context.diagnostics)
         report_padding(module, self.padding_fraction, self.padding_bytes, context.diagnostics)

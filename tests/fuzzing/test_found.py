@@ -56,6 +56,23 @@ FOUND: dict[str, tuple[str, str, str]] = {
     "copy of a tuple": ("sweep", entry("x = (f32[8], (s32[8,2], token[])) parameter(0)",
                                        "ROOT c = (f32[8], (s32[8,2], token[])) copy(x)"), "partitioned"),
     "copy of nothing": ("sweep", entry("x = () parameter(0)", "ROOT c = () copy(x)"), "partitioned"),
+    "two dones of a start": (
+        "sweep", entry(X, "s = (f32[8], f32[8], u32[]) copy-start(x)", "d = f32[8] copy-done(s)",
+                       "c = f32[8] copy-done(s)", "ROOT r = f32[8] add(c, d)"), "partitioned",
+    ),
+    "two updates of a start": (
+        "sweep", entry(X, 's = ((f32[8]), f32[8]) custom-call-start(x), custom_call_target="t"',
+                       "u = ((f32[8]), f32[8]) custom-call-update(s)", "v = ((f32[8]), f32[8]) custom-call-update(s)",
+                       "d = f32[8] custom-call-done(v)", "ROOT r = f32[8] custom-call-done(u)"), "partitioned",
+    ),
+    "start that is the result": (
+        "sweep", entry(X, "ROOT s = ((f32[8]), f32[8], (u32[], token[], s8[3])) call-start(x), to_apply=f",
+                       before=PARTS), "partitioned",
+    ),
+    "start of an element": (
+        "sweep", entry("x = (f32[8], s32[3]) parameter(0), sharding={{replicated}, {devices=[4]<=[4]}}",
+                       "ROOT s = (((f32[8], s32[3])), f32[8]) get-tuple-element-start(x), index=0"), "partitioned",
+    ),
     "nested infeed": (
         "pipeline", entry("t = token[] parameter(0), sharding={replicated}",
                           "ROOT r = ((f32[3], pred[]), token[]) infeed(t)"), "partitioned",

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from async_programs import ASYNC, SYNC
+from hloom import CompileError
 from hloom.frontends import parse
 from hloom.ir.verifier import check
 from hloom.passes.api import partition
-from hloom.passes.base import PassContext
+from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.synchronous import Synchronous
+from hloom.passes.pipelines import parse_pipeline
 from hloom.runtime import simulate
 
 
@@ -37,6 +39,19 @@ X = np.arange(8, dtype=np.float32)
             "d = f32[8] copy-done(s), control-predecessors={y} ROOT r = f32[8] add(d, y), control-predecessors={d}",
             X + X,
         ),
+        (
+            "s = (f32[8], f32[8], u32[]) copy-start(x) d = f32[8] copy-done(s), sharding={replicated} "
+            "e = f32[8] copy-done(s) ROOT r = f32[8] add(d, e)",
+            X + X,
+        ),
+        (
+            "s = ((f32[8]), f32[8], (u32[3], token[])) negate-start(x) "
+            "u = ((f32[8]), f32[8], (u32[3], token[])) negate-update(s) d = f32[8] negate-done(u) "
+            "c = (u32[3], token[]) get-tuple-element(u), index=2 n = u32[3] get-tuple-element(c), index=0 "
+            "y = f32[8] get-tuple-element(s), index=1 z = f32[8] add(d, y) k = f32[3] convert(n) "
+            "q = f32[] constant(0) o = f32[8] pad(k, q), padding=0_5 ROOT r = f32[8] subtract(o, z)",
+            X + X,
+        ),
     ],
 )
 def test_partitioned(lines: str, expected: np.ndarray[Any, Any]) -> None:
@@ -44,6 +59,14 @@ def test_partitioned(lines: str, expected: np.ndarray[Any, Any]) -> None:
         "HloModule m, num_partitions=2\nw { p = f32[8] parameter(0) ROOT z = f32[8] negate(p) }\n"
         "ENTRY e { x = f32[8] parameter(0), sharding={devices=[2]<=[2]} " + lines + " }"
     )
+    check(module)
     local = partition(module)
     assert not any("-start" in i.opcode for c in local for i in c)
     np.testing.assert_array_equal(simulate(local, [X])[0], expected)
+
+
+def test_starts_are_refused_where_they_would_be_looked_into() -> None:
+    module = parse("ENTRY e { x = f32[8] parameter(0) s = (f32[8], f32[8], u32[]) copy-start(x) "
+                   "ROOT d = f32[8] copy-done(s) }")  # fmt: skip
+    with pytest.raises(CompileError, match="pass propagate cannot look into copy-start s"):
+        run_pipeline(parse_pipeline("propagate"), module, PassContext())
