@@ -39,6 +39,7 @@ _COMMON = frozenset((
 ))  # fmt: skip
 
 
+_MADE_UP = re.compile(r"(?:async|wrapped)_[\w\-]+(?:\.\d+)*")  # names of computations: ours, XLA's
 MOST_DEPTH = 8
 
 
@@ -89,7 +90,10 @@ class ProtoText:
     # -- async computations of a single op become that op's start
 
     def _wrapped_computations(self) -> dict[int, Record]:
-        """The roots of the computations that only one start calls and that are one op on their parameters."""
+        """The roots of the computations that only one start calls and that are one op on their parameters.
+
+        They have names that a writer makes up; those with another name were written by somebody, and stay.
+        """
         calls: dict[int, list[Record]] = {}
         for computation in self._computations.values():
             for instruction in computation.subs("instructions"):
@@ -99,7 +103,8 @@ class ProtoText:
         for number, users in calls.items():
             starts = [u for u in users if u.str("opcode") == "async-start"]
             links = [u for u in users if u.str("opcode") in ("async-update", "async-done")]
-            if len(starts) == 1 and len(starts) + len(links) == len(users) and number in self._computations:
+            is_alone = len(starts) == 1 and len(starts) + len(links) == len(users) and number in self._computations
+            if is_alone and _MADE_UP.fullmatch(self._computations[number].str("name")):
                 root = _single_op(self._computations[number], starts[0])
                 if root is not None:
                     found[number] = root

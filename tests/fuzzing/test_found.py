@@ -73,6 +73,10 @@ FOUND: dict[str, tuple[str, str, str]] = {
         "sweep", entry("x = (f32[8], s32[3]) parameter(0), sharding={{replicated}, {devices=[4]<=[4]}}",
                        "ROOT s = (((f32[8], s32[3])), f32[8]) get-tuple-element-start(x), index=0"), "partitioned",
     ),
+    "start of a computation of one op": (
+        "sweep", entry(X, "s = ((f32[8]), f32[8], s32[]) async-start(x), calls=f",
+                       "ROOT d = f32[8] async-done(s), calls=f", before=PARTS), "partitioned",
+    ),
     "nested infeed": (
         "pipeline", entry("t = token[] parameter(0), sharding={replicated}",
                           "ROOT r = ((f32[3], pred[]), token[]) infeed(t)"), "partitioned",
