@@ -115,6 +115,7 @@ ELEMENT_TYPES: dict[str, ElementType] = _make()
 TUPLE = ElementType("tuple", 0, Kind.TUPLE, None)
 
 PRED = ELEMENT_TYPES["pred"]
+S8 = ELEMENT_TYPES["s8"]
 S32 = ELEMENT_TYPES["s32"]
 S64 = ELEMENT_TYPES["s64"]
 U32 = ELEMENT_TYPES["u32"]

@@ -58,13 +58,12 @@ def common_monoid(computation: Computation) -> Monoid | None:
 
 
 def identity(monoid: Monoid, element: ElementType) -> np.generic[Any]:
-    """The element that changes nothing when combined, as a numpy scalar of the element type.
+    """The element that changes nothing when combined, as a numpy scalar of the element type (a byte for single bits).
 
-    Raises NotEvaluable for a type without a numpy type, and for maximum and minimum of complex numbers.
+    Raises NotEvaluable for maximum and minimum of complex numbers.
     """
-    if element.numpy is None:
-        raise NotEvaluable(f"{element} has no numpy type")
-    one = element.numpy.type
+    dtype = element.numpy or np.dtype(np.int8)
+    one = dtype.type
     match monoid:
         case Monoid.ADD | Monoid.OR | Monoid.XOR:
             return one(0)
@@ -73,7 +72,7 @@ def identity(monoid: Monoid, element: ElementType) -> np.generic[Any]:
         case Monoid.AND:
             return one(True) if element.kind is Kind.PRED else one(_all_ones(element))
         case Monoid.MAXIMUM | Monoid.MINIMUM:
-            return _extreme(element, element.numpy, largest=monoid is Monoid.MINIMUM)
+            return _extreme(element, dtype, largest=monoid is Monoid.MINIMUM)
 
 
 def neutral(monoid: Monoid, element: ElementType) -> np.generic[Any]:
@@ -103,8 +102,8 @@ def _extreme(element: ElementType, dtype: np.dtype[Any], largest: bool) -> np.ge
     if element.kind is Kind.PRED:
         return dtype.type(largest)
     if element.is_integer:
-        info = ml_dtypes.iinfo(dtype)
-        return dtype.type(info.max if largest else info.min)
+        least = -element.greatest - 1 if element.kind is Kind.SIGNED else 0
+        return dtype.type(element.greatest if largest else least)
     if element.is_float:
         infinite = np.asarray(np.inf if largest else -np.inf).astype(dtype)
         if np.isinf(infinite.astype(np.float64)):

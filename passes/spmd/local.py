@@ -18,7 +18,7 @@ from ...ir.attributes import NONE, Attributes, PadDim, PaddingConfig, SliceDim
 from ...ir.computation import Computation
 from ...ir.diagnostics import fail
 from ...ir.digit import Digits, product
-from ...ir.element_type import PRED, S32, S64, ElementType
+from ...ir.element_type import PRED, S8, S32, S64, ElementType
 from ...ir.instruction import FrontendAttributes, Instruction
 from ...ir.literal import Array, Literal
 from ...ir.monoid import identity
@@ -108,6 +108,8 @@ class Emitter:
         """A scalar constant. Raises CompileError for an integer that the type cannot hold."""
         if isinstance(value, int) and element.is_integer:
             self.check(value, element)
+        if element.numpy is None:  # single bits, which no literal holds
+            return self.shared("convert", (self.constant(value, S8),), NONE, array(element))
         return self.literal(Literal(np.asarray(value).astype(element.numpy)))
 
     def literal(self, literal: Literal) -> Instruction:

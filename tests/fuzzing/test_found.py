@@ -77,6 +77,17 @@ FOUND: dict[str, tuple[str, str, str]] = {
         "sweep", entry(X, "s = ((f32[8]), f32[8], s32[]) async-start(x), calls=f",
                        "ROOT d = f32[8] async-done(s), calls=f", before=PARTS), "partitioned",
     ),
+    "bits that no literal holds": (
+        "sweep", entry("x = u1[7,5] parameter(0), sharding={devices=[4,1]<=[4]}", "y = u1[] parameter(1)",
+                       "c = u1[7,5] copy(x), sharding={devices=[1,4]<=[4]}", "i = s32[] parameter(2)",
+                       "s = u1[7,5] sort(x), dimensions={0}, to_apply=lt",
+                       "d = u1[2,5] dynamic-slice(s, i, i), dynamic_slice_sizes={2,5}",
+                       "m = u1[5] reduce(x, y), dimensions={0}, to_apply=most",
+                       "ROOT r = (u1[7,5], u1[2,5], u1[5]) tuple(c, d, m)",
+                       before="most { a = u1[] parameter(0) b = u1[] parameter(1) ROOT c = u1[] maximum(a, b) }\n"
+                              "lt { a = u1[] parameter(0) b = u1[] parameter(1) "
+                              "ROOT c = pred[] compare(a, b), direction=LT }\n"), "partitioned",
+    ),
     "nested infeed": (
         "pipeline", entry("t = token[] parameter(0), sharding={replicated}",
                           "ROOT r = ((f32[3], pred[]), token[]) infeed(t)"), "partitioned",
