@@ -22,7 +22,7 @@ _PLAIN = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\](?:\{(\d+(?:,\d+)*)
 _SPACE = rf"(?:\s|{COMMENT})*"
 _ARRAY_HEAD = re.compile(rf"([A-Za-z][A-Za-z0-9]*){_SPACE}\[(?:{COMMENT}|[^\]\n])*\]?")
 _ABSENT = re.compile(r"[SEM]\(0+\)|L\(0*1\)")  # parts of layouts that say what holds without them
-_LAYOUT_FOLLOWS = re.compile(rf"{_SPACE}\{{{_SPACE}[\d:}}]")
+_LAYOUT_FOLLOWS = re.compile(rf"{_SPACE}\{{{_SPACE}(?:-?\d|[:}}])")
 
 
 @lru_cache(maxsize=65536)
@@ -137,8 +137,11 @@ def _check_size(size: int, start: int, end: int) -> None:
 def _check_layout(order: tuple[int, ...], dims: tuple[int, ...], start: int, end: int) -> None:
     if len(order) != len(dims):
         raise TextError(f"layout has {len(order)} dimensions, the shape has {len(dims)}", start, end)
-    if any(d >= len(dims) for d in order):
-        raise TextError(f"layout names dimension {max(order)}, the shape has rank {len(dims)}", start, end)
+    wrong = next((d for d in order if not 0 <= d < len(dims)), None)
+    if wrong is not None:
+        raise TextError(f"layout names dimension {wrong}, the shape has rank {len(dims)}", start, end)
+    if len(set(order)) < len(order):
+        raise TextError(f"layout {{{','.join(map(str, order))}}} names a dimension twice", start, end)
 
 
 def _nested(text: str) -> Shape:
@@ -225,10 +228,20 @@ def _layout(tree: Any, dims: tuple[int, ...]) -> Layout | None:
         if hasattr(part, "data"):
             tiles = tuple(tuple(_tile_dim(d) for d in t.children if d is not None) for t in part.children)
         elif part is not None and part.type != "DIM_TYPES":
-            text = "".join(str(part).split()) if part.type != "PHYSICAL" else str(part)
+            text = _physical(part) if part.type == "PHYSICAL" else "".join(str(part).split())
             rest += "" if _ABSENT.fullmatch(text) else text
     layout = Layout(order, tiles, rest)
     return None if layout == Layout() else layout
+
+
+def _physical(token: Any) -> str:
+    """`P(..)`: the shape of what lies in memory."""
+    text = str(token)
+    start = text.index("(") + 1
+    try:
+        return f"P({parse_shape(text[start:-1])})"
+    except TextError as error:
+        raise error.shifted(token.start_pos + start) from None
 
 
 def in_default_order(shape: Shape) -> Shape:

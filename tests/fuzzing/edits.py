@@ -23,7 +23,10 @@ _ARRAY = re.compile(r"\b\w+\[([\d,]*)\](\{[^{}]*\})?")
 _HEADER = re.compile(r"num_partitions=\d+|replica_count=\d+")
 _SIGNATURE = re.compile(r"^(ENTRY )?(%[\w.\-]+) \(.*\) -> .* \{$", re.MULTILINE)
 _ENTRY_LAYOUT = re.compile(r", entry_computation_layout=\{.*?\}(?=, [a-z_]+=|$)", re.MULTILINE)
-_TILES = ("T(8,128)", "T(8,128)(2,1)", "T(2)", "S(1)", "E(4)", "T(2,2)L(4)", "D(D,C)", "#(u32)")
+_TILES = (
+    "T(8,128)", "T(8,128)(2,1)", "T(2)", "S(1)", "E(4)", "T(2,2)L(4)", "D(D,C)", "#(u32)", "P((f32[2], u32[]))",
+    "SC(0:4,8)", "M(1024)",
+)  # fmt: skip
 SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17)
 COPIES = ("copy", "opt-barrier", "negate", "add-dependency", "after-all", "copy-start", "optimization-barrier")
 

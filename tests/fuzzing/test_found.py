@@ -88,6 +88,8 @@ FOUND: dict[str, tuple[str, str, str]] = {
                               "lt { a = u1[] parameter(0) b = u1[] parameter(1) "
                               "ROOT c = pred[] compare(a, b), direction=LT }\n"), "partitioned",
     ),
+    "shape of what lies in memory": ("sweep", entry("ROOT x = f32[2]{0:P((f32[2]{0:T(8)(2)}, u32[]))} parameter(0)"),
+                                     "partitioned"),
     "nested infeed": (
         "pipeline", entry("t = token[] parameter(0), sharding={replicated}",
                           "ROOT r = ((f32[3], pred[]), token[]) infeed(t)"), "partitioned",
@@ -118,6 +120,11 @@ REFUSED: dict[str, tuple[str, str]] = {
               before="lt { a = f64[] parameter(0) b = f64[] parameter(1) ROOT r = compare(a, b), direction=LT }\n"),
         "s32",
     ),
+    "layout that names a dimension twice": (
+        entry("ROOT x = f32[2,3]{0,0:T(2)} parameter(0)"), "names a dimension twice",
+    ),
+    "negative dimension of a layout": (entry("ROOT x = f32[2,3]{-1,0} parameter(0)"), "layout names dimension -1"),
+    "garbage in a layout": (entry("ROOT x = f32[2]{0:P(#)} parameter(0)"), "shape expected"),
     "devices of lists": (
         entry("x = f32[14] parameter(0), sharding={devices=[7]4,6,5,1,0,2,8}",
               "ROOT y = f32[14] negate(x), sharding={devices=[7]<=[7]}"), "sharding names device 8, the module has 7",
