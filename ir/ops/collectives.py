@@ -230,9 +230,9 @@ def _factor(opcode: str, operands: Sequence[Shape], groups: ReplicaGroups, dim: 
         raise ShapeError(f"{opcode}: the result {text(declared)} does not have the ranks of the operands")
     have, want = operands[0].dims[dim], leaves[0].dims[dim]
     small, large = (have, want) if opcode == "all-gather" else (want, have)
-    if small == 0 or large % small:
-        if small == large == 0:
-            return size or 1
+    if small == large == 0:
+        return size or 1
+    if 0 in (small, large) or large % small:
         raise ShapeError(f"{opcode}: dimension {dim} goes from {have} to {want}, which is no multiple")
     if size is not None and large // small != size:
         raise ShapeError(

@@ -125,6 +125,12 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "negative dimension of a layout": (entry("ROOT x = f32[2,3]{-1,0} parameter(0)"), "layout names dimension -1"),
     "garbage in a layout": (entry("ROOT x = f32[2]{0:P(#)} parameter(0)"), "shape expected"),
+    "parts of nothing": (
+        entry("x = f32[0,3] parameter(0)",
+              "ROOT r = f32[4,3] reduce-scatter(x), replica_groups={}, dimensions={0}, to_apply=add",
+              before="add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"),
+        "goes from 0 to 4, which is no multiple",
+    ),
     "devices of lists": (
         entry("x = f32[14] parameter(0), sharding={devices=[7]4,6,5,1,0,2,8}",
               "ROOT y = f32[14] negate(x), sharding={devices=[7]<=[7]}"), "sharding names device 8, the module has 7",
