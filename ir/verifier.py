@@ -127,6 +127,10 @@ def _shape(instruction: Instruction) -> Iterator[Diagnostic]:
         return
     try:
         instruction.op.check_use(instruction)
+    except ShapeError as error:
+        yield _error(error.message, instruction.location, error.help, *_operand_notes(instruction))
+        return
+    try:
         inferred = result_shape(
             instruction.op, [o.shape for o in instruction.operands], instruction.attributes, instruction.shape
         )

@@ -131,6 +131,12 @@ REFUSED: dict[str, tuple[str, str]] = {
               before="add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"),
         "goes from 0 to 4, which is no multiple",
     ),
+    "done of no start, converted": (
+        entry("x = bf16[8] parameter(0)", "ROOT r = f32[8] all-reduce-done(x)"), "must be an? all-reduce-start",
+    ),
+    "start of what nothing stands for": (
+        entry(X, "ROOT s = ((f32[8]), f32[8], opaque[]) abs-start(x)"), "nothing can stand for its context",
+    ),
     "devices of lists": (
         entry("x = f32[14] parameter(0), sharding={devices=[7]4,6,5,1,0,2,8}",
               "ROOT y = f32[14] negate(x), sharding={devices=[7]<=[7]}"), "sharding names device 8, the module has 7",
