@@ -318,10 +318,9 @@ def _run(module: Module) -> list[Computation]:
 
 
 def _local(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:
-    devices = max(module.num_partitions, module.replica_count, module.num_partitions * module.replica_count)
     groups: ReplicaGroups | None = getattr(instruction.attributes, "replica_groups", None)
     if groups is not None:
-        problem = groups_problem(groups, devices)
+        problem = groups_problem(groups, module.num_partitions * module.replica_count)
         if problem:
             yield _error(f"{instruction.name}: {problem}", instruction.location)
     if getattr(instruction.attributes, "custom_call_target", "") == "Sharding":

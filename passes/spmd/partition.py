@@ -25,6 +25,7 @@ from ...ir.shape import Shape
 from ...ir.sharding import leaf_shardings
 from ...ir.sharding_rule import Monoid
 from ...ir.tiling import Tiling
+from ...ir.verifier import groups_problem
 from ..base import Pass, PassContext
 from ..cleanup.synchronous import refuse_starts
 from ..propagation.devices import main_order
@@ -210,7 +211,7 @@ class Partitioner:
         operands = self.operands(instruction)
         shapes = tuple(instruction.shape.leaves())
         wanted = self.tilings(instruction)
-        _refuse(instruction, self.state.channels.devices, wanted)
+        _refuse(instruction, self.state.module, wanted)
         if shapes and all(0 in s.dims for s in shapes):
             return self.nothing(shapes, wanted, _why(instruction))
         rule = instruction.op.sharding_rule(instruction.call)
@@ -273,23 +274,25 @@ def _parts(instruction: Instruction, operands: Leaves) -> tuple[frozenset[int], 
     return instruction.op.additive(instruction.call)
 
 
-def _refuse(instruction: Instruction, devices: int, tilings: list[Tiling]) -> None:
+def _refuse(instruction: Instruction, module: Module, tilings: list[Tiling]) -> None:
     op = instruction.op
     if op.is_collective or op.is_device_id:
         if not any(t.manual for t in tilings):
             fail(f"{op.opcode} in a program that is not partitioned yet", instruction.location,
                  help="collectives and device numbers belong to programs per device, or into manual regions")
-        _check_groups(instruction, devices, tilings)
+        _check_groups(instruction, module, tilings)
 
 
-def _check_groups(instruction: Instruction, devices: int, tilings: list[Tiling]) -> None:
-    """The program's own collectives may not mix tiles that the partitioner made."""
+def _check_groups(instruction: Instruction, module: Module, tilings: list[Tiling]) -> None:
+    """The program's own collectives name devices that there are, and may not mix tiles that the partitioner made."""
+    pairs = getattr(instruction.attributes, "source_target_pairs", None)
+    groups = getattr(instruction.attributes, "replica_groups", None)
+    if groups is not None and (problem := groups_problem(groups, module.num_partitions * module.replica_count)):
+        fail(f"{instruction.opcode} {instruction.name}: {problem}", instruction.location)
     free = tuple(d for t in tilings for dim in t.dims for d in dim)
     if not free:
         return
-    pairs = getattr(instruction.attributes, "source_target_pairs", None)
-    groups = getattr(instruction.attributes, "replica_groups", None)
-    found = pairs if pairs is not None else enumerate_groups(groups, devices) if groups is not None else ()
+    found = pairs or (enumerate_groups(groups, module.num_partitions) if groups is not None else ())
     if not stay_apart(found, free, tilings[0].order):
         fail(f"{instruction.opcode} joins devices along axes that the manual region leaves to the partitioner",
              instruction.location)

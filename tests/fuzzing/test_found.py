@@ -69,6 +69,10 @@ FOUND: dict[str, tuple[str, str, str]] = {
         "sweep", entry(X, "ROOT s = ((f32[8]), f32[8], (u32[], token[], s8[3])) call-start(x), to_apply=f",
                        before=PARTS), "partitioned",
     ),
+    "done in another spelling": (
+        "sweep", entry(X, "s = ((f32[8]), f32[8]) negate-start(x)", "u = ((f32[8]), f32[8]) async-update(s)",
+                       "ROOT d = f32[8] async-done(u)"), "partitioned",
+    ),
     "start of an element": (
         "sweep", entry("x = (f32[8], s32[3]) parameter(0), sharding={{replicated}, {devices=[4]<=[4]}}",
                        "ROOT s = (((f32[8], s32[3])), f32[8]) get-tuple-element-start(x), index=0"), "partitioned",
@@ -133,6 +137,11 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "done of no start, converted": (
         entry("x = bf16[8] parameter(0)", "ROOT r = f32[8] all-reduce-done(x)"), "must be an? all-reduce-start",
+    ),
+    "groups of more devices than there are": (
+        entry("x = f32[8] parameter(0), sharding={manual}",
+              "ROOT r = f32[32] all-gather(x), channel_id=1, replica_groups=[2,4]<=[8], dimensions={0}, "
+              "use_global_device_ids=true", header=", num_partitions=4"), "are over 8 devices, the module has 4",
     ),
     "start of what nothing stands for": (
         entry(X, "ROOT s = ((f32[8]), f32[8], opaque[]) abs-start(x)"), "nothing can stand for its context",
