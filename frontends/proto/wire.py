@@ -178,7 +178,7 @@ def _value(known: Field, wire_type: int, value: Any, place: int) -> Any:
     if wire_type != known.wire_type:
         raise ProtoError(f"field {known.name} has wire type {wire_type}, not {known.wire_type}", place)
     if wire_type == VARINT:
-        return _number(known.kind, value)
+        return number_of(known.kind, value)
     if known.kind == "string":
         return value.decode("utf-8", "surrogateescape")
     if known.kind in _FIXED:
@@ -186,7 +186,9 @@ def _value(known: Field, wire_type: int, value: Any, place: int) -> Any:
     return value
 
 
-def _number(kind: str, value: int) -> Any:
+def number_of(kind: str, value: int) -> Any:
+    """What a varint means in a field of this kind: of a number that does not fit, the low bits count."""
+    value &= _MASK
     if kind == "bool":
         return bool(value)
     if kind == "uint64":
@@ -212,12 +214,12 @@ def _packed(known: Field, data: bytes) -> list[Any]:
             number, place = data[place], place + 1
         else:
             number, place = varint(data, place)
-        found.append(_number(known.kind, number))
+        found.append(number_of(known.kind, number))
     return found
 
 
 def encode(record: Record) -> bytes:
-    """The bytes of a record: fields by number, then what was unknown."""
+    """The bytes of a record: fields by number, then what was unknown. Raises ProtoError for numbers that do not fit."""
     out: list[bytes] = []
     for name, value in sorted(record.values.items(), key=lambda item: record.table.by_name[item[0]].number):
         _encode_field(out, record.table.by_name[name], value)
@@ -242,7 +244,11 @@ def _encode_field(out: list[bytes], known: Field, value: Any) -> None:
 
 
 def _scalar(known: Field, value: Any) -> bytes:
-    return struct.pack(_FIXED[known.kind][1], value) if known.kind in _FIXED else to_varint(int(value) & _MASK)
+    if known.kind in _FIXED:
+        return struct.pack(_FIXED[known.kind][1], value)
+    if number_of(known.kind, int(value)) != value:
+        raise ProtoError(f"field {known.name} is {value}, which is no {known.kind}")
+    return to_varint(int(value) & _MASK)
 
 
 @lru_cache(maxsize=1024)

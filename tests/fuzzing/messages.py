@@ -9,7 +9,7 @@ from typing import Any, cast
 from fuzzing.programs import corpus
 from hloom import CompileError, parse
 from hloom.frontends.proto.schema import TABLES
-from hloom.frontends.proto.wire import Record, decode, encode
+from hloom.frontends.proto.wire import Record, decode, encode, number_of
 
 _INTEGERS = (0, 1, 2, 3, -1, 13, 34, 127, 2**31 - 1, -(2**31), 2**62, -(2**63), 2**63 - 1, 10**12, 1 << 32)
 _WORDS = (
@@ -76,15 +76,16 @@ def _damage_record(rng: random.Random, record: Record) -> None:
     elif rng.random() < 0.1:
         numbers = [f.name for f in target.table.by_name.values() if f.wire_type == 0 and not f.repeated]
         if numbers:
-            target.values[rng.choice(numbers)] = rng.choice(_INTEGERS)
+            number = rng.choice(numbers)
+            target.values[number] = number_of(target.table.by_name[number].kind, rng.choice(_INTEGERS))
     elif known.repeated:
         items: list[Any] = list(value or ())
         rng.shuffle(items)
-        extra: list[Any] = [rng.choice(_INTEGERS)] if known.wire_type == 0 else items[:1]
+        extra: list[Any] = [number_of(known.kind, rng.choice(_INTEGERS))] if known.wire_type == 0 else items[:1]
         target.values[name] = rng.choice((items[1:], items + extra, items, extra))
     elif known.kind == "string":
         target.values[name] = rng.choice(_WORDS)
     elif known.wire_type == 0:
-        target.values[name] = rng.choice(_INTEGERS)
+        target.values[name] = number_of(known.kind, rng.choice(_INTEGERS))
     elif known.kind == "bytes" and isinstance(value, bytes):
         target.values[name] = rng.choice((b"", value[:-1], value * 2, b"\xff" * 11))

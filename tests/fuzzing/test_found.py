@@ -94,6 +94,12 @@ FOUND: dict[str, tuple[str, str, str]] = {
     ),
     "shape of what lies in memory": ("sweep", entry("ROOT x = f32[2]{0:P((f32[2]{0:T(8)(2)}, u32[]))} parameter(0)"),
                                      "partitioned"),
+    "number of a table beyond 32 bits": (
+        "text", "HloModule m\n\nFileNames\n1 \"a\"\n\nFunctionNames\n1 \"f\"\n\nFileLocations\n"
+                "1 {file_name_id=1 function_name_id=1 line=1 end_line=1 column=0 end_column=1000000000000}\n\n"
+                "StackFrames\n1 {file_location_id=1 parent_frame_id=1}\n\n" + entry(X).partition("\n")[2],
+        "not serialized",
+    ),
     "nested infeed": (
         "pipeline", entry("t = token[] parameter(0), sharding={replicated}",
                           "ROOT r = ((f32[3], pred[]), token[]) infeed(t)"), "partitioned",
