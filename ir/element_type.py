@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -123,6 +124,21 @@ F32 = ELEMENT_TYPES["f32"]
 TOKEN = ELEMENT_TYPES["token"]
 
 _BY_NUMPY = {t.numpy: t for t in ELEMENT_TYPES.values() if t.numpy is not None}
+
+
+def component(element: ElementType) -> ElementType:
+    """The type of the real and imaginary parts of a complex type; any other type itself."""
+    return ELEMENT_TYPES[{"c64": "f32", "c128": "f64"}.get(element.name, element.name)]
+
+
+@cache
+def precision(element: ElementType) -> tuple[bool, float, int, bool]:
+    """Orders array types as XLA does where it needs the highest of several: complex types are highest, then floats by
+    range, then integers by width, signed above unsigned, then pred.
+    """
+    part = component(element)
+    largest = float(cast(Any, ml_dtypes).finfo(part.numpy).max) if part.is_float else -1.0
+    return element.is_complex, largest, 1 if element is PRED else part.bits, element.kind is Kind.SIGNED
 
 
 def from_numpy(dtype: np.dtype[Any]) -> ElementType:

@@ -16,12 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, cast
-
-import ml_dtypes
+from typing import Any
 
 from .dynamic_sizes import result_shape, same_bounds
-from .element_type import ElementType
+from .element_type import ElementType, precision
 from .instruction import Instruction
 from .op import AnyOp, Compile, Kernel, ShapeError, Value
 from .ops import numerics
@@ -77,7 +75,7 @@ def in_type(shape: Shape, element: ElementType | None) -> Shape:
 def float_types(shapes: Iterable[Shape]) -> list[ElementType]:
     """The types of floats in the shapes, that of highest precision first: as in XLA, the one with the widest range."""
     found = dict.fromkeys(leaf.element for shape in shapes for leaf in shape.leaves() if leaf.element.is_float)
-    return sorted(found, key=lambda element: -float(cast(Any, ml_dtypes).finfo(element.numpy).max))
+    return sorted(found, key=precision, reverse=True)
 
 
 def kernel(instruction: Instruction, compile: Compile) -> Kernel:

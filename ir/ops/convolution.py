@@ -28,7 +28,7 @@ from ..sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..strings import Raw
 from .checks import require_static, text
 from .computations import always, check_arrays, numpy_type, rounded
-from .dot import Precisions, product_type, result_element, summed
+from .dot import Precisions, conversions, result_element, summed
 from .window import dilated, is_trivial, window_count, window_reach, window_view
 
 # Elements of the copy of the windows that one matrix product takes.
@@ -174,7 +174,7 @@ class Convolution(Op[ConvolutionAttributes]):
             return always(np.zeros(call.shape.dims, numpy_type(call.shape.element)))
         a, sizes = call.attributes, _Sizes.of(call.operands, call.attributes)
         labels, window = a.dim_labels, a.window.dims
-        compute, element = product_type(call.operands, call.shape), call.shape.element
+        element, (convert_image, convert_kernel) = call.shape.element, conversions(call.operands, call.shape)
         lhs_order = tuple(labels.lhs.index(label) for label in "bf" + labels.spatial)
         rhs_order = tuple(labels.rhs.index(label) for label in "oi" + labels.spatial)
         out_order = tuple(("bf" + labels.spatial).index(label) for label in labels.out)
@@ -183,9 +183,9 @@ class Convolution(Op[ConvolutionAttributes]):
         padded = (WindowDim(1), WindowDim(1), *window)
 
         def run(x: Any, k: Any) -> Any:
-            x = x.astype(compute, copy=False).transpose(lhs_order)
-            k = np.flip(k.astype(compute, copy=False).transpose(rhs_order), reversed_dims)
-            windows = window_view(x, compute.type(0), padded, (*x.shape[:2], *sizes.places))
+            x = convert_image(x).transpose(lhs_order)
+            k = np.flip(convert_kernel(k).transpose(rhs_order), reversed_dims)
+            windows = window_view(x, x.dtype.type(0), padded, (*x.shape[:2], *sizes.places))
             return rounded(multiply(windows, k).transpose(out_order), element)
 
         return run

@@ -2,13 +2,13 @@
 
 Result dimensions are the batch dimensions, then the free ones of lhs, then those of rhs, each in operand order. The
 kernel turns every dot into one batched `np.matmul`, which calls BLAS for floats of 32 and 64 bits; smaller floats are
-multiplied and added in f32 and rounded once at the end.
+multiplied and added in f32 and rounded once at the end. Operands of several types are converted to the highest first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..attributes import PRINTED_ALWAYS, Attributes, Dims
-from ..element_type import ElementType, Kind
+from ..element_type import ElementType, Kind, precision
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape, array
 from ..sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
+from . import numerics
 from .computations import accumulator, check_arrays, check_dims, rounded
 
 
@@ -121,7 +122,7 @@ class Dot(Op[DotAttributes]):
     def kernel(self, call: OpCall[DotAttributes], compile: Compile) -> Kernel:
         lhs, rhs = call.operands
         left, right = _sides(call.operands, call.attributes)
-        element, compute = call.shape.element, product_type(call.operands, call.shape)
+        element, (convert_lhs, convert_rhs) = call.shape.element, conversions(call.operands, call.shape)
         batch = tuple(lhs.dims[d] for d in left.batch)
         depth = math.prod(lhs.dims[d] for d in left.contracting)
         rows = math.prod(lhs.dims[d] for d in left.free)
@@ -131,8 +132,8 @@ class Dot(Op[DotAttributes]):
         dims = call.shape.dims
 
         def run(x: Any, y: Any) -> Any:
-            x = x.astype(compute, copy=False).transpose(lhs_order).reshape(lhs_shape)
-            y = y.astype(compute, copy=False).transpose(rhs_order).reshape(rhs_shape)
+            x = convert_lhs(x).transpose(lhs_order).reshape(lhs_shape)
+            y = convert_rhs(y).transpose(rhs_order).reshape(rhs_shape)
             return rounded(np.matmul(x, y).reshape(dims), element)
 
         return run
@@ -153,17 +154,13 @@ _CLASS = {Kind.PRED: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 1, Kind.FLOAT: 2, Kind.CO
 
 
 def result_element(opcode: str, lhs: ElementType, rhs: ElementType, declared: Shape | None) -> ElementType:
-    """In what products are added: the declared element type (XLA's preferred_element_type), or the operands' where
-    none is declared, or one of a lesser kind, to which the sums are converted.
+    """In what products are added: the declared element type (XLA's preferred_element_type), or the higher of the
+    operands' where none is declared, or one of a lesser kind, to which the sums are converted.
     """
-    if lhs is not rhs and _CLASS[lhs.kind] != _CLASS[rhs.kind]:
-        raise ShapeError(f"{opcode}: element types differ: lhs is {lhs}, rhs is {rhs}")
-    wider = lhs if lhs.bits >= rhs.bits else rhs
+    higher = max(lhs, rhs, key=precision)
     if declared is None or not declared.is_array:
-        if lhs is not rhs and lhs.kind is not Kind.FLOAT:
-            raise ShapeError(f"{opcode}: element types differ: lhs is {lhs}, rhs is {rhs}", "give the result a type")
-        return wider
-    return wider if _CLASS[declared.element.kind] < _CLASS[wider.kind] else declared.element
+        return higher
+    return higher if _CLASS[declared.element.kind] < _CLASS[higher.kind] else declared.element
 
 
 def summed(opcode: str, call: OpCall[Any]) -> FactorKind:
@@ -173,10 +170,19 @@ def summed(opcode: str, call: OpCall[Any]) -> FactorKind:
     return FactorKind.REDUCTION if holds else FactorKind.REPLICATE
 
 
-def product_type(operands: Sequence[Shape], shape: Shape) -> np.dtype[Any]:
-    """What sums of products are computed in: the widest of the accumulators; integers wrap in the result's type."""
-    result = accumulator(shape.element)
-    if shape.element.is_integer or shape.element.kind is Kind.PRED:
-        return result
-    types = [accumulator(s.element) for s in operands if not s.element.is_integer]
-    return np.result_type(result, *types)
+def conversions(operands: Sequence[Shape], shape: Shape) -> Iterator[Kernel]:
+    """Makes one function per operand that brings it into the type of the products: the highest among operands and
+    result, as XLA does, in the numpy type that adds it.
+    """
+    highest = max((*(s.element for s in operands), shape.element), key=precision)
+    wide = accumulator(highest)
+
+    def conversion(source: ElementType) -> Kernel:
+        convert = numerics.convert(source, highest)
+
+        def run(x: Any) -> Any:
+            return convert(x).astype(wide, copy=False)
+
+        return run
+
+    return (conversion(s.element) for s in operands)

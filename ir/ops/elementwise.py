@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..attributes import Attributes
-from ..element_type import ELEMENT_TYPES, PRED, ElementType, Kind
+from ..element_type import ELEMENT_TYPES, PRED, ElementType, Kind, component
 from ..op import A, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape
 from . import numerics as n
@@ -96,7 +96,7 @@ class ComponentUnary(Unary[Attributes]):
     """The result has the type of the real and imaginary parts."""
 
     def result_element(self, element: ElementType) -> ElementType:
-        return n.component(element)
+        return component(element)
 
 
 class Predicate(Unary[Attributes]):

@@ -16,7 +16,7 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
-from ..element_type import ELEMENT_TYPES, ElementType, Kind
+from ..element_type import ELEMENT_TYPES, ElementType, Kind, component
 from ..op import NotEvaluable
 
 Array = np.ndarray[Any, Any]
@@ -263,11 +263,6 @@ def total_order_key(x: Array) -> Array:
     bits = x.view(f"i{x.dtype.itemsize}")
     width = 8 * x.dtype.itemsize
     return bits ^ ((bits >> (width - 1)) & np.iinfo(bits.dtype).max)
-
-
-def component(element: ElementType) -> ElementType:
-    """The type of the real and imaginary parts of a complex type; any other type itself."""
-    return ELEMENT_TYPES[{"c64": "f32", "c128": "f64"}.get(element.name, element.name)]
 
 
 def convert(source: ElementType, target: ElementType) -> Function1:

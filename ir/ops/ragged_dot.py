@@ -27,7 +27,7 @@ from ..shape import Shape, array
 from ..sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from .checks import require_static, text
 from .computations import check_arrays, check_dims, rounded
-from .dot import Precisions, product_type, result_element, summed
+from .dot import Precisions, conversions, result_element, summed
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,8 @@ class RaggedDot(Op[RaggedDotAttributes]):
     def kernel(self, call: OpCall[RaggedDotAttributes], compile: Compile) -> Kernel:
         (lhs, rhs, sizes), a = call.operands, call.attributes
         roles = _Roles.of(call.operands, a)
-        compute, element, dims = product_type(call.operands[:2], call.shape), call.shape.element, call.shape.dims
+        element, dims = call.shape.element, call.shape.dims
+        convert_lhs, convert_rhs = conversions((lhs, rhs), call.shape)
         lhs_order = a.lhs_batch_dims + roles.lhs_free + a.lhs_contracting_dims
         rhs_order = a.rhs_group_dims + a.rhs_batch_dims + a.rhs_contracting_dims + roles.rhs_free
         product = _PRODUCTS[roles.mode]
@@ -139,8 +140,8 @@ class RaggedDot(Op[RaggedDotAttributes]):
         varies = sizes.rank > 1 and roles.mode is not _Mode.BATCH
 
         def run(x: Any, y: Any, group_sizes: Any) -> Any:
-            x = x.astype(compute, copy=False).transpose(lhs_order).reshape(batch, *free, *contracting)
-            y = y.astype(compute, copy=False).transpose(rhs_order).reshape(rhs_groups, batch, *contracting, columns)
+            x = convert_lhs(x).transpose(lhs_order).reshape(batch, *free, *contracting)
+            y = convert_rhs(y).transpose(rhs_order).reshape(rhs_groups, batch, *contracting, columns)
             counts = group_sizes.reshape(batch, -1, group_sizes.shape[-1]) if varies else group_sizes.reshape(1, 1, -1)
             return rounded(product(x, y, _ranges(counts)).reshape(dims), element)
 

@@ -15,6 +15,12 @@ ENTRY e {{
 """
 
 
+def _of_two_types(lhs: str, rhs: str, result: str) -> str:
+    """XLA computes it, but not where it comes as StableHLO, which jaxlib makes of it."""
+    text = _convolution(f"{lhs}[2,3,6]", f"{rhs}[2,3,3]", f"{result}[2,2,4]", _1D, "size=3")
+    return f"// xla: no\n{text.lstrip()}"
+
+
 _2D = "b01f_01io->b01f"
 _1D = "bf0_oi0->bf0"
 
@@ -41,6 +47,12 @@ SAMPLES: dict[str, list[str]] = {
         _convolution("c64[2,3,6]", "c64[2,3,3]", "c64[2,2,4]", _1D, "size=3"),
         _convolution("bf16[2,3,6]", "bf16[2,3,3]", "s32[2,2,4]", _1D, "size=3"),
         _convolution("c64[2,3,6]", "c64[2,3,3]", "f32[2,2,4]", _1D, "size=3"),
+        _of_two_types("f32", "s32", "f32"),
+        _of_two_types("s8", "bf16", "f32"),
+        _of_two_types("pred", "f32", "f32"),
+        _of_two_types("pred", "s32", "s32"),
+        _of_two_types("c64", "f32", "c64"),
+        _of_two_types("s32", "f16", "s32"),
         _convolution("f32[2,3,2]", "f32[2,3,5]", "f32[2,2,0]", _1D, "size=5"),
     ]
 }

@@ -126,7 +126,6 @@ def test_labels() -> None:
         ("f32[2,6,5] f32[3,3,3]", {"feature_group_count": 2}, "3 output features do not fall into 2 groups"),
         ("f32[3,3,5] f32[2,3,3]", {"batch_group_count": 2}, "a batch of 3 does not fall into 2 groups"),
         ("f32[2,3,5] f32[2,3,3]", {"batch_group_count": 2, "feature_group_count": 2}, "and one of them 1"),
-        ("f32[2,3,5] s32[2,3,3]", {}, "element types differ: lhs is f32, rhs is s32"),
     ],
 )
 def test_refuses(operands: str, more: dict[str, Any], message: str) -> None:
