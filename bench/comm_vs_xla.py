@@ -126,7 +126,7 @@ def of_xla(name: str, text: str, dumps: Path) -> Counted:
     compiled = compile_text(text, partitions=DEVICES).loaded.hlo_modules()[0].to_string()
     (partitioned,) = dumps.glob(f"*after_{PASS}.*.txt")
     texts = (compiled, partitioned.read_text())  # without the values of large constants
-    modules = [hloom.parse(t, f"{name} by XLA", verify=False, allow_elided=True) for t in texts]
+    modules = [hloom.parse(t, f"{name} by XLA", verify=False) for t in texts]
     return min((count(m, reduce_scatters(m)) for m in modules), key=_cost)
 
 

@@ -20,9 +20,11 @@ from ..ir.clone import clone_module
 from ..ir.diagnostics import CompileError, fail
 from ..ir.module import Module, Stage
 from ..ir.shape import Shape
+from ..ir.unknown_values import require_values
 from ..passes.pipelines import partition
 from ..runtime.inputs import save_outputs
 from ..runtime.launch import inside_launcher, launch, world
+from ..runtime.plan import live_in
 from .check import Devices, Ranks, Simulated, check, verify_options
 from .common import EXIT_CHECK_FAILED, EXIT_OK, context_for, read_program, report
 from .evaluate import inputs_for, print_outputs
@@ -69,6 +71,7 @@ def _run_rank(args: argparse.Namespace) -> int:
 
 def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -> Job:
     program = read_program(args)
+    require_values(live_in(program.entry), "to run the program")
     local = clone_module(program)
     context = context_for(args, default_devices=ranks)
     if program.stage in (Stage.GLOBAL, Stage.SHARDED):

@@ -12,17 +12,16 @@ from .hlo_text import parse, parse_bytes, parse_replica_groups, parse_shape, par
 from .proto import Snapshot
 
 
-def load(path: str | Path, *, verify: bool = True, allow_elided: bool = False) -> Module:
+def load(path: str | Path, *, verify: bool = True) -> Module:
     """The module in a file, HLO text or a serialized HloModuleProto, HloProto or HloSnapshot; `-` is standard input.
 
     A name ending in `.pb` says that it is serialized, else the content tells. Raises CompileError, also if the file
-    cannot be read. `verify=False` leaves out the checks of shapes and shardings; `allow_elided` accepts constants
-    printed as `{...}`.
+    cannot be read. `verify=False` leaves out the checks of shapes and shardings.
     """
     name, data = _contents(path)
     if name.endswith(".pb") or proto.is_proto(data):
         return proto.read_module(data, name, verify=verify)
-    return parse_bytes(data, name, verify=verify, allow_elided=allow_elided)
+    return parse_bytes(data, name, verify=verify)
 
 
 def load_snapshot(path: str | Path, *, verify: bool = True) -> Snapshot:

@@ -2,8 +2,9 @@
 
 Computations are compared from their roots (and side effects) upwards: instructions correspond if their users do. Not
 compared are names, metadata, unused instructions, the order of instructions unless both modules are scheduled, the
-numbers of channels (only which are equal), spellings of shardings and replica groups that mean the same, and layouts
-where one side has none. Where an instruction differs in its op, what it is computed from is not looked at.
+numbers of channels (only which are equal), spellings of shardings and replica groups that mean the same, layouts where
+one side has none, and values that both sides leave out. Where an instruction differs in its op, what it is computed
+from is not looked at.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .attributes import attribute_fields
 from .computation import Computation
 from .digit import product
 from .instruction import FrontendAttributes, Instruction
+from .literal import Literal
 from .module import Module
 from .printer import value_text
 from .replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups, enumerate_groups
@@ -153,6 +155,8 @@ class _Comparison:
         if name == CHANNEL and isinstance(a, int) and isinstance(b, int):
             there, back = self.channels
             return there.setdefault(a, b) == b and back.setdefault(b, a) == a
+        if isinstance(a, Literal) and isinstance(b, Literal):
+            return a.may_equal(b)
         groups = (ExplicitGroups, IotaGroups, MeshGroups)
         if isinstance(a, groups) and isinstance(b, groups):
             return _same_groups(a, b, self.devices)

@@ -1,12 +1,13 @@
 """Literals: the values of `constant` instructions.
 
-A literal is an array (numpy, never written to after creation) or a tuple of literals. Equality is to the bit, so that
--0.0 and 0.0 differ and a NaN equals itself: two programs are the same only if their constants are.
+A literal is an array (numpy, never written to after creation), a tuple of literals, or an array whose values nobody
+knows. Equality is to the bit, so that -0.0 and 0.0 differ and a NaN equals itself: two programs are the same only if
+their constants are. Unknown values equal themselves alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,23 +21,47 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Literal:
-    """`array` for an array value, else `elements` for a tuple.
+class Unknown:
+    """Values of an array that whoever printed a program left out: `{...}`. Each such place of a text has its own."""
 
-    `elided` marks the text `{...}`: the values were not printed by whoever wrote the file, and are unknown.
-    """
+    shape: Shape
+
+
+@dataclass(frozen=True, eq=False)
+class Literal:
+    """`array` for an array value, else `elements` for a tuple, or `unknown` for values that a text leaves out."""
 
     array: Array | None = None
     elements: tuple[Literal, ...] = ()
-    elided: Shape | None = None
+    unknown: Unknown | None = None
 
     @cached_property
     def shape(self) -> Shape:
-        if self.elided is not None:
-            return self.elided
+        if self.unknown is not None:
+            return self.unknown.shape
         if self.array is None:
             return tuple_shape(tuple(e.shape for e in self.elements))
         return array(from_numpy(self.array.dtype), self.array.shape)
+
+    @cached_property
+    def is_known(self) -> bool:
+        """Whether all values are known."""
+        return all(leaf.unknown is None for leaf in self.leaves())
+
+    def leaves(self) -> Iterator[Literal]:
+        """The arrays, known or not, in order."""
+        if self.array is not None or self.unknown is not None:
+            yield self
+        for element in self.elements:
+            yield from element.leaves()
+
+    def may_equal(self, other: Literal) -> bool:
+        """Whether the two are equal as far as anybody knows: values left out on both sides may be the same."""
+        if self.unknown is not None and other.unknown is not None:
+            return self.shape == other.shape
+        if self.elements and len(self.elements) == len(other.elements):
+            return all(a.may_equal(b) for a, b in zip(self.elements, other.elements, strict=True))
+        return self == other
 
     def map_leaves(self, function: Callable[[Array], Any]) -> Any:
         """`function` of the array, or the tuple of that for the elements."""
@@ -46,7 +71,8 @@ class Literal:
 
     @property
     def value(self) -> Any:
-        """The value as the evaluator passes it: a numpy array, or a tuple of values."""
+        """The value as the evaluator passes it: a numpy array, or a tuple of values. It must be known."""
+        assert self.is_known
         return self.map_leaves(lambda a: a)
 
     @cached_property
@@ -61,7 +87,7 @@ class Literal:
     @cached_property
     def _key(self) -> tuple[Any, ...]:
         if self.array is None:
-            return ("elided", self.elided) if self.elided is not None else tuple(e._key for e in self.elements)
+            return (self.unknown,) if self.unknown is not None else tuple(e._key for e in self.elements)
         return (self.array.dtype, self.array.shape, np.ascontiguousarray(self.array).tobytes())
 
     def __eq__(self, other: object) -> bool:
@@ -69,6 +95,13 @@ class Literal:
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+
+def unknown(shape: Shape) -> Literal:
+    """A literal of this shape whose values nobody knows."""
+    if shape.is_tuple:
+        return Literal(elements=tuple(map(unknown, shape.elements)))
+    return Literal(unknown=Unknown(shape.without_layout()))
 
 
 def scalar(value: Any, dtype: np.dtype[Any] | None) -> Literal:

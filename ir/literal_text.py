@@ -1,4 +1,4 @@
-"""Literals as text: shortest digits that read back as the same bits, never elided.
+"""Literals as text: shortest digits that read back as the same bits, whatever their number.
 
 Floats print with the fewest decimal digits that round trip in their own type, a NaN with its payload unless it is the
 usual quiet one, negative zero as `-0.0` (XLA prints `-0`, which it then reads as the integer 0 and loses the sign).
@@ -21,8 +21,8 @@ MANTISSA_BITS = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7, "f8e5m2": 2, "f8e4m
 
 
 def literal_text(literal: Literal) -> str:
-    """The text between the parentheses of `constant(..)`; `{...}` for an elided literal."""
-    if literal.elided is not None:
+    """The text between the parentheses of `constant(..)`; `{...}` for unknown values."""
+    if literal.unknown is not None:
         return "{...}"
     if literal.array is None:
         return "(" + ", ".join(map(literal_text, literal.elements)) + ")"

@@ -17,9 +17,10 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.op import NotEvaluable, RandomState, ShapeError, Value
 from ..ir.shape import Shape
+from ..ir.unknown_values import require_values
 from .collectives import Collective
 from .limits import TimeLimit, too_large
-from .plan import Compilation, Plan
+from .plan import Compilation, Plan, live_in
 from .process_grid import ProcessGrid
 from .steps import Frame
 
@@ -83,6 +84,7 @@ class Executable:
 
     def __init__(self, module: Module, grid: ProcessGrid) -> None:
         _check_sizes(module)
+        require_values(live_in(module.entry), "to run the program")
         self.module = module
         self.grid = grid
         self.compilation = Compilation(module, grid)

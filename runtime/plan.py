@@ -127,6 +127,11 @@ def _callees_first(computation: Computation) -> list[Computation]:
     return list(order)
 
 
+def live_in(computation: Computation) -> Iterator[Instruction]:
+    """What may run when the computation does, in it and in all that it calls."""
+    return (instruction for callee in _callees_first(computation) for instruction in live_instructions(callee))
+
+
 def _called(computation: Computation) -> Iterator[Computation]:
     return (callee for instruction in computation for callee in instruction.called())
 

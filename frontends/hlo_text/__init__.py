@@ -27,11 +27,11 @@ from .module_reader import ModuleReader
 T = TypeVar("T")
 
 
-def parse(text: str, filename: str = "<string>", *, verify: bool = True, allow_elided: bool = False) -> Module:
+def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Module:
     """The module that `text` is. Raises CompileError with all that is wrong, each at its place in `filename`.
 
-    `verify=False` leaves out the checks of shapes and shardings. `allow_elided` accepts constants printed as `{...}`;
-    their values stay unknown.
+    `verify=False` leaves out the checks of shapes and shardings. Constants printed as `{...}` have values that nobody
+    knows: the module can be partitioned and printed, but not run.
     """
     source = SourceFile(filename, text)
     try:
@@ -39,13 +39,13 @@ def parse(text: str, filename: str = "<string>", *, verify: bool = True, allow_e
     except UnicodeEncodeError as error:
         fail("half of a character that takes two in UTF-16", Location(source, error.start, error.end))
     with paused_collector():
-        module = ModuleReader(source, allow_elided).read()
+        module = ModuleReader(source).read()
         if verify:
             check(module)
     return module
 
 
-def parse_bytes(data: bytes, name: str, *, verify: bool = True, allow_elided: bool = False) -> Module:
+def parse_bytes(data: bytes, name: str, *, verify: bool = True) -> Module:
     """The module that UTF-8 text is. Raises CompileError."""
     try:
         text = data.decode()
@@ -55,7 +55,7 @@ def parse_bytes(data: bytes, name: str, *, verify: bool = True, allow_elided: bo
         place = len(readable)
         fail(f"not UTF-8: byte {data[error.start]:#04x}", Location(source, place, place + 1),
              help="HLO text or a serialized HloModuleProto is expected")
-    return parse(text, name, verify=verify, allow_elided=allow_elided)
+    return parse(text, name, verify=verify)
 
 
 def parse_sharding(text: str) -> AnySharding:

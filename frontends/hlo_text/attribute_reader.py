@@ -48,9 +48,8 @@ Common = tuple[Callable[[Any, Instruction, str, int], None], str, int]
 class AttributeReader(Cursor):
     """Reads attribute lists. `computations` are those defined so far; `meshes` Shardy's."""
 
-    def __init__(self, source: SourceFile, allow_elided: bool) -> None:
+    def __init__(self, source: SourceFile) -> None:
         super().__init__(source)
-        self.allow_elided = allow_elided
         self.computations: dict[str, Computation] = {}
         self.poisoned_computations: set[str] = set()
         self.meshes: Mapping[str, Mesh] = {}
@@ -153,7 +152,7 @@ class AttributeReader(Cursor):
                 self.error(f"{op.opcode}: attribute '{field.name}' is missing", closing,
                            help=f"write {field.name}=.. after the operands")
         result = op.attributes(**values)
-        if not any("{" in text and _is_called(fields[name].type) for name, text, _ in own):
+        if not any("{" in text and _is_of_one_use(fields[name].type, text) for name, text, _ in own):
             self._known[key] = result
         return result
 
@@ -176,9 +175,9 @@ class AttributeReader(Cursor):
     def _literal(self, text: str, shape: Any) -> Literal:
         clean = blank_comments(text)
         if shape is None:
-            literal, end = read_shaped_literal(clean, 0, self.allow_elided)
+            literal, end = read_shaped_literal(clean, 0)
         else:
-            literal, end = read_literal(clean, 0, shape, self.allow_elided)
+            literal, end = read_literal(clean, 0, shape)
         end = skip_space(clean, end)
         if end < len(clean):
             raise TextError(f"unexpected '{clean[end]}' after the constant", end)
@@ -346,8 +345,9 @@ def parse_frontend_attributes(text: str) -> FrontendAttributes:
     return found or NO_FRONTEND_ATTRIBUTES
 
 
-def _is_called(kind: Any) -> bool:
-    return kind is Computation or kind == tuple[Computation, ...]
+def _is_of_one_use(kind: Any, text: str) -> bool:
+    """Whether the same text means something else elsewhere: computations written out, and values left out."""
+    return kind is Computation or kind == tuple[Computation, ...] or (kind is Literal and "..." in text)
 
 
 @lru_cache(maxsize=65536)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.element_type import ELEMENT_TYPES, ElementType, Kind
-from ...ir.literal import Literal
+from ...ir.literal import Literal, unknown
 from ...ir.literal_text import MANTISSA_BITS
 from ...ir.shape import UNBOUNDED, Shape
 from .errors import DEPTH_LIMIT, TextError
@@ -36,28 +36,23 @@ _ROW = re.compile(r"\{([^{}]*)\}")
 _ELIDED = re.compile(r"\{[^{}]*\.\.\.\s*\}")
 
 
-def parse_literal(text: str, shape: Shape, allow_elided: bool = False) -> Literal:
+def parse_literal(text: str, shape: Shape) -> Literal:
     """The value of this shape that `text` is. Raises TextError, also for numbers outside the range of the type."""
-    literal, end = read_literal(blank_comments(text), 0, shape, allow_elided)
+    literal, end = read_literal(blank_comments(text), 0, shape)
     end = skip_space(text, end)
     if end < len(text):
         raise TextError(f"unexpected '{text[end]}' after the literal", end)
     return literal
 
 
-def read_literal(
-    text: str, start: int, shape: Shape, allow_elided: bool = False, depth: int = 0
-) -> tuple[Literal, int]:
+def read_literal(text: str, start: int, shape: Shape, depth: int = 0) -> tuple[Literal, int]:
     """The value at `start` and where it ends; comments must have been blanked. Raises TextError."""
     start = skip_space(text, start)
     elided = _ELIDED.match(text, start)
     if elided is not None:
-        if not allow_elided:
-            raise TextError("constant without values: whoever printed this text left them out", start, elided.end(),
-                            help="print with large constants (print_large_constants), or parse with allow_elided")
-        return Literal(elided=shape.without_layout()), elided.end()
+        return unknown(shape), elided.end()
     if shape.is_tuple:
-        return _tuple(text, start, shape, allow_elided, depth)
+        return _tuple(text, start, shape, depth)
     element = shape.element
     if element.numpy is None:
         raise TextError(f"constants of type {element.name} cannot be held", start)
@@ -74,18 +69,18 @@ def read_literal(
     return Literal(_array(text[start:end], start, shape, element)), end
 
 
-def read_shaped_literal(text: str, start: int, allow_elided: bool = False, depth: int = 0) -> tuple[Literal, int]:
+def read_shaped_literal(text: str, start: int, depth: int = 0) -> tuple[Literal, int]:
     """A literal that brings its shapes, `s32[2]{0} {1, 2}` or `( s32[] 1, pred[] true )`, and where it ends."""
     start = skip_space(text, start)
     if not text.startswith("(", start):
         shape, place = read_shape(text, start)
-        return read_literal(text, place, shape, allow_elided)
+        return read_literal(text, place, shape)
     if depth > DEPTH_LIMIT:
         raise TextError(f"nested deeper than {DEPTH_LIMIT} levels", start)
     elements: list[Literal] = []
     place = skip_space(text, start + 1)
     while not text.startswith(")", place):
-        element, place = read_shaped_literal(text, place, allow_elided, depth + 1)
+        element, place = read_shaped_literal(text, place, depth + 1)
         elements.append(element)
         place = skip_space(text, place)
         if text.startswith(",", place):
@@ -95,7 +90,7 @@ def read_shaped_literal(text: str, start: int, allow_elided: bool = False, depth
     return Literal(None, tuple(elements)), place + 1
 
 
-def _tuple(text: str, start: int, shape: Shape, allow_elided: bool, depth: int) -> tuple[Literal, int]:
+def _tuple(text: str, start: int, shape: Shape, depth: int) -> tuple[Literal, int]:
     if not text.startswith("(", start):
         raise TextError(f"constant of shape {shape.without_layout()}: '(' expected", start)
     if depth > DEPTH_LIMIT:
@@ -108,7 +103,7 @@ def _tuple(text: str, start: int, shape: Shape, allow_elided: bool, depth: int) 
             if text.startswith(")", place):
                 raise TextError(f"tuple constant: {len(shape.elements)} elements expected, found {number}", place)
             place += text.startswith(",", place)  # XLA does without
-        literal, place = read_literal(text, place, element, allow_elided, depth + 1)
+        literal, place = read_literal(text, place, element, depth + 1)
         elements.append(literal)
     place = skip_space(text, place)
     if not text.startswith(")", place):

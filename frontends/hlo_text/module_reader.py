@@ -44,8 +44,8 @@ _PARAMETER_NAME = re.compile(rf"%?({IDENT})\s*:")
 class ModuleReader(InstructionReader):
     """Reads one text into one module, collecting what is wrong with it in `found`."""
 
-    def __init__(self, source: SourceFile, allow_elided: bool) -> None:
-        super().__init__(source, allow_elided)
+    def __init__(self, source: SourceFile) -> None:
+        super().__init__(source)
         self.found: list[Diagnostic] = []
         self.module = Module("", source)
         self._entry_place: int | None = None

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from ...ir.diagnostics import fail
 from ...ir.module import SERIALIZERS, Module
+from ...ir.unknown_values import require_values
 from ...ir.verifier import check
 from ..hlo_text.errors import TextError
 from ..hlo_text.shapes import parse_shape
@@ -61,6 +62,7 @@ def read_snapshot(data: bytes, filename: str = "<bytes>", *, verify: bool = True
 
 def write_module(module: Module) -> bytes:
     """The module as HloModuleProto. Raises CompileError for what that has no place for."""
+    require_values((instruction for computation in module for instruction in computation), "to serialize the module")
     try:
         return encode(write_record(module))
     except (ProtoError, TextError, ValueError) as error:

@@ -113,8 +113,6 @@ def _unpacked(shape: Shape) -> Shape:
 
 def literal_record(literal: Literal, shape: Shape) -> Record:
     """The literal as LiteralProto, its values in the order of the shape's layout. Raises ProtoError."""
-    if literal.elided is not None:
-        raise ProtoError("a constant whose values were left out ({...}) cannot be serialized")
     record = new("LiteralProto")
     record.values["shape"] = shape_record(_unpacked(shape))
     if literal.array is None:

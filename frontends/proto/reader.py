@@ -297,7 +297,7 @@ class ProtoModuleReader(ModuleReader):
     """Reads the text that `ProtoText` writes, with its literals."""
 
     def __init__(self, source: SourceFile, literals: list[Record]) -> None:
-        super().__init__(source, allow_elided=False)
+        super().__init__(source)
         self.literals = literals
 
     def _literal_end(self, start: int) -> int:

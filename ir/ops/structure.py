@@ -86,13 +86,9 @@ class Constant(Op[ConstantAttributes]):
         return _free_rule(call.shape)
 
     def kernel(self, call: OpCall[ConstantAttributes], compile: Compile) -> Kernel:
-        if _is_elided(call.attributes.literal):
+        if not call.attributes.literal.is_known:
             raise NotEvaluable("the values of this constant were left out when the program was printed ({...})")
         return always(call.attributes.literal.value)
-
-
-def _is_elided(literal: Literal) -> bool:
-    return literal.elided is not None or any(map(_is_elided, literal.elements))
 
 
 def _free_rule(shape: Shape) -> ShardingRule:

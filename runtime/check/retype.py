@@ -27,7 +27,7 @@ from ...ir.clone import map_called, shell_of
 from ...ir.computation import Computation
 from ...ir.element_type import ELEMENT_TYPES, ElementType
 from ...ir.instruction import Instruction
-from ...ir.literal import Literal
+from ...ir.literal import Literal, unknown
 from ...ir.module import EntryLayout, Module
 from ...ir.op import Compile, Kernel, Op, OpCall, op_named
 from ...ir.shape import Shape, tuple_shape
@@ -178,8 +178,8 @@ class _Retyper:
         return dataclasses.replace(attributes, **changes) if changes else attributes
 
     def literal(self, literal: Literal) -> Literal:
-        if literal.elided is not None:
-            return Literal(elided=self.shape(literal.elided))
+        if literal.unknown is not None:
+            return unknown(self.shape(literal.shape))
         if literal.array is None:
             return Literal(elements=tuple(map(self.literal, literal.elements)))
         target = self.types.get(literal.shape.element)

@@ -120,12 +120,6 @@ def test_without_verification_shapes_are_believed() -> None:
     assert module.entry.root.shape == parse_shape("f32[4,9]")
 
 
-def test_elided_constants_only_on_request() -> None:
-    text = FRAME[0] + "a = f32[9] constant({...})" + FRAME[1]
-    module = parse(text, allow_elided=True)
-    assert "constant({...})" in module.to_text()
-
-
 @pytest.mark.parametrize("reader", [parse_shape, parse_sharding, parse_replica_groups])
 def test_single_values_have_places_too(reader: object) -> None:
     assert callable(reader)

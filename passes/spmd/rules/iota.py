@@ -14,8 +14,9 @@ from ....ir.literal import Literal
 from ....ir.ops.shaping import IotaAttributes
 from ....ir.ops.structure import ConstantAttributes
 from ....ir.shape import array
-from ..local import places_type
-from ..localize import LocalOp, local_form
+from ....ir.tiling import Tiling
+from ..local import Emitter, places_type
+from ..localize import LocalOp, local_form, pack
 
 
 @local_form("iota")
@@ -40,16 +41,23 @@ def iota(local: LocalOp) -> Instruction:
 
 @local_form("constant")
 def constant(local: LocalOp) -> Instruction:
-    """A constant of one repeated value becomes a smaller one; any other is sliced on the device."""
+    """A constant of one repeated value becomes a smaller one; any other is sliced on the device, known or not."""
     literal = cast(ConstantAttributes, local.instruction.attributes).literal
-    tiling, emitter = local.results[0], local.emitter
-    if not any(tiling.dims) or literal.array is None:
+    if not any(dim for tiling in local.results for dim in tiling.dims):
         return local.emit(())
-    shape = local.local_shape()
-    if literal.is_splat:
+    parts = zip(literal.leaves(), local.results, strict=True)
+    return pack(local.emitter, local.instruction.shape, (_tile(local.emitter, *part) for part in parts))
+
+
+def _tile(emitter: Emitter, literal: Literal, tiling: Tiling) -> Instruction:
+    """This device's tile of an array."""
+    shape = tiling.local_shape(literal.shape)
+    if literal.array is not None and literal.is_splat:
         filled = Literal(np.broadcast_to(literal.array.reshape(-1)[:1].reshape((1,) * shape.rank), shape.dims))
         return emitter.add("constant", (), ConstantAttributes(filled), shape)
-    whole = emitter.literal(literal)
+    whole = emitter.add("constant", (), ConstantAttributes(literal), literal.shape)
+    if not any(tiling.dims):
+        return whole
     for dim, digits in enumerate(tiling.dims):
         whole = emitter.pad_to(whole, dim, shape.dims[dim] * product(digits))
     starts = {d: emitter.offset(digits, shape.dims[d]) for d, digits in enumerate(tiling.dims) if digits}

@@ -1,0 +1,34 @@
+"""Constants whose values nobody knows: `constant({...})`, as XLA prints large ones unless it is asked for all of them.
+
+Such a program can be read, verified, sharded, partitioned and printed, for none of that needs numbers. Whoever needs
+them asks first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .attributes import attribute_fields
+from .diagnostics import fail
+from .instruction import Instruction
+from .literal import Literal
+
+HOW_TO_PRINT = (
+    "print it with large constants: HloModule.to_string with HloPrintOptions.print_large_constants, "
+    "XlaComputation.as_hlo_text(print_large_constants=True), or a dump with XLA_FLAGS=--xla_dump_large_constants"
+)
+
+
+def require_values(instructions: Iterable[Instruction], purpose: str) -> None:
+    """Raises CompileError at the first constant without values, if there is one: it is needed `purpose`."""
+    missing = [i for i in instructions if not _has_values(i)]
+    if missing:
+        more = f", here and in {len(missing) - 1} more" if len(missing) > 1 else ""
+        fail(f"the values of {missing[0].name} are needed {purpose}, but the text leaves them out{more}",
+             missing[0].location, HOW_TO_PRINT)
+
+
+def _has_values(instruction: Instruction) -> bool:
+    fields = attribute_fields(instruction.op.attributes).values()
+    literals = (getattr(instruction.attributes, f.name) for f in fields if f.type is Literal)
+    return all(literal is None or literal.is_known for literal in literals)
