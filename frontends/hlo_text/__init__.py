@@ -9,6 +9,7 @@ of their text, with `hlo.lark` for the irregular ones. Writing is `ir.printer`.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -26,6 +27,12 @@ from .module_reader import ModuleReader
 
 T = TypeVar("T")
 
+BYTE_ORDER_MARK = "\ufeff"
+WIDE_MARKS = {
+    "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+    "UTF-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+}
+
 
 def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Module:
     """The module that `text` is. Raises CompileError with all that is wrong, each at its place in `filename`.
@@ -33,9 +40,9 @@ def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Modu
     `verify=False` leaves out the checks of shapes and shardings. Constants printed as `{...}` have values that nobody
     knows: the module can be partitioned and printed, but not run.
     """
-    source = SourceFile(filename, text)
+    source = SourceFile(filename, text.removeprefix(BYTE_ORDER_MARK))
     try:
-        text.encode()
+        source.text.encode()
     except UnicodeEncodeError as error:
         fail("half of a character that takes two in UTF-16", Location(source, error.start, error.end))
     with paused_collector():
@@ -46,7 +53,10 @@ def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Modu
 
 
 def parse_bytes(data: bytes, name: str, *, verify: bool = True) -> Module:
-    """The module that UTF-8 text is. Raises CompileError."""
+    """The module that UTF-8 text is, with or without a byte order mark. Raises CompileError."""
+    wide = next((name for name, mark in WIDE_MARKS.items() if data.startswith(mark)), None)
+    if wide is not None:
+        fail(f"{name} is {wide} text, UTF-8 is expected", help=f"for example: iconv -f {wide} -t UTF-8")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

@@ -141,7 +141,9 @@ class InstructionReader(AttributeReader):
             return self._anonymous_head(body, start)
         name, start = self.name("instruction name")
         if name in ELEMENT_TYPES:
-            self.error(f"an instruction cannot be called '{name}'", start, self.place, f"rename it to '{name}_'")
+            body.poisoned.add(name)
+            self.error(f"an instruction cannot be called '{name}': that is the name of an element type", start,
+                       self.place, f"rename it, to '{name}_' for example, here and where it is used")
         if name in _KEYWORDS and self.text[start] != "%":
             self.error(f"'{name}' is a keyword", start, self.place, f"write %{name}")
         if self.text[start] != "%" and self.text.startswith("=", self.place):

@@ -128,6 +128,29 @@ def test_single_values_have_places_too(reader: object) -> None:
     assert caught.value.diagnostics[0].column == 1
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_byte_order_mark_is_no_part_of_the_text(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "m.hlo").write_bytes(f"{FRAME[0]}a = f32[4,8] negate(p){FRAME[1]}".encode(encoding))
+    assert load(tmp_path / "m.hlo").entry.root.name == "a"
+    with pytest.raises(CompileError, match=r"<string>:1:1: error: HloModule expected"):
+        parse("\ufeff", verify=False)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_wide_text_is_named(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "m.hlo").write_bytes("HloModule m".encode(encoding))
+    with pytest.raises(CompileError, match=rf"m.hlo is {encoding.upper()} text, UTF-8 is expected"):
+        load(tmp_path / "m.hlo")
+
+
+def test_names_of_types_are_no_names_of_instructions() -> None:
+    with pytest.raises(CompileError) as caught:
+        parse(FRAME[0] + "u1 = f32[4,8] negate(p)\n  b = f32[4,8] negate(u1)" + FRAME[1])
+    (error,) = caught.value.diagnostics
+    assert "'u1': that is the name of an element type" in error.message
+    assert "rename it, to 'u1_' for example" in (error.help or "")
+
+
 def test_load(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.hlo", tmp_path / "bad.hlo"
     good.write_text(FRAME[0] + FRAME[1])
