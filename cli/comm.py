@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from ..cost.collectives import Collective, collectives, is_per_device
+from ..cost.collectives import Collective, collectives
 from ..cost.table import by_kind, collectives_table, summary
 from ..ir.module import Module
+from ..ir.spmd import is_per_device
 from ..passes.pipelines import partition
 from .common import EXIT_OK, context_for, read_program, report
 

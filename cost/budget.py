@@ -12,7 +12,8 @@ from collections import Counter
 from ..ir.diagnostics import fail
 from ..ir.module import Module
 from ..ir.op import OPS
-from .collectives import collectives, is_per_device
+from ..ir.spmd import is_per_device
+from .collectives import collectives
 from .table import collectives_table, summary
 
 KINDS = {kind.replace("-", "_"): kind for kind, op in OPS.items() if op.is_collective and not kind.endswith("-start")}

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from ..ir.computation import Computation
 from ..ir.instruction import Instruction
 from ..ir.mesh import Mesh
-from ..ir.module import Module, Stage
-from ..ir.ops.custom_call import CustomCallAttributes, behaviour
+from ..ir.module import Module
 from ..ir.replica_groups import ExplicitGroups, group_size
 from ..ir.stack_frames import source_line
 from .groups import describe_groups, named_mesh
@@ -55,19 +54,6 @@ def collectives(module: Module) -> list[Collective]:
     """All collectives that the entry reaches, in program order."""
     devices = module.num_partitions * module.replica_count
     return list(_collect(module.entry, _Place(devices, named_mesh(module), 1, True)))
-
-
-def is_per_device(module: Module) -> bool:
-    """Whether a module is one device's program: by its stage, or, read from XLA's print, scheduled or with collectives
-    that stand outside manual regions.
-    """
-    if module.stage in (Stage.LOCAL, Stage.SCHEDULED) or module.is_scheduled:
-        return True
-    instructions = [i for computation in module for i in computation]
-    calls = (i.attributes for i in instructions if isinstance(i.attributes, CustomCallAttributes))
-    if any(behaviour(attributes).is_manual_boundary for attributes in calls):
-        return False
-    return any(i.op.is_collective or i.op.is_device_id for i in instructions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,11 +214,15 @@ class LocalFabric:
         if collective.kind == "collective-permute":
             return self._permute(collective, devices, arrived)
         results: dict[int, Operands] = {}
+        made: dict[tuple[int, ...], list[Operands]] = {}  # groups with the same arrays share one outcome
         for group in collective.groups:
             if any(device in arrived for device in group):
                 check_complete(collective, group, arrived)
-                outcome = collective.perform([arrived[device] for device in group])
-                results.update(zip(group, outcome, strict=True))
+                members = [arrived[device] for device in group]
+                key = tuple(id(array) for operands in members for array in operands)
+                if key not in made:
+                    made[key] = collective.perform(members)
+                results.update(zip(group, made[key], strict=True))
         return [results[d] if d in results else left_out(collective, d) for d in devices]
 
     def wait(self, handle: list[Operands]) -> list[Operands]:

@@ -1,4 +1,4 @@
-"""The evaluator: a program of whole tensors on one device. The oracle that everything else is compared with."""
+"""The evaluator: a program of whole tensors. The oracle that everything else is compared with."""
 
 from __future__ import annotations
 
@@ -7,20 +7,39 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.diagnostics import fail
 from ..ir.module import Module
+from ..ir.spmd import has_regions, is_per_device, region_devices
 from .collectives import LocalFabric
 from .executor import Executable
 from .process_grid import ProcessGrid
+from .sharding_io import agreed
 
 Array = np.ndarray[Any, Any]
 
 
 def evaluate(module: Module, inputs: Sequence[Array]) -> list[Array]:
-    """The results of a GLOBAL module.
+    """The results of a GLOBAL or SHARDED module.
 
     `inputs` holds one array per leaf of the parameters, in order; the answer one per leaf of the result. The program
-    runs alone: partition-id and replica-id are 0, and each collective has a group of one.
+    runs on one device. A program with manual regions runs on all its devices: each computes whole arrays outside of
+    regions and its own tiles inside (see `regions`).
 
-    Raises CompileError if the inputs do not fit, or where an op cannot be evaluated.
+    Raises CompileError for a program per device, if the inputs do not fit, where an op cannot be evaluated, or if what
+    leaves manual regions makes devices disagree about a result.
     """
-    return Executable(module, ProcessGrid(alone=True)).run([0], [inputs], LocalFabric())[0]
+    grid = reference_grid(module)
+    results = Executable(module, grid).run(range(grid.size), [inputs] * grid.size, LocalFabric())
+    return [agreed(parts, f"result {number}") for number, parts in enumerate(zip(*results, strict=True))]
+
+
+def reference_grid(module: Module) -> ProcessGrid:
+    """The devices on which a program of whole tensors runs: one, or all of those that manual regions divide work among.
+
+    Raises CompileError for a program per device.
+    """
+    devices = ProcessGrid(module.replica_count, region_devices(module))
+    if is_per_device(module) and devices.size > 1:
+        fail(f"{module.name} is the program of each of {devices.size} devices, which has no meaning on one",
+             help="`hloom run`, or hloom.simulate in Python, runs it on all of them")
+    return devices if has_regions(module) else ProcessGrid()

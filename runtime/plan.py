@@ -25,10 +25,12 @@ from ..ir.ops.control import Conditional as ConditionalOp
 from ..ir.ops.control import Fusion
 from ..ir.ops.control import While as WhileOp
 from ..ir.ops.structure import AddDependency, GetTupleElement, OptimizationBarrier, Tuple
+from ..ir.spmd import Border, borders_of, is_border
 from .collectives import Collective
 from .dynamic_kernel import for_any_sizes
 from .embedded import embedded_kernel
 from .process_grid import ProcessGrid
+from .regions import Cut, Join
 from .steps import (
     Call,
     Compute,
@@ -206,7 +208,12 @@ class _Builder:
         if isinstance(op, AsyncStart):
             return self.emit_start(op, instruction, operands)
         if op.is_collective:
-            return self.emit_collective(instruction, operands)
+            collective = Collective.of(instruction, self.owner.grid, self.owner.kernel)
+            result = self.new_tree(instruction)
+            self.emit_collective(collective, [i for tree in operands for i in tree_leaves(tree)], tree_leaves(result))
+            return result
+        if is_border(instruction):
+            return self.emit_border(instruction, operands)
         for kind, emit in _CONTROL.items():
             if isinstance(op, kind):
                 return emit(self, instruction, operands)
@@ -241,15 +248,28 @@ class _Builder:
         self.constants.add(result)
         return True
 
-    def emit_collective(self, instruction: Instruction, operands: list[Tree]) -> Tree:
-        collective = Collective.of(instruction, self.owner.grid, self.owner.kernel)
+    def emit_collective(self, collective: Collective, reads: list[int], writes: list[int]) -> None:
         self.owner.collectives.append(collective)
-        result = self.new_tree(instruction)
         handle = self.new_buffer()
-        self.push(Start(instruction, collective, [i for tree in operands for i in tree_leaves(tree)], handle))
-        wait = Wait(instruction, [handle], tree_leaves(result))
+        self.push(Start(collective.instruction, collective, reads, handle))
+        wait = Wait(collective.instruction, [handle], writes)
         for buffer in wait.writes:
             self.pending[buffer] = wait
+
+    def emit_border(self, instruction: Instruction, operands: list[Tree]) -> Tree:
+        borders = borders_of(instruction, self.owner.grid.partitions)
+        crossed = [self.cross(instruction, b, tree) for b, tree in zip(borders, operands, strict=True)]
+        return tuple(crossed) if instruction.shape.is_tuple else crossed[0]
+
+    def cross(self, instruction: Instruction, border: Border | None, value: int) -> int:
+        """Emits the way of one array into a manual region or out of it; returns the buffer of what comes out."""
+        if border is None or not border.tiling.used():
+            return value
+        result = self.new_buffer()
+        if border.leaves_region:
+            self.emit_collective(Join.at(instruction, border, self.owner.grid), [value], [result])
+        else:
+            self.push(Cut(instruction, border, self.owner.grid.partitions, value, result))
         return result
 
     def emit_start(self, op: AsyncStart, instruction: Instruction, operands: list[Tree]) -> Tree:

@@ -39,11 +39,10 @@ def group_mode(reduces_or_gathers: bool, has_channel: bool, use_global_device_id
 
 @dataclass(frozen=True, slots=True)
 class ProcessGrid:
-    """`alone` stands for one device that runs a program of whole tensors: its collectives have groups of one."""
+    """All devices of a program."""
 
     replicas: int = 1
     partitions: int = 1
-    alone: bool = False
 
     @staticmethod
     def of(module: Module) -> ProcessGrid:
@@ -68,8 +67,6 @@ class ProcessGrid:
     def process_groups(self, mode: GroupMode, groups: Groups) -> Groups:
         """The groups as device numbers. Raises ValueError for numbers out of range or named twice."""
         self._check(mode, [i for group in groups for i in group])
-        if self.alone:
-            return ((0,),)
         if mode is GroupMode.CROSS_REPLICA_AND_PARTITION:
             return tuple(
                 tuple(self._device(replica, partition) for partition in range(self.partitions) for replica in group)
@@ -83,14 +80,12 @@ class ProcessGrid:
         """
         self._check(mode, [s for s, _ in pairs], "source", most)
         self._check(mode, [t for _, t in pairs], "target", most)
-        if self.alone:
-            return ((0, 0),) * most
         return tuple((place(s), place(t)) for place in self._places(mode) for s, t in pairs)
 
     def _check(self, mode: GroupMode, numbers: list[int], what: str = "entry", most: int = 1) -> None:
         limit = self.count(mode)
         outside = next((i for i in numbers if not 0 <= i < limit), None)
-        if outside is not None and not self.alone:
+        if outside is not None:
             raise ValueError(
                 f"{what} {outside} is out of range: the numbers count {mode.value}, and there are {limit} "
                 f"(replica_count={self.replicas}, num_partitions={self.partitions})"

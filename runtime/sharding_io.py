@@ -96,6 +96,14 @@ def assemble(locals_: Sequence[Array], tiling: Tiling, dims: tuple[int, ...], wh
     return result
 
 
+def agreed(copies: Sequence[Array], what: str = "value") -> Array:
+    """The value that devices 0, 1, .. all hold. Raises CompileError if they disagree."""
+    for device, other in enumerate(copies):
+        if other is not copies[0]:
+            _check_replicas(copies[0], other, (0, device), (slice(0, None),) * other.ndim, what)
+    return copies[0]
+
+
 def same_bits(a: Array, b: Array) -> Array:
     """Where two arrays of one type are equal to the bit, all NaNs counting as equal."""
 

@@ -22,7 +22,7 @@ from ..ir.tiling import Tiling
 from .collectives import LocalFabric
 from .executor import Executable, check_inputs
 from .process_grid import ProcessGrid
-from .sharding_io import assemble, shard
+from .sharding_io import agreed, assemble, shard
 
 Array = np.ndarray[Any, Any]
 
@@ -84,7 +84,7 @@ def join_outputs(outputs: Sequence[Sequence[Array]], places: Sequence[Placement]
             assemble(parts[i : i + partitions], place.tiling, place.shape.dims, f"result {number}")
             for i in range(0, len(parts), partitions)
         ]
-        joined.append(assemble(wholes, Tiling.replicated(place.shape.rank), place.shape.dims, f"result {number}"))
+        joined.append(agreed(wholes, f"result {number}"))
     return joined
 
 

@@ -63,18 +63,27 @@ class Step:
 
 
 class Compute(Step):
-    """Calls a kernel whose operands and result are arrays."""
+    """Calls a kernel whose operands and result are arrays. Devices whose operands are the same arrays share one result,
+    unless the op acts outside the program.
+    """
 
-    __slots__ = ("kernel",)
+    __slots__ = ("kernel", "shares")
 
     def __init__(self, instruction: Instruction, kernel: Kernel, reads: Sequence[int], write: int) -> None:
         super().__init__(instruction, reads, (write,))
         self.kernel = kernel
+        self.shares = not instruction.op.has_side_effect(instruction.attributes)
 
     def run(self, frames: list[Frame], machine: Machine) -> None:
         kernel, reads, write, dead = self.kernel, self.reads, self.writes[0], self.dead
-        for frame in frames:
-            frame[write] = kernel(*[frame[i] for i in reads])
+        made: dict[Any, Value] = {}
+        # All keys before the first result: what is freed meanwhile leaves its id to others.
+        keys = [tuple([id(frame[i]) for i in reads]) for frame in frames] if len(frames) > 1 and self.shares else ()
+        for number, frame in enumerate(frames):
+            key = keys[number] if keys else number
+            if key not in made:
+                made[key] = kernel(*[frame[i] for i in reads])
+            frame[write] = made[key]
             for i in dead:
                 frame[i] = None
 

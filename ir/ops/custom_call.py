@@ -140,10 +140,7 @@ class ManualBoundary(Behaviour):
 
     def kernel(self, call: Call, compile: Compile) -> Kernel:
         target = call.attributes.custom_call_target
-        raise NotEvaluable(
-            f"custom-call {target} is the border of a manual region, which one device cannot run",
-            "hloom run (without --check) runs it on several devices; in Python, hloom.partition and hloom.simulate do",
-        )
+        raise NotEvaluable(f"custom-call {target} cannot stand inside a computation that is applied to elements")
 
 
 class Annotation(Behaviour):

@@ -19,11 +19,12 @@ from ...ir.monoid import choice_monoid
 from ...ir.sharding import Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ...ir.sharding_rule import Monoid
 from ...ir.shardy_rule import KEY as RULE_KEY
+from ...ir.spmd import parts
 from ...ir.tiling import Tiling
 from ...ir.verifier import device_problem
 from ..base import PassContext
 from .causes import Gain
-from .devices import Order, anonymous_mesh, main_mesh, main_order, num_devices, parts
+from .devices import Order, anonymous_mesh, main_mesh, main_order, num_devices
 from .links import link
 from .regions import mark_regions
 from .values import Leaf, ValueGraph

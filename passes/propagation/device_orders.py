@@ -24,10 +24,11 @@ from ...ir.digit import Digit, Digits, primes, product, recognise, split
 from ...ir.literal import Array
 from ...ir.module import Module
 from ...ir.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
+from ...ir.spmd import parts
 from ...ir.tiling import Tiling
 from ...ir.verifier import device_problem
 from ..base import Pass, PassContext
-from .devices import Order, parts
+from .devices import Order
 
 
 @dataclass(frozen=True)

@@ -14,19 +14,11 @@ from ...ir.digit import Digits, refine
 from ...ir.instruction import Instruction
 from ...ir.mesh import Mesh
 from ...ir.module import Module
-from ...ir.ops.custom_call import CustomCallAttributes, behaviour
-from ...ir.sharding import AnySharding, Sharding, TupleSharding
+from ...ir.sharding import Sharding
+from ...ir.spmd import is_border, parts
 from ..base import PassContext
 
 Order = tuple[int, ...] | None
-
-
-def parts(annotation: AnySharding | None) -> Iterator[Sharding]:
-    """The shardings of a value's leaves."""
-    if isinstance(annotation, TupleSharding):
-        yield from annotation.elements
-    elif annotation is not None:
-        yield annotation
 
 
 def num_devices(module: Module, context: PassContext) -> int:
@@ -76,8 +68,7 @@ def main_order(instructions: Iterable[Instruction]) -> Order:
 
 def _at_border(instruction: Instruction) -> Iterator[Sharding]:
     """The shardings outside and inside of the border of a manual region."""
-    attributes = instruction.attributes
-    if isinstance(attributes, CustomCallAttributes) and behaviour(attributes).is_manual_boundary:
+    if is_border(instruction):
         yield from (s for i in (*instruction.operands, instruction) for s in parts(i.annotation))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from ...ir.diagnostics import Diagnostics, fail
 from ...ir.instruction import Instruction
 from ...ir.sharding_rule import elementwise_rule
-from .devices import parts
+from ...ir.spmd import parts
 from .values import Direction, Leaf, Relation, ValueGraph
 
 Group = tuple[str, int]

@@ -14,7 +14,7 @@ from ...ir.instruction import Instruction
 from ...ir.module import Module
 from ...ir.ops.custom_call import CustomCallAttributes, behaviour
 from ...ir.sharding import REPLICATED, AnySharding, ShardingKind, TupleSharding, leaf_shardings
-from ..propagation.devices import parts
+from ...ir.spmd import parts
 
 
 def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:

@@ -17,11 +17,10 @@ import numpy as np
 from ...ir.diagnostics import CompileError
 from ...ir.element_type import ELEMENT_TYPES
 from ...ir.module import Module
-from ..evaluator import evaluate
+from ..evaluator import evaluate, reference_grid
 from ..executor import Executable
 from ..limits import TimeLimit, memory, time_limit
 from ..peak import peak_bytes
-from ..process_grid import ProcessGrid
 from .retype import WIDE, retyped
 
 Array = np.ndarray[Any, Any]
@@ -105,7 +104,7 @@ class Reference:
 
     def _run(self, grid: int | None, seed: int) -> list[Array] | None:
         module = retyped(self.program, grid=grid, seed=seed)
-        needed = peak_bytes(Executable(module, ProcessGrid(alone=True)).plan)
+        needed = peak_bytes(Executable(module, reference_grid(module)).plan)
         if needed > _SHARE_OF_MEMORY * memory():
             self.why_not_wide = f"it would take about {needed:,} bytes"
             return None

@@ -150,7 +150,7 @@ def test_every_execution_draws_anew_and_every_run_alike() -> None:
       before = f32[3] rng(a, b), distribution=rng_uniform, control-predecessors={w}
       m = f32[4,3] get-tuple-element(w), index=1
       ROOT r = (f32[4,3], f32[3]) tuple(m, before) }"""
-    program = Executable(parse("HloModule m\n" + text), ProcessGrid(alone=True))
+    program = Executable(parse("HloModule m\n" + text), ProcessGrid())
     rows, last = program.run([0], [[]], LocalFabric())[0]
     numbers = [*rows.reshape(-1).tolist(), *last.tolist()]
     assert len(set(numbers)) == 15

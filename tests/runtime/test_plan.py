@@ -16,7 +16,7 @@ from hloom.runtime.process_grid import ProcessGrid
 from hloom.runtime.simulator import run_devices
 from hloom.runtime.steps import Compute, Start, Wait
 
-ALONE = ProcessGrid(alone=True)
+ALONE = ProcessGrid()
 F = np.float32
 
 

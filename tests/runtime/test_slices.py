@@ -164,9 +164,9 @@ def test_start_and_done_of_a_permute_of_slices() -> None:
         np.testing.assert_array_equal(mine[0], yours[0])
 
 
-def test_a_program_alone_sends_to_itself() -> None:
-    (out,) = evaluate(parse(permute(_ONE)), buffers([1], [3])[0])
-    np.testing.assert_array_equal(out[3:], [[2, 3], [4, 5]])
+def test_a_program_for_two_devices_is_not_run_on_one() -> None:
+    with pytest.raises(CompileError, match="the program of each of 2 devices, which has no meaning on one"):
+        evaluate(parse(permute(_ONE)), buffers([1], [3])[0])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+"""What a module says about devices: whether it is one device's program, and the borders of its manual regions.
+
+A border is a custom-call between the arrays of the whole program and those that each device of a manual region has.
+GSPMD writes one for each array, Shardy one for all; here both are lists of `Border`s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from .attributes import Attributes
+from .diagnostics import Location, fail
+from .digit import Digits, merge, split
+from .instruction import Instruction
+from .module import Module, Stage
+from .ops.collectives import CollectivePermuteAttributes
+from .ops.custom_call import CustomCallAttributes, behaviour
+from .replica_groups import ExplicitGroups, IotaGroups
+from .shape import Shape
+from .sharding import AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
+from .tiling import Tiling
+
+_ALONE = (ExplicitGroups(), ExplicitGroups(((0,),)))
+
+
+def parts(annotation: AnySharding | None) -> Iterator[Sharding]:
+    """The shardings of a value's leaves."""
+    if isinstance(annotation, TupleSharding):
+        yield from annotation.elements
+    elif annotation is not None:
+        yield annotation
+
+
+def is_border(instruction: Instruction) -> bool:
+    """Whether an instruction takes arrays into a manual region or out of it."""
+    attributes = instruction.attributes
+    return isinstance(attributes, CustomCallAttributes) and behaviour(attributes).is_manual_boundary
+
+
+def has_regions(module: Module) -> bool:
+    """Whether a module has manual regions that are entered or left."""
+    return any(is_border(i) for computation in module for i in computation)
+
+
+def is_per_device(module: Module) -> bool:
+    """Whether a module is the program that each device runs: by its stage, or, where another compiler made it, because
+    it is scheduled for several devices or they communicate outside of manual regions.
+    """
+    if module.stage in (Stage.LOCAL, Stage.SCHEDULED):
+        return True
+    if module.is_scheduled and module.num_partitions * module.replica_count > 1:
+        return True
+    instructions = [i for computation in module for i in computation]
+    if any(is_border(i) or any(s.has_manual for s in parts(i.annotation)) for i in instructions):
+        return False
+    return any(_tells_devices_apart(i, module.replica_count) for i in instructions)
+
+
+def _tells_devices_apart(instruction: Instruction, replicas: int) -> bool:
+    if instruction.op.is_device_id:
+        return True
+    return instruction.op.is_collective and not (replicas == 1 and joins_replica_with_itself(instruction))
+
+
+def joins_replica_with_itself(instruction: Instruction) -> bool:
+    """Whether a collective, in a program for one replica, gives every device its own operands back."""
+    attributes = instruction.attributes
+    if not instruction.op.is_collective or getattr(attributes, "channel_id", 1) is not None:
+        return False
+    result = instruction.shape.elements if instruction.shape.is_tuple else (instruction.shape,)
+    return _is_alone(attributes) and [s.dims for s in result] == [o.shape.dims for o in instruction.operands]
+
+
+def _is_alone(attributes: Attributes) -> bool:
+    """Whether a collective leaves replica 0 to itself."""
+    if isinstance(attributes, CollectivePermuteAttributes):
+        return attributes.source_target_pairs == ((0, 0),)
+    groups = getattr(attributes, "replica_groups", None)
+    return groups in _ALONE or (isinstance(groups, IotaGroups) and math.prod(groups.dims) == 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """How a manual region divides one array. `whole` is its shape outside, `part` the one inside. `tiling` has the
+    digits of the region in each dimension: the tiles of the whole array are the arrays of the region.
+    """
+
+    whole: Shape
+    part: Shape
+    tiling: Tiling
+    leaves_region: bool
+
+
+def region_devices(module: Module) -> int:
+    """The number of partitions of a program with manual regions: the header's, else the size of their meshes."""
+    meshes = [s.mesh for c in module for i in c if is_border(i) for s in _around(i) if s.mesh is not None]
+    sizes = [mesh.size for mesh in (*module.meshes.values(), *meshes)]
+    return module.num_partitions if module.num_partitions > 1 else max(sizes, default=1)
+
+
+def _around(border: Instruction) -> Iterator[Sharding]:
+    yield from (s for i in (*border.operands, border) for s in parts(i.annotation))
+
+
+def borders_of(instruction: Instruction, devices: int) -> list[Border | None]:
+    """One entry per operand of a border instruction; None for tokens.
+
+    Raises CompileError if its shardings do not say how the arrays are divided.
+    """
+    assert isinstance(instruction.attributes, CustomCallAttributes)
+    known = behaviour(instruction.attributes)
+    shapes = list(instruction.shape.leaves())
+    operands = instruction.operands
+    one_by_one = not instruction.attributes.custom_call_target.startswith("xla.sdy.")
+    outside = instruction if known.leaves_region or not one_by_one else operands[0]
+    inside = (operands[0] if known.leaves_region else instruction) if one_by_one else None
+    said = leaf_shardings(outside.annotation, len(shapes))
+    if len(shapes) != len(operands) or (one_by_one and len(shapes) != 1):
+        fail(f"{instruction.name}: {len(operands)} operands and {len(shapes)} results", instruction.location)
+    takes_all = inside is not None and any(s.kind is ShardingKind.MANUAL for s in parts(inside.annotation))
+    found: list[Border | None] = []
+    for operand, shape, sharding in zip(operands, shapes, said, strict=True):
+        whole, part = (shape, operand.shape) if known.leaves_region else (operand.shape, shape)
+        tiling = _tiling(sharding, whole, devices, instruction.location) if shape.is_array else None
+        if tiling is not None and not takes_all:
+            tiling = _own_digits(tiling, whole, part)
+        if tiling is not None and tiling.local_dims(whole.dims) != part.dims:
+            fail(f"{instruction.name}: {whole.without_layout()} outside of the manual region and "
+                 f"{part.without_layout()} inside do not fit the sharding {sharding}", instruction.location)
+        found.append(Border(whole, part, tiling, known.leaves_region) if tiling is not None else None)
+    return found
+
+
+def _tiling(sharding: Sharding | None, whole: Shape, devices: int, location: Location | None) -> Tiling:
+    if sharding is None:
+        return Tiling.replicated(whole.rank)
+    if sharding.mesh is not None and not sharding.fits_any_mesh and sharding.mesh.size != devices:
+        fail(f"the sharding {sharding} is over {sharding.mesh.size} devices, the program has {devices}", location)
+    return replace(sharding.tiling(whole.rank), manual=(), owner=None)
+
+
+def _own_digits(tiling: Tiling, whole: Shape, part: Shape) -> Tiling:
+    """The tiling without the digits behind those of the region: the region's come first and divide evenly."""
+    dims: list[Digits] = []
+    for digits, n, size in zip(tiling.dims, whole.dims, part.dims, strict=True):
+        found = split(digits, [n // size]) if size and n % size == 0 else None
+        dims.append(merge(found[0]) if found else digits)
+    return replace(tiling, dims=tuple(dims)).canonical()

@@ -1,0 +1,95 @@
+"""The reference meaning of manual regions, independent of the partitioner.
+
+Every device computes whole arrays outside of regions and its own tiles inside. On the way in a device cuts its tile out
+of the whole array; on the way out the devices put their tiles together, each with those that differ from it in the
+digits of the tiles. Collectives inside are what they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..ir.digit import product
+from ..ir.instruction import Instruction
+from ..ir.op import NotEvaluable
+from ..ir.replica_groups import enumerate_groups, over_digits
+from ..ir.shape import Shape
+from ..ir.spmd import Border
+from .collectives import Collective, Operands
+from .process_grid import GroupMode, ProcessGrid
+from .sharding_io import shard, tile_slices
+from .steps import NO_DEVICE, Frame, Step
+
+Array = np.ndarray[Any, Any]
+
+
+class Cut(Step):
+    """Takes the tile of each device out of a whole array; devices with one array and one tile share the result."""
+
+    __slots__ = ("border", "partitions")
+
+    def __init__(self, instruction: Instruction, border: Border, partitions: int, read: int, write: int) -> None:
+        super().__init__(instruction, (read,), (write,))
+        self.border, self.partitions = border, partitions
+
+    def run(self, frames: list[Frame], machine: Any) -> None:
+        (read,), (write,), tiling = self.reads, self.writes, self.border.tiling
+        wholes = [frame[read] for frame in frames]
+        made: dict[Any, Array] = {}
+        for frame, whole in zip(frames, wholes, strict=True):
+            if frame[0] == NO_DEVICE:
+                raise NotEvaluable("a manual region cannot stand inside a computation that is applied to elements")
+            device = frame[0] % self.partitions
+            where = tuple((s.start, s.stop) for s in tile_slices(tiling, whole.shape, device))
+            # Of a sum still to be taken, devices with the same tile hold different parts.
+            key = (id(whole), where, device if tiling.unreduced else None)
+            if key not in made:
+                made[key] = shard(whole, tiling, device) if tiling.used() else whole
+            frame[write] = made[key]
+        self.take(frames)
+
+
+@dataclass(frozen=True, eq=False)
+class Join(Collective):
+    """Puts the tiles of devices together to a whole array, which all of them get."""
+
+    border: Border | None = None
+
+    @staticmethod
+    def at(instruction: Instruction, border: Border, grid: ProcessGrid) -> Join:
+        """The collective of one array at a border out of a region."""
+        tiling = border.tiling
+        digits = (*(d for dim in tiling.dims for d in dim), *tiling.unreduced)
+        groups = enumerate_groups(over_digits(grid.partitions, digits, tiling.order), grid.partitions)
+        return Join(instruction, instruction.opcode, grid,
+                    grid.process_groups(GroupMode.CROSS_PARTITION, groups), border=border)
+
+    @property
+    def results(self) -> list[Shape]:
+        assert self.border is not None
+        return [self.border.whole]
+
+    def perform(self, members: list[Operands]) -> list[Operands]:
+        assert self.border is not None
+        tiling, whole, part = self.border.tiling, self.border.whole, self.border.part
+        counts = [tiling.tiles(d) for d in range(part.rank)]
+        parts = [m[0] for m in members]
+        summands = product(tiling.unreduced)
+        tiles = [_sum(parts[i : i + summands]) for i in range(0, len(parts), summands)]
+        if len(tiles) == 1:
+            return [[tiles[0]]] * len(members)
+        grid = np.stack(tiles).reshape(*counts, *part.dims)
+        axes = [axis for d in range(part.rank) for axis in (d, part.rank + d)]
+        padded = grid.transpose(axes).reshape([c * n for c, n in zip(counts, part.dims, strict=True)])
+        result = np.ascontiguousarray(padded[tuple(slice(0, n) for n in whole.dims)])
+        return [[result]] * len(members)
+
+
+def _sum(parts: list[Array]) -> Array:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
