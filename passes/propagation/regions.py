@@ -78,7 +78,7 @@ class _Regions:
             own = self.graph.leaves[instruction][0].manual
             return (*max(found, key=len, default=around), own)
         if target == OUT_OF:
-            return max(found, key=len)[:-1] if found else around
+            return max(found, key=len)[:-1] if found else None
         if not found:
             return None
         stack = max(found, key=len)

@@ -8,7 +8,8 @@ results global again. GSPMD's form has for each value a sharding annotation and 
     after:   p = f32[8] custom-call(x), custom_call_target="Sharding", sharding={mesh['x'=2], [{'x'}]}
              l = f32[4] custom-call(p), custom_call_target="SPMDFullToShardShape", sharding={mesh['x'=2], manual}
 
-The local values carry the manual axes of their own region only; `regions` adds those of regions around it.
+The local values carry the manual axes of their own region only; `regions` adds those of regions around it. What leaves
+a region that nothing enters (JAX writes `axis_index` so) is annotated before it leaves, for nothing else says its axes.
 """
 
 from __future__ import annotations
@@ -66,12 +67,30 @@ def _rewrite(computation: Computation, border: Instruction, entering: bool) -> N
             placed = _call(computation, border, "Sharding", operand, operand.shape, outside)
             values.append(_call(computation, border, INTO, placed, shape, _inside(outside, manual, shape.rank)))
         else:
+            if _is_from_nothing(operand):
+                free = replace(outside, dims=(DimSharding(is_open=True),) * shape.rank)
+                inside = _inside(free, manual, shape.rank)
+                operand = _call(computation, border, "Sharding", operand, operand.shape, inside)
             values.append(_call(computation, border, OUT_OF, operand, shape, outside))
     value = values[0] if border.shape.is_array else computation.build("tuple", *values, like=border, before=border)
     computation.replace_all_uses(border, value)
     computation.remove(border)
     if border.shape.is_array:
         computation.rename(value, border.name)
+
+
+def _is_from_nothing(value: Instruction) -> bool:
+    """Whether a value depends on no parameter of its computation."""
+    reached = {value}
+    stack = [value]
+    while stack:
+        instruction = stack.pop()
+        if instruction.opcode == "parameter":
+            return False
+        new = [o for o in instruction.operands if o not in reached]
+        reached.update(new)
+        stack += new
+    return True
 
 
 def _manual_axes(border: Instruction) -> list[str]:
