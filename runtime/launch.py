@@ -37,14 +37,16 @@ _LAST_WORDS_SECONDS = 1.0  # for other ranks to fail as well
 _LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_FORWARD = "OMPI_MCA_mca_base_env_list"  # the variables that Open MPI takes along to other hosts
 
-# As root, and with more ranks than cores, without tying a rank to one core. MPICH ignores these.
+# As root, and with more ranks than cores, without tying a rank to one core. A mapping policy needs its unit: without
+# `slot` all ranks land on the first host of a host file. MPICH ignores these.
 _OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "OMPI_MCA_hwloc_base_binding_policy": "none",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
 
@@ -104,6 +106,8 @@ def _environment(ranks: int, folder: str) -> dict[str, str]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for name in _THREAD_VARIABLES:
         environment.setdefault(name, str(max(1, cores // ranks)))
+    theirs = [name for name in environment if name.startswith("HLOOM_") or name in (*_THREAD_VARIABLES, "PYTHONPATH")]
+    environment[_FORWARD] = ";".join([*filter(None, [environment.get(_FORWARD)]), *theirs])
     return environment
 
 

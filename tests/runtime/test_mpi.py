@@ -30,7 +30,7 @@ def have_mpi() -> bool:
 def start(case: str, ranks: int, *more: str, **variables: str) -> subprocess.Popen[str]:
     if not have_mpi():
         pytest.skip("there is no mpiexec")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI", "HLOOM_"))}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PRTE_", "PMI", "HLOOM_"))}
     environment |= {"PYTHONPATH": f"{SOURCES}{os.pathsep}{TESTS}", "OPENBLAS_NUM_THREADS": "7", **variables}
     return subprocess.Popen(
         [sys.executable, str(PROGRAM), case, str(ranks), *more],
@@ -95,6 +95,32 @@ def test_missing_launcher() -> None:
     code, errors = outcome("programs", 2, HLOOM_MPIEXEC="/nowhere/mpiexec")
     assert code == 69
     assert "HLOOM_MPIEXEC=/nowhere/mpiexec cannot be run" in errors
+
+
+def test_ranks_fill_the_hosts_evenly(tmp_path: Path) -> None:
+    if not have_mpi():
+        pytest.skip("there is no mpiexec")
+    launcher = tmp_path / "mpiexec"
+    launcher.write_text(
+        f'#!/bin/sh\nexec "{launch.find_mpiexec()}" --host localhost:1,elsewhere:1 --do-not-launch --display map "$@"\n'
+    )
+    launcher.chmod(0o755)
+    with start("programs", 4, HLOOM_MPIEXEC=str(launcher)) as job:
+        placed, _ = job.communicate(timeout=60)
+    if "Num procs:" not in placed:
+        pytest.skip("this mpiexec shows no map")
+    assert [line.rsplit(":", 1)[1].strip() for line in placed.splitlines() if "Num procs:" in line] == ["2", "2"]
+
+
+def test_other_hosts_get_our_variables(tmp_path: Path) -> None:
+    launcher = tmp_path / "mpiexec"
+    launcher.write_text('#!/bin/sh\necho "$OMPI_MCA_mca_base_env_list"\n')
+    launcher.chmod(0o755)
+    with start("programs", 2, HLOOM_MPIEXEC=str(launcher), OMPI_MCA_mca_base_env_list="MINE") as job:
+        taken, _ = job.communicate(timeout=60)
+    names = taken.strip().split(";")
+    assert names[0] == "MINE"
+    assert {"HLOOM_EXPECTED_RANKS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONPATH"} <= set(names)
 
 
 def test_inside_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
