@@ -89,6 +89,7 @@ class Op(Generic[A]):
       is_control     calls computations that may contain collectives (call, while, conditional): likewise
       calls_alone    no other instruction of its kind calls the computations that it calls
       is_device_id   the value is the number of the device that runs it; the runtime supplies it
+      is_view        the result is the operand's memory seen otherwise: the op costs no time
       is_stateful    draws from the device's hidden random state, a `RandomState`: the runtime gives it to the kernel as
                      its first argument
       additive_groups the default answer of `additive`
@@ -111,6 +112,7 @@ class Op(Generic[A]):
     is_control: ClassVar[bool] = False
     calls_alone: ClassVar[bool] = False
     is_device_id: ClassVar[bool] = False
+    is_view: ClassVar[bool] = False
     is_stateful: ClassVar[bool] = False
     infers_dynamic: ClassVar[bool] = False
     dynamic_operands: ClassVar[frozenset[int] | None] = None

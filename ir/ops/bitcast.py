@@ -29,6 +29,7 @@ class Bitcast(Op[Attributes]):
     """The same bytes as another array of equal size. The result shape must be written."""
 
     opcode = "bitcast"
+    is_view = True
     result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:

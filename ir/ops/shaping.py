@@ -96,6 +96,7 @@ class Reshape(Op[ReshapeAttributes]):
     """The same elements in row-major order, with other dimensions."""
 
     opcode = "reshape"
+    is_view = True
     infers_dynamic = True
     additive_groups = (frozenset({0}),)
     attributes = ReshapeAttributes

@@ -127,7 +127,7 @@ class Traffic:
                 instruction.call, instruction.op.sharding_rule(instruction.call), tuple(x.shape for x in own), (),
                 self.order, self.devices, EXCHANGED.get(form_name(instruction)), links=self.links,
                 free=frozenset(n for n, x in enumerate(own[: len(relation.rule.operands)]) if self._is_free(x)),
-                everywhere=instruction.op.refuses_values)
+                everywhere=instruction.op.refuses_values, view=instruction.op.is_view)
         return self._ops[relation]
 
     def _weight(self, relation: Relation) -> int:

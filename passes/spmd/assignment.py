@@ -38,7 +38,7 @@ class OpSharding:
     any tile is made without communication. `carried` are digits over which the operands in
     `parts`, and with them the results, are partial; `stays_partial` if a partial result is reduced later only (see
     `partial`). With an `owner` the operands are brought to that device, and only its result counts, unless
-    the op must see its operands' values `everywhere`.
+    the op must see its operands' values `everywhere`. A `view` costs no time.
     """
 
     call: OpCall[Any]
@@ -55,6 +55,7 @@ class OpSharding:
     links: Links = DEFAULT
     owner: int | None = None
     everywhere: bool = False
+    view: bool = False
 
     @property
     def manual(self) -> Digits:
@@ -119,7 +120,7 @@ def choose(op: OpSharding) -> Assignment:
         candidates.setdefault(tuple(sorted(assignment.items())), assignment)
     if len(candidates) == 1:
         return next(iter(candidates.values()))
-    return min(candidates.values(), key=lambda a: cost(op, a))
+    return min(candidates.values(), key=lambda a: _rank(op, a))
 
 
 def choose_rule(
@@ -129,7 +130,7 @@ def choose_rule(
     if _settled(op) is not None or not (rules := others()):
         return choose_partial(op, groups)
     choices = [choose_partial(variant, groups) for variant in (op, *(replace(op, rule=rule) for rule in rules))]
-    return min(choices, key=lambda choice: cost(*choice))
+    return min(choices, key=lambda choice: _rank(*choice))
 
 
 def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[OpSharding, Assignment]:
@@ -151,7 +152,7 @@ def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[Op
     if len(variants) == 1:
         return op, choose(op)
     choices = [(variant, choose(variant)) for variant in variants]
-    return min(choices, key=lambda choice: cost(*choice))
+    return min(choices, key=lambda choice: _rank(*choice))
 
 
 def _settled(op: OpSharding) -> Assignment | None:
@@ -178,6 +179,11 @@ def cost(op: OpSharding, assignment: Assignment) -> float:
     return operand_cost(op, assignment) + result_cost(op, assignment) + work(op, assignment)
 
 
+def _rank(op: OpSharding, assignment: Assignment) -> tuple[float, float]:
+    """The cost; of views that cost the same, the one of smaller tiles comes first."""
+    return cost(op, assignment), _traffic(op, assignment) if op.view else 0.0
+
+
 def operand_cost(op: OpSharding, assignment: Assignment) -> float:
     """Bytes received per device to have the operands where they are wanted."""
     total = 0.0
@@ -200,13 +206,20 @@ def result_cost(op: OpSharding, assignment: Assignment) -> float:
 
 def work(op: OpSharding, assignment: Assignment) -> float:
     """What a device reads, computes and writes, as bytes that it might receive in that time."""
+    if op.view:
+        return 0.0
+    points = (-(-f.size // product(assignment.get(i, ()))) for i, f in enumerate(op.rule.factors))
+    return _traffic(op, assignment) + INDEX_POINT * math.prod(points)
+
+
+def _traffic(op: OpSharding, assignment: Assignment) -> float:
+    """What a device has of the values on its own, in the same unit."""
     total = 0.0
     for value, shape in enumerate(op.shapes):
         if value not in op.free:
             dims = op.tiling(value, assignment).local_dims(shape.dims)
             total += MEMORY_BYTE * shape.element.byte_size * math.prod(dims)
-    points = (-(-f.size // product(assignment.get(i, ()))) for i, f in enumerate(op.rule.factors))
-    return total + INDEX_POINT * math.prod(points)
+    return total
 
 
 def _candidates(op: OpSharding) -> Iterator[Assignment]:

@@ -225,7 +225,8 @@ class Partitioner:
         if (choice := self.state.choices.get(key)) is None:
             op = OpSharding(instruction.call, rule, shape_key, tilings, self.order, self.state.channels.devices,
                             EXCHANGED.get(form_name(instruction)), stays_partial=stays_partial, free=free,
-                            links=self.state.links, everywhere=instruction.op.refuses_values)
+                            links=self.state.links, everywhere=instruction.op.refuses_values,
+                            view=instruction.op.is_view)
             choice = Choice.of(*choose_rule(op, groups, lambda: instruction.op.alternative_rules(instruction.call)))
             self.state.choices[key] = choice
         op, assignment, results = choice.op, choice.assignment, choice.results
