@@ -19,6 +19,7 @@ from .cleanup.cse import CommonSubexpressions
 from .cleanup.dce import DeadCodeElimination
 from .cleanup.index_vectors import IndexVectors
 from .cleanup.inline import CallInliner
+from .cleanup.reshaped_sums import ReshapedSums
 from .cleanup.single_replica import SingleReplica
 from .cleanup.slice_of_pad import SliceOfPad
 from .cleanup.synchronous import Synchronous
@@ -33,7 +34,8 @@ PASSES: dict[str, type[Pass]] = {
     p.name: p
     for p in (
         Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
-        SliceOfPad, DeadCodeElimination, CommonSubexpressions, DeviceOrders, Propagate, SortPrefix, SpmdPartition,
+        ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, DeviceOrders, Propagate, SortPrefix,
+        SpmdPartition,
     )
 }
 
@@ -45,6 +47,7 @@ PROPAGATE: tuple[Pass, ...] = (
     UniformPrecision(),  # local forms are made of ops of one type
     IndexVectors(),  # local forms compute with scalars
     IndexBatching(),  # rows that look into themselves alone
+    ReshapedSums(),  # a merged dimension cannot be divided as its minor parts are
     SliceOfPad(),  # what a pad moves along a divided dimension, a slice of it would move back
     DeadCodeElimination(),  # what nobody needs should not vote on shardings
     DeviceOrders(),  # lists of one physical mesh have digits in common

@@ -1,0 +1,184 @@
+"""Sums over merged dimensions: a reduce or a dot sums over the dimensions that a reshape merged, without the reshape.
+
+    before:  r = f32[256] reshape(x)                      -- x is f32[4,64]
+             s = f32[] reduce(r, zero), dimensions={0}
+    after:   s = f32[] reduce(x, zero), dimensions={0,1}
+
+A merged dimension can be divided along the first of its parts only, so that a value divided along another one would be
+gathered for the reshape; a sum takes its parts in any order. The reshape may stand before element-wise ops, and all
+arrays of a contraction (`vdot` of two gradients) or of a reduction must be seen in the other dimensions without being
+reshaped anew: they are such reshapes, scalars broadcast, or element-wise ops on those which nothing else reads. What
+the program itself shards stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ...ir.attributes import Attributes, Dims
+from ...ir.computation import Computation
+from ...ir.instruction import Instruction
+from ...ir.module import Module
+from ...ir.ops.dot import DotAttributes
+from ...ir.ops.reduce import ReduceAttributes
+from ...ir.ops.shaping import BroadcastAttributes, Reshape, reshape_groups
+from ..base import Pass, PassContext
+from .rewriting import rewrite
+
+_DEEPEST = 16  # element-wise ops between a reshape and the sum
+
+
+@dataclass(frozen=True)
+class ReshapedSums(Pass):
+    """Makes reductions and contractions over merged dimensions ones over the dimensions before."""
+
+    name: ClassVar[str] = "reshaped-sums"
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = False
+        while rewrite(module, _unmerge):  # each takes a reshape out of the way of a sum
+            changed = True
+        return changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The dimensions from `start` to `stop` of an array, which become dimensions of these sizes."""
+
+    start: int
+    stop: int
+    sizes: Dims
+
+    def applied(self, dims: Dims) -> Dims:
+        return (*dims[: self.start], *self.sizes, *dims[self.stop :])
+
+    def dims(self) -> range:
+        """The new dimensions."""
+        return range(self.start, self.start + len(self.sizes))
+
+    def places(self, dims: Sequence[int]) -> Dims:
+        """Dimensions of the array, in their order, by their numbers afterwards; those that are replaced as one run."""
+        found: list[int] = []
+        for dim in dims:
+            if dim == self.start:
+                found += self.dims()
+            elif not self.start < dim < self.stop:
+                found.append(dim if dim < self.start else dim - (self.stop - self.start) + len(self.sizes))
+        return tuple(found)
+
+
+def _unmerge(computation: Computation, instruction: Instruction) -> Instruction | None:
+    summed = _summed(instruction)
+    count = len(summed)
+    arrays = instruction.operands[:count]
+    if not count or any(a.shape.is_dynamic for a in arrays):
+        return None
+    for array, dims in zip(arrays, summed, strict=True):
+        for source in _reshapes(array):
+            for own in _merged(source, dims):
+                places = [dims.index(d) for d in range(own.start, own.stop)]
+                parts = [_part(other, places, own.sizes) for other in summed]
+                if all(p is not None and _is_seen(a, p, instruction) for a, p in zip(arrays, parts, strict=True)):
+                    return _rebuilt(computation, instruction, [p for p in parts if p is not None])
+    return None
+
+
+def _summed(instruction: Instruction) -> list[Dims]:
+    """The dimensions that are summed of each of the first operands, those that belong together at the same places."""
+    attributes = instruction.attributes
+    if isinstance(attributes, ReduceAttributes):
+        return [tuple(sorted(attributes.dimensions))] * (len(instruction.operands) // 2)
+    if isinstance(attributes, DotAttributes) and len(instruction.operands) == 2:
+        return [attributes.lhs_contracting_dims, attributes.rhs_contracting_dims]
+    return []
+
+
+def _reshapes(value: Instruction, depth: int = _DEEPEST) -> list[Instruction]:
+    """The reshapes behind element-wise ops that a value of these dimensions is computed from."""
+    if isinstance(value.op, Reshape):
+        return [value]
+    if not depth or not _may_move(value):
+        return []
+    same = (o for o in dict.fromkeys(value.operands) if o.shape.dims == value.shape.dims)
+    return [found for operand in same for found in _reshapes(operand, depth - 1)]
+
+
+def _merged(reshape: Instruction, summed: Dims) -> list[_Part]:
+    """The summed dimensions of a reshape's result that it makes of others."""
+    source, target = reshape.operands[0].shape.dims, reshape.shape.dims
+    if not reshape.shape.num_elements:
+        return []
+    found: list[_Part] = []
+    for before, after in reshape_groups(source, target):
+        part = _Part(after[0], after[-1] + 1, source[before[0] : before[-1] + 1])
+        if len(before) > 1 and set(range(part.start, part.stop)) <= set(summed):
+            found.append(part)
+    return found
+
+
+def _part(summed: Dims, places: Sequence[int], sizes: Dims) -> _Part | None:
+    """What becomes of the dimensions at these places of `summed`, if they follow one another in the array."""
+    dims = [summed[place] for place in places]
+    start = dims[0]
+    return _Part(start, start + len(dims), sizes) if dims == list(range(start, start + len(dims))) else None
+
+
+def _is_seen(value: Instruction, part: _Part, user: Instruction, depth: int = _DEEPEST) -> bool:
+    """Whether a value is there in the new dimensions, or can be computed there in place of `value`."""
+    if value.annotation is not None or value.shape.is_dynamic:
+        return False
+    if isinstance(value.op, Reshape):
+        (source,) = value.operands
+        dims = part.applied(value.shape.dims)
+        groups = reshape_groups(source.shape.dims, dims)
+        alone = {after[0] for before, after in groups if len(before) == len(after) == 1}
+        return not source.shape.is_dynamic and all(d in alone or dims[d] == 1 for d in part.dims())
+    if isinstance(value.attributes, BroadcastAttributes):
+        return not value.attributes.dimensions
+    if not depth or not _may_move(value) or any(u is not user for u in value.users):
+        return False
+    return all(o.shape.dims != value.shape.dims or _is_seen(o, part, value, depth - 1) for o in value.operands)
+
+
+def _may_move(value: Instruction) -> bool:
+    return value.op.is_elementwise and value.shape.rank > 0 and not value.called() and not value.has_effect()
+
+
+def _rebuilt(computation: Computation, old: Instruction, parts: Sequence[_Part]) -> Instruction:
+    """The sum over the dimensions that were merged."""
+    count = len(parts)
+    arrays = [_seen(computation, a, p) for a, p in zip(old.operands, parts, strict=False)]
+    attributes = _replaced(old.attributes, parts)
+    return computation.add(old.op, [*arrays, *old.operands[count:]], attributes, old.shape, like=old)
+
+
+def _seen(computation: Computation, value: Instruction, part: _Part) -> Instruction:
+    """A value in the new dimensions."""
+    shape = replace(value.shape, dims=part.applied(value.shape.dims), layout=None)
+    if isinstance(value.op, Reshape):
+        (source,) = value.operands
+        if source.shape.dims == shape.dims:
+            return source
+        return computation.build("reshape", source, shape=shape, like=value)
+    if isinstance(value.attributes, BroadcastAttributes):
+        return computation.add(value.op, value.operands, value.attributes, shape, like=value)
+    made = {o: _seen(computation, o, part) for o in dict.fromkeys(value.operands) if o.shape.dims == value.shape.dims}
+    operands = [made.get(o, o) for o in value.operands]
+    return computation.add(value.op, operands, value.attributes, shape, like=value)
+
+
+def _replaced(attributes: Attributes, parts: Sequence[_Part]) -> Attributes:
+    """The attributes of a sum whose operands have the new dimensions."""
+    if isinstance(attributes, ReduceAttributes):
+        return replace(attributes, dimensions=parts[0].places(attributes.dimensions))
+    assert isinstance(attributes, DotAttributes)
+    lhs, rhs = parts
+    return replace(
+        attributes,
+        lhs_batch_dims=lhs.places(attributes.lhs_batch_dims),
+        rhs_batch_dims=rhs.places(attributes.rhs_batch_dims),
+        lhs_contracting_dims=lhs.places(attributes.lhs_contracting_dims),
+        rhs_contracting_dims=rhs.places(attributes.rhs_contracting_dims),
+    )
