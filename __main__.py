@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 
 def _dispatch(args: argparse.Namespace, argv: list[str]) -> int:
     from .cli import comm, evaluate, parts, reshard, shardings, text
+    from .cli.common import run_imports
 
+    run_imports(args)
     if args.command == "run":
         from .cli.run import run
 
@@ -30,7 +32,7 @@ def _dispatch(args: argparse.Namespace, argv: list[str]) -> int:
 
 def _guarded(argv: list[str]) -> int:
     from .cli.arguments import make_parser
-    from .cli.common import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_USAGE, show_diagnostics, write_reproducer
+    from .cli.common import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_USAGE, show_diagnostics, user_place, write_reproducer
     from .ir.diagnostics import CompileError
     from .runtime.mpi import MpiMissing
 
@@ -54,6 +56,10 @@ def _guarded(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
+        place = user_place(error, getattr(args, "imports", ()))
+        if place is not None:  # a pass or a custom-call of the user's
+            print(f"{place}: error: {type(error).__name__}: {error}", file=sys.stderr)
+            return EXIT_BAD_INPUT
         path = write_reproducer(argv, error)
         print(f"hloom: internal error: {type(error).__name__}: {error}", file=sys.stderr)
         print(f"  help: please report this{f' with {path}' if path else ''}", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .common import categories, mesh_sizes, not_negative, positive, tolerance
+from .common import mesh_sizes, names, not_negative, positive, tolerance
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # pyright: ignore[reportPrivateUsage]
@@ -40,7 +40,7 @@ def _command(commands: Commands, name: str, help: str, devices: bool = True) -> 
 
 
 def _add_werror(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--werror", type=categories, metavar="CATEGORY,..", default=frozenset[str](),
+    command.add_argument("--werror", type=names, metavar="CATEGORY,..", default=frozenset[str](),
                          help="fail on remarks and warnings; with =.. only of these categories")
 
 

@@ -7,7 +7,7 @@ import math
 import runpy
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from ..ir.module import Module, Stage
 from ..passes.base import PassContext
 from ..passes.pipelines import remarks
 from ..passes.propagation.remesh import remesh
-from ..passes.propagation.strategy import Setting, Strategy, apply_strategy, load_strategy
+from ..passes.propagation.strategy import Setting, Strategy, apply_strategy, load_strategy, named_meshes
 
 EXIT_OK = 0
 EXIT_CHECK_FAILED = 1
@@ -29,23 +29,35 @@ EXIT_INTERNAL = 70
 def read_program(args: argparse.Namespace) -> Module:
     """The module of the FILE argument, annotated as `--strategy` and `--set` say, its meshes resized as `--mesh` says.
 
-    Where a strategy is given and the program names no mesh, `--mesh` gives it one. Raises CompileError.
+    Where neither the strategy nor the program names a mesh, `--mesh` does. Raises CompileError.
     """
-    for path in getattr(args, "imports", ()):
-        _run_user_file(path)
     module = frontends.load(args.file)
     sizes: dict[str, int] | None = getattr(args, "mesh", None)
     strategy = _strategy(args)
     if (sizes or strategy) and module.stage is not Stage.GLOBAL:
         option = "--mesh" if sizes else "--strategy"
         fail(f"{option} needs a program that is not yet sharded, this one is {module.stage.value}")
-    if strategy is not None:
-        if sizes and not module.meshes:
-            strategy, sizes = replace(strategy, mesh=sizes), None
+    if strategy is not None and sizes and not named_meshes(module):
+        strategy, sizes = replace(strategy, mesh=sizes), None
+    if strategy is not None and strategy.mesh is not None:
         apply_strategy(module, strategy)
+        strategy = None
     if sizes:
-        remesh(module, sizes)
+        remesh(module, sizes)  # the strategy's own mesh too; one without a mesh takes the resized mesh of the program
+    if strategy is not None:
+        apply_strategy(module, strategy)
     return module
+
+
+def run_imports(args: argparse.Namespace) -> None:
+    """Runs the files of `--import`, which may register what other arguments name, and then reads those arguments.
+
+    Raises CompileError for what goes wrong in a file, argparse.ArgumentTypeError for names that are unknown.
+    """
+    for path in getattr(args, "imports", ()):
+        _run_user_file(path)
+    if hasattr(args, "werror"):
+        args.werror = categories(args.werror)
 
 
 def _run_user_file(path: str) -> None:
@@ -54,10 +66,17 @@ def _run_user_file(path: str) -> None:
         runpy.run_path(path)
     except OSError as error:
         fail(f"{path} cannot be read: {error.strerror or error}")
-    except Exception as error:
-        inner = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
-        line = error.lineno if isinstance(error, SyntaxError) else inner[-1] if inner else 0
-        fail(f"{path}:{line}: {type(error).__name__}: {error}", help="--import runs this file first")
+    except (Exception, SystemExit) as error:
+        place = user_place(error, [path])
+        fail(f"{place or path}: {type(error).__name__}: {error}", help="--import runs this file first")
+
+
+def user_place(error: BaseException, paths: Sequence[str]) -> str | None:
+    """`file:line` of the last call of an error's traceback that is in one of these files; None if there is none."""
+    if isinstance(error, SyntaxError) and error.filename in paths:
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((f"{f.filename}:{f.lineno}" for f in reversed(frames) if f.filename in paths), None)
 
 
 def _strategy(args: argparse.Namespace) -> Strategy | None:
@@ -105,13 +124,17 @@ def tolerance(text: str) -> float:
     return value
 
 
-def categories(text: str) -> frozenset[str]:
+def names(text: str) -> frozenset[str]:
+    """`a,b` as a set. Names are looked up once the files of `--import` have run."""
+    return frozenset(text.split(","))
+
+
+def categories(names: frozenset[str]) -> frozenset[str]:
     """The categories of diagnostics that `--werror` names, or all. Raises argparse.ArgumentTypeError."""
-    names = frozenset(text.split(","))
     if names == frozenset(("all",)):
         return frozenset(CATEGORIES)
     for name in sorted(names - set(CATEGORIES)):
-        raise argparse.ArgumentTypeError(f"'{name}' is no category: {', '.join(CATEGORIES)}, or all")
+        raise argparse.ArgumentTypeError(f"argument --werror: '{name}' is no category: {', '.join(CATEGORIES)}, or all")
     return names
 
 

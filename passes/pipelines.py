@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
 from ..ir.diagnostics import Diagnostic, Severity, fail
@@ -125,7 +125,7 @@ def _make(name: str, options: str) -> Pass:
     if name not in PASSES:
         fail(f"there is no pass '{name}'", help="passes: " + ", ".join(sorted(PASSES)))
     cls = PASSES[name]
-    known = {f.name.replace("_", "-"): f for f in fields(cls)}  # pyright: ignore[reportArgumentType]
+    known = {f.name.replace("_", "-"): f for f in (fields(cls) if is_dataclass(cls) else ())}
     given: dict[str, Any] = {}
     for part in filter(None, (p.strip() for p in options.split(","))):
         key, _, value = part.partition("=")

@@ -32,6 +32,7 @@ from ...ir.instruction import Instruction
 from ...ir.mesh import AxisRef, Mesh
 from ...ir.module import Module
 from ...ir.sharding import DimSharding, Sharding, ShardingKind, Spelling
+from .devices import parts
 
 _WHERE = re.compile(r"\(at (?:line (\d+), column (\d+)|end of document)\)")
 _AXIS = re.compile(r"([A-Za-z_]\w*)(?::\((\d+)\)(\d+))?$")
@@ -59,7 +60,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A mesh (axis names and sizes; None: that of the program) and settings, weakest first."""
+    """A mesh (axis names and sizes; None: the one that the program names) and settings, weakest first."""
 
     mesh: Mapping[str, int] | None = None
     settings: Sequence[Setting] = field(default_factory=tuple[Setting, ...])
@@ -122,18 +123,37 @@ def apply_strategy(module: Module, strategy: Strategy) -> None:
             }
 
 
+def named_meshes(module: Module) -> list[Mesh]:
+    """The different meshes with axes that a module names, by a symbol or in a sharding."""
+    annotations = (i.annotation for computation in module for i in computation)
+    used = (sharding.mesh for annotation in annotations for sharding in parts(annotation))
+    named = (mesh for mesh in (*module.meshes.values(), *used) if mesh is not None and mesh.named and mesh.axes)
+    return list({str(mesh): mesh for mesh in reversed(list(named))}.values())[::-1]
+
+
 def _mesh(module: Module, strategy: Strategy) -> Mesh:
-    known = list(module.meshes.values())
     if strategy.mesh is None:
-        if not known:
-            fail("the program names no mesh, so the strategy has to", help="[mesh] in the file, or --mesh x=2,y=4")
-        return known[0]
+        return _only_mesh(module, strategy)
+    known = list(module.meshes.values())
     axes = tuple(strategy.mesh.items())
     found = next((mesh for mesh in known if mesh.axes == axes), None)
     if found is None:
         symbol = next(s for n in range(len(known) + 1) if (s := f"mesh_{n}" if n else "mesh") not in module.meshes)
         found = module.meshes[symbol] = Mesh(axes, symbol=symbol)
     return found
+
+
+def _only_mesh(module: Module, strategy: Strategy) -> Mesh:
+    """The one mesh of the program that has the axes of all settings, or any mesh if none has them."""
+    known = named_meshes(module)
+    if not known:
+        fail("the program names no mesh, so the strategy has to", help="[mesh] in the file, or --mesh x=2,y=4")
+    wanted = {axis.name for setting in strategy.settings for dim in setting.dims for axis in dim.axes}
+    fitting = [mesh for mesh in known if wanted <= dict(mesh.axes).keys()]
+    if len(fitting) > 1:
+        fail("the program names several meshes: " + ", ".join(map(str, fitting)),
+             help="say which one is meant: [mesh] in a strategy file, or --mesh x=2,y=4 for all of them")
+    return (fitting or known)[0]
 
 
 def _checked(setting: Setting, mesh: Mesh) -> tuple[DimSharding, ...]:

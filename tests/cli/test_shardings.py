@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from command_line import EXAMPLES
 from hloom.__main__ import main
+from hloom.ir.diagnostics import CATEGORIES
+from hloom.passes.pipelines import PASSES
 
 MLP = str(EXAMPLES / "mlp_named.hlo")
 PLAIN = """ENTRY e {
@@ -82,6 +84,14 @@ def test_settings(plain: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "8 simulated devices" in capsys.readouterr().out
 
 
+def test_settings_on_a_mesh_that_only_shardings_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["shard", MLP, "--set", "w*=,y", "--json"]) == 0
+    found = {v["name"]: v["axes"] for v in json.loads(capsys.readouterr().out)["values"]}
+    assert (found["w1"], found["w2"]) == ("[-, y]", "[-, y]")
+    assert main(["run", MLP, "--set", "w*=,y", "--mesh", "x=3,y=5", "--check"]) == 0
+    assert "mlp: 15 simulated devices" in capsys.readouterr().out
+
+
 def test_strategy_file(plain: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "s.toml"
     path.write_text('[mesh]\nx = 2\ny = 2\n[shardings]\n"w*" = "x,y"\n')
@@ -124,3 +134,54 @@ def test_bad_import(text: str, line: int, error: str, tmp_path: Path, capsys: py
     assert main(["show", str(program), "--import", str(code)]) == 65
     assert f"{code}:{line}: {error}: " in capsys.readouterr().err
     assert main(["show", str(program), "--import", str(tmp_path / "none.py")]) == 65
+
+
+PASS = """from dataclasses import dataclass
+from hloom.ir.diagnostics import CATEGORIES
+from hloom.passes.base import Pass
+from hloom.passes.pipelines import PASSES
+
+@dataclass(frozen=True)
+class CliTestPass(Pass):
+    name = "cli-test-pass"
+    message: str = "seen"
+    def run(self, module, context):
+        context.diagnostics.remark(self.message.upper(), category="cli-test")
+        return False
+
+PASSES[CliTestPass.name] = CliTestPass
+CATEGORIES["cli-test"] = "what a test says"
+"""
+
+
+def test_arguments_name_what_an_import_registers(
+    plain: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hloom.passes.pipelines.PASSES", passes := dict(PASSES))
+    monkeypatch.setattr("hloom.cli.text.PASSES", passes)
+    monkeypatch.setattr("hloom.ir.diagnostics.CATEGORIES", categories := dict(CATEGORIES))
+    monkeypatch.setattr("hloom.cli.common.CATEGORIES", categories)
+    code = tmp_path / "mine.py"
+    code.write_text(PASS)
+    opt = ["opt", plain, "--import", str(code)]
+    assert main([*opt, "--passes", "cli-test-pass", "--dump-after", "cli-test-pass"]) == 0
+    shown = capsys.readouterr().err
+    assert shown.startswith("// after cli-test-pass\n")
+    assert shown.endswith("remark: SEEN [cli-test]\n")
+    assert main([*opt, "--passes", "cli-test-pass", "--werror=cli-test"]) == 65
+    assert "error: SEEN [cli-test]" in capsys.readouterr().err
+    code.write_text(PASS.replace("@dataclass(frozen=True)\n", ""))  # then there are no options
+    assert main([*opt, "--passes", "cli-test-pass"]) == 0
+
+
+def test_an_error_in_code_of_the_user_is_theirs(
+    plain: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hloom.passes.pipelines.PASSES", dict(PASSES))
+    code = tmp_path / "mine.py"
+    code.write_text(PASS.replace("self.message.upper()", "self.message.upper(1)"))
+    assert main(["opt", plain, "--import", str(code), "--passes", "cli-test-pass"]) == 65
+    assert capsys.readouterr().err.startswith(f"{code}:11: error: TypeError: str.upper() takes no arguments")
+    code.write_text("import sys\nsys.exit(3)\n")
+    assert main(["show", plain, "--import", str(code)]) == 65
+    assert f"{code}:2: SystemExit: 3" in capsys.readouterr().err

@@ -54,6 +54,19 @@ def test_settings_override_the_file_and_the_program() -> None:
     assert str(module.entry.parameters[0].sharding) == "{mesh['x'=2,'y'=4], [{}, {'y'}]}"
 
 
+def test_mesh_of_the_program() -> None:
+    """A mesh need not have a symbol; of several the one is meant that has the axes."""
+    named = PROGRAM.replace("parameter(0),", "parameter(0), sharding={mesh['x'=2,'y'=4], [{'x'}, {}]},")
+    module = hloom.parse(named)
+    apply_strategy(module, Strategy(settings=[Setting.parse("w2=,y")]))
+    assert str(module.entry.parameters[1].sharding) == "{mesh['x'=2,'y'=4], [{}, {'y'}]}"
+    several = hloom.parse(named.replace("parameter(2)", "parameter(2), sharding={mesh['x'=8], [{'x'}]}"))
+    apply_strategy(several, Strategy(settings=[Setting.parse("w2=x,y")]))
+    assert str(several.entry.parameters[1].sharding) == "{mesh['x'=2,'y'=4], [{'x'}, {'y'}]}"
+    with pytest.raises(CompileError, match=r"several meshes: mesh\['x'=2,'y'=4\], mesh\['x'=8\]"):
+        apply_strategy(several, Strategy(settings=[Setting.parse("w2=x,")]))
+
+
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
