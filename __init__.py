@@ -17,7 +17,7 @@ Errors in programs are `CompileError`, with `.diagnostics`.
 
 from .cost.budget import assert_collectives
 from .cost.collectives import Collective, collectives
-from .frontends import Snapshot, load, load_snapshot, parse
+from .frontends import Snapshot, load, load_snapshot, parse, parse_shape, parse_sharding
 from .ir.diagnostics import CompileError, Diagnostic, Severity
 from .ir.graph import to_networkx
 from .ir.module import Module
@@ -52,6 +52,8 @@ __all__ = [
     "load_strategy",
     "match",
     "parse",
+    "parse_shape",
+    "parse_sharding",
     "partition",
     "propagate",
     "reshard_plan",

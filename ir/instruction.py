@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from .attributes import Attributes, attribute_fields
+from .checked_field import checked_field
 from .diagnostics import Location
 from .op import AnyOp, OpCall
 from .shape import Shape
-from .sharding import AnySharding
+from .sharding import AnySharding, Sharding, TupleSharding
 from .strings import Raw, quote, unescape
 
 if TYPE_CHECKING:
+    from .checked_field import Field
     from .computation import Computation
 
 FrontendAttributes = Mapping[str, "str | Raw"]
@@ -70,19 +72,40 @@ def _called_fields(cls: type[Attributes]) -> tuple[str, ...]:
     return tuple(field.name for field in attribute_fields(cls).values() if field.type in kinds)
 
 
+def _parsed_by(reader: str) -> Callable[[object], str]:
+    """The help that says how text becomes a value."""
+    return lambda value: f"write hloom.{reader}({value!r})" if isinstance(value, str) else f"hloom.{reader} reads text"
+
+
 class Instruction:
     """One operation of a computation.
 
     `sharding` is what `sharding=` says; `shardy` what `xla.sdy.sharding` among the frontend attributes says (the
     frontend resolves it once; it is not printed from here). `users` counts, per user, how many operands refer to this
     instruction. `other` holds further common attributes verbatim (statistics, origin, parameter_replication). `carried`
-    is what a serialized form has that text has not; its codec puts it there and takes it up again.
+    is what a serialized form has that text has not; its codec puts it there and takes it up again. Assigning a shape, a
+    sharding and the like of another type raises TypeError.
     """
 
     __slots__ = (
-        "_control_predecessors", "attributes", "backend_config", "carried", "frontend_attributes", "location",
-        "metadata", "name", "op", "operands", "other", "parent", "shape", "sharding", "shardy", "users",
+        "_attributes", "_backend_config", "_control_predecessors", "_frontend_attributes", "_metadata", "_shape",
+        "_sharding", "_shardy", "carried", "location", "name", "op", "operands", "other", "parent", "users",
     )  # fmt: skip
+
+    # Where a program that edits programs goes wrong, it hears so at the assignment.
+    attributes: Field[Attributes] = checked_field(
+        "_attributes", (Attributes,), lambda _: "Computation.build makes them")
+    shape: Field[Shape] = checked_field("_shape", (Shape,), _parsed_by("parse_shape"))
+    sharding: Field[AnySharding | None] = checked_field(
+        "_sharding", (Sharding, TupleSharding, type(None)), _parsed_by("parse_sharding"))
+    shardy: Field[AnySharding | None] = checked_field(
+        "_shardy", (Sharding, TupleSharding, type(None)), _parsed_by("parse_sharding"))
+    metadata: Field[Metadata | None] = checked_field(
+        "_metadata", (Metadata, type(None)), lambda _: "write Metadata.named(op_name), or Metadata(text)")
+    frontend_attributes: Field[FrontendAttributes] = checked_field(
+        "_frontend_attributes", (Mapping,), lambda _: "write a dict of texts by name")
+    backend_config: Field[str | Raw | None] = checked_field(
+        "_backend_config", (str, Raw, type(None)), lambda _: "write the text, in Raw if it stands in braces")
 
     def __init__(
         self,
@@ -99,11 +122,8 @@ class Instruction:
         self.attributes = attributes
         self.shape = shape
         self.location = location
-        self.sharding: AnySharding | None = None
-        self.shardy: AnySharding | None = None
-        self.metadata: Metadata | None = None
-        self.frontend_attributes: FrontendAttributes = NO_FRONTEND_ATTRIBUTES
-        self.backend_config: str | Raw | None = None
+        self._sharding = self._shardy = self._metadata = self._backend_config = None
+        self._frontend_attributes = NO_FRONTEND_ATTRIBUTES
         self._control_predecessors: tuple[Instruction, ...] = ()
         self.other: tuple[tuple[str, str], ...] = ()
         self.carried: Any = None

@@ -69,10 +69,44 @@ def test_names() -> None:
         "parse", "load", "load_snapshot", "Snapshot", "verify", "propagate", "partition", "evaluate", "simulate", "run",
         "assert_collectives", "collectives", "custom_call", "Module", "P", "match", "find_all", "to_networkx",
         "CompileError", "Diagnostic", "Severity", "Collective", "__version__", "apply_strategy", "explain",
-        "load_strategy", "reshard_plan",
+        "load_strategy", "parse_shape", "parse_sharding", "reshard_plan",
     }  # fmt: skip
     assert set(hloom.__all__) == wanted
     assert list(hloom.__all__) == sorted(hloom.__all__)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "help"),
+    [
+        ("sharding", "{devices=[2]<=[2]}", "write hloom.parse_sharding('{devices=[2]<=[2]}')"),
+        ("shardy", "{replicated}", "write hloom.parse_sharding('{replicated}')"),
+        ("sharding", 4, "hloom.parse_sharding reads text"),
+        ("shape", "f32[4]", "write hloom.parse_shape('f32[4]')"),
+        ("shape", None, "hloom.parse_shape reads text"),
+        ("metadata", "layer/add", "Metadata.named(op_name)"),
+        ("frontend_attributes", "{a=b}", "a dict of texts"),
+        ("backend_config", {"a": 1}, "write the text"),
+        ("attributes", {"dimensions": (0,)}, "Computation.build makes them"),
+    ],
+)
+def test_values_of_another_type_are_refused_where_they_are_assigned(field: str, value: Any, help: str) -> None:
+    instruction = hloom.parse(ROWS).entry.root
+    before = getattr(instruction, field)
+    with pytest.raises(TypeError, match=f"^{field} must be ") as error:
+        setattr(instruction, field, value)
+    assert help in str(error.value)
+    assert getattr(instruction, field) is before
+
+
+def test_sharding_as_text_is_parsed_by_name() -> None:
+    module = hloom.Module("m")
+    c = module.new_computation("main", entry=True)
+    x = c.parameter(0, hloom.parse_shape("f32[8]"), "x")
+    x.sharding = hloom.parse_sharding("{devices=[4]<=[4]}")
+    c.root = c.build("negate", x)
+    assert "x: f32[2]" in hloom.partition(module).to_text()
+    with pytest.raises(hloom.CompileError, match="sharding"):
+        hloom.parse_sharding("{devices=[4]}")
 
 
 def test_parse_and_to_text_round_trip() -> None:
