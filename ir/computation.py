@@ -17,13 +17,15 @@ from .shape import Shape
 
 if TYPE_CHECKING:
     from .module import Module
+    from .pickling import State
 
 
 class Computation:
     """A function from its parameters to the value of its root.
 
     `root` is set by whoever builds the computation, or is the last instruction. Iterating gives the instructions in
-    order. `execution_thread` is the text of that attribute, empty for the main thread.
+    order. `execution_thread` is the text of that attribute, empty for the main thread. A pickle of a computation, or of
+    one of its instructions, holds the whole computation and what it calls, but no module.
     """
 
     def __init__(self, name: str, location: Location | None = None) -> None:
@@ -255,6 +257,16 @@ class Computation:
             operand.users[user] = count
         else:
             operand.users.pop(user, None)
+
+    def __getstate__(self) -> State:
+        from .pickling import computation_state
+
+        return computation_state(self)
+
+    def __setstate__(self, state: State) -> None:
+        from .pickling import restore_computation
+
+        restore_computation(self, state)
 
     def __repr__(self) -> str:
         return f"<computation {self.name}, {len(self)} instructions>"

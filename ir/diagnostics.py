@@ -11,7 +11,7 @@ import bisect
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 class Severity(StrEnum):
@@ -143,6 +143,9 @@ class CompileError(Exception):
     def __init__(self, diagnostics: list[Diagnostic]) -> None:
         super().__init__("\n".join(d.render() for d in diagnostics))
         self.diagnostics = diagnostics
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.diagnostics,)
 
 
 class InternalError(Exception):

@@ -71,6 +71,9 @@ class ElementType:
     def __repr__(self) -> str:
         return f"ElementType({self.name})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _named, (self.name,)
+
 
 def _make() -> dict[str, ElementType]:
     rows: list[tuple[str, int, Kind, Any]] = [
@@ -144,3 +147,8 @@ def precision(element: ElementType) -> tuple[bool, float, int, bool]:
 def from_numpy(dtype: np.dtype[Any]) -> ElementType:
     """The element type of a numpy type. Raises KeyError if HLO has no such type (strings, objects, float128)."""
     return _BY_NUMPY[np.dtype(dtype)]
+
+
+def _named(name: str) -> ElementType:
+    """The one object of a type; how pickles and copies refer to it."""
+    return TUPLE if name == TUPLE.name else ELEMENT_TYPES[name]

@@ -195,6 +195,13 @@ class Instruction:
         self.location = other.location
         self.metadata = other.metadata
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        from .pickling import instruction_of
+
+        if self.parent is None:
+            raise TypeError(f"{self.name} cannot be pickled or copied: it is in no computation")
+        return instruction_of, (self.parent, self.name)
+
     def __repr__(self) -> str:
         operands = ", ".join(o.name for o in self.operands)
         return f"<{self.name} = {self.shape} {self.opcode}({operands})>"

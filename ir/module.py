@@ -141,5 +141,18 @@ class Module:
         """
         return SERIALIZERS["proto"](self)
 
+    def __copy__(self) -> Module:
+        from .clone import clone_module
+
+        return clone_module(self)  # a computation belongs to one module
+
+    def __getstate__(self) -> tuple[list[Computation], dict[str, Any]]:
+        return self.callees_first(), vars(self)  # in this order callers find what they call
+
+    def __setstate__(self, state: tuple[list[Computation], dict[str, Any]]) -> None:
+        vars(self).update(state[1])
+        for computation in self.computations:
+            computation.parent = self
+
     def __repr__(self) -> str:
         return f"<module {self.name}, {self.stage.value}, {len(self.computations)} computations>"

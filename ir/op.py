@@ -183,6 +183,11 @@ class Op(Generic[A]):
         """
         raise NotEvaluable(f"{self.opcode} cannot be evaluated")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        from .pickling import op_of
+
+        return op_of, (type(self).__module__, self.opcode)
+
 
 AnyOp = Op[Any]
 
