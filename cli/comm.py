@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from ..cost.collectives import Collective, collectives
@@ -37,13 +37,17 @@ def comm(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _as_json(module: Module, found: Iterable[Collective]) -> dict[str, object]:
-    found = list(found)
+def _as_json(module: Module, found: Sequence[Collective]) -> dict[str, object]:
     return {
         "module": module.name,
         "devices": module.num_partitions * module.replica_count,
         "sent_bytes": sum(c.sent_bytes for c in found),
         "exact": all(c.exact for c in found),
-        "kinds": {kind: {"collectives": count, "sent_bytes": sent} for kind, count, sent in by_kind(found)},
-        "collectives": [asdict(c) | {"sent_bytes": c.sent_bytes} for c in found],
+        "kinds": {t.kind: {k: v for k, v in asdict(t).items() if k != "kind"} for t in by_kind(found)},
+        "collectives": [_record(c) for c in found],
     }
+
+
+def _record(collective: Collective) -> dict[str, object]:
+    fields: dict[str, object] = asdict(collective)
+    return fields | {"runs": fields.pop("count"), "sent_bytes": collective.sent_bytes}

@@ -7,7 +7,6 @@ is deterministic), runs its block of devices, and rank 0 reports. Under a launch
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..cost.collectives import collectives
+from ..cost.table import kinds_text
 from ..ir.clone import clone_module
 from ..ir.diagnostics import CompileError, fail
 from ..ir.module import Module, Stage
@@ -96,12 +96,8 @@ def _devices(module: Module) -> int:
 
 def _describe(job: Job, where: str) -> None:
     found = collectives(job.local)
-    counts = Counter[str]()
-    for collective in found:
-        counts[collective.kind] += collective.count
-    kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())) or "no collectives"
     sent = sum(c.wire_bytes * c.count for c in found)
-    print(f"{job.program.name}: {where}; {kinds}; {sent} bytes sent per device")
+    print(f"{job.program.name}: {where}; {kinds_text(found)}; {sent} bytes sent per device")
 
 
 def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:

@@ -7,14 +7,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from ..ir.diagnostics import fail
 from ..ir.module import Module
 from ..ir.op import OPS
 from ..ir.spmd import is_per_device
 from .collectives import collectives
-from .table import collectives_table, summary
+from .table import KindTotal, by_kind, collectives_table, summary
 
 KINDS = {kind.replace("-", "_"): kind for kind, op in OPS.items() if op.is_collective and not kind.endswith("-start")}
 
@@ -24,24 +22,21 @@ def assert_collectives(
 ) -> None:
     """Checks how many collectives a per-device program has, by kind or in total, and what one device sends.
 
-    `kinds` are `all_gather=0`, `all_reduce=range(3)` (up to two), and so on; kinds not named may be there. An
-    instruction in a loop counts once, its bytes as often as the loop runs; a budget of bytes cannot be kept where that
-    is not known. Raises AssertionError with the table of collectives if the budget is not kept, CompileError for a
-    module that is not partitioned, TypeError for an unknown kind.
+    `kinds` are `all_gather=0`, `all_reduce=range(3)` (up to two), and so on; kinds not named may be there. They and
+    `total` count instructions: one in a loop counts once, however often it runs. Its bytes count in every run; a budget
+    of bytes cannot be kept where the number of runs is not known. Raises AssertionError with the table of collectives
+    if the budget is not kept, CompileError for a module that is not partitioned, TypeError for an unknown kind.
     """
     if unknown := sorted(set(kinds) - set(KINDS)):
         raise TypeError(f"there is no collective '{unknown[0]}': {', '.join(KINDS)}")
     if not is_per_device(module):
         fail(f"{module.name} is not partitioned, so it has no collectives yet", help="give hloom.partition(module)")
     found = sorted(collectives(module), key=lambda c: -c.sent_bytes)
-    counts = Counter(c.kind for c in found)
-    broken = [
-        f"{counts[kind]} {kind}, {_wanted(wanted)} allowed"
-        for kind, wanted in ((KINDS[name], wanted) for name, wanted in kinds.items())
-        if not _keeps(counts[kind], wanted)
-    ]
-    if total is not None and not _keeps(len(found), total):
-        broken.append(f"{len(found)} collectives, {_wanted(total)} allowed")
+    totals = {t.kind: t for t in by_kind(found)}
+    counted = [(totals.get(KINDS[name]) or KindTotal(KINDS[name], 0, 0, 0), wanted) for name, wanted in kinds.items()]
+    if total is not None:
+        counted.append((KindTotal("collective", len(found), sum(c.count for c in found), 0), total))
+    broken = [_excess(t, wanted) for t, wanted in counted if not _keeps(t.instructions, wanted)]
     sent = sum(c.sent_bytes for c in found)
     if bytes_at_most is not None and sent > bytes_at_most:
         broken.append(f"{sent:,} bytes sent per device, {bytes_at_most:,} allowed")
@@ -50,6 +45,12 @@ def assert_collectives(
     if broken:
         table = f"\n\n{collectives_table(found)}" if found else ""
         raise AssertionError(f"{module.name}: {'; '.join(broken)}{table}\n\n{summary(found)}")
+
+
+def _excess(found: KindTotal, wanted: int | range) -> str:
+    runs = f" ({found.runs} runs)" if found.runs != found.instructions else ""
+    plural = "s" * (found.instructions != 1)
+    return f"{found.instructions} {found.kind} instruction{plural}{runs}, {_wanted(wanted)} allowed"
 
 
 def _keeps(count: int, wanted: int | range) -> bool:

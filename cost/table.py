@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .collectives import Collective
 
@@ -16,7 +17,7 @@ def collectives_table(found: Sequence[Collective]) -> str:
     totals = by_kind(found)
     if len(totals) > 1:
         rows.append(("",) * len(HEAD))
-        rows += [(f"all {kind}", f"{sent:,}", str(count), "", "", "") for kind, count, sent in totals]
+        rows += [(f"all {t.kind}", f"{t.sent_bytes:,}", str(t.runs), "", "", "") for t in totals]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
     return "\n".join(
         "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, RIGHT, strict=True)).rstrip()
@@ -24,22 +25,45 @@ def collectives_table(found: Sequence[Collective]) -> str:
     )
 
 
-def by_kind(found: Sequence[Collective]) -> list[tuple[str, int, int]]:
-    """Kind, number of executions, bytes one device sends; most bytes first."""
-    totals: dict[str, tuple[int, int]] = {}
+@dataclass(frozen=True, slots=True)
+class KindTotal:
+    """All collectives of a kind: how many instructions, how often they run together (an instruction in a loop runs once
+    per trip), and the bytes that one device sends in all runs.
+    """
+
+    kind: str
+    instructions: int
+    runs: int
+    sent_bytes: int
+
+    def __str__(self) -> str:
+        """`3 all-reduce`, or `3 all-reduce (30 runs)` where loops run them more often."""
+        return f"{self.instructions} {self.kind}" + (f" ({self.runs} runs)" if self.runs != self.instructions else "")
+
+
+def by_kind(found: Sequence[Collective]) -> list[KindTotal]:
+    """Totals per kind, most bytes first."""
+    groups: dict[str, list[Collective]] = {}
     for collective in found:
-        count, sent = totals.get(collective.kind, (0, 0))
-        totals[collective.kind] = (count + collective.count, sent + collective.sent_bytes)
-    return sorted(((kind, *total) for kind, total in totals.items()), key=lambda t: (-t[2], t[0]))
+        groups.setdefault(collective.kind, []).append(collective)
+    totals = [
+        KindTotal(kind, len(group), sum(c.count for c in group), sum(c.sent_bytes for c in group))
+        for kind, group in groups.items()
+    ]
+    return sorted(totals, key=lambda t: (-t.sent_bytes, t.kind))
+
+
+def kinds_text(found: Sequence[Collective]) -> str:
+    """`1 all-gather, 3 all-reduce (30 runs)`: instructions by kind, and their runs where those are more."""
+    return ", ".join(map(str, sorted(by_kind(found), key=lambda t: t.kind))) or "no collectives"
 
 
 def summary(found: Sequence[Collective]) -> str:
     """`1 all-gather, 41 all-reduce; 217,220 bytes sent per device`; says so if that is only a lower bound."""
-    kinds = ", ".join(f"{count} {kind}" for kind, count, _ in sorted(by_kind(found))) or "no collectives"
     sent = sum(c.sent_bytes for c in found)
     bound = "" if all(c.exact for c in found) else "at least "
     note = ", more where a loop runs an unknown number of times" if bound else ""
-    return f"{kinds}; {bound}{sent:,} bytes sent per device{note}"
+    return f"{kinds_text(found)}; {bound}{sent:,} bytes sent per device{note}"
 
 
 def _row(c: Collective) -> tuple[str, ...]:

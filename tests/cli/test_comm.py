@@ -115,7 +115,11 @@ def test_json(tmp_path: Path) -> None:
     assert (found["module"], found["devices"], found["exact"]) == ("loop", 4, True)
     assert found["sent_bytes"] == sum(c["sent_bytes"] for c in found["collectives"])
     assert found["sent_bytes"] == sum(k["sent_bytes"] for k in found["kinds"].values())
-    loops = [c for c in found["collectives"] if c["count"] == 5]
+    for kind, totals in found["kinds"].items():
+        own = [c for c in found["collectives"] if c["kind"] == kind]
+        assert (totals["instructions"], totals["runs"]) == (len(own), sum(c["runs"] for c in own))
+    assert sum(k["runs"] for k in found["kinds"].values()) > len(found["collectives"])
+    loops = [c for c in found["collectives"] if c["runs"] == 5]
     assert loops
     assert all(c["sent_bytes"] == 5 * c["wire_bytes"] and c["cause"] and c["groups"] == "1 of 4 (a)" for c in loops)
 
@@ -135,7 +139,7 @@ def test_compiled_by_xla(tmp_path: Path) -> None:
     rows = [line.split()[:6] for line in done.out.splitlines()[1:3]]
     # f32[32] gathered from four: 96 bytes; f32[8] summed over two, three times: 96.
     assert rows == [["all-gather", "96", "1", "1", "of", "4"], ["all-reduce", "96", "3", "2", "of", "2"]]
-    assert done.out.endswith("compiled: 4 devices; 1 all-gather, 3 all-reduce; 192 bytes sent per device\n")
+    assert done.out.endswith("compiled: 4 devices; 1 all-gather, 1 all-reduce (3 runs); 192 bytes sent per device\n")
 
 
 def test_no_collectives(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ def test_broken_counts_and_bytes_are_told_with_the_table() -> None:
         hloom.assert_collectives(module, all_reduce=1, all_gather=range(1, 4), total=range(1), bytes_at_most=99)
     first, _, rest = str(error.value).partition("\n\n")
     assert first == (
-        "mlp: 2 all-reduce, 1 allowed; 0 all-gather, 1 to 3 allowed; 2 collectives, 0 to 0 allowed; "
+        "mlp: 2 all-reduce instructions, 1 allowed; 0 all-gather instructions, 1 to 3 allowed; "
+        "2 collective instructions, 0 to 0 allowed; "
         "100 bytes sent per device, 99 allowed"
     )
     table, _, last = rest.partition("\n\n")
@@ -40,6 +41,11 @@ def test_loops() -> None:
     module = local("while_sharded_state")
     sent = sum(c.sent_bytes for c in hloom.collectives(module))
     hloom.assert_collectives(module, total=1, bytes_at_most=sent)
+    (one,) = hloom.collectives(module)
+    with pytest.raises(AssertionError) as error:
+        hloom.assert_collectives(module, total=5)
+    assert str(error.value).startswith(f"{module.name}: 1 collective instruction (5 runs), 5 allowed\n")
+    assert str(error.value).endswith(f"\n1 {one.kind} (5 runs); {sent:,} bytes sent per device")
     with pytest.raises(AssertionError, match=f"{sent:,} bytes sent per device, {sent - 1:,} allowed"):
         hloom.assert_collectives(module, bytes_at_most=sent - 1)
     text = programs()["while_sharded_state"].replace("five = s32[] constant(5)", "five = s32[] add(i, i)")
