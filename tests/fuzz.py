@@ -36,6 +36,7 @@ from hloom import CompileError
 SECONDS = 10  # of processor time that an input may take; real ones take a hundredth of a second
 MEGABYTES = 1024  # an input may add to the memory of the process
 PATIENCE = 120  # seconds without a word from a process, which then is ended
+TOLD = 10_000
 SHRINKING = 30  # seconds for making one input small
 ENDED = "the process ended"
 _LINE, _WORD, _BYTE = re.compile(r".*\n?"), re.compile(r"\w+|\W"), re.compile(r".", re.DOTALL)
@@ -133,7 +134,9 @@ def _try(name: str, seed: int) -> str | Crash:
 
 
 def spread_campaign(name: str, seeds: Sequence[int], workers: int) -> Figures:
-    """Tries the inputs of these seeds in processes of their own; tells of each new kind of crash at once."""
+    """Tries the inputs of these seeds in processes of their own; tells of each new kind of crash at once, and how far
+    it is every `TOLD` inputs.
+    """
     found, kinds = Figures(), set[str]()
     for seed, result in results(lambda seed: _try(name, seed), seeds, workers, PATIENCE):
         if result is None:
@@ -142,6 +145,8 @@ def spread_campaign(name: str, seeds: Sequence[int], workers: int) -> Figures:
         if isinstance(result, Crash) and result.kind not in kinds:
             kinds.add(result.kind)
             print(f"seed {seed}: {result.kind}", flush=True)
+        if found.outcomes.total() % TOLD == 0:
+            print(found, flush=True)
     return found
 
 

@@ -21,7 +21,8 @@ from virtual_devices import eight_devices
 
 TESTS = Path(__file__).parents[1]
 _SHARDING = re.compile(r", sharding=\{[^\n]*?\}(?=, [a-z_]+=|$|\n)", re.MULTILINE)
-_ARRAY = re.compile(r"^\s+(?:ROOT )?[^\s=]+ = \w+\[([\d,]*)\]\S* [\w\-]+\([^\n]*$", re.MULTILINE)
+_VALUE = re.compile(r"^\s+(?:ROOT )?[^\s=]+ = (\(.*?\)|\w+\[\S*) [\w\-]+\([^\n]*$", re.MULTILINE)
+_LEAF = re.compile(r"\b\w+\[([\d,<=?]*)\]")
 
 
 def entry(*lines: str, header: str = "", before: str = "") -> str:
@@ -111,15 +112,18 @@ def _printed(programs: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[float, .
 
 
 def with_shardings(rng: random.Random, text: str) -> str:
-    """Shardings over one mesh for most parameters and some other arrays."""
+    """Shardings over one mesh for most parameters and some other values."""
     mesh = rng.choice(MESHES)
     entry = text.find("ENTRY")
-    for match in reversed(list(_ARRAY.finditer(text))):
+    for match in reversed(list(_VALUE.finditer(text))):
         inside = match.start() > entry
         if rng.random() < (0.6 if inside and " parameter(" in match[0] else 0.15 if inside else 0.03):
-            rank = len([d for d in match[1].split(",") if d])
+            ranks = [len([d for d in leaf.split(",") if d]) for leaf in _LEAF.findall(match[1])]
+            found = [sharding_text(rng, mesh, rank) for rank in ranks]
+            is_tuple = match[1].startswith("(") and (not found or rng.random() < 0.9)
             at = match.end()
-            text = f"{text[:at]}, sharding={sharding_text(rng, mesh, rank)}{text[at:]}"
+            made = "{" + ", ".join(found) + "}" if is_tuple else found[0]
+            text = f"{text[:at]}, sharding={made}{text[at:]}"
     return text
 
 
