@@ -33,6 +33,13 @@ def parts(annotation: AnySharding | None) -> Iterator[Sharding]:
         yield annotation
 
 
+def devices_problem(sharding: Sharding, devices: int) -> str | None:
+    """Why a sharding divides a value among another number of devices; None if it does not."""
+    if sharding.mesh is None or sharding.fits_any_mesh or sharding.mesh.size == devices:
+        return None
+    return f"the sharding {sharding} is over {sharding.mesh.size} devices, the program has {devices}"
+
+
 def is_border(instruction: Instruction) -> bool:
     """Whether an instruction takes arrays into a manual region or out of it."""
     attributes = instruction.attributes
@@ -136,8 +143,8 @@ def borders_of(instruction: Instruction, devices: int) -> list[Border | None]:
 def _tiling(sharding: Sharding | None, whole: Shape, devices: int, location: Location | None) -> Tiling:
     if sharding is None:
         return Tiling.replicated(whole.rank)
-    if sharding.mesh is not None and not sharding.fits_any_mesh and sharding.mesh.size != devices:
-        fail(f"the sharding {sharding} is over {sharding.mesh.size} devices, the program has {devices}", location)
+    if problem := devices_problem(sharding, devices):
+        fail(problem, location)
     return replace(sharding.tiling(whole.rank), manual=(), owner=None)
 
 

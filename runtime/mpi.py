@@ -58,6 +58,7 @@ class MpiProgram:
         self.comm = comm
         self.module = module
         self.grid = ProcessGrid.of(module)
+        self.parameters, self.results = placements(module)
         if comm.size > self.grid.size:
             fail(f"the program runs on {self.grid.size} devices, too few for {comm.size} ranks")
         self.executable = Executable(module, self.grid)
@@ -71,12 +72,11 @@ class MpiProgram:
 
     def run_global(self, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
         """Global arrays in, on every rank; global results out on rank 0, None on the others."""
-        parameters, results = placements(self.module)
-        mine = self.run(split_inputs(inputs, parameters, self.devices, self.grid.partitions, poison))
+        mine = self.run(split_inputs(inputs, self.parameters, self.devices, self.grid, poison))
         gathered: list[list[list[Array]]] | None = self.comm.gather(mine, root=0)
         if gathered is None:
             return None
-        return join_outputs([device for rank in gathered for device in rank], results, self.grid.partitions)
+        return join_outputs([device for rank in gathered for device in rank], self.results, self.grid)
 
     def close(self) -> None:
         """Frees the communicators; all ranks must call it."""

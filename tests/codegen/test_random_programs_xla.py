@@ -8,6 +8,7 @@ from hloom.codegen import manual_module, replica_module
 from hloom.ir.element_type import Kind
 from hloom.ir.instruction import Instruction
 from hloom.runtime.compare import compare
+from hloom.runtime.process_grid import ProcessGrid
 from hloom.runtime.simulator import join_outputs, placements, split_inputs
 from hypothesis import HealthCheck, assume, given, settings
 from random_programs import inputs_of, programs
@@ -41,8 +42,8 @@ def _check(module: hloom.Module) -> None:
     local = hloom.partition(module)
     devices = local.num_partitions
     parameters, results = placements(local)
-    tiles = split_inputs(inputs, parameters, range(devices), devices)
-    replicas = join_outputs(run_replicas(replica_module(local).to_text(), tiles), results, devices)
+    tiles = split_inputs(inputs, parameters, range(devices), ProcessGrid.of(local))
+    replicas = join_outputs(run_replicas(replica_module(local).to_text(), tiles), results, ProcessGrid.of(local))
     shapes = [s.dims for s in module.entry.root.shape.leaves()]
     manual = run_manual(manual_module(local).to_text(), inputs, devices, shapes)
     for found in (replicas, manual):

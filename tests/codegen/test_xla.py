@@ -11,6 +11,7 @@ from hloom.codegen import manual_module, replica_module
 from hloom.passes.propagation.remesh import remesh
 from hloom.runtime.compare import compare
 from hloom.runtime.inputs import make_inputs
+from hloom.runtime.process_grid import ProcessGrid
 from hloom.runtime.simulator import join_outputs, placements, split_inputs
 from xla_runner import run_manual, run_replicas
 
@@ -35,8 +36,8 @@ def _check(module: hloom.Module, form: str) -> None:
     devices = local.num_partitions
     if form == "replica":
         parameters, results = placements(local)
-        tiles = split_inputs(inputs, parameters, range(devices), devices)
-        outputs = join_outputs(run_replicas(replica_module(local).to_text(), tiles), results, devices)
+        tiles = split_inputs(inputs, parameters, range(devices), ProcessGrid.of(local))
+        outputs = join_outputs(run_replicas(replica_module(local).to_text(), tiles), results, ProcessGrid.of(local))
     else:
         shapes = [s.dims for s in module.entry.root.shape.leaves()]
         outputs = run_manual(manual_module(local).to_text(), inputs, devices, shapes)

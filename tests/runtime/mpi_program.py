@@ -193,7 +193,8 @@ def programs() -> int:
 
 
 def too_many() -> int:
-    text = "HloModule m, num_partitions=1\nENTRY e { x = f32[] parameter(0)  ROOT r = f32[] negate(x) }"
+    text = """HloModule m, frontend_attributes={hloom.stage="local"}
+ENTRY e { x = f32[] parameter(0)  ROOT r = f32[] negate(x) }"""
     try:
         run(parse(text), [np.float32(1)], world())
     except CompileError as error:

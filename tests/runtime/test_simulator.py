@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hloom.frontends import parse, parse_shape
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.module import EntryLayout, Module
+from hloom.ir.module import EntryLayout, Module, Stage
 from hloom.runtime import simulate
 from hloom.runtime.simulator import run_devices, simulate_devices
 
@@ -17,6 +17,7 @@ ADD = "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(
 def with_global(text: str, *shapes: str) -> Module:
     """The module, with the shapes of the whole parameters and, last, of the whole result."""
     module = parse(text)
+    module.stage = Stage.LOCAL
     *parameters, result = map(parse_shape, shapes)
     module.global_layout = EntryLayout(tuple(parameters), result)
     return module
@@ -90,7 +91,7 @@ ENTRY e {
 
 
 def test_equal_nans_of_replicas_agree_and_signed_zeros_do_not() -> None:
-    text = """HloModule m, num_partitions=2
+    text = """HloModule m, num_partitions=2, frontend_attributes={hloom.stage="local"}
 ENTRY e {
   x = f32[1] parameter(0)
   p = u32[] partition-id()
@@ -109,7 +110,7 @@ ENTRY e {
 
 
 def test_unreduced_result_is_summed() -> None:
-    text = """HloModule m, num_partitions=2
+    text = """HloModule m, num_partitions=2, frontend_attributes={hloom.stage="local"}
 ENTRY e {
   x = f32[2] parameter(0), sharding={devices=[2]<=[2]}
   ROOT r = f32[2] negate(x), sharding={mesh['a'=2], [{}], unreduced={'a'}}
@@ -118,7 +119,7 @@ ENTRY e {
 
 
 def test_tuple_parameters_and_results() -> None:
-    text = """HloModule m, num_partitions=2
+    text = """HloModule m, num_partitions=2, frontend_attributes={hloom.stage="local"}
 ENTRY e {
   p = (f32[2], f32[3]) parameter(0), sharding={{devices=[2]<=[2]}, {replicated}}
   a = f32[2] get-tuple-element(p), index=0
