@@ -19,6 +19,7 @@ from .cleanup.cse import CommonSubexpressions
 from .cleanup.dce import DeadCodeElimination
 from .cleanup.index_vectors import IndexVectors
 from .cleanup.inline import CallInliner
+from .cleanup.loop_invariants import LoopInvariants
 from .cleanup.reshaped_sums import ReshapedSums
 from .cleanup.single_replica import SingleReplica
 from .cleanup.slice_of_pad import SliceOfPad
@@ -35,7 +36,7 @@ PASSES: dict[str, type[Pass]] = {
     for p in (
         Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
         ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, DeviceOrders, Propagate, SortPrefix,
-        SpmdPartition,
+        SpmdPartition, LoopInvariants,
     )
 }
 
@@ -60,6 +61,7 @@ PARTITION: tuple[Pass, ...] = (
     DeadCodeElimination(),  # what these two left has no costs to be told about
     SpmdPartition(),
     CommonSubexpressions(),  # equal masks, offsets and gathers of different ops
+    LoopInvariants(),  # what every trip would send again
     DeadCodeElimination(),  # operands that local forms did not need
 )
 

@@ -24,10 +24,11 @@ class CommonSubexpressions(Pass):
     name: ClassVar[str] = "cse"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        return sum(_merge(c) for c in module.computations) > 0
+        return sum(merge_equal(c) for c in module.computations) > 0
 
 
-def _merge(computation: Computation) -> int:
+def merge_equal(computation: Computation) -> int:
+    """Merges the equal instructions of one computation; how many are gone."""
     seen: dict[Hashable, Instruction] = {}
     dead: list[Instruction] = []
     for instruction in list(computation):

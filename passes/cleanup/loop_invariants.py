@@ -1,0 +1,205 @@
+"""Collectives of a loop whose operands no trip changes are run once, before the loop.
+
+    before:  body: w = get-tuple-element(state), index=1   -- the body returns it as it is
+                   g = all-gather(w) ..
+    after:   g = all-gather(w) before the loop, and an element of its state
+
+What a collective is computed from goes with it, as far as it is computed in the loop. Its value is then held as long as
+the loop runs. That costs no memory where it was held anyway when the body needs most; where a body gathers one weight
+after the other, it would hold all of them. So the largest stay until the others add no more than `growth` to the memory
+of a trip, counted as if nothing were fused. Inner loops come first: what leaves them may leave the next one, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+from ...cost.trip_count import trip_count
+from ...ir.clone import clone_instruction
+from ...ir.computation import Computation
+from ...ir.instruction import Instruction
+from ...ir.module import Module, Stage
+from ...ir.ops.control import WhileAttributes
+from ...ir.ops.structure import GetTupleElementAttributes
+from ...ir.shape import tuple_shape
+from ..base import Pass, PassContext
+from .cse import merge_equal
+
+
+@dataclass(frozen=True)
+class LoopInvariants(Pass):
+    """Moves collectives out of loops. `growth` is the part of a trip's memory that this may add to it."""
+
+    name: ClassVar[str] = "loop-invariants"
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL})
+    growth: float = 0.1
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        calls: dict[Computation, int] = {}
+        for called in (c for computation in module for i in computation for c in i.called()):
+            calls[called] = calls.get(called, 0) + 1
+        shared = {computation for computation, count in calls.items() if count > 1}
+        return _visit(module.entry, shared, self.growth)
+
+
+def _visit(computation: Computation, shared: set[Computation], growth: float) -> bool:
+    """Lightens the loops of a computation, inner ones first."""
+    changed = False
+    for instruction in [i for i in computation if i.op.is_control]:
+        for called in instruction.called():
+            changed |= called not in shared and _visit(called, shared, growth)
+        if isinstance(instruction.attributes, WhileAttributes) and not shared.intersection(instruction.called()):
+            changed |= _lighten(computation, instruction, growth)
+    return changed
+
+
+def _lighten(computation: Computation, loop: Instruction, growth: float) -> bool:
+    """Moves what pays out of one loop."""
+    attributes = cast(WhileAttributes, loop.attributes)
+    body, trips = attributes.body, trip_count(loop)
+    if (trips is not None and trips < 2) or not _has_plain_state(loop):
+        return False
+    fixed = _invariant(body)
+    found = _affordable(body, _last_collectives(fixed), growth)
+    if not found:
+        return False
+    inside = _extend(computation, loop, _before_loop(computation, loop, fixed, found))
+    for old, new in zip(found, inside, strict=True):
+        body.replace_all_uses(old, new)
+    _remove_unused(body, fixed)
+    body.sort()
+    computation.sort()
+    merge_equal(computation)  # other loops may have asked for the same
+    return True
+
+
+def _has_plain_state(loop: Instruction) -> bool:
+    """Whether a loop's state is a tuple that is only taken apart and put together: it may have more elements."""
+    parameters = [p for called in loop.called() for p in called.parameters]
+    values = [loop, *parameters]
+    root = cast(WhileAttributes, loop.attributes).body.root
+    return (
+        loop.shape.is_tuple and root.opcode == "tuple" and loop.annotation is None and root.annotation is None
+        and loop.parent is not None and loop is not loop.parent.root and not root.users
+        and all(p.annotation is None for p in parameters)
+        and all(u.opcode == "get-tuple-element" for value in values for u in value.users)
+    )  # fmt: skip
+
+
+def _invariant(body: Computation) -> dict[Instruction, None]:
+    """What is the same in every trip, in order: computed from nothing, or from state that the body leaves as it is."""
+    (state,) = body.parameters
+    found: dict[Instruction, None] = {}
+    for instruction in body:
+        attributes = instruction.attributes
+        if isinstance(attributes, GetTupleElementAttributes) and instruction.operands[0] is state:
+            if body.root.operands[attributes.index] is instruction:
+                found[instruction] = None
+            continue
+        pure = not instruction.has_effect() and not instruction.op.is_stateful and not instruction.op.is_control
+        plain = instruction.shape.is_array and not instruction.control_predecessors
+        if pure and plain and instruction is not state and all(o in found for o in instruction.operands):
+            found[instruction] = None
+    return found
+
+
+def _last_collectives(fixed: dict[Instruction, None]) -> list[Instruction]:
+    """The collectives whose values are needed in the loop for something else than other such collectives."""
+    needed: set[Instruction] = set()
+    for instruction in reversed(fixed):
+        if any(u not in fixed or (u in needed and not u.op.is_collective) for u in instruction.users):
+            needed.add(instruction)
+    return [i for i in fixed if i.op.is_collective and i in needed]
+
+
+def _affordable(body: Computation, found: list[Instruction], growth: float) -> list[Instruction]:
+    """The smallest of the collectives that fit into memory together when they are held all the time."""
+    most = (1 + growth) * _peak(body, ()) if found else 0
+    kept = sorted(found, key=lambda i: i.shape.byte_size)
+    while kept and _peak(body, kept) > most:
+        kept.pop()
+    return [i for i in found if i in kept]
+
+
+def _peak(body: Computation, held: Collection[Instruction]) -> int:
+    """The most bytes that a trip needs at once, if each value has memory of its own and some are held all the time."""
+    place = {instruction: number for number, instruction in enumerate(body)}
+    steps = [0] * (len(place) + 1)
+    always = sum(i.shape.byte_size for i in (*body.parameters, *held))
+    for instruction, start in place.items():
+        if instruction.op.is_view or instruction.shape.is_tuple or instruction in held or instruction.opcode in _STATE:
+            continue
+        steps[start] += instruction.shape.byte_size
+        steps[max((place[u] for u in _readers(instruction)), default=start) + 1] -= instruction.shape.byte_size
+    most = now = always
+    for step in steps:
+        now += step
+        most = max(most, now)
+    return most
+
+
+_STATE = ("parameter", "get-tuple-element")
+
+
+def _readers(value: Instruction) -> Iterable[Instruction]:
+    """The users of a value, also those that read it through views."""
+    for user in value.users:
+        yield user
+        if user.op.is_view:
+            yield from _readers(user)
+
+
+def _before_loop(
+    computation: Computation, loop: Instruction, fixed: Collection[Instruction], found: Iterable[Instruction]
+) -> list[Instruction]:
+    """Copies of the collectives outside of the loop, and of what they are computed from."""
+    needed = set(found)
+    stack = [*needed]
+    while stack:
+        new = [o for o in stack.pop().operands if o not in needed]
+        needed.update(new)
+        stack += new
+    (start,) = loop.operands
+    copies: dict[Instruction, Instruction] = {}
+    for instruction in fixed:
+        if instruction not in needed:
+            continue
+        attributes = instruction.attributes
+        if isinstance(attributes, GetTupleElementAttributes):
+            copies[instruction] = _element(computation, start, attributes.index)
+        else:
+            operands = [copies[o] for o in instruction.operands]
+            copies[instruction] = clone_instruction(computation, instruction, operands, lambda called: called)
+    return [copies[i] for i in found]
+
+
+def _element(computation: Computation, value: Instruction, index: int) -> Instruction:
+    if value.opcode == "tuple":
+        return value.operands[index]
+    return computation.add("get-tuple-element", (value,), GetTupleElementAttributes(index), like=value)
+
+
+def _extend(computation: Computation, loop: Instruction, values: list[Instruction]) -> list[Instruction]:
+    """Makes values elements of a loop's state, which the body leaves as they are; what they are in the body."""
+    body, (start,) = cast(WhileAttributes, loop.attributes).body, loop.operands
+    count = len(loop.shape.elements)
+    shape = tuple_shape((*loop.shape.elements, *(v.shape for v in values)))
+    elements = [_element(computation, start, number) for number in range(count)]
+    computation.set_operand(loop, 0, computation.add("tuple", [*elements, *values], shape=shape, like=start))
+    loop.shape = shape
+    for called in loop.called():
+        (parameter,) = called.parameters
+        parameter.shape = shape
+    old = body.root
+    inside = [_element(body, body.parameters[0], number) for number in range(count, len(shape.elements))]
+    body.root = body.add("tuple", [*old.operands, *inside], shape=shape, like=old)
+    body.remove(old)
+    return inside
+
+
+def _remove_unused(body: Computation, fixed: Iterable[Instruction]) -> None:
+    for instruction in reversed(list(fixed)):
+        if not instruction.users:
+            body.remove(instruction)
