@@ -3,6 +3,10 @@
 Two instructions are the same if opcode, operands, attributes, shape and sharding are. Parameters stay, and so does
 everything with a side effect, its own or one in a computation that it calls. Collectives count: every device runs the
 same program, so two equal collectives give equal results.
+
+Large arrays that are cheap to make (broadcasts of something smaller, iotas) stay apart, for one that several users
+share is held from the first to the last of them, where each could make its own as it goes. What is computed from equal
+ones is equal all the same.
 """
 
 from __future__ import annotations
@@ -14,7 +18,10 @@ from typing import Any, ClassVar
 from ...ir.computation import Computation
 from ...ir.instruction import Instruction
 from ...ir.module import Module
+from ...ir.ops.shaping import BroadcastAttributes, IotaAttributes
 from ..base import Pass, PassContext
+
+_LARGE = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -30,24 +37,35 @@ class CommonSubexpressions(Pass):
 def merge_equal(computation: Computation) -> int:
     """Merges the equal instructions of one computation; how many are gone."""
     seen: dict[Hashable, Instruction] = {}
+    apart: dict[Instruction, Instruction] = {}  # what stays, and what it is equal to
     dead: list[Instruction] = []
     for instruction in list(computation):
         if instruction.opcode == "parameter" or instruction.has_effect():
             continue
         key = (
             instruction.opcode,
-            tuple(id(o) for o in instruction.operands),
+            tuple(id(apart.get(o, o)) for o in instruction.operands),
             _without_channel(instruction.attributes),
             instruction.shape,
             instruction.sharding,
             instruction.shardy,
         )
         first = seen.setdefault(key, instruction)
-        if first is not instruction and not instruction.control_predecessors:
+        if first is instruction or instruction.control_predecessors:
+            continue
+        if _is_made_anew(instruction):
+            apart[instruction] = first
+        else:
             computation.replace_all_uses(instruction, first)
             dead.append(instruction)
     computation.remove_all(dead)
     return len(dead)
+
+
+def _is_made_anew(value: Instruction) -> bool:
+    """Whether each user of a value had better make its own."""
+    cheap = isinstance(value.attributes, BroadcastAttributes | IotaAttributes)
+    return cheap and value.shape.byte_size >= max(_LARGE, 2 * sum(o.shape.byte_size for o in value.operands))
 
 
 def _without_channel(attributes: Any) -> Any:
