@@ -133,9 +133,9 @@ def _try(name: str, seed: int) -> str | Crash:
     return attempt(target, target.make(random.Random(seed)), seed)
 
 
-def spread_campaign(name: str, seeds: Sequence[int], workers: int) -> Figures:
-    """Tries the inputs of these seeds in processes of their own; tells of each new kind of crash at once, and how far
-    it is every `TOLD` inputs.
+def spread_campaign(name: str, seeds: Sequence[int], workers: int, out: Path | None = None) -> Figures:
+    """Tries the inputs of these seeds in processes of their own; tells of each new kind of crash at once, writes it to
+    `out`, and tells how far it is every `TOLD` inputs.
     """
     found, kinds = Figures(), set[str]()
     for seed, result in results(lambda seed: _try(name, seed), seeds, workers, PATIENCE):
@@ -145,6 +145,8 @@ def spread_campaign(name: str, seeds: Sequence[int], workers: int) -> Figures:
         if isinstance(result, Crash) and result.kind not in kinds:
             kinds.add(result.kind)
             print(f"seed {seed}: {result.kind}", flush=True)
+            if out is not None:
+                write(TARGETS[name], result, out, name)
         if found.outcomes.total() % TOLD == 0:
             print(found, flush=True)
     return found
@@ -191,7 +193,7 @@ def main() -> int:
     arguments = parser.parse_args()
     target, start = TARGETS[arguments.target], time.monotonic()
     seeds = range(arguments.seed, arguments.seed + arguments.count)
-    found = spread_campaign(arguments.target, seeds, arguments.workers)
+    found = spread_campaign(arguments.target, seeds, arguments.workers, arguments.out)
     seconds = time.monotonic() - start
     print(f"{arguments.target}, seeds from {arguments.seed}: {found}")
     print(f"{seconds:.0f} s, {len(seeds) / seconds:.0f} inputs/s")

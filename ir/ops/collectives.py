@@ -17,7 +17,7 @@ from ..attributes import Attributes, Dims, Pairs, Word
 from ..op import Op, OpCall, ShapeError, register
 from ..replica_groups import ExplicitGroups, IotaGroups, ReplicaGroups
 from ..shape import Shape, array, tuple_shape
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
+from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule, elementwise_rule, replicated_rule
 from .checks import text
 from .computations import check_arrays, check_dims, check_reducer
 from .structure import leaves_of
@@ -273,6 +273,12 @@ class AllToAll(_Collective):
         if size is not None and size != len(operands):
             raise ShapeError(f"all-to-all: {len(operands)} operands for groups of {size} devices")
         return tuple_shape(tuple(operands))
+
+    def sharding_rule(self, call: OpCall[AllToAllAttributes]) -> ShardingRule:
+        """Any operand of one device becomes any result of another: without `dimensions` all are divided alike."""
+        if call.attributes.dimensions:
+            return super().sharding_rule(call)
+        return elementwise_rule(call.operands, call.shape.elements)
 
 
 @register

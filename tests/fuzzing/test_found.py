@@ -73,6 +73,12 @@ FOUND: dict[str, tuple[str, str, str]] = {
         "sweep", entry(X, "s = ((f32[8]), f32[8]) negate-start(x)", "u = ((f32[8]), f32[8]) async-update(s)",
                        "ROOT d = f32[8] async-done(u)"), "partitioned",
     ),
+    "exchange of several operands in a region": (
+        "sweep", entry("x = f32[8,6] parameter(0), sharding={replicated}",
+                       "y = f32[8,6] parameter(1), sharding={devices=[1,4,2]<=[8] last_tile_dims={manual}}",
+                       "ROOT r = (f32[8,6], f32[8,6]) all-to-all(x, y), replica_groups={{0,1},{2,3},{4,5},{6,7}}"),
+        "partitioned",
+    ),
     "start of an element": (
         "sweep", entry("x = (f32[8], s32[3]) parameter(0), sharding={{replicated}, {devices=[4]<=[4]}}",
                        "ROOT s = (((f32[8], s32[3])), f32[8]) get-tuple-element-start(x), index=0"), "partitioned",

@@ -83,10 +83,11 @@ def test_a_process_that_ends_costs_one_input() -> None:
     assert found == {seed: None if seed in (3, 6) else seed * seed for seed in range(9)}
 
 
-def test_an_input_that_ends_the_process_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_input_that_ends_the_process_is_a_crash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(TARGETS, "strings", Target(lambda rng: "the end", lambda text: os._exit(1)))
-    found = spread_campaign("strings", range(2), workers=1)
+    found = spread_campaign("strings", range(2), 1, tmp_path)
     assert [(c.kind, c.input) for c in found.crashes] == [(ENDED, "the end")] * 2
+    assert [path.read_text() for path in tmp_path.glob("*.txt")] == ["the end"]
 
 
 def _fails_on_seven(text: str) -> str:

@@ -10,7 +10,7 @@ from hloom.ir.op import ShapeError
 from hloom.ir.ops.collectives import known_group_size
 from hloom.ir.replica_groups import ExplicitGroups, IotaGroups, MeshGroups
 from hloom.ir.shape import tuple_shape
-from ops.build import reducer, shape, shapes, use
+from ops.build import reducer, rule, shape, shapes, use
 
 LISTS = ExplicitGroups(((0, 1, 2, 3), (4, 5, 6, 7)))
 IOTA = IotaGroups(4, 2, (8,), (0,))
@@ -40,7 +40,10 @@ def test_several_operands_give_a_tuple() -> None:
     assert use("all-gather", "f32[4] f32[6]", replica_groups=IOTA, dimensions=(0,)).shape == pair
     assert use("all-reduce", "f32[8] f32[12]", to_apply=ADD).shape == pair
     same = tuple_shape(shapes("f32[3] f32[3]"))
-    assert use("all-to-all", "f32[3] f32[3]", replica_groups=IOTA).shape == same
+    exchanged = use("all-to-all", "f32[3] f32[3]", replica_groups=IOTA)
+    assert exchanged.shape == same
+    # What goes to different devices is divided alike.
+    assert rule("all-to-all", exchanged) == "([i], [i]) -> ([i], [i]) {i=3}"
 
 
 @pytest.mark.parametrize(
