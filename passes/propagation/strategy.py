@@ -35,7 +35,7 @@ from ...ir.sharding import DimSharding, Sharding, ShardingKind, Spelling
 from .devices import parts
 
 _WHERE = re.compile(r"\(at (?:line (\d+), column (\d+)|end of document)\)")
-_AXIS = re.compile(r"([A-Za-z_]\w*)(?::\((\d+)\)(\d+))?$")
+_AXIS = re.compile(r"([A-Za-z_]\w*)(?::\(([1-9]\d*)\)([1-9]\d*))?$")
 
 
 @dataclass(frozen=True, slots=True)

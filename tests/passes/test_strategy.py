@@ -80,6 +80,8 @@ def test_mesh_of_the_program() -> None:
         (MESH + "w1 = 'z,'\n", 5, "the mesh has no axis 'z'"),
         (MESH + "w1 = 'x,x'\n", 5, "an axis is used twice"),
         (MESH + "w1 = 'y:(1)3,'\n", 5, "has no part (1)3"),
+        (MESH + "w1 = 'y:(0)2,'\n", 5, "'y:(0)2' is no axis"),
+        (MESH + "w1 = 'y:(1)0,'\n", 5, "'y:(1)0' is no axis"),
         (MESH + "w1 = 'x'\n", 5, "parameter w1 is f32[16,8]"),
         (MESH + "v1 = 'x,'\n", 5, "'v1' fits no value"),
         (MESH + "s = 'x,,'\n", 5, "'s' fits no value of 3 dimensions"),
