@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import hloom
 import pytest
-from fuzz import ENDED, Crash, Figures, Target, attempt, campaign, smaller, spread_campaign, write
-from fuzzing.programs import corpus
+from fuzz import Crash, Figures, Target, attempt, campaign, smaller, write
+from fuzzing.programs import TESTS, corpus
 from fuzzing.targets import TARGETS, Wrong
-from fuzzing.workers import results
 
 # Inputs by default and in slow runs, and how far some of them must come.
 COUNTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
@@ -65,28 +66,45 @@ def test_the_programs_themselves_run() -> None:
     assert {attempt(TARGETS["text"], text) for text in corpus()[:20]} == {"serialized"}
 
 
-def test_workers_find_what_one_process_finds() -> None:
-    spread = spread_campaign("strings", range(60), workers=2)
-    assert spread.outcomes == campaign("strings", range(60)).outcomes
+_ENDINGS = """
+import os, sys
+from fuzz import ENDED, spread_campaign
+from fuzzing.targets import TARGETS, Target
+from fuzzing.workers import results
+from pathlib import Path
 
-
-def _works_on(seed: int) -> int:
+def works_on(seed):
     if seed == 3:
         os._exit(1)
     while seed == 6:
         pass
     return seed * seed
 
+found = dict(results(works_on, range(9), workers=2, patience=1))
+assert found == {seed: None if seed in (3, 6) else seed * seed for seed in range(9)}, found
+TARGETS["strings"] = Target(lambda rng: "the end", lambda text: os._exit(1))
+crashes = spread_campaign("strings", range(2), 1, Path(sys.argv[1])).crashes
+assert [(c.kind, c.input) for c in crashes] == [(ENDED, "the end")] * 2, crashes
+"""
 
-def test_a_process_that_ends_costs_one_input() -> None:
-    found = dict(results(_works_on, range(9), workers=2, patience=1))
-    assert found == {seed: None if seed in (3, 6) else seed * seed for seed in range(9)}
+
+def _python(*arguments: str) -> str:
+    """Runs Python in a process of its own, since this one may have threads, which are not to be forked."""
+    paths = os.pathsep.join(map(str, (TESTS, TESTS.parent / ".import")))
+    ended = subprocess.run([sys.executable, *arguments], env=os.environ | {"PYTHONPATH": paths}, check=False, text=True,
+                           capture_output=True)  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
-def test_an_input_that_ends_the_process_is_a_crash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(TARGETS, "strings", Target(lambda rng: "the end", lambda text: os._exit(1)))
-    found = spread_campaign("strings", range(2), 1, tmp_path)
-    assert [(c.kind, c.input) for c in found.crashes] == [(ENDED, "the end")] * 2
+def test_workers_find_what_one_process_finds() -> None:
+    spread = _python(str(TESTS / "fuzz.py"), "strings", "--count", "60", "--workers", "2")
+    outcomes = campaign("strings", range(60)).outcomes
+    assert all(f"{count} {what}" in spread for what, count in outcomes.items())
+
+
+def test_a_process_that_ends_costs_one_input(tmp_path: Path) -> None:
+    _python("-c", _ENDINGS, str(tmp_path))
     assert [path.read_text() for path in tmp_path.glob("*.txt")] == ["the end"]
 
 
