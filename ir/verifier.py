@@ -243,13 +243,18 @@ def _entry_layout(module: Module) -> Iterator[Diagnostic]:
 def _shardings(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:
     for sharding in (instruction.sharding, instruction.shardy):
         if sharding is not None:
-            problem = sharding_problem(sharding, instruction.shape, module.num_partitions)
+            problem = sharding_problem(sharding, instruction.shape, _settled(module))
             if problem:
                 yield _error(f"{instruction.name}: {problem}", instruction.location)
 
 
-def sharding_problem(sharding: AnySharding, shape: Shape, devices: int) -> str | None:
-    """Why a sharding does not fit a value of this shape on that many devices (1: any number); None if it does."""
+def _settled(module: Module) -> int | None:
+    """The number of devices, None as long as a program that names one may still be for any number."""
+    return None if module.num_partitions == 1 and module.stage is Stage.GLOBAL else module.num_partitions
+
+
+def sharding_problem(sharding: AnySharding, shape: Shape, devices: int | None) -> str | None:
+    """Why a sharding does not fit a value of this shape on that many devices (None: any number); None if it does."""
     if isinstance(sharding, TupleSharding):
         leaves = list(shape.leaves())
         # The custom-calls of shard groups have an empty tuple as result and one sharding.
@@ -264,7 +269,7 @@ def sharding_problem(sharding: AnySharding, shape: Shape, devices: int) -> str |
     return _single_problem(sharding, shape, devices)
 
 
-def _single_problem(sharding: Sharding, shape: Shape, devices: int) -> str | None:
+def _single_problem(sharding: Sharding, shape: Shape, devices: int | None) -> str | None:
     if sharding.kind is not ShardingKind.TILED:
         return device_problem(sharding, devices)
     if sharding.dims and len(sharding.dims) != shape.rank:
@@ -276,12 +281,12 @@ def _single_problem(sharding: Sharding, shape: Shape, devices: int) -> str | Non
     return device_problem(sharding, devices)
 
 
-def device_problem(sharding: Sharding, devices: int) -> str | None:
-    """Which devices a sharding names that are not there, or lacks (of 1: any number may be there); None if none.
+def device_problem(sharding: Sharding, devices: int | None) -> str | None:
+    """Which devices a sharding names that are not there, or lacks (of None any number may be there); None if none.
 
     As for XLA, a mesh whose axes are not used can have any size.
     """
-    if devices == 1 or sharding.fits_any_mesh:
+    if devices is None or sharding.fits_any_mesh:
         return None
     mesh = sharding.mesh if sharding.kind is ShardingKind.TILED else None
     if mesh is not None and mesh.axes and mesh.size != devices:

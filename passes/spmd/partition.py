@@ -75,6 +75,8 @@ class SpmdPartition(Pass):
     links: str = ""
 
     def run(self, module: Module, context: PassContext) -> bool:
+        if context.num_devices not in (None, module.num_partitions):
+            fail(f"the program is sharded for {module.num_partitions} devices, {context.num_devices} are asked for")
         refuse_starts(module, self.name)
         refuse_unsupported(module, context.diagnostics)
         settle_shardings(module, context.diagnostics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hloom import partition
 from hloom.frontends import parse, parse_shape, parse_sharding
 from hloom.ir.attributes import NONE, Attributes
 from hloom.ir.computation import Computation
@@ -167,6 +168,21 @@ def test_sharded_programs_have_shardings_everywhere(module: Module) -> None:
     for instruction in module.entry:
         instruction.sharding = parse_sharding("{replicated}")
     assert messages(module) == []
+
+
+def test_shardings_of_sharded_programs_are_over_their_devices() -> None:
+    text = "HloModule m{}\nENTRY e {{ ROOT x = f32[8] parameter(0), sharding={{{}}} }}"
+    sharded = ', frontend_attributes={hloom.stage="sharded"}'
+    over = parse(text.format("", "devices=[4]<=[4]"))
+    assert messages(over) == []  # the number of devices follows from it
+    over.stage = Stage.SHARDED
+    assert messages(over) == ["x: sharding is over 4 devices, the module has 1"]
+    with pytest.raises(CompileError, match="names device 3, the module has 1"):
+        parse(text.format(sharded, "maximal device=3"))
+    for_four = parse(text.format(", num_partitions=4" + sharded, "devices=[4]<=[4]"))
+    assert partition(for_four, 4).num_partitions == 4
+    with pytest.raises(CompileError, match="sharded for 4 devices, 8 are asked for"):
+        partition(for_four, 8)
 
 
 def test_sharded_programs_have_shardings_in_loops_too() -> None:
