@@ -6,8 +6,8 @@ nobody annotated are given other tilings: those that their neighbours have or wo
 gain nothing (two reshardings become two others), so a *trail* of changes follows: each time the neighbour whose change
 costs least, up to some length, of which the best beginning is kept, if all of it gains (the search of Kernighan and
 Lin, "An efficient heuristic procedure for partitioning graphs", 1970). It gains if less is received and the sum of all
-costs (`traffic`) falls, so this ends; work that all devices would do is hardly ever taken for bytes. A program without
-conflicts is left alone.
+costs (`traffic`) falls, so this ends; arithmetic that all devices would do is hardly ever taken for bytes. A program
+without conflicts is left alone.
 
 What leaves are changed in which order depends on the program alone, not on names or the order of instructions.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ...cost.links import Links
 from ...ir.digit import Digit, disjoint, merge
@@ -34,10 +35,26 @@ from .values import Direction, Leaf, Relation, ValueGraph
 _ROUNDS = 8
 _LONGEST = 8  # changes in a trail
 _LEAST = 1e-3  # what a trail must gain
-_WORK = 0.1  # of the bytes that it saves: so much more local work it may cause
+_ARITHMETIC = 0.1  # of the bytes that it saves: so much more local arithmetic it may cause
 _MOST = 20_000  # changes tried in a program: a second or two
 
 Change = tuple[Leaf, Tiling]
+
+
+class Delta(NamedTuple):
+    """What changes take more than what was there: bytes received, all costs together, and arithmetic alone."""
+
+    received: float
+    total: float
+    arithmetic: float
+
+    def plus(self, other: Delta) -> Delta:
+        return Delta(*map(sum, zip(self, other, strict=True)))
+
+    def gains(self, best: float) -> bool:
+        """Whether this pays, and more than what has a total of `best`."""
+        saved = -self.received
+        return self.total < best - _LEAST and saved > _LEAST and self.arithmetic <= _ARITHMETIC * saved
 
 
 def refine(module: Module, graph: ValueGraph, order: Order, devices: int, links: Links) -> None:
@@ -126,18 +143,18 @@ class _Refiner:
     def _trail(self, leaf: Leaf, tiling: Tiling) -> dict[Leaf, Tiling]:
         """Changes a leaf, and others because of that, if it pays; the leaves changed, with the tilings they had."""
         old = {leaf: self.traffic.tiling(leaf)}
-        received, total = self._change(leaf, tiling)
+        delta = self._change(leaf, tiling)
         best, length = 0.0, 0
-        known: dict[Change, tuple[float, float]] = {}
+        known: dict[Change, Delta] = {}
         while True:
-            if total < best - _LEAST and received < -_LEAST and total - received <= -_WORK * received:
-                best, length = total, len(old)
+            if delta.gains(best):
+                best, length = delta.total, len(old)
             options = self._next(old, known) if len(old) < _LONGEST else []
             if not options:
                 break
-            changed, tiling = min(options, key=lambda c: (known[c][::-1], self._key(c[0]), _tiling_key(c[1])))
-            more = known[changed, tiling]
-            received, total = received + more[0], total + more[1]
+            changed, tiling = min(
+                options, key=lambda c: (known[c].total, known[c].received, self._key(c[0]), _tiling_key(c[1])))
+            delta = delta.plus(known[changed, tiling])
             old[changed] = self.traffic.tiling(changed)
             self.traffic.put(changed, tiling)
             near = self._near(changed)
@@ -151,23 +168,24 @@ class _Refiner:
         near = {x for r in leaf.relations for x in r.leaves}
         return {x for y in near for r in y.relations for x in r.leaves}
 
-    def _change(self, leaf: Leaf, tiling: Tiling) -> tuple[float, float]:
-        """Changes a leaf; how many bytes more are received then, and what costs are higher in all. Rounded, so that the
-        order in which costs are summed up decides nothing.
+    def _change(self, leaf: Leaf, tiling: Tiling) -> Delta:
+        """Changes a leaf; what that takes more. Rounded, so that the order in which costs are summed up decides
+        nothing.
         """
         self.tried += 1
         before = self.traffic.around(leaf)
         self.traffic.put(leaf, tiling)
         after = self.traffic.around(leaf)
-        return round(after.received - before.received, 3), round(sum(after) - sum(before), 3)
+        more = after.received - before.received, sum(after) - sum(before), after.arithmetic - before.arithmetic
+        return Delta(*(round(x, 3) for x in more))
 
-    def _tried(self, leaf: Leaf, tiling: Tiling) -> tuple[float, float]:
+    def _tried(self, leaf: Leaf, tiling: Tiling) -> Delta:
         old = self.traffic.tiling(leaf)
         deltas = self._change(leaf, tiling)
         self.traffic.put(leaf, old)
         return deltas
 
-    def _next(self, changed: Iterable[Leaf], known: dict[Change, tuple[float, float]]) -> list[Change]:
+    def _next(self, changed: Iterable[Leaf], known: dict[Change, Delta]) -> list[Change]:
         """Neighbours of changed leaves with tilings that go with those; what that costs comes to `known`."""
         found: dict[Change, None] = {}
         for relation in dict.fromkeys(r for leaf in changed for r in leaf.relations):

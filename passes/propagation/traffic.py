@@ -24,7 +24,7 @@ from ...ir.module import Module
 from ...ir.ops.custom_call import CustomCallAttributes, behaviour
 from ...ir.sharding_rule import FactorKind, ShardingRule
 from ...ir.tiling import Tiling
-from ..spmd.assignment import OpSharding, choose_rule, result_cost, work
+from ..spmd.assignment import OpSharding, arithmetic, choose_rule, memory_traffic, result_cost
 from ..spmd.localize import EXCHANGED, form_name
 from ..spmd.partition import HANDLERS
 from ..spmd.reshard_plan import plan_reshard
@@ -35,19 +35,22 @@ _DEEPEST = 64  # ops on top of one another through which a value is followed tha
 
 
 class Cost(NamedTuple):
-    """The bytes that a device receives, and local work in the same unit."""
+    """The bytes that a device receives; what it reads, writes and computes, in the same unit."""
 
     received: float
-    work: float
+    memory: float
+    arithmetic: float
+
+
+_NOTHING = Cost(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One relation under the tilings of its leaves: the bytes that a device receives apart from those of operands, the
-    local work, and the tiling that each value has in it (operands first)."""
+    """One relation under the tilings of its leaves: its cost without the bytes that a device receives of operands, and
+    the tiling that each value has in it (operands first)."""
 
-    received: float
-    work: float
+    cost: Cost
     inside: tuple[Tiling, ...]
 
 
@@ -82,14 +85,15 @@ class Traffic:
 
     def around(self, leaf: Leaf) -> Cost:
         """All that depends on the tiling of this leaf."""
-        received = work = 0.0
+        received = memory = arithmetic = 0.0
         sources: dict[Leaf, None] = {leaf: None}
         for relation in leaf.relations:
             use, weight = self.use(relation), self._weight(relation)
-            received += use.received * weight
-            work += use.work * weight
+            received += use.cost.received * weight
+            memory += use.cost.memory * weight
+            arithmetic += use.cost.arithmetic * weight
             sources.update(dict.fromkeys(relation.leaves[: len(relation.rule.operands)]))
-        return Cost(received + sum(map(self._sending, sources)), work)
+        return Cost(received + sum(map(self._sending, sources)), memory, arithmetic)
 
     def use(self, relation: Relation) -> Use:
         found = self._uses.get(relation)
@@ -109,7 +113,7 @@ class Traffic:
         tilings = tuple(map(self.tiling, relation.leaves))
         op = self._op(relation)
         if op is None:
-            return Use(0.0, 0.0, (tilings[1], tilings[1]) if self.is_flow(relation) else tilings)
+            return Use(_NOTHING, (tilings[1], tilings[1]) if self.is_flow(relation) else tilings)
         instruction = relation.instruction
         key = (instruction.opcode, instruction.call, tilings, op.free)
         found = self._known.get(key)
@@ -189,7 +193,8 @@ def _chosen(op: OpSharding, others: Callable[[], Sequence[ShardingRule]]) -> Use
     """What an op costs as the partitioner would divide it, by its rule or the others."""
     chosen, assignment = choose_rule(op, (), others)
     inside = tuple(chosen.tiling(value, assignment) for value in range(len(op.shapes)))
-    return Use(result_cost(chosen, assignment), work(chosen, assignment), tuple(t.canonical() for t in inside))
+    cost = Cost(result_cost(chosen, assignment), memory_traffic(chosen, assignment), arithmetic(chosen, assignment))
+    return Use(cost, tuple(t.canonical() for t in inside))
 
 
 def _is_structure(instruction: Instruction) -> bool:

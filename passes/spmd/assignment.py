@@ -181,7 +181,7 @@ def cost(op: OpSharding, assignment: Assignment) -> float:
 
 def _rank(op: OpSharding, assignment: Assignment) -> tuple[float, float]:
     """The cost; of views that cost the same, the one of smaller tiles comes first."""
-    return cost(op, assignment), _traffic(op, assignment) if op.view else 0.0
+    return cost(op, assignment), _tiles(op, assignment) if op.view else 0.0
 
 
 def operand_cost(op: OpSharding, assignment: Assignment) -> float:
@@ -206,14 +206,23 @@ def result_cost(op: OpSharding, assignment: Assignment) -> float:
 
 def work(op: OpSharding, assignment: Assignment) -> float:
     """What a device reads, computes and writes, as bytes that it might receive in that time."""
+    return memory_traffic(op, assignment) + arithmetic(op, assignment)
+
+
+def memory_traffic(op: OpSharding, assignment: Assignment) -> float:
+    """What a device reads and writes, in the same unit."""
+    return 0.0 if op.view else _tiles(op, assignment)
+
+
+def arithmetic(op: OpSharding, assignment: Assignment) -> float:
+    """What a device computes, in the same unit."""
     if op.view:
         return 0.0
     points = (-(-f.size // product(assignment.get(i, ()))) for i, f in enumerate(op.rule.factors))
-    return _traffic(op, assignment) + INDEX_POINT * math.prod(points)
+    return INDEX_POINT * math.prod(points)
 
 
-def _traffic(op: OpSharding, assignment: Assignment) -> float:
-    """What a device has of the values on its own, in the same unit."""
+def _tiles(op: OpSharding, assignment: Assignment) -> float:
     total = 0.0
     for value, shape in enumerate(op.shapes):
         if value not in op.free:
