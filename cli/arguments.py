@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .common import mesh_sizes, names, not_negative, positive, tolerance
+from .common import device_count, mesh_sizes, names, not_negative, positive, tolerance
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # pyright: ignore[reportPrivateUsage]
@@ -31,7 +31,7 @@ def _command(commands: Commands, name: str, help: str, devices: bool = True) -> 
     made.add_argument("--import", dest="imports", metavar="FILE.py", action="append", default=[],
                       help="run this Python file first, for its custom-calls and rules")
     if devices:
-        made.add_argument("--devices", type=positive, metavar="N", help="number of devices")
+        made.add_argument("--devices", type=device_count, metavar="N", help="number of devices")
         made.add_argument("--mesh", type=mesh_sizes, metavar="x=2,y=4", help="other sizes for named mesh axes")
         made.add_argument("--strategy", metavar="FILE", help="a file with shardings, kept apart from the program")
         made.add_argument("--set", metavar="PATTERN=AXES,..", action="append", default=[],

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from .. import frontends
 from ..ir.diagnostics import CATEGORIES, CompileError, Diagnostic, Severity, fail
+from ..ir.mesh import LARGEST_MESH
 from ..ir.module import Module, Stage
 from ..passes.base import PassContext
 from ..passes.pipelines import remarks
@@ -96,7 +97,16 @@ def mesh_sizes(text: str) -> dict[str, int]:
         if not name or not size.isdigit() or int(size) < 1 or name in sizes:
             raise argparse.ArgumentTypeError(f"'{text}' is not of the form x=2,y=4")
         sizes[name] = int(size)
+    if math.prod(sizes.values()) > LARGEST_MESH:
+        raise argparse.ArgumentTypeError(f"a mesh has at most {LARGEST_MESH} devices, their numbers have 32 bits")
     return sizes
+
+
+def device_count(text: str) -> int:
+    """A number of devices. Raises argparse.ArgumentTypeError."""
+    if positive(text) > LARGEST_MESH:
+        raise argparse.ArgumentTypeError(f"there are at most {LARGEST_MESH} devices, their numbers have 32 bits")
+    return int(text)
 
 
 def positive(text: str) -> int:

@@ -51,12 +51,13 @@ def _digits(groups: ReplicaGroups, devices: int) -> Digits | None:
     if isinstance(groups, MeshGroups):
         regular = groups.mesh.order_key is None
         return merge(d for a in groups.axes for d in groups.mesh.digits(a)) if regular else None
+    if isinstance(groups, ExplicitGroups) and not groups.lists:
+        return iota_digits((devices,), (0,))
     if isinstance(groups, IotaGroups):
         sequence, count = iota_digits(groups.dims, groups.perm), groups.num_groups
     else:
-        lists = groups.lists or (tuple(range(devices)),)
-        if len({len(group) for group in lists}) != 1:
+        if len({len(group) for group in groups.lists}) != 1:
             return None
-        sequence, count = recognise([device for group in lists for device in group]), len(lists)
+        sequence, count = recognise([device for group in groups.lists for device in group]), len(groups.lists)
     parts = split(sequence, [count, devices // count]) if sequence is not None else None
     return merge(parts[1]) if parts is not None else None

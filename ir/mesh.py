@@ -17,6 +17,12 @@ import numpy as np
 
 from .digit import Digit, Digits, cut, iota_digits, merge, recognise, refine, split
 
+LARGEST_MESH = 2**31 - 1
+"""Device numbers are 32 bits wide in XLA."""
+
+LARGEST_LIST = 2**20
+"""More devices than this are never enumerated: what would have to list them is refused."""
+
 
 @dataclass(frozen=True, slots=True)
 class IotaOrder:

@@ -29,6 +29,7 @@ from .process_grid import ProcessGrid
 from .sharding_io import agreed, assemble, shard
 
 Array = np.ndarray[Any, Any]
+MOST_DEVICES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,8 @@ def run_devices(module: Module, inputs: Sequence[Sequence[Array]]) -> list[list[
 def simulate_devices(module: Module, inputs: Sequence[Array], poison: bool = False) -> Simulation:
     """As `simulate`, with the results of every device as well."""
     grid = ProcessGrid.of(module)
+    if grid.size > MOST_DEVICES:
+        fail(f"{grid.size:,} devices cannot be simulated in one process, at most {MOST_DEVICES:,} can")
     parameters, results = placements(module)
     per_device = run_devices(module, split_inputs(inputs, parameters, range(grid.size), grid, poison))
     return Simulation(join_outputs(per_device, results, grid), per_device)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...ir.digit import iota_digits, split
-from ...ir.mesh import AxisRef, IotaOrder, Mesh
+from ...ir.mesh import LARGEST_LIST, LARGEST_MESH, AxisRef, IotaOrder, Mesh
 from ...ir.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
 from ...ir.sharding import (
     AnySharding,
@@ -29,12 +29,6 @@ from ...ir.strings import unescape
 from .errors import TextError, did_you_mean
 from .grammar import read
 from .shapes import ints
-
-LARGEST_MESH = 2**31 - 1
-"""Device numbers are 32 bits wide in XLA."""
-
-LARGEST_LIST = 2**20
-"""Irregular orders of more devices than this are refused: they would be enumerated."""
 
 _KINDS = {kind.value: kind for kind in ShardingKind}
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from ...ir.diagnostics import fail
 from ...ir.digit import Digits, refine
 from ...ir.instruction import Instruction
-from ...ir.mesh import Mesh
+from ...ir.mesh import LARGEST_MESH, Mesh
 from ...ir.module import Module
 from ...ir.sharding import Sharding
 from ...ir.spmd import is_border, parts
@@ -23,8 +23,15 @@ Order = tuple[int, ...] | None
 
 def num_devices(module: Module, context: PassContext) -> int:
     """The number of devices: what the meshes in use say, else what was asked for, else the header's num_partitions,
-    else what meshes say of which no axis is used.
+    else what meshes say of which no axis is used. Raises CompileError if they contradict each other, or are too many.
     """
+    found = _agreed_number(module, context)
+    if found > LARGEST_MESH:
+        fail(f"{found} devices are too many: their numbers are beyond 32 bits")
+    return found
+
+
+def _agreed_number(module: Module, context: PassContext) -> int:
     sizes: dict[int, Instruction] = {}
     unused: set[int] = set()
     for computation in module:

@@ -9,11 +9,15 @@ import numpy as np
 
 from ...ir.attributes import Attributes
 from ...ir.computation import Computation
+from ...ir.diagnostics import fail
 from ...ir.digit import Digits
+from ...ir.mesh import LARGEST_LIST
 from ...ir.ops.structure import ParameterAttributes
 from ...ir.shape import Shape
 from ...ir.sharding_rule import Monoid
 from ...ir.tiling import Tiling
+
+Numbers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 class Channels:
@@ -73,12 +77,21 @@ def stay_apart(groups: Iterable[Sequence[int]], digits: Digits, order: tuple[int
     return all(len({coordinates(device) for device in group}) <= 1 for group in groups)
 
 
+def every_device(devices: int) -> Numbers:
+    """The numbers of all devices, for a collective-permute that lists who sends to whom. Raises CompileError where they
+    are too many for that.
+    """
+    if devices > LARGEST_LIST:
+        fail(f"a collective-permute of {devices:,} devices would list them one by one, at most {LARGEST_LIST:,} can be")
+    return np.arange(devices)
+
+
 def _holders(tiling: Tiling, devices: int) -> Sequence[int]:
     """Devices sorted by the tile they hold, then by number."""
-    places = np.arange(devices)
+    places = every_device(devices)
     tile = np.zeros(devices, dtype=np.int64)
     for digits in tiling.dims:
         for digit in digits:
             tile = tile * digit.size + places // digit.stride % digit.size
-    ids = np.arange(devices) if tiling.order is None else np.asarray(tiling.order)
+    ids = places if tiling.order is None else np.asarray(tiling.order)
     return [int(d) for d in ids[np.lexsort((ids, tile))]]

@@ -17,7 +17,10 @@ import numpy as np
 
 from ...ir.digit import Digits, product
 from ...ir.tiling import Tiling
+from .exchange_quotient import quotient
 from .moves import Exchange
+
+_MOST_LOOKED_AT = 1 << 16
 
 Integers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Booleans = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -56,7 +59,7 @@ def places(tiling: Tiling, devices: int) -> Integers:
 
 
 def _coordinates(dims: Sequence[Digits], order: tuple[int, ...] | None, devices: int) -> Integers:
-    ids = np.arange(devices) if order is None else np.argsort(np.asarray(order))
+    ids = np.arange(devices) if order is None else np.argsort(np.asarray(order))[:devices]
     result = np.zeros((devices, len(dims)), np.int64)
     for dim, digits in enumerate(dims):
         for digit in digits:
@@ -90,7 +93,12 @@ def lower_bound(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: 
     """Elements that some device must receive, however it is done: the largest target tile less what it holds of it.
 
     An owner must send the whole array, less its own tile if nobody else wants that. For values that are not unreduced.
+    Of very many devices that receive different pieces the first ones are looked at.
     """
+    if source.owner is None and target.owner is None:
+        part = quotient(Exchange(source, target, ((),) * len(dims), 0.0), dims, devices)
+        source, target, dims = part.move.source, part.move.target, part.dims
+        devices = min(part.devices, _MOST_LOOKED_AT)
     have, want = bounds(source, dims, devices), bounds(target, dims, devices)
     shared = np.minimum(have[..., 1], want[..., 1]) - np.maximum(have[..., 0], want[..., 0])
     exact = np.int64 if math.prod(dims) < 2**63 else np.float64

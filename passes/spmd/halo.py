@@ -26,7 +26,7 @@ from ...ir.ops.shaping import ConcatenateAttributes, IotaAttributes
 from ...ir.ops.slicing import PadAttributes, SliceAttributes
 from ...ir.ops.structure import ConstantAttributes
 from ...ir.shape import array
-from .channels import Channels
+from .channels import Channels, every_device
 from .halo_plan import HaloPlan, Line, Piece, Round, own_pieces, plan_halo
 from .local import Emitter, is_array_of
 
@@ -215,7 +215,7 @@ def tile_pairs(
 
     Devices that agree on all else exchange among themselves.
     """
-    places = np.arange(devices)
+    places = every_device(devices)
     tile, begin = np.zeros(devices, np.int64), np.zeros(1, np.int64)
     for digit in digits:
         tile = tile * digit.size + places // digit.stride % digit.size

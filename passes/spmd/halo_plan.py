@@ -14,21 +14,33 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ...cost.links import DEFAULT, Toll
+from ...ir.diagnostics import fail
 
+MOST_TILES = 1 << 16
 _USUAL = DEFAULT.toll((), 4)
+
+
+def check_listed(tiles: int) -> None:
+    """Raises CompileError for more tiles of a dimension than are looked at one by one."""
+    if tiles > MOST_TILES:
+        fail(f"tiles that exchange borders are listed one by one: at most {MOST_TILES:,} can be, not {tiles:,}",
+             help="divide another dimension, or this one by fewer devices")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """A dimension of `extent` elements in `tiles` tiles of `tile` elements; the last ones may be padded or empty.
 
-    `toll` is that of a round between the tiles.
+    `toll` is that of a round between the tiles. Raises CompileError for more than `MOST_TILES`: plans list them.
     """
 
     tiles: int
     tile: int
     extent: int
     toll: Toll = _USUAL
+
+    def __post_init__(self) -> None:
+        check_listed(self.tiles)
 
 
 @dataclass(frozen=True, slots=True)

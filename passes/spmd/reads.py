@@ -17,7 +17,7 @@ from ...ir.reach import Read, Span
 from ...ir.sharding_rule import ShardingRule
 from .assignment import Assignment, OpSharding
 from .halo import HaloExchange, Interval, padded
-from .halo_plan import Line, plan_halo
+from .halo_plan import Line, check_listed, plan_halo
 from .localize import LocalOp
 
 
@@ -72,6 +72,7 @@ def divided_reads(rule: ShardingRule, assignment: Assignment) -> Iterator[Fetche
         digits = assignment.get(factor, ())
         if digits:
             size, tiles = rule.factors[factor].size, product(digits)
+            check_listed(tiles)
             count = max(1, -(-size // tiles))
             yield Fetched(read, digits, read.spans(size, tiles), -(-size // count))
 

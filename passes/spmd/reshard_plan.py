@@ -21,6 +21,7 @@ import numpy as np
 
 from ...cost.links import DEFAULT, Links
 from ...ir.digit import Digit, Digits, complement, primes, product
+from ...ir.mesh import LARGEST_LIST
 from ...ir.tiling import Tiling
 from .exchange import bounds, lower_bound
 from .exchange_plan import ExchangePlan, fewest_rounds, plan_exchange
@@ -195,7 +196,7 @@ def _by_pieces(source: Tiling, target: Tiling, problem: Problem, best: float) ->
             if before.cost + after.cost >= best or held > problem.memory:
                 continue
             part = quotient(move, problem.dims, problem.devices)
-            if most < math.inf and part.devices > _MOST_DEVICES:
+            if part.devices > (_MOST_DEVICES if most < math.inf else LARGEST_LIST):
                 continue
             if fewest_rounds(part) > min(most, _MOST_PIECES / part.devices):
                 continue
