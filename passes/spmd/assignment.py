@@ -276,6 +276,11 @@ def legal(
     return result
 
 
+def expressible(rule: ShardingRule, dims: Sequence[Digits], value: int) -> bool:
+    """Whether all values of an op can be divided as these dimensions of one of them are (operands first)."""
+    return _all_expressible(rule, value_digits(dims, rule.values()[value], rule))
+
+
 def _all_expressible(rule: ShardingRule, assignment: Assignment) -> bool:
     return all(is_expressible(dim, assignment, rule) for v in rule.values() for dim in v if len(dim) > 1) and all(
         rule.factors[f].size % product(d) == 0 for f, d in assignment.items() if f in rule.compound

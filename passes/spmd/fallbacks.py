@@ -1,9 +1,9 @@
 """What partitioning loses, told as diagnostics: with the op, the place, bytes, and what the user can do.
 
-Three things are worth telling: an op that needs a dimension of an operand whole, so that devices hold more than their
-own tile of it; an op that computes all of its result on every device although tiles of it are wanted; and tiles that
-are padding to a good part. What the partitioner chose because it is cheapest, though the op could do otherwise, is no
-fallback and is not told.
+Four things are worth telling: an op that needs a dimension of an operand whole, so that devices hold more than their
+own tile of it; an op that merges or splits dimensions, whose result cannot be divided as its operand is; an op that
+computes all of its result on every device although tiles of it are wanted; and tiles that are padding to a good part.
+What the partitioner chose because it is cheapest, though the op could do otherwise, is no fallback and is not told.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from ...ir.shape import Shape
 from ...ir.sharding import leaf_shardings
 from ...ir.stack_frames import source_line
 from ...ir.tiling import Tiling
-from .assignment import Assignment, OpSharding
+from .assignment import Assignment, OpSharding, expressible
 
 
 def report_op(instruction: Instruction, op: OpSharding, assignment: Assignment, diagnostics: Diagnostics) -> None:
     """Remarks about operands that are gathered, or a result computed everywhere, because the op's rule demands it."""
     count = len(op.rule.operands)
     told = [_report_operand(instruction, op, assignment, n, diagnostics) for n in range(count)]
+    if not any(told):
+        told = [_report_lost(instruction, op, assignment, n, diagnostics) for n in range(count)]
     if not assignment and not any(told) and any(_whole_dims(op, n) for n in range(count, len(op.shapes))):
         size = instruction.shape.byte_size
         diagnostics.remark(
@@ -59,6 +61,37 @@ def _report_operand(
         f"receives {received} bytes, its own tile has {tile}", instruction.location,
         category="replication" if target.is_replicated else "gather",
         help=f"shard dimension {instead} of the operand instead" if others
+        else "annotate the operand as replicated if this is meant")
+    return True
+
+
+def _report_lost(
+    instruction: Instruction, op: OpSharding, assignment: Assignment, number: int, diagnostics: Diagnostics
+) -> bool:
+    """A remark where an operand is divided along a dimension that the results have as the inner part of another one, or
+    in parts of it, so that they are in fewer tiles than the operand.
+    """
+    tiling, shape = op.tilings[number], op.shapes[number]
+    split = [dim for dim, digits in enumerate(tiling.dims) if digits]
+    if not split or number in op.free or op.owner is not None or expressible(op.rule, tiling.dims, number):
+        return False
+    tiles = product([d for dim in split for d in tiling.dims[dim]])
+    results = range(len(op.rule.operands), len(op.shapes))
+    if not all(product([d for digits in op.tilings[r].dims for d in digits]) < tiles for r in results):
+        return False
+    plans = [(op.plan(tiling, op.tiling(number, assignment), shape), shape)]
+    plans += [(op.plan(op.tiling(r, assignment), op.tilings[r], op.shapes[r]), op.shapes[r]) for r in results]
+    received = sum(plan.received * of.element.byte_size for plan, of in plans)
+    if not received or math.isinf(received):
+        return False
+    dims = [tuple(tiling.dims[split[0]] if d == dim else () for d in range(shape.rank)) for dim in range(shape.rank)]
+    others = [d for d, n in enumerate(shape.dims) if n >= tiles and expressible(op.rule, dims[d], number)]
+    diagnostics.remark(
+        f"{_name(instruction)} cannot keep dimension {split[0]} of operand {number} ({shape}) divided: each device "
+        f"receives {round(received)} bytes, its own tile has {tiling.local_shape(shape).byte_size}",
+        instruction.location,
+        category="replication" if all(op.tilings[r].is_replicated for r in results) else "gather",
+        help=f"shard dimension {' or '.join(map(str, others))} of the operand instead" if others
         else "annotate the operand as replicated if this is meant")
     return True
 

@@ -100,3 +100,32 @@ def test_remarks_of_the_compared_programs_have_categories_and_help() -> None:
         silent += not found
         assert all(d.category in CATEGORIES and d.help and d.line for d in found), name
     assert silent >= 90
+
+
+def merged(spec: str, result: str = "f32[1024]", op: str = "reshape") -> str:
+    return (
+        f"HloModule m\nENTRY e {{\n  x = f32[16,64] parameter(0), sharding={{mesh['x'=8], {spec}}}\n"
+        f"  y = {result} {op}(x)\n  ROOT z = {result} cosine(y)\n}}\n"
+    )
+
+
+@pytest.mark.parametrize("op", ["reshape", "bitcast"])
+def test_reshape_that_loses_the_division(op: str) -> None:
+    """The inner one of two merged dimensions cannot stay divided: each of 8 devices receives 7/8 of 4 KiB at least."""
+    (found,) = told(merged("[{}, {'x'}]", op=op))
+    assert (found.category, found.severity, found.line) == ("replication", Severity.REMARK, 4)
+    received = sum(c.wire_bytes for c in hloom.collectives(hloom.partition(hloom.parse(merged("[{}, {'x'}]", op=op)))))
+    assert received >= 7 * 512
+    assert found.message == (
+        f"{op} y cannot keep dimension 1 of operand 0 (f32[16,64]) divided: each device receives {received} bytes, "
+        "its own tile has 512"
+    )
+    assert found.help == "shard dimension 0 of the operand instead"
+
+
+def test_reshape_that_keeps_the_division() -> None:
+    assert told(merged("[{'x'}, {}]")) == []
+    assert told(merged("[{}, {'x'}]", "f32[16,8,8]")) == []
+    assert told(merged("[{}, {'x'}]", "f32[4,4,64]")) == []
+    wanted = merged("[{}, {'x'}]").replace("cosine(y)", "cosine(y), sharding={mesh['x'=8], [{'x'}]}")
+    assert told(wanted) == []  # an all-to-all: every device holds as much as before
