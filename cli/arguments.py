@@ -124,4 +124,4 @@ def _looking(commands: Commands) -> None:
                     devices=False)
     diff.add_argument("other", metavar="OTHER", help="HLO text; - is standard input")
 
-    _command(commands, "verify", "check a program", devices=False)
+    _add_werror(_command(commands, "verify", "check a program", devices=False))

@@ -27,12 +27,14 @@ EXIT_BAD_INPUT = 65
 EXIT_INTERNAL = 70
 
 
-def read_program(args: argparse.Namespace) -> Module:
+def read_program(args: argparse.Namespace, quiet: bool = False) -> Module:
     """The module of the FILE argument, annotated as `--strategy` and `--set` say, its meshes resized as `--mesh` says.
 
-    Where neither the strategy nor the program names a mesh, `--mesh` does. Raises CompileError.
+    Where neither the strategy nor the program names a mesh, `--mesh` does. Prints warnings about the text, unless
+    `quiet`. Raises CompileError, also for warnings that `--werror` names.
     """
     module = frontends.load(args.file)
+    _tell(args, module.warnings, quiet)
     sizes: dict[str, int] | None = getattr(args, "mesh", None)
     strategy = _strategy(args)
     if (sizes or strategy) and module.stage is not Stage.GLOBAL:
@@ -161,9 +163,13 @@ def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
 
 def report(args: argparse.Namespace, context: PassContext, quiet: bool = False) -> None:
     """Prints what passes had to say. Raises CompileError with what `--werror` makes an error of that."""
-    fatal = [d for d in remarks(context) if d.category in args.werror]
+    _tell(args, remarks(context), quiet)
+
+
+def _tell(args: argparse.Namespace, found: Sequence[Diagnostic], quiet: bool) -> None:
+    fatal = [d for d in found if d.category in getattr(args, "werror", ())]
     if not quiet:
-        show_diagnostics(d for d in remarks(context) if d not in fatal)
+        show_diagnostics(d for d in found if d not in fatal)
     if fatal:
         raise CompileError([replace(d, severity=Severity.ERROR) for d in fatal])
 

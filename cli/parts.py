@@ -12,7 +12,7 @@ from ..ir.difference import Difference, differences
 from ..ir.extract import find_computation, find_instruction, isolate
 from ..ir.instruction import Instruction
 from ..ir.printer import computation_text, instruction_text
-from .common import EXIT_CHECK_FAILED, EXIT_OK, read_program
+from .common import EXIT_CHECK_FAILED, EXIT_OK, read_program, show_diagnostics
 
 SHOWN = 5  # differences of one computation
 LONGEST = 160
@@ -41,6 +41,7 @@ def diff(args: argparse.Namespace) -> int:
     if args.file == args.other == "-":
         fail("standard input can be one of the programs only")
     left, right = read_program(args), frontends.load(args.other)
+    show_diagnostics(right.warnings)
     found = differences(left, right)
     if not found:
         print(f"no differences: {left.name} and {right.name}, {sum(map(len, left))} instructions")

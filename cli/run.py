@@ -70,7 +70,7 @@ def _run_rank(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -> Job:
-    program = read_program(args)
+    program = read_program(args, quiet)
     require_values(live_in(program.entry), "to run the program")
     local = clone_module(program)
     context = context_for(args, default_devices=ranks)

@@ -28,8 +28,9 @@ CATEGORIES = {
     "gather": "devices receive more of a value than their own share of it, because an op needs a dimension whole",
     "padding": "tiles of an uneven dimension hold much that is no data",
     "donation": "memory of a parameter is not used again for a result",
+    "constant": "a constant means something else than its text seems to say",
 }
-"""What remarks and warnings of the passes can be about; `--werror` selects by these names."""
+"""What remarks and warnings of the reader and the passes can be about; `--werror` selects by these names."""
 
 
 class SourceFile:

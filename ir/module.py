@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from .computation import Computation
-from .diagnostics import SourceFile
+from .diagnostics import Diagnostic, SourceFile
 from .instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes
 from .mesh import Mesh
 from .shape import Shape
@@ -41,7 +41,7 @@ class Module:
     Header attributes that Hloom carries without interpreting them are kept verbatim: `input_output_alias`,
     `buffer_donor`, `origin_recovery_table` (text with braces, empty if absent) and `stack_frames` (the four tables, as
     text). `meshes` are Shardy's, by symbol, from `xla.sdy.meshes`. `global_layout` of a LOCAL module gives the shapes
-    of the program it was made from.
+    of the program it was made from. `warnings` are those of the text it was read from.
     """
 
     def __init__(self, name: str, source: SourceFile | None = None) -> None:
@@ -64,6 +64,7 @@ class Module:
         self.frontend_attributes: FrontendAttributes = NO_FRONTEND_ATTRIBUTES
         self.meshes: dict[str, Mesh] = {}
         self.stack_frames = ""
+        self.warnings: tuple[Diagnostic, ...] = ()
         self.carried: Any = None  # as for instructions: what a serialized form has that text has not
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...ir.attributes import NONE, AttributeField, Attributes, attribute_fields
 from ...ir.computation import Computation
-from ...ir.diagnostics import SourceFile
+from ...ir.diagnostics import Diagnostic, SourceFile
 from ...ir.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction, Metadata
 from ...ir.literal import Literal
 from ...ir.mesh import Mesh
@@ -53,6 +53,7 @@ class AttributeReader(Cursor):
         self.computations: dict[str, Computation] = {}
         self.poisoned_computations: set[str] = set()
         self.meshes: Mapping[str, Mesh] = {}
+        self.warnings: list[Diagnostic] = []
         self._known: dict[tuple[Any, ...], Attributes] = {}
         self._known_shardy: dict[str, tuple[tuple[Sharding, ...], bool]] = {}
 
@@ -145,6 +146,7 @@ class AttributeReader(Cursor):
         known = self._known.get(key)
         if known is not None:
             return known
+        warned = len(self.warnings)
         values = {name: self._decode(fields[name], text, start, declared if name == op.inline else None)
                   for name, text, start in own}
         for field in fields.values():
@@ -152,7 +154,8 @@ class AttributeReader(Cursor):
                 self.error(f"{op.opcode}: attribute '{field.name}' is missing", closing,
                            help=f"write {field.name}=.. after the operands")
         result = op.attributes(**values)
-        if not any("{" in text and _is_of_one_use(fields[name].type, text) for name, text, _ in own):
+        alike = not any("{" in text and _is_of_one_use(fields[name].type, text) for name, text, _ in own)
+        if alike and warned == len(self.warnings):
             self._known[key] = result
         return result
 
@@ -164,7 +167,7 @@ class AttributeReader(Cursor):
             return self._called_list(text, start)
         try:
             if kind is Literal:
-                return self._literal(text, declared)
+                return self._literal(text, start, declared)
             return codec(kind)(text.strip() if kind is Raw else blank_comments(text).strip())
         except TextError as error:
             lead = len(text) - len(text.lstrip())
@@ -172,12 +175,15 @@ class AttributeReader(Cursor):
         except ValueError as error:
             self.error(f"attribute '{field.name}': {error}", start, start + len(text))
 
-    def _literal(self, text: str, shape: Any) -> Literal:
+    def _literal(self, text: str, start: int, shape: Any) -> Literal:
+        def warn(found: TextError) -> None:
+            self.warnings.append(self.warning(found, start, "constant"))
+
         clean = blank_comments(text)
         if shape is None:
-            literal, end = read_shaped_literal(clean, 0)
+            literal, end = read_shaped_literal(clean, 0, warn)
         else:
-            literal, end = read_literal(clean, 0, shape)
+            literal, end = read_literal(clean, 0, shape, warn)
         end = skip_space(clean, end)
         if end < len(clean):
             raise TextError(f"unexpected '{clean[end]}' after the constant", end)

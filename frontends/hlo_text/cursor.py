@@ -48,6 +48,11 @@ class Cursor:
         where = self.location(start, start + 1 if end is None else end)
         return Diagnostic(Severity.ERROR, message, where, help, notes)
 
+    def warning(self, found: TextError, start: int, category: str) -> Diagnostic:
+        """What was noticed about a value that starts at `start`."""
+        where = self.location(start + found.start, start + found.end)
+        return Diagnostic(Severity.WARNING, found.message, where, found.help, category=category)
+
     def note(self, message: str, where: Location | None) -> tuple[Diagnostic, ...]:
         return (Diagnostic(Severity.NOTE, message, where),)
 

@@ -1,4 +1,4 @@
-"""What the readers of single values raise: a message at an offset of the text they were given.
+"""What the readers of single values raise, or warn of: a message at an offset of the text they were given.
 
 Readers of shapes, shardings and literals are pure functions of a piece of text. They know no file; whoever cut the
 piece out of a file turns the offset into a `Location`.

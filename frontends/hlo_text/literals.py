@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -24,6 +25,8 @@ from .errors import DEPTH_LIMIT, TextError
 from .scan import blank_comments, bracket_end, skip_space
 from .shapes import read_shape
 
+Warn = Callable[[TextError], None]
+
 _TOKEN = r"(?:-?nan\(0x[0-9a-fA-F]+\)|[^\s,(){}]+)"
 _PAIR = re.compile(rf"\(\s*({_TOKEN})\s*,\s*({_TOKEN})\s*\)")
 _NUMBER = re.compile(r"-?(?:\d+\.\d*|\d+|(?<=-)\.\d+)(?:[eE][+-]?\d+)?")
@@ -33,6 +36,8 @@ _NOT_PLAIN = re.compile(r"[^-+0-9.eE,\s]|[\s,][.+]|\A[.+]")
 _PREDS = {"0": False, "1": True, "false": False, "true": True}
 _SPECIAL = frozenset(("nan", "-nan", "inf", "-inf"))
 _ROW = re.compile(r"\{([^{}]*)\}")
+_ALL_VALUES = "write all values in braces, or broadcast a scalar constant"
+_LARGEST_FILLED = 1 << 28  # bytes: no text limits the size of an array of which it names one element
 _ELIDED = re.compile(r"\{[^{}]*\.\.\.\s*\}")
 
 
@@ -45,14 +50,19 @@ def parse_literal(text: str, shape: Shape) -> Literal:
     return literal
 
 
-def read_literal(text: str, start: int, shape: Shape, depth: int = 0) -> tuple[Literal, int]:
-    """The value at `start` and where it ends; comments must have been blanked. Raises TextError."""
+def read_literal(
+    text: str, start: int, shape: Shape, warn: Warn | None = None, depth: int = 0
+) -> tuple[Literal, int]:
+    """The value at `start` and where it ends; comments must have been blanked. Raises TextError.
+
+    `warn` gets what may be meant otherwise.
+    """
     start = skip_space(text, start)
     elided = _ELIDED.match(text, start)
     if elided is not None:
         return unknown(shape), elided.end()
     if shape.is_tuple:
-        return _tuple(text, start, shape, depth)
+        return _tuple(text, start, shape, warn, depth)
     element = shape.element
     if element.numpy is None:
         raise TextError(f"constants of type {element.name} cannot be held", start)
@@ -60,27 +70,23 @@ def read_literal(text: str, start: int, shape: Shape, depth: int = 0) -> tuple[L
         scalar, end = _scalar(text, start, element)
         return Literal(scalar), end
     if not text.startswith("{", start):
-        if set(shape.dims) == {1}:  # XLA takes a number for the first element of any array, and zeros for the others
-            scalar, end = _scalar(text, start, element)
-            return Literal(scalar.reshape(shape.dims)), end
-        raise TextError(f"constant of shape {shape.without_layout()}: '{{' expected", start,
-                        help="write all values in braces, or broadcast a scalar constant")
+        return _first_element(text, start, shape, warn)
     end = bracket_end(text, start)
     return Literal(_array(text[start:end], start, shape, element)), end
 
 
-def read_shaped_literal(text: str, start: int, depth: int = 0) -> tuple[Literal, int]:
+def read_shaped_literal(text: str, start: int, warn: Warn | None = None, depth: int = 0) -> tuple[Literal, int]:
     """A literal that brings its shapes, `s32[2]{0} {1, 2}` or `( s32[] 1, pred[] true )`, and where it ends."""
     start = skip_space(text, start)
     if not text.startswith("(", start):
         shape, place = read_shape(text, start)
-        return read_literal(text, place, shape)
+        return read_literal(text, place, shape, warn)
     if depth > DEPTH_LIMIT:
         raise TextError(f"nested deeper than {DEPTH_LIMIT} levels", start)
     elements: list[Literal] = []
     place = skip_space(text, start + 1)
     while not text.startswith(")", place):
-        element, place = read_shaped_literal(text, place, depth + 1)
+        element, place = read_shaped_literal(text, place, warn, depth + 1)
         elements.append(element)
         place = skip_space(text, place)
         if text.startswith(",", place):
@@ -90,7 +96,7 @@ def read_shaped_literal(text: str, start: int, depth: int = 0) -> tuple[Literal,
     return Literal(None, tuple(elements)), place + 1
 
 
-def _tuple(text: str, start: int, shape: Shape, depth: int) -> tuple[Literal, int]:
+def _tuple(text: str, start: int, shape: Shape, warn: Warn | None, depth: int) -> tuple[Literal, int]:
     if not text.startswith("(", start):
         raise TextError(f"constant of shape {shape.without_layout()}: '(' expected", start)
     if depth > DEPTH_LIMIT:
@@ -103,12 +109,27 @@ def _tuple(text: str, start: int, shape: Shape, depth: int) -> tuple[Literal, in
             if text.startswith(")", place):
                 raise TextError(f"tuple constant: {len(shape.elements)} elements expected, found {number}", place)
             place += text.startswith(",", place)  # XLA does without
-        literal, place = read_literal(text, place, element, depth + 1)
+        literal, place = read_literal(text, place, element, warn, depth + 1)
         elements.append(literal)
     place = skip_space(text, place)
     if not text.startswith(")", place):
         raise TextError(f"tuple constant: ')' expected after {len(shape.elements)} elements", place)
     return Literal(None, tuple(elements)), place + 1
+
+
+def _first_element(text: str, start: int, shape: Shape, warn: Warn | None) -> tuple[Literal, int]:
+    """An array written as a single number: XLA takes that for its first element, and zeros for the others."""
+    element, what = shape.element, f"constant of shape {shape.without_layout()}"
+    if element.kind is Kind.COMPLEX or 0 in shape.dims:
+        raise TextError(f"{what}: '{{' expected", start, help=_ALL_VALUES)
+    if UNBOUNDED in shape.dims or shape.byte_size > _LARGEST_FILLED:
+        raise TextError(f"a {what} cannot be held", start, help=_ALL_VALUES)
+    scalar, end = _scalar(text, start, element)
+    values = np.zeros(shape.dims, element.numpy)
+    values.reshape(-1)[0] = scalar
+    if values.size > 1 and scalar != 0 and warn is not None:
+        warn(TextError(f"{what}: a single number is the first element, the others are zero", start, end, _ALL_VALUES))
+    return Literal(values), end
 
 
 def _scalar(text: str, start: int, element: ElementType) -> tuple[Any, int]:

@@ -63,6 +63,7 @@ class ModuleReader(InstructionReader):
             self.found.append(error.diagnostic)
         if self.found:
             raise CompileError(self.found)
+        self.module.warnings = tuple(self.warnings)
         return self.module
 
     def _name_inline(self) -> None:

@@ -303,7 +303,7 @@ class ProtoModuleReader(ModuleReader):
     def _literal_end(self, start: int) -> int:
         return value_end(self.text, skip_space(self.text, shape_end(self.text, start)))
 
-    def _literal(self, text: str, shape: Any) -> Literal:
+    def _literal(self, text: str, start: int, shape: Any) -> Literal:
         if shape is None:
             shape = parse_shape(text.rpartition("@")[0].strip())
         number = int(text.rpartition("@")[2])

@@ -137,6 +137,19 @@ def test_remarks_go_to_standard_error(tmp_path: Path) -> None:
     assert done.out.startswith("HloModule library")
 
 
+@pytest.mark.parametrize("command", ["verify", "run", "eval", "show", "comm", "partition", "shard"])
+def test_warnings_about_the_text(command: str, tmp_path: Path) -> None:
+    text = "HloModule m\nENTRY e { c = f32[2,3] constant(7) ROOT r = f32[2,3] negate(c) }"
+    done = hloom(command, "-", cwd=tmp_path, text=text)
+    assert done.code == 0
+    assert done.err.startswith("<stdin>:2:33: warning: constant of shape f32[2,3]: a single number is the first")
+    assert done.err.count("[constant]") == 1
+    if command not in ("eval", "show"):
+        failed = hloom(command, "--werror=constant", "-", cwd=tmp_path, text=text)
+        assert (failed.code, failed.out, failed.err) == (65, "", done.err.replace(": warning: ", ": error: "))
+        assert hloom(command, "--werror=gather", "-", cwd=tmp_path, text=text) == done
+
+
 def test_opt_runs_the_passes_named(tmp_path: Path) -> None:
     done = hloom("opt", "-", "--passes=call-inliner,cse,dce", cwd=tmp_path, text=LIBRARY)
     assert done.code == 0, done.err

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hloom.frontends import parse
-from hloom.ir.diagnostics import CompileError
+from hloom.ir.diagnostics import CompileError, Severity
 from hloom.ir.module import Stage
 from hloom.ir.shape import Layout
 
@@ -200,6 +200,22 @@ VALUES = {
 def test_constants(kind: str, value: str) -> None:
     same_through_xla(f"HloModule m\nENTRY e {{ c = {kind}[] constant({value}) }}")
     same_through_xla(f"HloModule m\nENTRY e {{ c = {kind}[1,2] constant({{{{{value}, {value}}}}}) }}")
+
+
+@pytest.mark.parametrize(("shape", "value", "is_noted"), [
+    ("f32[2,3]", "7", True), ("s4[3]", "-3", True), ("pred[3]", "true", True), ("f32[3]", "nan", True),
+    ("f32[2,3]", "0", False), ("bf16[3]", "-0.0", False), ("pred[4]", "false", False), ("f32[1,1]", "7", False),
+    ("(f32[], s32[3])", "(2, 1)", True), ("(f32[2], s32[3])", "(0, {1, 2, 3})", False),
+])  # fmt: skip
+def test_a_number_for_an_array_is_its_first_element(shape: str, value: str, is_noted: bool) -> None:
+    text = f"HloModule m\nENTRY e {{ a = {shape} constant({value}) ROOT c = {shape} constant({value}) }}"
+    same_through_xla(text)
+    warnings = parse(text).warnings
+    assert [(d.category, d.severity) for d in warnings] == [("constant", Severity.WARNING)] * (2 * is_noted)
+    for warning in warnings:
+        assert "a single number is the first element, the others are zero" in warning.message
+        assert warning.location is not None
+        assert text[warning.location.start : warning.location.end] in value
 
 
 def test_negative_zero_survives() -> None:
