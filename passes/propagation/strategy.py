@@ -19,10 +19,9 @@ as the sharding. Later patterns override earlier ones, and all override what the
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -31,6 +30,7 @@ from ...ir.diagnostics import Location, SourceFile, fail
 from ...ir.instruction import Instruction
 from ...ir.mesh import AxisRef, Mesh
 from ...ir.module import Module
+from ...ir.names import fits, name_pattern, names_of, suggestions
 from ...ir.sharding import DimSharding, Sharding, ShardingKind, Spelling
 from .devices import parts
 
@@ -168,8 +168,8 @@ def _checked(setting: Setting, mesh: Mesh) -> tuple[DimSharding, ...]:
 
 
 def _fitting(module: Module, setting: Setting) -> list[Instruction]:
-    pattern = re.compile(".*".join(map(re.escape, setting.pattern.split("*"))), re.DOTALL)
-    parameters = [p for p in module.entry.parameters if _fits(pattern, p)]
+    pattern = name_pattern(setting.pattern)
+    parameters = [p for p in module.entry.parameters if fits(pattern, names_of(p))]
     rank = len(setting.dims)
     for parameter in parameters:
         if not parameter.shape.is_array or parameter.shape.rank != rank:
@@ -177,24 +177,13 @@ def _fitting(module: Module, setting: Setting) -> list[Instruction]:
                  setting.location or parameter.location)
     if parameters:
         return parameters
-    others = [i for c in module for i in c if i.opcode != "parameter" and _fits(pattern, i)]
+    others = [i for c in module for i in c if i.opcode != "parameter" and fits(pattern, names_of(i))]
     found = [i for i in others if i.shape.is_array and i.shape.rank == rank]
     if not found:
-        names = sorted({name for p in module.entry.parameters for name in _names(p)})
-        close = difflib.get_close_matches(setting.pattern, names, 3, 0.3) or names[:5]
+        close = suggestions(setting.pattern, (name for p in module.entry.parameters for name in names_of(p)))
         what = f"no value of {rank} dimensions" if others else "no value"
-        fail(f"'{setting.pattern}' fits {what}", setting.location, help="parameters: " + ", ".join(close))
+        fail(f"'{setting.pattern}' fits {what}", setting.location, help=f"parameters: {close}")
     return found
-
-
-def _names(instruction: Instruction) -> Iterator[str]:
-    yield instruction.name
-    if instruction.metadata is not None and instruction.metadata.op_name:
-        yield instruction.metadata.op_name
-
-
-def _fits(pattern: re.Pattern[str], instruction: Instruction) -> bool:
-    return any(pattern.fullmatch(name) for name in _names(instruction))
 
 
 def _dims(spec: str, location: Location | None) -> tuple[DimSharding, ...]:
