@@ -258,7 +258,7 @@ def test_pass_that_leaves_a_broken_module_is_an_internal_error(
     assert main(["opt", "library.hlo", "--passes=propagate"]) == 70
     error = capsys.readouterr().err
     assert "hloom: internal error: InternalError: propagate: left an invalid module: " in error
-    assert "y has no sharding" in error
+    assert "x: sharding is over " in error
 
 
 def test_reader_that_has_seen_enough(tmp_path: Path) -> None:
