@@ -78,6 +78,7 @@ class _Inliner:
     ) -> dict[Instruction, Instruction]:
         """Appends the instructions of `source`; `arguments` take the place of its parameters."""
         copies: dict[Instruction, Instruction] = {}
+        started: dict[Computation, Computation] = {}  # updates and dones may name what their start calls
         for instruction in source:
             operands = [copies[o] for o in instruction.operands]
             if isinstance(instruction.attributes, ParameterAttributes) and arguments is not None:
@@ -88,8 +89,11 @@ class _Inliner:
                 self._keep_annotation(instruction, result, callee.root)
                 copies[instruction] = result
             else:
-                called = self._fresh if instruction.op.is_control else self._shared
-                copies[instruction] = clone_instruction(target, instruction, operands, called)
+                copy = self._fresh if instruction.op.is_control else self._shared
+                called = {c: started[c] if c in started else copy(c) for c in instruction.called()}
+                if instruction.op.calls_alone:
+                    started |= called
+                copies[instruction] = clone_instruction(target, instruction, operands, called.__getitem__)
         for instruction in source:
             kept = [copies[p] for p in instruction.control_predecessors]
             if kept and copies[instruction] not in kept:
