@@ -134,7 +134,7 @@ def _undefined(reference: Reference) -> str:
         found = [n for n in range(len(reference.own)) if any(test(_floats(run[n])).any() for run in runs)]
         if found:
             first = next(_floats(run[found[0]]) for run in runs if test(_floats(run[found[0]])).any())
-            index = [int(i[0]) for i in np.nonzero(test(first))]
+            index = np.argwhere(test(first))[0].tolist()
             return (
                 f"{len(found)} of {len(reference.own)} results contain {what}, first at output {found[0]} {index}; "
                 "give other --inputs, or --allow-nan"

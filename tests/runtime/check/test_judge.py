@@ -128,6 +128,11 @@ def test_nan_proves_nothing() -> None:
     assert not verdict(found, other, allow_nan=True).passed
 
 
+def test_nan_of_a_scalar_proves_nothing() -> None:
+    found = reference("ENTRY e { x = f32[] parameter(0) ROOT r = f32[] log(x) }", np.full((), -1, np.float32))
+    assert "1 of 1 results contain NaN, first at output 0 []" in str(verdict(found, found.own))
+
+
 def test_nan_of_the_inputs_is_no_failure() -> None:
     x = normal(64, 32)
     x[0, 0] = np.nan
