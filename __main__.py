@@ -1,13 +1,13 @@
 """The command line: exit codes, and which command runs. What the commands do, and their arguments, are in `cli`.
 
 Exit codes: 0 ok, 1 a check failed or programs differ, 2 usage, 65 input does not parse or verify (or, with --werror,
-leads to a remark), 69 MPI missing, 70 internal error (a reproducer file is written), 75 an MPI rank died.
+leads to a remark), 69 MPI missing, 70 internal error (a reproducer file is written), 71 out of memory, 74 output cannot
+be written, 75 an MPI rank died.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -30,40 +30,47 @@ def _dispatch(args: argparse.Namespace, argv: list[str]) -> int:
     return commands[args.command](args)
 
 
-def _guarded(argv: list[str]) -> int:
+def _parsed(argv: list[str]) -> argparse.Namespace:
     from .cli.arguments import make_parser
-    from .cli.common import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_USAGE, show_diagnostics, user_place, write_reproducer
+
+    # A bare --werror must not take the file that follows it as its value.
+    return make_parser().parse_args(["--werror=all" if a == "--werror" else a for a in argv])
+
+
+def _guarded(argv: list[str]) -> int:
+    """Runs a command; whatever a user or the machine does to it ends in an exit code and a message of one line."""
+    from .cli.common import EXIT_BAD_INPUT, EXIT_MEMORY, EXIT_USAGE, internal_error, show_diagnostics
+    from .cli.streams import EXIT_OUTPUT, output_failed, prepare_streams, tell
     from .ir.diagnostics import CompileError
     from .runtime.mpi import MpiMissing
 
-    # A bare --werror must not take the file that follows it as its value.
-    args = make_parser().parse_args(["--werror=all" if a == "--werror" else a for a in argv])
+    if not prepare_streams():
+        return EXIT_OUTPUT
+    args = argparse.Namespace(command="")
     try:
-        return _dispatch(args, argv)
+        try:
+            args = _parsed(argv)
+            return _dispatch(args, argv)
+        finally:
+            sys.stdout.flush()  # here, for at the end of the process it is too late to say anything
     except CompileError as error:
         show_diagnostics(error.diagnostics)
-        return EXIT_BAD_INPUT
+        return getattr(error, "exit_code", EXIT_BAD_INPUT)
     except argparse.ArgumentTypeError as error:
-        print(f"hloom {args.command}: error: {error}", file=sys.stderr)
+        tell(f"hloom {args.command}: error: {error}")
         return EXIT_USAGE
     except MpiMissing as error:
-        print(f"hloom: error: {error}", file=sys.stderr)
+        tell(f"hloom: error: {error}")
         return error.exit_code
-    except BrokenPipeError:
-        # Whoever reads our output has seen enough; there is nothing left to flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError as error:
+        return output_failed(error)
+    except MemoryError:
+        tell("hloom: error: out of memory")
+        return EXIT_MEMORY
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        place = user_place(error, getattr(args, "imports", ()))
-        if place is not None:  # a pass or a custom-call of the user's
-            print(f"{place}: error: {type(error).__name__}: {error}", file=sys.stderr)
-            return EXIT_BAD_INPUT
-        path = write_reproducer(argv, error)
-        print(f"hloom: internal error: {type(error).__name__}: {error}", file=sys.stderr)
-        print(f"  help: please report this{f' with {path}' if path else ''}", file=sys.stderr)
-        return EXIT_INTERNAL
+        return internal_error(argv, args, error)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 from .common import device_count, mesh_sizes, names, not_negative, positive, tolerance
 
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose help fails like any other output where it cannot be written; argparse would not say so."""
+
+    def print_help(self, file: Any = None) -> None:
+        print(self.format_help(), end="", file=file or sys.stdout)
+
+
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # pyright: ignore[reportPrivateUsage]
+    Commands = argparse._SubParsersAction[Parser]  # pyright: ignore[reportPrivateUsage]
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """The parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="hloom", description="Parse, shard, partition and run XLA HLO programs, without XLA."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -24,7 +33,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(commands: Commands, name: str, help: str, devices: bool = True) -> argparse.ArgumentParser:
+def _command(commands: Commands, name: str, help: str, devices: bool = True) -> Parser:
     """A command on a program; with `devices` one that divides it."""
     made = commands.add_parser(name, help=help, description=help)
     made.add_argument("file", metavar="FILE", help="HLO text; - is standard input")
@@ -39,7 +48,7 @@ def _command(commands: Commands, name: str, help: str, devices: bool = True) -> 
     return made
 
 
-def _add_werror(command: argparse.ArgumentParser) -> None:
+def _add_werror(command: Parser) -> None:
     command.add_argument("--werror", type=names, metavar="CATEGORY,..", default=frozenset[str](),
                          help="fail on remarks and warnings; with =.. only of these categories")
 

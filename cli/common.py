@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import runpy
-import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -19,12 +18,14 @@ from ..passes.base import PassContext
 from ..passes.pipelines import remarks
 from ..passes.propagation.remesh import remesh
 from ..passes.propagation.strategy import Setting, Strategy, apply_strategy, load_strategy, named_meshes
+from .streams import tell
 
 EXIT_OK = 0
 EXIT_CHECK_FAILED = 1
 EXIT_USAGE = 2
 EXIT_BAD_INPUT = 65
 EXIT_INTERNAL = 70
+EXIT_MEMORY = 71  # EX_OSERR
 
 
 def read_program(args: argparse.Namespace, quiet: bool = False) -> Module:
@@ -96,7 +97,7 @@ def mesh_sizes(text: str) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for part in text.split(","):
         name, _, size = part.partition("=")
-        if not name or not size.isdigit() or int(size) < 1 or name in sizes:
+        if not name or not size.isdecimal() or int(size) < 1 or name in sizes:
             raise argparse.ArgumentTypeError(f"'{text}' is not of the form x=2,y=4")
         sizes[name] = int(size)
     if math.prod(sizes.values()) > LARGEST_MESH:
@@ -113,14 +114,14 @@ def device_count(text: str) -> int:
 
 def positive(text: str) -> int:
     """A whole number of at least 1. Raises argparse.ArgumentTypeError."""
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 1")
     return int(text)
 
 
 def not_negative(text: str) -> int:
     """A whole number of at least 0. Raises argparse.ArgumentTypeError."""
-    if not text.isdigit():
+    if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 0")
     return int(text)
 
@@ -158,7 +159,7 @@ def context_for(args: argparse.Namespace, default_devices: int | None = None) ->
 def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
     """Prints diagnostics on standard error."""
     for diagnostic in diagnostics:
-        print(diagnostic.render(), file=sys.stderr)
+        tell(diagnostic.render())
 
 
 def report(args: argparse.Namespace, context: PassContext, quiet: bool = False) -> None:
@@ -174,6 +175,18 @@ def _tell(args: argparse.Namespace, found: Sequence[Diagnostic], quiet: bool) ->
         raise CompileError([replace(d, severity=Severity.ERROR) for d in fatal])
 
 
+def internal_error(argv: list[str], args: argparse.Namespace, error: Exception) -> int:
+    """The exit code of an exception that is a mistake: of the user's own pass or custom-call, or else of ours."""
+    place = user_place(error, getattr(args, "imports", ()))
+    if place is not None:
+        tell(f"{place}: error: {type(error).__name__}: {error}")
+        return EXIT_BAD_INPUT
+    path = write_reproducer(argv, error)
+    tell(f"hloom: internal error: {type(error).__name__}: {error}")
+    tell(f"  help: please report this{f' with {path}' if path else ''}")
+    return EXIT_INTERNAL
+
+
 def write_reproducer(argv: list[str], error: BaseException) -> Path | None:
     """Keeps what an internal error needs to be seen again: command, traceback, and the program if it was a file."""
     lines = [f"// hloom {' '.join(argv)}", "//"]
@@ -185,7 +198,7 @@ def write_reproducer(argv: list[str], error: BaseException) -> Path | None:
     for number in range(100):
         target = Path(f"hloom-reproducer-{number}.hlo")
         try:
-            with target.open("x") as file:
+            with target.open("x", encoding="utf-8", errors="backslashreplace") as file:
                 file.write("\n".join(lines) + "\n")
         except FileExistsError:
             continue

@@ -32,10 +32,12 @@ def load_snapshot(path: str | Path, *, verify: bool = True) -> Snapshot:
 
 def _contents(path: str | Path) -> tuple[str, bytes]:
     name = "<stdin>" if str(path) == "-" else str(path)
+    if name == "<stdin>" and sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] (closed)
+        fail("standard input is closed", help="give a file")
     try:
         return name, sys.stdin.buffer.read() if name == "<stdin>" else Path(path).read_bytes()
-    except OSError as error:
-        fail(f"{name} cannot be read: {error.strerror or error}")
+    except (OSError, ValueError) as error:
+        fail(f"{name or repr(name)} cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
 __all__ = [

@@ -24,11 +24,12 @@ from .tiling import Tiling
 
 _MOST_TILES = 12  # rows, columns or slices shown; of more, the first and the last ones
 _MOST_SLICES = 16
+MOST_DEVICES = 1 << 16
 
 
 def picture(shape: Shape, sharding: Sharding, devices: int | None = None) -> str:
     """The picture of an array's tiles. `devices` counts those of shardings without a mesh. Raises ValueError if the
-    sharding does not fit the shape, KeyError for an unknown axis.
+    sharding does not fit the shape or is over too many devices, KeyError for an unknown axis.
     """
     size = sharding.mesh.size if sharding.mesh is not None else devices
     title = f"{shape.without_layout()} {sharding}"
@@ -39,6 +40,8 @@ def picture(shape: Shape, sharding: Sharding, devices: int | None = None) -> str
     tiling = sharding.tiling(shape.rank)
     if len(tiling.dims) != shape.rank:
         raise ValueError(f"the sharding has {len(tiling.dims)} dimensions, {shape} has {shape.rank}")
+    if size > MOST_DEVICES:
+        raise ValueError(f"{size:,} devices are too many for a picture, at most {MOST_DEVICES:,} can be shown")
     holders = _holders(tiling, size)
     lines = [f"{title}, tiles {tiling.local_shape(shape)}"]
     if tiling.unreduced:

@@ -1,0 +1,57 @@
+"""The standard streams, as users leave them: closed, on a full disk, read by somebody who has seen enough.
+
+None of that is a mistake of ours: it ends in one line and an exit code, also where Python finds out at its own end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import IO, Any
+
+EXIT_OUTPUT = 74  # EX_IOERR
+
+
+def prepare_streams() -> bool:
+    """Makes standard output UTF-8, as programs are, and replaces other streams that are closed. False if standard
+    output is closed itself.
+    """
+    # Python has None for a stream that was closed; print(file=None) would write to standard output.
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process lives)
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]
+        sys.stdin = open(os.devnull)  # noqa: SIM115 (a program read from it is empty)
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        tell("hloom: error: standard output is closed")
+        return False
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None and sys.stdout.encoding.lower() != "utf-8":
+        reconfigure(encoding="utf-8")
+    return True
+
+
+def tell(text: str) -> None:
+    """Prints a line on standard error, if that can be."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        discard(sys.stderr)
+
+
+def discard(stream: IO[Any]) -> None:
+    """Sends what is left of a stream to nowhere, so that Python's flush at its end does not fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def output_failed(error: OSError) -> int:
+    """The exit code after the machine refused to write; says so, unless the reader has just seen enough."""
+    discard(sys.stdout)
+    if isinstance(error, BrokenPipeError):
+        return 0
+    what = error.filename if error.filename is not None else "standard output"
+    tell(f"hloom: error: {what} cannot be written: {error.strerror or error}")
+    return EXIT_OUTPUT
