@@ -43,6 +43,7 @@ def _guarded(argv: list[str]) -> int:
     from .cli.streams import EXIT_OUTPUT, output_failed, prepare_streams, tell
     from .ir.diagnostics import CompileError
     from .runtime.mpi import MpiMissing
+    from .runtime.outputs import OutputError
 
     if not prepare_streams():
         return EXIT_OUTPUT
@@ -53,9 +54,12 @@ def _guarded(argv: list[str]) -> int:
             return _dispatch(args, argv)
         finally:
             sys.stdout.flush()  # here, for at the end of the process it is too late to say anything
+    except OutputError as error:
+        show_diagnostics(error.diagnostics)
+        return error.exit_code
     except CompileError as error:
         show_diagnostics(error.diagnostics)
-        return getattr(error, "exit_code", EXIT_BAD_INPUT)
+        return EXIT_BAD_INPUT
     except argparse.ArgumentTypeError as error:
         tell(f"hloom {args.command}: error: {error}")
         return EXIT_USAGE

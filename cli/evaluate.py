@@ -13,7 +13,8 @@ from ..ir.diagnostics import fail
 from ..ir.module import Stage
 from ..ir.shape import Shape
 from ..runtime.evaluator import evaluate
-from ..runtime.inputs import KINDS, make_inputs, read_inputs, save_outputs
+from ..runtime.inputs import KINDS, make_inputs, read_inputs
+from ..runtime.outputs import check_outputs, save_outputs
 from .common import EXIT_OK, read_program
 
 Array = np.ndarray[Any, Any]
@@ -24,6 +25,8 @@ def evaluate_command(args: argparse.Namespace) -> int:
     module = read_program(args)
     if module.stage not in (Stage.GLOBAL, Stage.SHARDED):
         fail("the program is the part of one of several devices", help="`hloom run` runs it on all of them")
+    if args.out is not None:
+        check_outputs(Path(args.out))
     outputs = evaluate(module, inputs_for(args, [p.shape for p in module.entry.parameters], args.seed))
     if args.out is not None:
         save_outputs(Path(args.out), outputs)

@@ -22,8 +22,8 @@ from ..ir.module import Module, Stage
 from ..ir.shape import Shape
 from ..ir.unknown_values import require_values
 from ..passes.pipelines import partition
-from ..runtime.inputs import save_outputs
 from ..runtime.launch import inside_launcher, launch, world
+from ..runtime.outputs import check_outputs, save_outputs
 from ..runtime.plan import live_in
 from .check import Devices, Ranks, Simulated, check, verify_options
 from .common import EXIT_CHECK_FAILED, EXIT_OK, context_for, read_program, report
@@ -83,6 +83,8 @@ def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -
     if ranks is not None and ranks > _devices(local):
         fail(f"the program runs on {_devices(local)} devices, too few for {ranks} ranks")
     report(args, context, quiet)
+    if args.out is not None and not (inside_launcher() and quiet):  # the first rank writes
+        check_outputs(Path(args.out))
     return Job(program, local, inputs_for(args, _global_shapes(local), args.seed))
 
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs of runs: made up by shape and seed, or read from and written to numpy files.
+"""Inputs of runs: made up by shape and seed, or read from numpy files.
 
 numpy files have no name for bfloat16, fp8 and the small integers: such arrays are stored as their bytes, and a note
 gives the element type: `manifest.json` in a directory, an entry `NAME.type` in an .npz file.
@@ -117,32 +117,18 @@ def _typed(array: Array, type_name: str) -> Array:
     return array if array.dtype == dtype else array.view(dtype)
 
 
-def _storable(array: Array) -> Array:
+def storable(array: Array) -> Array:
     """The array, or its bytes as unsigned integers of the same width if numpy files have no name for its type."""
     if array.dtype.isbuiltin != 2:  # 2: a type that ml_dtypes registered
         return array
     return np.ascontiguousarray(array).reshape(array.shape).view(f"u{array.dtype.itemsize}")
 
 
-def save_outputs(directory: Path, arrays: Sequence[Array]) -> None:
-    """Writes `output_0.npy`, .. and a manifest with their element types. Raises CompileError if that fails."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        entries: list[dict[str, Any]] = []
-        for number, array in enumerate(arrays):
-            file = f"output_{number}.npy"
-            np.save(directory / file, _storable(array))
-            entries.append({"file": file, "type": from_numpy(array.dtype).name, "dims": list(array.shape)})
-        (directory / MANIFEST).write_text(json.dumps({"arrays": entries}, indent=1) + "\n")
-    except OSError as error:
-        fail(f"outputs cannot be written to {directory}: {error}")
-
-
 def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
     """Writes an .npz file that `read_inputs` reads back with the same types."""
     entries: dict[str, Array] = {}
     for name, array in arrays.items():
-        entries[name] = _storable(array)
+        entries[name] = storable(array)
         if entries[name].dtype != array.dtype:
             entries[f"{name}.type"] = np.array(from_numpy(array.dtype).name)
     np.savez(path, allow_pickle=False, **entries)

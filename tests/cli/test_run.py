@@ -200,10 +200,16 @@ def test_one_array_by_the_name_of_an_archive(capsys: pytest.CaptureFixture[str],
 
 
 def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
+    """That is found out before anything is computed, so that nothing is said of a run."""
     (tmp_path / "file").write_text("")
-    done = hloom("run", "-", "--out", "file", cwd=tmp_path, text=PLAIN)
-    assert done.code == 65
-    assert "outputs cannot be written to file" in done.err
+    for command in ("run", "eval"):
+        done = hloom(command, "-", "--out", "file/b", cwd=tmp_path, text=PLAIN)
+        assert (done.code, done.out) == (74, "")
+        assert done.err == "hloom: error: outputs cannot be written to file/b: Not a directory\n"
+    if have_mpi():
+        done = hloom("run", NAMED, "--ranks", "2", "--out", "file", cwd=tmp_path)
+        assert (done.code, done.out) == (74, "")
+        assert done.err == "hloom: error: outputs cannot be written to file: File exists\n"
 
 
 def test_failing_check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

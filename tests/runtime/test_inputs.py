@@ -11,7 +11,8 @@ from hloom.frontends import parse_shape
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.element_type import ELEMENT_TYPES
 from hloom.runtime.compare import compare
-from hloom.runtime.inputs import make_inputs, natural, read_inputs, save_npz, save_outputs
+from hloom.runtime.inputs import make_inputs, natural, read_inputs, save_npz
+from hloom.runtime.outputs import save_outputs
 
 TYPES = [name for name, t in ELEMENT_TYPES.items() if t.numpy is not None]
 

@@ -1,0 +1,74 @@
+"""Writing what runs give: a folder of `.npy` files with a manifest, whole or not at all.
+
+Files are written under other names and renamed when all of them are complete, so that a full disk leaves neither half a
+file nor a mixture of two runs. That a folder can be written to is tried before anything is computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..ir.diagnostics import CompileError, Diagnostic, Severity
+from ..ir.element_type import from_numpy
+from .inputs import MANIFEST, storable
+
+Array = np.ndarray[Any, Any]
+
+
+class OutputError(CompileError):
+    """Outputs that cannot be written: a full disk, a folder that may not be written to."""
+
+    exit_code = 74  # EX_IOERR
+
+
+def check_outputs(directory: Path) -> None:
+    """Makes the folder and tries to write to it. Raises OutputError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(b"0")
+    except OSError as error:
+        _refuse(directory, error)
+
+
+def save_outputs(directory: Path, arrays: Sequence[Array], names: Sequence[str] = ()) -> None:
+    """Writes `output_0.npy`, .. and a manifest with their element types, and names if given. Raises OutputError, and
+    leaves what was there before.
+    """
+    parts: list[Path] = []
+
+    def part(file: str) -> Path:
+        parts.append(directory / f".{file}.part")
+        return parts[-1]
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        entries: list[dict[str, Any]] = []
+        for number, array in enumerate(arrays):
+            file = f"output_{number}.npy"
+            with part(file).open("wb") as stream:
+                np.save(stream, storable(array))
+            entries.append({"file": file, "type": from_numpy(array.dtype).name, "dims": list(array.shape)})
+        for entry, name in zip(entries, names, strict=False):
+            entry["name"] = name
+        part(MANIFEST).write_text(json.dumps({"arrays": entries}, indent=1) + "\n")
+        for path in parts:
+            path.replace(directory / path.name.removeprefix(".").removesuffix(".part"))
+    except OSError as error:
+        _refuse(directory, error)
+    finally:
+        for path in parts:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _refuse(directory: Path, error: OSError) -> NoReturn:
+    message = f"outputs cannot be written to {directory}: {error.strerror or error}"
+    raise OutputError([Diagnostic(Severity.ERROR, message)]) from error
