@@ -43,7 +43,10 @@ class FftAttributes(Attributes):
 
 @register
 class Fft(Op[FftAttributes]):
-    """The discrete Fourier transform of the last dimensions, as many as `fft_length` has."""
+    """The discrete Fourier transform of the last dimensions, as many as `fft_length` has.
+
+    As in XLA's evaluator, a transform of length zero gives zeros; of nothing, any length gives nothing.
+    """
 
     opcode = "fft"
     attributes = FftAttributes
@@ -60,6 +63,10 @@ class Fft(Op[FftAttributes]):
         half = (*lengths[:-1], lengths[-1] // 2 + 1 if lengths[-1] else 0)
         given, result = {FftType.RFFT: (lengths, half), FftType.IRFFT: (half, lengths)}.get(kind, (lengths, lengths))
         batch, last = operand.dims[: -len(lengths)], operand.dims[-len(lengths) :]
+        if kind in (FftType.FFT, FftType.IFFT) and 0 in (*operand.dims, *lengths):
+            given = result = last
+        elif kind is FftType.IRFFT and not lengths[-1] and last[-1] == 1:
+            given = (*lengths[:-1], 1)
         if last != given:
             raise ShapeError(
                 f"fft: {kind.value} with fft_length {list(lengths)} needs last dimensions {list(given)}, "
@@ -73,13 +80,16 @@ class Fft(Op[FftAttributes]):
         b = RuleBuilder()
         batch = [b.factor(n) for n in operand.dims[:-count]]
         # RFFT and IRFFT have half of the last dimension on one side: the factor ties dimensions of different sizes.
-        sizes = map(max, operand.dims[-count:], call.shape.dims[-count:])
-        own = [b.factor(n, FactorKind.PERMUTATION) for n in sizes]
+        pairs = list(zip(operand.dims[-count:], call.shape.dims[-count:], strict=True))
+        if any(0 in pair for pair in pairs):  # nothing is transformed
+            return b.rule([batch + [b.factor(n, FactorKind.REPLICATE) for n, _ in pairs]],
+                          [batch + [b.factor(n, FactorKind.REPLICATE) for _, n in pairs]])
+        own = [b.factor(max(pair), FactorKind.PERMUTATION) for pair in pairs]
         return b.rule([batch + own], [batch + own])
 
     def kernel(self, call: OpCall[FftAttributes], compile: Compile) -> Kernel:
         lengths, final = call.attributes.fft_length, numpy_type(call.shape.element)
-        if 0 in call.shape.dims or 0 in call.operands[0].dims:
+        if 0 in (*call.shape.dims, *call.operands[0].dims, *lengths):
             return always(np.zeros(call.shape.dims, final))
         functions: dict[FftType, Any] = {
             FftType.FFT: np.fft.fftn, FftType.IFFT: np.fft.ifftn,

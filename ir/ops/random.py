@@ -104,22 +104,28 @@ class RngAttributes(Attributes):
 
 @register
 class Rng(_HiddenState):
-    """Random numbers from two scalars: between them (uniform), or their mean and standard deviation (normal)."""
+    """Random numbers from two scalars: between them (uniform), or their mean and standard deviation (normal).
+
+    The sizes of the result may follow as a vector, as in old programs; what counts is the result's shape.
+    """
 
     opcode = "rng"
     attributes = RngAttributes
-    arity = (2, 2)
+    arity = (2, 3)
     result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: RngAttributes, declared: Shape | None) -> Shape:
-        first, second = operands
+        first, second, *sizes = operands
         kinds = (Kind.FLOAT,) if attributes.distribution is Distribution.NORMAL else tuple(_NUMBERS)
-        for number, operand in enumerate(operands):
+        for number, operand in enumerate((first, second)):
             require_kind("rng", operand, kinds, f"operand {number}")
             if operand.rank:
                 raise ShapeError(f"rng: operand {number} must be a scalar, it is {text(operand)}")
         require_same_element("rng", first, second)
         result = require_declared("rng", declared)
+        for vector in sizes:
+            if not vector.element.is_integer or vector.dims != (result.rank,):
+                raise ShapeError(f"rng: operand 2 must be the {result.rank} sizes of the result, it is {text(vector)}")
         return array(first.element, result.dims)
 
     def kernel(self, call: OpCall[RngAttributes], compile: Compile) -> Kernel:
@@ -127,7 +133,7 @@ class Rng(_HiddenState):
         numpy_type(element)
         draw = _uniform if call.attributes.distribution is Distribution.UNIFORM else _normal
 
-        def run(state: RandomState, first: Any, second: Any) -> Any:
+        def run(state: RandomState, first: Any, second: Any, *sizes: Any) -> Any:
             generator = np.random.Generator(np.random.Philox(key=SEED, counter=state.draws << 192))
             state.draws += 1
             return np.asarray(draw(generator, first, second, dims, element))

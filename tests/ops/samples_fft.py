@@ -25,5 +25,10 @@ SAMPLES: dict[str, list[str]] = {
         _fft("c64[3,5]", "f32[3,8]", "IRFFT", "8"),
         _fft("c64[2,3,4,4]", "f32[2,3,4,7]", "IRFFT", "3,4,7"),
         _fft("c64[0,4]", "c64[0,4]", "FFT", "4"),
+        _fft("c64[3,0]", "c64[3,0]", "FFT", "1"),
+        _fft("c64[0,4,0,1]", "c64[0,4,0,1]", "IFFT", "1,1,1"),
+        _fft("c64[3,1]", "f32[3,0]", "IRFFT", "0"),
+        "// xla: no\n" + _fft("c64[4,6]", "c64[4,6]", "FFT", "0"),  # zeros by its evaluator, anything on CPU
+        "// xla: no\n" + _fft("c64[2,4,3]", "c64[2,4,3]", "IFFT", "0,3"),
     ]
 }

@@ -36,6 +36,17 @@ ENTRY e {{
   ROOT r = {t}[4,3] rng(a, b), distribution={d}
 }}
 """
+# The sizes as a third operand, as in old programs.
+_RNG_OF_SIZES = """
+// xla: no
+HloModule m
+ENTRY e {
+  a = f32[] constant(1)
+  b = f32[] constant(3)
+  s = s32[2] constant({4, 3})
+  ROOT r = f32[4,3] rng(a, b, s), distribution=rng_uniform
+}
+"""
 _STATE = """
 // xla: no
 HloModule m
@@ -66,6 +77,6 @@ SAMPLES: dict[str, list[str]] = {
         _ARRAY,
     ],
     "rng": [_RNG.format(t="f32", d="rng_uniform"), _RNG.format(t="bf16", d="rng_normal"),
-            _RNG.format(t="s32", d="rng_uniform")],
+            _RNG.format(t="s32", d="rng_uniform"), _RNG_OF_SIZES],
     "rng-get-and-update-state": [_STATE],
 }

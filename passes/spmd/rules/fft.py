@@ -82,7 +82,7 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     dims, current = op.shapes[0].dims, op.tiling(0, assignment)
     if not any(current.dims[d] for d in _own(attributes, len(dims))):
         return 0.0
-    if 0 in dims or 0 in op.shapes[1].dims:
+    if 0 in (*dims, *op.shapes[1].dims, *attributes.fft_length):
         return math.inf
     total = 0.0
     widest = max(op.shapes, key=lambda s: s.element.byte_size)
