@@ -100,6 +100,8 @@ class Op(Generic[A]):
       refuses_values the kernel may refuse what operands hold: no device may run the op on values that do not count
       converts_result the declared result may have elements of any type: what the op computes is converted to them
       result_hint    a result shape must be written in the text, for it cannot be inferred
+      applies_calls  the computations that it calls are applied to elements
+      lists_operands in texts its sharding may have an entry for each leaf of the operands
     """
 
     opcode: ClassVar[str] = ""
@@ -120,6 +122,8 @@ class Op(Generic[A]):
     refuses_values: ClassVar[bool] = False
     converts_result: ClassVar[bool] = False
     result_hint: ClassVar[bool] = False
+    applies_calls: ClassVar[bool] = False
+    lists_operands: ClassVar[bool] = False
     additive_groups: ClassVar[tuple[frozenset[int], ...]] = ()
 
     def infer_shape(self, operands: Sequence[Shape], attributes: A, declared: Shape | None) -> Shape:
@@ -132,6 +136,10 @@ class Op(Generic[A]):
         takes what it needs from it and checks the rest; the verifier compares the answer with it.
         """
         return operands[0]
+
+    def meant_shape(self, operands: Sequence[Shape], declared: Shape) -> Shape:
+        """The shape that a text means which declares this one: XLA and its older versions do not always believe it."""
+        return declared
 
     def check_use(self, instruction: Instruction) -> None:
         """Raises ShapeError if the op cannot stand where it does, whatever the shapes (a done needs its start). Most

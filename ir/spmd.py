@@ -15,7 +15,7 @@ from .diagnostics import Location, fail
 from .digit import Digits, merge, split
 from .instruction import Instruction
 from .module import Module, Stage
-from .ops.collectives import CollectivePermuteAttributes
+from .ops.collectives import AllToAllAttributes, CollectivePermuteAttributes
 from .ops.custom_call import CustomCallAttributes, behaviour
 from .replica_groups import ExplicitGroups, IotaGroups
 from .shape import Shape
@@ -76,6 +76,8 @@ def joins_replica_with_itself(instruction: Instruction) -> bool:
     attributes = instruction.attributes
     if not instruction.op.is_collective or getattr(attributes, "channel_id", 1) is not None:
         return False
+    if isinstance(attributes, AllToAllAttributes) and len(instruction.operands) != 1:
+        return False  # one operand for each device of the group
     result = instruction.shape.elements if instruction.shape.is_tuple else (instruction.shape,)
     return _is_alone(attributes) and [s.dims for s in result] == [o.shape.dims for o in instruction.operands]
 

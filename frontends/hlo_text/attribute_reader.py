@@ -61,6 +61,10 @@ class AttributeReader(Cursor):
         """A computation written out as an attribute value. The reader of computations provides it."""
         raise NotImplementedError
 
+    def with_plain_result(self, computation: Computation) -> Computation:
+        """The computation, without a tuple around a single result. The reader of computations provides it."""
+        raise NotImplementedError
+
     def attribute_list(self, op: AnyOp, inline: Own | None, declared: Any) -> tuple[Attributes, list[Common]]:
         """Everything after the closing parenthesis. `inline` is the attribute that stood inside; `declared` the result
         shape, which a literal between the parentheses needs.
@@ -149,6 +153,8 @@ class AttributeReader(Cursor):
         warned = len(self.warnings)
         values = {name: self._decode(fields[name], text, start, declared if name == op.inline else None)
                   for name, text, start in own}
+        if op.applies_calls:
+            values = {n: self.with_plain_result(v) if isinstance(v, Computation) else v for n, v in values.items()}
         for field in fields.values():
             if field.required and field.name not in values:
                 self.error(f"{op.opcode}: attribute '{field.name}' is missing", closing,

@@ -7,19 +7,19 @@ spaces, operands with shapes, nested operands) goes through the cursor step by s
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 
 from ...ir import ops as ops  # registers all ops
-from ...ir.attributes import attribute_fields
+from ...ir.attributes import NONE, attribute_fields
 from ...ir.computation import Computation
-from ...ir.dynamic_sizes import may_repeat
+from ...ir.dynamic_sizes import may_repeat, result_shape, same_bounds
 from ...ir.element_type import ELEMENT_TYPES
 from ...ir.instruction import Instruction
 from ...ir.literal import Literal
 from ...ir.mixed_precision import inferred_shape
 from ...ir.op import OPS, AnyOp, ShapeError, find_op
-from ...ir.shape import Shape, tuple_shape
+from ...ir.shape import Shape
+from ...ir.sharding import AnySharding, TupleSharding
 from .attribute_reader import AttributeReader, Common, Own
 from .cursor import Poisoned
 from .errors import TextError, did_you_mean
@@ -82,7 +82,7 @@ class InstructionReader(AttributeReader):
     def _finish(self, body: Body, head: Head) -> None:
         inline, operands = self._inside(body, head)
         self.place = head.inside[1] + 1
-        shape = _shape_of_value(head.op, head.shape)
+        shape = _meant(head.op, operands, head.shape)
         attributes, common = self.attribute_list(head.op, inline, shape)
         if shape is None:
             try:
@@ -90,7 +90,13 @@ class InstructionReader(AttributeReader):
             except ShapeError as error:
                 self.error(error.message, head.start, head.inside[1] + 1, error.help)
         location = self.location(head.start, head.inside[1] + 1)
-        instruction = Instruction(head.name, head.op, operands, attributes, shape, location)
+        op = head.op
+        if op.applies_calls and _is_tuple_of_result(op, operands, attributes, shape):
+            name = body.computation.unique_name(f"{head.name}.element")
+            inner = Instruction(name, op, operands, attributes, shape.elements[0], location)
+            body.computation.append(inner)
+            op, operands, attributes = OPS["tuple"], [inner], NONE
+        instruction = Instruction(head.name, op, operands, attributes, shape, location)
         self._annotate(body, instruction, common)
         body.computation.append(instruction)
         if head.is_root:
@@ -104,6 +110,8 @@ class InstructionReader(AttributeReader):
         instruction.parent = body.computation
         for setter, text, start in common:
             setter(self, instruction, text, start)
+        if instruction.op.lists_operands and isinstance(instruction.sharding, TupleSharding):
+            instruction.sharding = _of_operands(instruction, instruction.sharding)
 
     @staticmethod
     def _inferred(op: AnyOp, operands: list[Instruction], attributes: object) -> Shape:
@@ -279,7 +287,7 @@ class InstructionReader(AttributeReader):
         else:
             inline, operands = None, self._slow_operands(body, call.end(), end, depth + 1)
         self.place = end + 1
-        declared = _shape_of_value(op, declared)
+        declared = _meant(op, operands, declared)
         given = [inline] if inline is not None else []
         attributes = self.own_attributes(op, given, declared, end)
         if declared is None:
@@ -304,17 +312,30 @@ def _holds_literal(op: AnyOp) -> bool:
     return op.inline is not None and attribute_fields(op.attributes)[op.inline].type is Literal
 
 
-def _shape_of_value(op: AnyOp, declared: Shape | None) -> Shape | None:
-    """The shape as XLA believes it: of a literal some parts do not count."""
-    return _literal_shape(declared) if declared is not None and _holds_literal(op) else declared
+def _of_operands(instruction: Instruction, sharding: TupleSharding) -> AnySharding:
+    """The sharding of a value for which the text lists one per leaf of the operands, with or without the token, if
+    they are alike.
+    """
+    given = sum(o.shape.num_leaves for o in instruction.operands)
+    lists = len(sharding.elements) > 1 and len(sharding.elements) in (given, given - 1)
+    different = set(sharding.elements)
+    return different.pop() if lists and len(different) == 1 else sharding
 
 
-@lru_cache(maxsize=65536)
-def _literal_shape(shape: Shape) -> Shape:
-    """A literal has all elements, whatever the text says about dynamic dimensions, and is no buffer."""
-    if shape.is_tuple:
-        return tuple_shape(tuple(map(_literal_shape, shape.elements)))
-    return replace(shape, dynamic=(), is_buffer=False)
+def _meant(op: AnyOp, operands: list[Instruction], declared: Shape | None) -> Shape | None:
+    """The shape that the text means; None if it declares none."""
+    return None if declared is None else op.meant_shape([o.shape for o in operands], declared)
+
+
+def _is_tuple_of_result(op: AnyOp, operands: list[Instruction], attributes: object, shape: Shape) -> bool:
+    """Whether the declared shape is a tuple of the one array that the op gives: XLA lets it stand for the array."""
+    if len(shape.elements) != 1 or len(operands) < op.arity[0]:
+        return False
+    element = next(iter(shape.elements))
+    try:
+        return same_bounds(result_shape(op, [o.shape for o in operands], attributes, element), element)
+    except ShapeError:
+        return False
 
 
 def arity_text(op: AnyOp) -> str:

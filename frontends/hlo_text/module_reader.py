@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 
+from ...ir.clone import clone_computation
 from ...ir.computation import Computation
 from ...ir.diagnostics import CompileError, Diagnostic, SourceFile
 from ...ir.dynamic_sizes import may_repeat
@@ -52,12 +53,14 @@ class ModuleReader(InstructionReader):
         self._depth = 0
         self._inline: list[Computation] = []
         self._is_single = False
+        self._plain: dict[Computation, Computation] = {}
 
     def read(self) -> Module:
         """The module. Raises CompileError with everything that is wrong."""
         try:
             self._module()
             self._name_inline()
+            self._drop_tuples()
             self._plain_entry_layout()
         except Syntax as error:
             self.found.append(error.diagnostic)
@@ -244,6 +247,32 @@ class ModuleReader(InstructionReader):
         self.place = place
         self._inline.append(computation)
         return self.module.add_computation(computation)
+
+    def with_plain_result(self, computation: Computation) -> Computation:
+        """A copy of a computation that returns a tuple of one, with the element for result: so XLA takes it where it
+        is applied to elements.
+        """
+        root = computation.root
+        if root.opcode != "tuple" or len(root.operands) != 1 or root.users:
+            return computation
+        if computation not in self._plain:
+            copy = self._plain[computation] = clone_computation(computation, lambda callee: callee)
+            last = copy.root
+            copy.root = last.operands[0]
+            copy.remove(last)
+            self.module.add_computation(copy)
+        return self._plain[computation]
+
+    def _drop_tuples(self) -> None:
+        """Copies with a plain result take the place of computations that nobody else calls, and get free names."""
+        if self.found:
+            return
+        called = {c for computation in self.module for instruction in computation for c in instruction.called()}
+        for original, copy in self._plain.items():
+            if original in called or original is self.module.entry:
+                copy.name = self.module.unique_computation_name(original.name)
+            else:
+                self.module.computations.remove(original)
 
     def _recover(self, begin: int) -> None:
         """Moves to the next line that looks like an instruction, the end or the start of a computation; or to the end

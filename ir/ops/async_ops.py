@@ -130,6 +130,14 @@ class AsyncStart(Op[Any]):
         in_place = form is GATHERED and getattr(call.attributes, "slice_sizes", ())
         return form.arrange(operands[:1] if in_place else operands, result, contexts, join)
 
+    def meant_shape(self, operands: Sequence[Shape], declared: Shape) -> Shape:
+        """That of the result alone, if so its form is, also where an old text shows the operands before it."""
+        if self.form is PLAIN and len(declared.elements) >= 2 and operands:
+            given = operands[0] if len(operands) == 1 else tuple_shape(tuple(operands))
+            if all(part.compatible(given) for part in declared.elements[:2]):
+                return declared.elements[1]
+        return declared
+
     def infer_shape(self, operands: Sequence[Shape], attributes: Any, declared: Shape | None) -> Shape:
         form, (op, inner) = self.form_of(declared), self.unwrap(attributes)
         if declared is not None and not form.fits(declared):
@@ -248,6 +256,7 @@ def _start(op: AnyOp, attributes: type[Attributes], form: Form = WRAPPED) -> Any
         "is_collective": op.is_collective,
         "is_control": op.is_control,
         "result_hint": op.result_hint,
+        "applies_calls": op.applies_calls,
         "wrapped": op,
         "form": form,
     }

@@ -157,6 +157,7 @@ class AllReduce(_Collective):
 
     opcode = "all-reduce"
     attributes = AllReduceAttributes
+    applies_calls = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: AllReduceAttributes, declared: Shape | None) -> Shape:
         check_arrays("all-reduce", operands)
@@ -192,6 +193,7 @@ class ReduceScatter(_Collective):
     opcode = "reduce-scatter"
     attributes = ReduceScatterAttributes
     result_hint = True
+    applies_calls = True
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: ReduceScatterAttributes, declared: Shape | None

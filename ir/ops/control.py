@@ -212,6 +212,7 @@ class Map(Op[MapAttributes]):
     attributes = MapAttributes
     arity = (1, None)
     is_elementwise = True
+    applies_calls = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: MapAttributes, declared: Shape | None) -> Shape:
         check_arrays("map", operands)

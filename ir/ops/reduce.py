@@ -38,6 +38,7 @@ class Reduce(Op[ReduceAttributes]):
     opcode = "reduce"
     attributes = ReduceAttributes
     arity = (2, None)
+    applies_calls = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: ReduceAttributes, declared: Shape | None) -> Shape:
         check_arrays("reduce", operands)

@@ -57,6 +57,7 @@ class Scatter(Op[ScatterAttributes]):
     opcode = "scatter"
     attributes = ScatterAttributes
     arity = (3, None)
+    applies_calls = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: ScatterAttributes, declared: Shape | None) -> Shape:
         check_arrays("scatter", operands)

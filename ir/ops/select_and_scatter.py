@@ -48,6 +48,7 @@ class SelectAndScatter(Op[SelectAndScatterAttributes]):
     opcode = "select-and-scatter"
     attributes = SelectAndScatterAttributes
     arity = (3, 3)
+    applies_calls = True
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: SelectAndScatterAttributes, declared: Shape | None

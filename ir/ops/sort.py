@@ -42,6 +42,7 @@ class Sort(Op[SortAttributes]):
     opcode = "sort"
     attributes = SortAttributes
     arity = (1, None)
+    applies_calls = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: SortAttributes, declared: Shape | None) -> Shape:
         check_arrays("sort", operands)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from ..attributes import Attributes
@@ -76,6 +77,9 @@ class Constant(Op[ConstantAttributes]):
     arity = (0, 0)
     inline = "literal"
 
+    def meant_shape(self, operands: Sequence[Shape], declared: Shape) -> Shape:
+        return _full_shape(declared)
+
     def infer_shape(self, operands: Sequence[Shape], attributes: ConstantAttributes, declared: Shape | None) -> Shape:
         shape = attributes.literal.shape
         if declared is not None and not shape.compatible(declared):
@@ -89,6 +93,14 @@ class Constant(Op[ConstantAttributes]):
         if not call.attributes.literal.is_known:
             raise NotEvaluable("the values of this constant were left out when the program was printed ({...})")
         return always(call.attributes.literal.value)
+
+
+@lru_cache(maxsize=65536)
+def _full_shape(shape: Shape) -> Shape:
+    """A literal has all elements, whatever the text says about dynamic dimensions, and is no buffer."""
+    if shape.is_tuple:
+        return tuple_shape(tuple(map(_full_shape, shape.elements)))
+    return replace(shape, dynamic=(), is_buffer=False)
 
 
 def _free_rule(shape: Shape) -> ShardingRule:

@@ -77,6 +77,11 @@ class Outfeed(_Transfer):
     opcode = "outfeed"
     attributes = OutfeedAttributes
     arity = (2, 2)
+    lists_operands = True
+
+    def meant_shape(self, operands: Sequence[Shape], declared: Shape) -> Shape:
+        """A token also where an old text declares the shape of the data, or nothing."""
+        return _TOKEN if any(map(declared.compatible, (*operands[:1], tuple_shape(())))) else declared
 
     def infer_shape(self, operands: Sequence[Shape], attributes: OutfeedAttributes, declared: Shape | None) -> Shape:
         data, token = operands

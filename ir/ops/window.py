@@ -78,6 +78,7 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
     opcode = "reduce-window"
     attributes = ReduceWindowAttributes
     arity = (2, None)
+    applies_calls = True
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: ReduceWindowAttributes, declared: Shape | None
