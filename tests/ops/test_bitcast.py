@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.op import NotEvaluable, ShapeError, op_named
+from hloom.ir.shape import Layout
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate, simulate
-from ops.build import compile, rule, run, use
+from ops.build import compile, rule, run, shape, use
 
 _LAYOUTS = """
 HloModule m
@@ -52,9 +55,11 @@ def test_rule() -> None:
 
 
 def test_refuses() -> None:
-    text = _LAYOUTS.format(order="1,1,0", sharding="")
-    with pytest.raises(CompileError, match=r"6:\d+: error: bitcast: the layout of f32\[3,2,4\]\{1,1,0\} does not name"):
-        evaluate(parse(text), [np.zeros((4, 6), np.float32)])
+    with pytest.raises(CompileError, match=r"6:\d+: error: layout \{1,1,0\} names a dimension twice"):
+        parse(_LAYOUTS.format(order="1,1,0", sharding=""))
+    twice = replace(shape("f32[3,2,4]"), layout=Layout((1, 1, 0)))
+    with pytest.raises(ShapeError, match=r"bitcast: the layout of f32\[3,2,4\]\{1,1,0\} does not name"):
+        use("bitcast", "f32[4,6]", twice)
     with pytest.raises(ShapeError, match=r"f32\[4\] has 128 bits, but s8\[15\] has 120"):
         use("bitcast", "f32[4]", "s8[15]")
     call = use("bitcast", "s4[4]", "s8[2]")
