@@ -8,7 +8,7 @@ result shape out, the result has that type, or that of one operand (`Op.typed_by
 also declare what cannot hold their sums: `s32[] dot(f32[8] a, f32[8] b)` is the dot in f32, converted.
 
 Ops that fit as they are (a dot that adds bf16 products in f32, convert) are not of mixed precision in this sense.
-Assumption: control flow passes values as they are.
+Control flow passes values as they are, and so do ops that compute nothing (`Op.keeps_types`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def computed(instruction: Instruction) -> tuple[tuple[Shape, ...], Shape] | None
     that do not fit at all.
     """
     op, declared = instruction.op, instruction.shape
-    if op.is_control or _has_one_float(instruction):
+    if op.is_control or op.keeps_types or _has_one_float(instruction):
         return None
     floats = _floats(instruction)
     if len(floats) < 2 and not op.converts_result:

@@ -99,6 +99,8 @@ class Op(Generic[A]):
                      floats of several types meet; None: that of highest precision
       refuses_values the kernel may refuse what operands hold: no device may run the op on values that do not count
       converts_result the declared result may have elements of any type: what the op computes is converted to them
+      keeps_types    hands on what it is given: floats have the type in the result that they have in the operands,
+                     for nothing is computed that could be of mixed precision
       result_hint    a result shape must be written in the text, for it cannot be inferred
       applies_calls  the computations that it calls are applied to elements
       lists_operands in texts its sharding may have an entry for each leaf of the operands
@@ -121,6 +123,7 @@ class Op(Generic[A]):
     typed_by: ClassVar[int | None] = None
     refuses_values: ClassVar[bool] = False
     converts_result: ClassVar[bool] = False
+    keeps_types: ClassVar[bool] = False
     result_hint: ClassVar[bool] = False
     applies_calls: ClassVar[bool] = False
     lists_operands: ClassVar[bool] = False

@@ -187,6 +187,7 @@ class _Link(Op[Any]):
     """An update or a done: stands on a start, perhaps with updates between."""
 
     attributes = AsyncLinkAttributes
+    keeps_types = True
     stem: ClassVar[str] = "async"
     form: ClassVar[Form] = WRAPPED
 

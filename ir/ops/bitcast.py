@@ -29,6 +29,7 @@ class Bitcast(Op[Attributes]):
     """The same bytes as another array of equal size. The result shape must be written."""
 
     opcode = "bitcast"
+    keeps_types = True
     is_view = True
     result_hint = True
 

@@ -30,6 +30,7 @@ class Domain(Op[DomainAttributes]):
     """Its operand, unchanged."""
 
     opcode = "domain"
+    keeps_types = True
     attributes = DomainAttributes
 
     def infer_shape(self, operands: Sequence[Shape], attributes: DomainAttributes, declared: Shape | None) -> Shape:

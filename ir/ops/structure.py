@@ -114,6 +114,7 @@ class Tuple(Op[Attributes]):
     """Its operands as one value."""
 
     opcode = "tuple"
+    keeps_types = True
     arity = (0, None)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
@@ -136,6 +137,7 @@ class GetTupleElement(Op[GetTupleElementAttributes]):
     """One element of a tuple."""
 
     opcode = "get-tuple-element"
+    keeps_types = True
     attributes = GetTupleElementAttributes
 
     def infer_shape(
@@ -162,6 +164,7 @@ class OptimizationBarrier(Op[Attributes]):
     """The identity, on any value; nothing may be moved across it."""
 
     opcode = "opt-barrier"
+    keeps_types = True
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
         return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
@@ -194,6 +197,7 @@ class AddDependency(Op[Attributes]):
     """Its first operand, once the token that is its second operand is there."""
 
     opcode = "add-dependency"
+    keeps_types = True
     arity = (2, 2)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:

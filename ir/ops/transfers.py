@@ -25,6 +25,7 @@ class _Transfer(Op[Any]):
     """Never removed, never divided, not evaluated."""
 
     side_effect = True
+    keeps_types = True
 
     def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
         return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))

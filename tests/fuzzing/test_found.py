@@ -155,6 +155,13 @@ REFUSED: dict[str, tuple[str, str]] = {
               "ROOT r = f32[32] all-gather(x), channel_id=1, replica_groups=[2,4]<=[8], dimensions={0}, "
               "use_global_device_ids=true", header=", num_partitions=4"), "are over 8 devices, the module has 4",
     ),
+    "barrier that converts": (
+        entry("x = bf16[8] parameter(0)", "t = (bf16[8]) tuple(x)", "ROOT r = (f8e5m2[8]) opt-barrier(t)"),
+        "but operands give",
+    ),
+    "element that converts": (
+        entry("x = (bf16[8]) parameter(0)", "ROOT r = f32[8] get-tuple-element(x), index=0"), "but operands give",
+    ),
     "start of what nothing stands for": (
         entry(X, "ROOT s = ((f32[8]), f32[8], opaque[]) abs-start(x)"), "nothing can stand for its context",
     ),
