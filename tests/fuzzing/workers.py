@@ -27,6 +27,7 @@ class _Worker(Generic[Result]):
         theirs.close()
 
     def _run(self, connection: Connection, seeds: Sequence[int]) -> None:
+        self.connection.close()  # held here too, a process would not notice that nobody reads its results any more
         for seed in seeds:
             connection.send(self.work(seed))
 
