@@ -10,13 +10,14 @@ tuple for a tuple shape, None for a token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from .attributes import Attributes
 from .shape import Shape
 from .sharding_rule import ShardingRule, elementwise_rule, replicated_rule
+from .value_range import Demand, Fact, Visitor, joined
 
 if TYPE_CHECKING:
     from .computation import Computation
@@ -104,6 +105,10 @@ class Op(Generic[A]):
       result_hint    a result shape must be written in the text, for it cannot be inferred
       applies_calls  the computations that it calls are applied to elements
       lists_operands in texts its sharding may have an entry for each leaf of the operands
+      carries        the operands whose elements, and no others, the result is made of: the default answer of `facts`
+                     and `demands`
+      carries_leaves leaf i of the result is made of the elements of leaf i of the operands: likewise
+      knows_columns  `demands` takes demands on single places of a dimension as well
     """
 
     opcode: ClassVar[str] = ""
@@ -127,6 +132,9 @@ class Op(Generic[A]):
     result_hint: ClassVar[bool] = False
     applies_calls: ClassVar[bool] = False
     lists_operands: ClassVar[bool] = False
+    carries: ClassVar[Container[int]] = ()
+    carries_leaves: ClassVar[bool] = False
+    knows_columns: ClassVar[bool] = False
     additive_groups: ClassVar[tuple[frozenset[int], ...]] = ()
 
     def infer_shape(self, operands: Sequence[Shape], attributes: A, declared: Shape | None) -> Shape:
@@ -187,6 +195,32 @@ class Op(Generic[A]):
         Only ops whose attributes contain sizes of dimensions (slice limits, slice sizes) need to override it.
         """
         return call.attributes
+
+    def facts(self, call: OpCall[A], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        """What is known of the leaves of the result, given what is known of those of the operands: ranges that hold
+        for all inputs, or nothing (`Fact()`).
+        """
+        count = call.shape.num_leaves
+        if self.carries_leaves:
+            return list(operands[:count])
+        carried = [fact for n, fact in enumerate(operands) if n in self.carries]
+        if not carried:
+            return [Fact() for _ in range(count)]
+        found = carried[0].range
+        for fact in carried[1:]:
+            found = found.hull(fact.range)
+        return [carried[0].with_range(found) if self.is_elementwise and len(carried) == 1 else Fact(found)]
+
+    def demands(
+        self, call: OpCall[A], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        """Which elements the leaves of the operands should have so that the op gives numbers that mean something, and
+        the leaves of its result those that are demanded of them: indices inside of what they index, no logarithm of
+        negative numbers. Made-up inputs are drawn accordingly; a program that demands too much runs all the same.
+        """
+        if self.carries_leaves:
+            return [results[n] if n < len(results) else None for n in range(len(operands))]
+        return [joined(results[0]) if n in self.carries else None for n in range(len(operands))]
 
     def kernel(self, call: OpCall[A], compile: Compile) -> Kernel:
         """A function that computes the op on numpy values. Everything that depends only on the shapes is done here,

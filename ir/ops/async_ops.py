@@ -24,6 +24,7 @@ from ..op import OPS, AnyOp, Compile, Kernel, Op, OpCall, ShapeError, Value, reg
 from ..shape import Shape, tuple_shape
 from ..sharding_rule import ShardingRule, replicated_rule
 from ..strings import Raw
+from ..value_range import Demand, Fact, Visitor, joined
 from . import collectives as collectives  # registers what is wrapped below
 from . import conversion as conversion
 from .checks import text
@@ -110,6 +111,7 @@ class AsyncStart(Op[Any]):
     """Begins the work of an op; its done gives the result."""
 
     infers_dynamic = True
+    knows_columns = True
     wrapped: ClassVar[AnyOp]
     form: ClassVar[Form] = WRAPPED
 
@@ -153,6 +155,15 @@ class AsyncStart(Op[Any]):
 
     def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
         return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))
+
+    def demands(
+        self, call: OpCall[Any], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        form, (op, inner) = self.form_of(call.shape), self.unwrap(call.attributes)
+        first, last = (0, len(results)) if form.result is None else call.shape.leaf_range(form.result)
+        wrapped = dataclasses.replace(call, attributes=inner, shape=form.result_of(call.shape))
+        wanted = results[first:last] if op.knows_columns else [joined(d) for d in results[first:last]]
+        return op.demands(wrapped, operands, wanted, visitor)
 
     def kernel(self, call: OpCall[Any], compile: Compile) -> Kernel:
         form, (op, inner) = self.form_of(call.shape), self.unwrap(call.attributes)
@@ -215,6 +226,7 @@ class AsyncUpdate(_Link):
     """The value of its start, somewhat later."""
 
     opcode = "async-update"
+    carries_leaves = True
 
     def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
         return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
@@ -227,6 +239,7 @@ class AsyncDone(_Link):
     """Waits for what its start began; the result of that."""
 
     opcode = "async-done"
+    knows_columns = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Any, declared: Shape | None) -> Shape:
         form = form_of(self.form, operands[0])
@@ -238,6 +251,13 @@ class AsyncDone(_Link):
         place = form_of(self.form, call.operands[0]).result
         first = 0 if place is None else call.operands[0].leaf_range(place)[0]
         return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()), first)
+
+    def demands(
+        self, call: OpCall[Any], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        place = form_of(self.form, call.operands[0]).result
+        first, last = (0, len(results)) if place is None else call.operands[0].leaf_range(place)
+        return [None] * first + list(results) + [None] * (len(operands) - last)
 
     def kernel(self, call: OpCall[Any], compile: Compile) -> Kernel:
         place = form_of(self.form, call.operands[0]).result

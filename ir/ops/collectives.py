@@ -18,8 +18,9 @@ from ..op import Op, OpCall, ShapeError, register
 from ..replica_groups import ExplicitGroups, IotaGroups, ReplicaGroups
 from ..shape import Shape, array, tuple_shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule, elementwise_rule, replicated_rule
+from ..value_range import Demand, Fact, Visitor, joined, meet_demands
 from .checks import text
-from .computations import check_arrays, check_dims, check_reducer
+from .computations import check_arrays, check_dims, check_reducer, combined_demands
 from .structure import leaves_of
 
 if TYPE_CHECKING:
@@ -118,6 +119,33 @@ class _Collective(Op[Any]):
         return b.rule(given, made)
 
 
+class _Moving(_Collective):
+    """Operand i becomes result i, of elements that devices had."""
+
+    def facts(self, call: OpCall[Any], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        leaves = call.shape.num_leaves
+        return [Fact(o.range) for o in operands] if leaves == len(operands) else [Fact() for _ in range(leaves)]
+
+    def demands(
+        self, call: OpCall[Any], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        moves = len(results) == len(operands)
+        return [joined(wanted) for wanted in results] if moves else [None] * len(operands)
+
+
+class _Combining(_Collective):
+    """Operand i becomes result i, combined from what devices had."""
+
+    def demands(
+        self, call: OpCall[Any], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        wanted: list[Demand] = []
+        for result in results:
+            (old,), (new,) = combined_demands(call.attributes.to_apply, [joined(result)], visitor)
+            wanted.append(meet_demands(old, new))
+        return wanted
+
+
 def _together(shapes: Sequence[Shape]) -> Shape:
     return shapes[0] if len(shapes) == 1 else tuple_shape(tuple(shapes))
 
@@ -152,7 +180,7 @@ def _single_dim(opcode: str, dims: Dims, operand: Shape) -> int:
 
 
 @register
-class AllReduce(_Collective):
+class AllReduce(_Combining):
     """The operands of a group's devices combined; every device gets the result."""
 
     opcode = "all-reduce"
@@ -172,7 +200,7 @@ def _check_each(opcode: str, computation: Computation, operands: Sequence[Shape]
 
 
 @register
-class AllGather(_Collective):
+class AllGather(_Moving):
     """The operands of a group's devices, concatenated along a dimension in the order of the group."""
 
     opcode = "all-gather"
@@ -187,7 +215,7 @@ class AllGather(_Collective):
 
 
 @register
-class ReduceScatter(_Collective):
+class ReduceScatter(_Combining):
     """The operands of a group's devices combined; each device gets its part along a dimension."""
 
     opcode = "reduce-scatter"
@@ -245,7 +273,7 @@ def _factor(opcode: str, operands: Sequence[Shape], groups: ReplicaGroups, dim: 
 
 
 @register
-class AllToAll(_Collective):
+class AllToAll(_Moving):
     """Device i of a group sends its part j to device j.
 
     With `dimensions` the parts are slices of one operand along that dimension, and are concatenated along it again;
@@ -284,7 +312,7 @@ class AllToAll(_Collective):
 
 
 @register
-class CollectivePermute(_Collective):
+class CollectivePermute(_Moving):
     """Each source sends its operands to its target; devices that are no target get zeros.
 
     With `slice_sizes` slices are sent, and fill places of an operand. The operands are then input, output, and the
@@ -358,7 +386,7 @@ def _check_size(size: Dims, given: Shape, result: Shape) -> None:
 
 
 @register
-class CollectiveBroadcast(_Collective):
+class CollectiveBroadcast(_Moving):
     """The first device of each group sends its operand to the others; devices in no group get zeros."""
 
     opcode = "collective-broadcast"

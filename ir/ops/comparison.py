@@ -13,6 +13,7 @@ from ..attributes import Attributes
 from ..element_type import PRED, Kind
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape
+from ..value_range import ALL, Demand, Fact, Range, Visitor, joined
 from .checks import elementwise_shape, require_array, require_kind, require_same_element, text, with_dynamic
 from .numerics import Array, Function, compute_type, lift, maximum_complex, minimum_complex, total_order_key
 
@@ -83,6 +84,17 @@ class Compare(Op[CompareAttributes]):
             raise ShapeError(f"compare: {text(shape)} has no order for direction={attributes.direction.value}")
         return shape.with_element(PRED)
 
+    def demands(
+        self, call: OpCall[CompareAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        """Integers that are compared with all numbers of a range, as in a one-hot encoding, are of that range."""
+        wanted: list[Demand] = [None, None]
+        for this, other in ((0, 1), (1, 0)):
+            found = operands[other].range
+            if call.operands[0].element.is_integer and found.is_finite and not found.is_point:
+                wanted[this] = found
+        return wanted
+
     def kernel(self, call: OpCall[CompareAttributes], compile: Compile) -> Kernel:
         element = call.operands[0].element
         function = _FUNCTIONS[call.attributes.direction]
@@ -100,6 +112,7 @@ class Select(Op[Attributes]):
     """The second operand where the first is true, else the third; a scalar first operand chooses one whole."""
 
     opcode = "select"
+    carries = frozenset({1, 2})
     additive_groups = (frozenset({1, 2}),)
     arity = (3, 3)
     is_elementwise = True
@@ -140,6 +153,22 @@ class Clamp(Op[Attributes]):
             if bound.rank and bound.dims != value.dims:
                 raise ShapeError(f"clamp: the {what} bound is {text(bound)}, but the value is {text(value)}")
         return value
+
+    def facts(self, call: OpCall[Attributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        least, value, greatest = (o.range for o in operands)
+        found = Range(max(least.least, value.least), min(greatest.greatest, max(value.greatest, least.least)))
+        return [Fact() if found.is_empty else Fact(found)]
+
+    def demands(
+        self, call: OpCall[Attributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        """Integers had better be where they are moved to, for clamped indices are to be exercised; floats need not."""
+        wanted = joined(results[0])
+        if wanted is not None and call.shape.element.is_float:
+            least = ALL.least if operands[0].range.least >= wanted.least else wanted.least
+            greatest = ALL.greatest if operands[2].range.greatest <= wanted.greatest else wanted.greatest
+            wanted = Range(least, greatest)
+        return [None, wanted, None]
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         element = call.shape.element

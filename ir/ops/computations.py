@@ -11,6 +11,7 @@ from ..attributes import Dims
 from ..element_type import ElementType
 from ..op import Kernel, NotEvaluable, ShapeError
 from ..shape import Shape
+from ..value_range import Demand, Fact, Visitor, meet_demands
 from .checks import require_array, text
 
 if TYPE_CHECKING:
@@ -72,6 +73,30 @@ def check_dims(what: str, dims: Dims, rank: int, ascending: bool = False) -> Non
         raise ShapeError(f"{what}: dimension {repeated} is listed twice")
     if ascending and tuple(sorted(dims)) != dims:
         raise ShapeError(f"{what}: dimensions must be in ascending order, not {list(dims)}")
+
+
+def combined_demands(
+    computation: Computation, results: Sequence[Demand], visitor: Visitor
+) -> tuple[list[Demand], list[Demand]]:
+    """What a computation that combines two sets of values into one demands of the first and of the second set."""
+    found = visitor.demands(computation, [Fact() for _ in range(2 * len(results))], results)
+    return found[: len(results)], found[len(results) :]
+
+
+def reduced_demands(computation: Computation, results: Sequence[Demand], visitor: Visitor) -> list[Demand]:
+    """What a reduction by this computation demands of its arrays, then of its initial values."""
+    old, new = combined_demands(computation, results, visitor)
+    both = [meet_demands(a, b) for a, b in zip(old, new, strict=True)]
+    return both + both
+
+
+def reduced_facts(computation: Computation, operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+    """What is known of the results of a reduction of arrays with initial values: bounds that combining cannot leave."""
+    count = len(operands) // 2
+    before = [Fact(a.range.hull(b.range)) for a, b in zip(operands[:count], operands[count:], strict=True)]
+    others = [Fact(fact.range) for fact in before]
+    after = visitor.facts(computation, [*before, *others])
+    return [Fact(a.range.widened(b.range)) for a, b in zip(before, after, strict=True)]
 
 
 def check_signature(what: str, computation: Computation, parameters: Sequence[Shape], result: Shape | None) -> None:

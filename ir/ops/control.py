@@ -19,9 +19,10 @@ from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape, array
 from ..sharding_rule import ShardingRule, replicated_rule
 from ..strings import Raw
+from ..value_range import Demand, Fact, Range, Visitor, meet_demands
 from .checks import text
 from .computations import check_arrays, check_signature, numpy_type
-from .structure import leaves_of
+from .structure import GetTupleElementAttributes, Tuple, leaves_of
 
 if TYPE_CHECKING:
     from ..computation import Computation
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 class _Control(Op[Any]):
     is_control = True
+    knows_columns = True
 
     def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
         return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))
@@ -52,6 +54,14 @@ class Call(_Control):
         check_signature("call: the", attributes.to_apply, operands, None)
         return attributes.to_apply.root.shape
 
+    def facts(self, call: OpCall[CallAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        return visitor.facts(call.attributes.to_apply, operands)
+
+    def demands(
+        self, call: OpCall[CallAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        return visitor.demands(call.attributes.to_apply, operands, results)
+
     def kernel(self, call: OpCall[CallAttributes], compile: Compile) -> Kernel:
         return compile(call.attributes.to_apply)
 
@@ -74,6 +84,26 @@ class While(_Control):
         check_signature("while: the body", attributes.body, operands, operands[0])
         return operands[0]
 
+    def facts(self, call: OpCall[WhileAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        return _loop_facts(call.attributes.body, operands)
+
+    def demands(
+        self, call: OpCall[WhileAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        """The body runs once more on what it returns; further rounds would count loop counters down to nothing."""
+        body, condition = call.attributes.body, call.attributes.condition
+        known, wanted = _loop_facts(body, operands), list(results)
+        for _ in range(2):
+            asked = [
+                visitor.demands(body, known, wanted), visitor.demands(condition, known, [None]),
+            ]  # fmt: skip
+            before = wanted
+            for more in asked:
+                wanted = [meet_demands(a, b) for a, b in zip(wanted, more, strict=True)]
+            if wanted == before:
+                break
+        return wanted
+
     def kernel(self, call: OpCall[WhileAttributes], compile: Compile) -> Kernel:
         condition, body = compile(call.attributes.condition), compile(call.attributes.body)
 
@@ -83,6 +113,20 @@ class While(_Control):
             return value
 
         return run
+
+
+def _loop_facts(body: Computation, initial: Sequence[Fact]) -> list[Fact]:
+    """What is known of the state of a loop: what the body passes on as it is stays what it was."""
+    known = [Fact() for _ in initial]
+    root, (state,) = body.root, body.parameters
+    if not isinstance(root.op, Tuple):
+        return known
+    for index, part in enumerate(root.operands):
+        is_passed_on = part.attributes == GetTupleElementAttributes(index) and part.operands == [state]
+        if is_passed_on:
+            first, last = root.shape.leaf_range(index)
+            known[first:last] = initial[first:last]
+    return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +167,16 @@ class Conditional(_Control):
         for number, (branch, argument) in enumerate(zip(branches, arguments, strict=True)):
             check_signature(f"conditional: branch {number}", branch, [argument], result)
         return result
+
+    def demands(
+        self, call: OpCall[ConditionalAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        branches, selector = call.attributes.branches, call.operands[0].element
+        wanted: list[Demand] = [None if selector is PRED else Range.closed(0, len(branches) - 1)]
+        for branch, argument in zip(branches, call.operands[1:], strict=True):
+            first, last = len(wanted), len(wanted) + argument.num_leaves
+            wanted += visitor.demands(branch, operands[first:last], results)
+        return wanted
 
     def kernel(self, call: OpCall[ConditionalAttributes], compile: Compile) -> Kernel:
         branches = [compile(c) for c in call.attributes.branches]
@@ -184,6 +238,7 @@ class Fusion(Op[FusionAttributes]):
     """A call that a back end compiles into one kernel; it contains no collectives."""
 
     opcode = "fusion"
+    knows_columns = True
     attributes = FusionAttributes
     arity = (0, None)
 
@@ -193,6 +248,14 @@ class Fusion(Op[FusionAttributes]):
 
     def sharding_rule(self, call: OpCall[FusionAttributes]) -> ShardingRule:
         return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))
+
+    def facts(self, call: OpCall[FusionAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        return visitor.facts(call.attributes.calls, operands)
+
+    def demands(
+        self, call: OpCall[FusionAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        return visitor.demands(call.attributes.calls, operands, results)
 
     def kernel(self, call: OpCall[FusionAttributes], compile: Compile) -> Kernel:
         return compile(call.attributes.calls)
@@ -227,6 +290,14 @@ class Map(Op[MapAttributes]):
         if not result.is_scalar:
             raise ShapeError(f"map: {attributes.to_apply.name} must return a scalar, not {text(result)}")
         return array(result.element, dims)
+
+    def facts(self, call: OpCall[MapAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        return visitor.facts(call.attributes.to_apply, operands)
+
+    def demands(
+        self, call: OpCall[MapAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        return visitor.demands(call.attributes.to_apply, operands, results)
 
     def kernel(self, call: OpCall[MapAttributes], compile: Compile) -> Kernel:
         function = elementwise_kernel(call.attributes.to_apply, compile)

@@ -13,6 +13,7 @@ from ..element_type import Kind
 from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..shape import Shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..value_range import Demand, Fact, Range, Visitor, joined, whole
 from . import numerics
 from .checks import require_array, require_declared, require_kind, require_static, text
 from .structure import leaf_rule, leaves_of, unchanged
@@ -23,6 +24,7 @@ class Convert(Op[Attributes]):
     """The same numbers in another element type: float to integer rounds toward zero and saturates, integers wrap."""
 
     opcode = "convert"
+    carries = frozenset({0})
     is_elementwise = True
     result_hint = True
 
@@ -32,8 +34,27 @@ class Convert(Op[Attributes]):
         target = require_declared("convert", declared).element
         return operand.with_element(target)
 
+    def facts(self, call: OpCall[Attributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        if call.operands[0].element.kind is Kind.PRED:
+            return [Fact(Range.closed(0, 1))]
+        return super().facts(call, operands, visitor)
+
+    def demands(
+        self, call: OpCall[Attributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        """A float need not become any integer there is."""
+        wanted = joined(results[0])
+        if wanted is not None and call.operands[0].element.is_float and _is_whole(call.shape, wanted):
+            wanted = None
+        return [wanted]
+
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         return numerics.convert(call.operands[0].element, call.shape.element)
+
+
+def _is_whole(shape: Shape, wanted: Range) -> bool:
+    """Whether all integers of the type are wanted."""
+    return shape.element.is_integer and wanted.contains(whole(shape.element))
 
 
 @register
@@ -79,6 +100,13 @@ class BitcastConvert(Op[Attributes]):
 
         return builder.rule([with_parts(operand)], [with_parts(result)])
 
+    def demands(
+        self, call: OpCall[Attributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        """Where any bits will do, integers may be any."""
+        wanted, element = joined(results[0]), call.operands[0].element
+        return [whole(element) if wanted is not None and element.is_integer and _is_whole(call.shape, wanted) else None]
+
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         source, target = call.operands[0].element, call.shape.element
         final, dims = numerics.numpy_type(target), call.shape.dims
@@ -98,6 +126,7 @@ class Copy(Op[Attributes]):
     """The same value, perhaps elsewhere in memory or in another layout."""
 
     opcode = "copy"
+    carries_leaves = True
     is_elementwise = True
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
@@ -121,6 +150,7 @@ class ReducePrecision(Op[ReducePrecisionAttributes]):
     """Rounds to what a float format with these numbers of exponent and mantissa bits can hold, in the same type."""
 
     opcode = "reduce-precision"
+    carries = frozenset({0})
     attributes = ReducePrecisionAttributes
     is_elementwise = True
 

@@ -22,6 +22,7 @@ from ..shape import Shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
 from ..shardy_rule import shardy_rule
 from ..strings import Raw
+from ..value_range import Demand, Fact, Visitor
 from .checks import text
 from .dot import Precisions
 from .structure import leaf_rule, leaves_of, unchanged
@@ -97,6 +98,16 @@ class Behaviour:
 
     def sharding_rule(self, call: Call) -> ShardingRule:
         return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))
+
+    def facts(self, call: Call, operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        if self.is_identity or self.is_manual_boundary:
+            return list(operands)
+        return [Fact() for _ in range(call.shape.num_leaves)]
+
+    def demands(
+        self, call: Call, operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        return list(results) if self.is_identity or self.is_manual_boundary else [None] * len(operands)
 
     def kernel(self, call: Call, compile: Compile) -> Kernel:
         target = call.attributes.custom_call_target
@@ -245,6 +256,7 @@ class CustomCall(Op[CustomCallAttributes]):
     opcode = "custom-call"
     infers_dynamic = True
     refuses_values = True
+    knows_columns = True
     attributes = CustomCallAttributes
     arity = (0, None)
     result_hint = True
@@ -286,6 +298,14 @@ class CustomCall(Op[CustomCallAttributes]):
             return call.attributes
         local = tuple(map(_with_sizes_of, constraints, operands))
         return replace(call.attributes, operand_layout_constraints=local)
+
+    def facts(self, call: Call, operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        return behaviour(call.attributes).facts(call, operands, visitor)
+
+    def demands(
+        self, call: Call, operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        return behaviour(call.attributes).demands(call, operands, results, visitor)
 
     def kernel(self, call: Call, compile: Compile) -> Kernel:
         return behaviour(call.attributes).kernel(call, compile)

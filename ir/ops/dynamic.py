@@ -18,6 +18,7 @@ from ..element_type import S32
 from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..shape import Shape, array
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
+from ..value_range import Demand, Fact, Range, Visitor, joined
 from .checks import require_array, require_declared, require_dims, text
 from .computations import numpy_type
 
@@ -99,6 +100,16 @@ class SetDimensionSize(Op[DimensionSizeAttributes]):
 
     def sharding_rule(self, call: OpCall[DimensionSizeAttributes]) -> ShardingRule:
         return replicated_rule(call.operands, (call.shape,))
+
+    def demands(
+        self,
+        call: OpCall[DimensionSizeAttributes],
+        operands: Sequence[Fact],
+        results: Sequence[Demand],
+        visitor: Visitor,
+    ) -> list[Demand]:
+        bound = call.operands[0].dims[call.attributes.dimensions[0]]
+        return [joined(results[0]), Range.closed(0 if call.shape.is_dynamic else bound, bound)]
 
     def kernel(self, call: OpCall[DimensionSizeAttributes], compile: Compile) -> Kernel:
         (own,), bound, is_static = call.attributes.dimensions, call.operands[0].dims, not call.shape.is_dynamic

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ..attributes import Attributes
 from ..element_type import ELEMENT_TYPES, PRED, ElementType, Kind, component
-from ..op import A, Compile, Kernel, Op, OpCall, ShapeError, register
-from ..shape import Shape
+from ..op import A, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..shape import Shape, array
+from ..value_range import Demand, Fact, Range, Visitor, joined
+from . import arithmetic_ranges as r
 from . import numerics as n
 from .checks import elementwise_shape, require_kind
 from .numerics import ByWidth, Function
+
+if TYPE_CHECKING:
+    from ..computation import Computation
 
 Functions = Mapping[Kind, Function | ByWidth]
 
@@ -60,10 +65,13 @@ class AccuracyAttributes(Attributes):
 
 
 class Elementwise(Op[A]):
-    """Operands of one shape, a result of that shape; `functions` says which kinds of elements and what they mean."""
+    """Operands of one shape, a result of that shape; `functions` says which kinds of elements and what they mean,
+    `ranges` what becomes of ranges of numbers.
+    """
 
     is_elementwise = True
     functions: ClassVar[Functions]
+    ranges: ClassVar[r.RangeRules] = r.RangeRules()
 
     def result_element(self, element: ElementType) -> ElementType:
         """The result's type of elements for operands with this one."""
@@ -78,6 +86,43 @@ class Elementwise(Op[A]):
     def kernel(self, call: OpCall[A], compile: Compile) -> Kernel:
         element = call.operands[0].element
         return n.lift(self.functions[element.kind], element, call.shape.element, call.shape.rank)
+
+
+    def facts(self, call: OpCall[A], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        if not _has_order(call.operands[0].element):
+            return [Fact()]
+        if all(o.range.is_point for o in operands):
+            return [self._folded(call, operands)]
+        return [self.ranges.facts(operands) if self.ranges.facts is not None else Fact()]
+
+    def _folded(self, call: OpCall[A], operands: Sequence[Fact]) -> Fact:
+        """The fact of a result of constants."""
+        scalars = tuple(array(o.element) for o in call.operands)
+        at_scalars = replace(call, operands=scalars, shape=array(call.shape.element))
+        try:
+            with np.errstate(all="ignore"):
+                values = [np.asarray(f.range.low).astype(s.element.numpy) for f, s in zip(operands, scalars)]
+                value = float(self.kernel(at_scalars, no_computation)(*values))
+        except (NotEvaluable, TypeError):  # a type that numpy does not have, a complex result
+            return Fact()
+        return Fact() if np.isnan(value) else Fact(Range.closed(value, value))
+
+    def demands(
+        self, call: OpCall[A], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        element = call.operands[0].element
+        if self.ranges.demands is None or not _has_order(element):
+            return [None] * len(operands)
+        return list(self.ranges.demands(element, operands, joined(results[0])))
+
+
+def _has_order(element: ElementType) -> bool:
+    return element.is_integer or element.is_float
+
+
+def no_computation(computation: Computation) -> Kernel:
+    """Compiles for ops that call nothing."""
+    raise NotEvaluable(f"{computation.name} is not to be called")
 
 
 class Unary(Elementwise[A]):
@@ -130,72 +175,77 @@ def _unary(opcode: str, doc: str, functions: Functions, **more: Any) -> None:
     _row(Unary, opcode, doc, functions, **more)
 
 
-def _transcendental(opcode: str, doc: str, function: Function, *kinds: Kind) -> None:
-    _row(Unary, opcode, doc, _all(function, *(kinds or (F, C))), attributes=AccuracyAttributes)
+def _transcendental(opcode: str, doc: str, function: Function, *kinds: Kind, **more: Any) -> None:
+    _row(Unary, opcode, doc, _all(function, *(kinds or (F, C))), attributes=AccuracyAttributes, **more)
 
 
 def _binary(opcode: str, doc: str, functions: Functions, **more: Any) -> None:
     _row(Binary, opcode, doc, functions, **more)
 
 
-_row(ComponentUnary, "abs", "Absolute value; the least signed integer stays itself.", _all(np.abs, S, U, F, C))
-_unary("negate", "Minus x; integers wrap.", _all(np.negative, S, U, F, C), additive_groups=(FIRST,))
+_row(ComponentUnary, "abs", "Absolute value; the least signed integer stays itself.", _all(np.abs, S, U, F, C),
+     ranges=r.ABSOLUTE)  # fmt: skip
+_unary("negate", "Minus x; integers wrap.", _all(np.negative, S, U, F, C), additive_groups=(FIRST,), ranges=r.NEGATION)
 _unary("sign", "-1, 0 or 1; for floats zeros keep their sign and NaN stays; for complex numbers x / |x|.",
        {S: np.sign, U: n.sign_unsigned, F: n.sign_float, C: n.sign_complex})  # fmt: skip
-_unary("not", "Logical not of pred, bitwise not of integers.", _all(np.invert, P, S, U))
-_unary("popcnt", "Number of set bits.", _all(ByWidth(n.population_count), S, U))
+_unary("not", "Logical not of pred, bitwise not of integers.", _all(np.invert, P, S, U), ranges=r.BITS)
+_unary("popcnt", "Number of set bits.", _all(ByWidth(n.population_count), S, U), ranges=r.BITS)
 _unary("count-leading-zeros", "Number of zero bits above the highest set bit.",
-       _all(ByWidth(n.count_leading_zeros), S, U))  # fmt: skip
-_unary("ceil", "Rounds up.", {F: np.ceil})
-_unary("floor", "Rounds down.", {F: np.floor})
-_unary("round-nearest-afz", "Rounds to the nearest integer, halves away from zero.", {F: n.round_half_away})
-_unary("round-nearest-even", "Rounds to the nearest integer, halves to the even one.", {F: np.rint})
+       _all(ByWidth(n.count_leading_zeros), S, U), ranges=r.BITS)  # fmt: skip
+_unary("ceil", "Rounds up.", {F: np.ceil}, ranges=r.ROUNDING)
+_unary("floor", "Rounds down.", {F: np.floor}, ranges=r.ROUNDING)
+_unary("round-nearest-afz", "Rounds to the nearest integer, halves away from zero.", {F: n.round_half_away},
+       ranges=r.ROUNDING)  # fmt: skip
+_unary("round-nearest-even", "Rounds to the nearest integer, halves to the even one.", {F: np.rint}, ranges=r.ROUNDING)
 _row(Predicate, "is-finite", "Whether x is neither infinite nor NaN.", {F: np.isfinite})
 _row(ComponentUnary, "real", "The real part.", {F: np.asarray, C: np.real})
 _row(ComponentUnary, "imag", "The imaginary part; 0 for floats.", {F: np.zeros_like, C: np.imag})
 
-_transcendental("erf", "The error function.", n.error_function, F)
+_transcendental("erf", "The error function.", n.error_function, F, ranges=r.function(image=r.OPEN_UNIT))
 _transcendental("cbrt", "Cube root.", np.cbrt, F)
-_transcendental("cosine", "Cosine of x in radians.", np.cos)
-_transcendental("exponential", "e to the x.", np.exp)
-_transcendental("exponential-minus-one", "e to the x, minus 1, exact near 0.", np.expm1)
-_transcendental("log", "Natural logarithm.", np.log)
-_transcendental("log-plus-one", "Natural logarithm of x + 1, exact near 0.", np.log1p)
-_transcendental("logistic", "1 / (1 + exp(-x)).", n.logistic)
-_transcendental("rsqrt", "1 / sqrt(x).", n.rsqrt)
-_transcendental("sine", "Sine of x in radians.", np.sin)
-_transcendental("sqrt", "Square root.", np.sqrt)
+_transcendental("cosine", "Cosine of x in radians.", np.cos, ranges=r.function(image=r.UNIT))
+_transcendental("exponential", "e to the x.", np.exp, ranges=r.EXPONENTIAL)
+_transcendental("exponential-minus-one", "e to the x, minus 1, exact near 0.", np.expm1, ranges=r.EXPONENTIAL_MINUS_ONE)
+_transcendental("log", "Natural logarithm.", np.log, ranges=r.LOGARITHM)
+_transcendental("log-plus-one", "Natural logarithm of x + 1, exact near 0.", np.log1p, ranges=r.LOGARITHM_PLUS_ONE)
+_transcendental("logistic", "1 / (1 + exp(-x)).", n.logistic, ranges=r.function(image=Range((0.0, 1), (1.0, -1))))
+_transcendental("rsqrt", "1 / sqrt(x).", n.rsqrt, ranges=r.RECIPROCAL_SQUARE_ROOT)
+_transcendental("sine", "Sine of x in radians.", np.sin, ranges=r.function(image=r.UNIT))
+_transcendental("sqrt", "Square root.", np.sqrt, ranges=r.SQUARE_ROOT)
 _transcendental("tan", "Tangent of x in radians.", np.tan)
-_transcendental("tanh", "Hyperbolic tangent.", np.tanh)
-_transcendental("acos", "Inverse cosine.", np.arccos)
-_transcendental("acosh", "Inverse hyperbolic cosine.", np.arccosh)
-_transcendental("asin", "Inverse sine.", np.arcsin)
+_transcendental("tanh", "Hyperbolic tangent.", np.tanh, ranges=r.function(image=r.OPEN_UNIT))
+_transcendental("acos", "Inverse cosine.", np.arccos, ranges=r.function(r.UNIT))
+_transcendental("acosh", "Inverse hyperbolic cosine.", np.arccosh, ranges=r.function(Range((1.0, 0))))
+_transcendental("asin", "Inverse sine.", np.arcsin, ranges=r.function(r.UNIT))
 _transcendental("asinh", "Inverse hyperbolic sine.", np.arcsinh)
-_transcendental("atanh", "Inverse hyperbolic tangent.", np.arctanh)
-_transcendental("cosh", "Hyperbolic cosine.", np.cosh)
+_transcendental("atanh", "Inverse hyperbolic tangent.", np.arctanh, ranges=r.function(r.OPEN_UNIT))
+_transcendental("cosh", "Hyperbolic cosine.", np.cosh, ranges=r.function(image=Range((1.0, 0))))
 _transcendental("sinh", "Hyperbolic sine.", np.sinh)
 
-_binary("add", "x + y; integers wrap; of preds it is or.", _all(np.add, P, S, U, F, C), additive_groups=(BOTH,))
-_binary("subtract", "x - y; integers wrap.", _all(np.subtract, S, U, F, C), additive_groups=(BOTH,))
+_binary("add", "x + y; integers wrap; of preds it is or.", _all(np.add, P, S, U, F, C), additive_groups=(BOTH,),
+        ranges=r.SUM)  # fmt: skip
+_binary("subtract", "x - y; integers wrap.", _all(np.subtract, S, U, F, C), additive_groups=(BOTH,),
+        ranges=r.DIFFERENCE)  # fmt: skip
 _binary("multiply", "x * y; integers wrap; of preds it is and.", _all(np.multiply, P, S, U, F, C),
-        additive_groups=(FIRST, frozenset({1})))  # fmt: skip
+        additive_groups=(FIRST, frozenset({1})), ranges=r.PRODUCT)  # fmt: skip
 _binary("divide", "x / y; integers round toward zero, and x / 0 has all bits set.",
-        {S: n.divide_signed, U: n.divide_unsigned, F: np.divide, C: np.divide})  # fmt: skip
+        {S: n.divide_signed, U: n.divide_unsigned, F: np.divide, C: np.divide}, ranges=r.QUOTIENT)  # fmt: skip
 _binary("remainder", "What the division x / y, rounded toward zero, leaves; has the sign of x; integer x % 0 is x.",
-        {S: n.remainder_signed, U: n.remainder_unsigned, F: np.fmod})  # fmt: skip
-_binary("power", "x to the y.", {S: n.power_integer, U: n.power_integer, F: np.power, C: np.power})
+        {S: n.remainder_signed, U: n.remainder_unsigned, F: np.fmod}, ranges=r.REMAINDER)  # fmt: skip
+_binary("power", "x to the y.", {S: n.power_integer, U: n.power_integer, F: np.power, C: np.power}, ranges=r.POWER)
 _binary("maximum", "The larger; NaN if one is NaN. Of complex numbers that with the larger real part.",
-        {**_all(np.maximum, P, S, U, F), C: n.maximum_complex})  # fmt: skip
+        {**_all(np.maximum, P, S, U, F), C: n.maximum_complex}, ranges=r.MAXIMUM)  # fmt: skip
 _binary("minimum", "The smaller; NaN if one is NaN. Of complex numbers that with the smaller real part.",
-        {**_all(np.minimum, P, S, U, F), C: n.minimum_complex})  # fmt: skip
+        {**_all(np.minimum, P, S, U, F), C: n.minimum_complex}, ranges=r.MINIMUM)  # fmt: skip
 _binary("atan2", "The angle of the point (y, x), from -pi to pi.", {F: np.arctan2, C: n.atan2_complex})
 _row(Composition, "complex", "x + iy.", {F: n.make_complex})
-_binary("and", "Logical and of preds, bitwise and of integers.", _all(np.bitwise_and, P, S, U))
-_binary("or", "Logical or of preds, bitwise or of integers.", _all(np.bitwise_or, P, S, U))
-_binary("xor", "Exclusive or of preds, bitwise of integers.", _all(np.bitwise_xor, P, S, U))
-_binary("shift-left", "x shifted by y bits; 0 if y is not less than the width.", _all(np.left_shift, S, U))
+_binary("and", "Logical and of preds, bitwise and of integers.", _all(np.bitwise_and, P, S, U), ranges=r.BITS)
+_binary("or", "Logical or of preds, bitwise or of integers.", _all(np.bitwise_or, P, S, U), ranges=r.BITS)
+_binary("xor", "Exclusive or of preds, bitwise of integers.", _all(np.bitwise_xor, P, S, U), ranges=r.BITS)
+_binary("shift-left", "x shifted by y bits; 0 if y is not less than the width.", _all(np.left_shift, S, U),
+        ranges=r.SHIFT)  # fmt: skip
 _binary("shift-right-arithmetic", "x shifted right by y bits, filled with the top bit.",
-        _all(ByWidth(n.shift_right_arithmetic), S, U))  # fmt: skip
+        _all(ByWidth(n.shift_right_arithmetic), S, U), ranges=r.SHIFT)  # fmt: skip
 _binary("shift-right-logical", "x shifted right by y bits, filled with zeros.",
-        _all(ByWidth(n.shift_right_logical), S, U))  # fmt: skip
-_binary("mulhi", "The upper half of the product of two integers.", _all(ByWidth(n.multiply_high), S, U))
+        _all(ByWidth(n.shift_right_logical), S, U), ranges=r.SHIFT)  # fmt: skip
+_binary("mulhi", "The upper half of the product of two integers.", _all(ByWidth(n.multiply_high), S, U), ranges=r.BITS)

@@ -19,6 +19,7 @@ from ..monoid import choice_monoid
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape, array
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..value_range import Demand, Fact, Visitor, columns, index_range, joined
 from .computations import always, check_arrays, check_dims, numpy_type
 
 
@@ -48,11 +49,18 @@ def batch_dims(indices: Shape, index_vector_dim: int) -> Dims:
     return tuple(d for d in range(indices.rank) if d != index_vector_dim)
 
 
+def start_demand(operand: Shape, indices: Shape, index_map: Dims, index_vector_dim: int, sizes: Dims) -> Demand:
+    """Index vectors of windows that lie inside the operand."""
+    parts = [index_range(operand.dims[d], sizes[d]) for d in index_map]
+    return columns(index_vector_dim, parts) if index_vector_dim < indices.rank else parts[0] if parts else None
+
+
 @register
 class Gather(Op[GatherAttributes]):
     """Operand, start indices -> one window of the operand per index vector."""
 
     opcode = "gather"
+    carries = frozenset({0})
     attributes = GatherAttributes
     arity = (2, 2)
 
@@ -101,6 +109,13 @@ class Gather(Op[GatherAttributes]):
         full = call.attributes.full_dims(call.operands[0])
         sizes = tuple(operands[0].dims[d] if d in full else n for d, n in enumerate(call.attributes.slice_sizes))
         return replace(call.attributes, slice_sizes=sizes)
+
+    def demands(
+        self, call: OpCall[GatherAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        a, (operand, indices) = call.attributes, call.operands
+        starts = start_demand(operand, indices, a.start_index_map, a.index_vector_dim, a.slice_sizes)
+        return [joined(results[0]), starts]
 
     def kernel(self, call: OpCall[GatherAttributes], compile: Compile) -> Kernel:
         operand, indices = call.operands

@@ -18,6 +18,7 @@ from ..element_type import Kind
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape, tuple_shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..value_range import NOT_NEGATIVE, Demand, Fact, Visitor
 from .checks import require_kind, require_same_element, require_static, text
 from .computations import accumulator, numpy_type
 
@@ -33,7 +34,7 @@ class BatchNormAttributes(Attributes):
 class _BatchNorm(Op[BatchNormAttributes]):
     """`per_feature` operands follow the activations; `activations` more of the activations' shape follow those.
 
-    `statistics` says that the op sums over the batch.
+    `statistics` says that the op sums over the batch, `variance` which operand is one.
     """
 
     attributes = BatchNormAttributes
@@ -41,6 +42,7 @@ class _BatchNorm(Op[BatchNormAttributes]):
     per_feature: ClassVar[int] = 2
     activations: ClassVar[int] = 0
     statistics: ClassVar[bool] = True
+    variance: ClassVar[int | None] = None
 
     def infer_shape(self, operands: Sequence[Shape], attributes: BatchNormAttributes, declared: Shape | None) -> Shape:
         require_static(self.opcode, *operands)
@@ -67,6 +69,11 @@ class _BatchNorm(Op[BatchNormAttributes]):
         vector = [dims[feature]]
         operands = [dims, *[vector] * self.per_feature, *[dims] * self.activations]
         return b.rule(operands, [dims, vector, vector] if self.statistics else [dims])
+
+    def demands(
+        self, call: OpCall[BatchNormAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        return [NOT_NEGATIVE if n == self.variance else None for n in range(len(operands))]
 
     def kernel(self, call: OpCall[BatchNormAttributes], compile: Compile) -> Kernel:
         x, feature = call.operands[0], call.attributes.feature_index
@@ -129,6 +136,7 @@ class BatchNormInference(_BatchNorm):
     opcode = "batch-norm-inference"
     arity = (5, 5)
     per_feature = 4
+    variance = 4
     statistics = False
 
     def compute(self, batch: Batch, *operands: Any) -> tuple[Any, ...]:
@@ -143,6 +151,7 @@ class BatchNormGrad(_BatchNorm):
     opcode = "batch-norm-grad"
     arity = (5, 5)
     per_feature = 3
+    variance = 3
     activations = 1
 
     def compute(self, batch: Batch, *operands: Any) -> tuple[Any, ...]:

@@ -25,6 +25,7 @@ from ..attributes import Attributes, Dims
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape, array
 from ..sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
+from ..value_range import Demand, Fact, Range, Visitor
 from .checks import require_static, text
 from .computations import check_arrays, check_dims, rounded
 from .dot import Precisions, conversions, result_element, summed
@@ -124,6 +125,14 @@ class RaggedDot(Op[RaggedDotAttributes]):
         size_dims = [left[d] for d in roles.size_dims(a)] if sizes.rank > 1 else []
         operands = [[left[d] for d in range(lhs.rank)], [right[d] for d in range(rhs.rank)], [*size_dims, groups]]
         return b.rule(operands, [result], Monoid.ADD)
+
+    def demands(
+        self, call: OpCall[RaggedDotAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        """Groups that fit into the ragged dimension together."""
+        lhs, _, sizes = call.operands
+        rows, groups = lhs.dims[call.attributes.lhs_ragged_dims[0]], sizes.dims[-1]
+        return [None, None, Range.closed(0, rows // groups) if groups else None]
 
     def kernel(self, call: OpCall[RaggedDotAttributes], compile: Compile) -> Kernel:
         (lhs, rhs, sizes), a = call.operands, call.attributes

@@ -19,6 +19,7 @@ from ..attributes import Attributes
 from ..element_type import ELEMENT_TYPES, ElementType, Kind
 from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, RandomState, ShapeError, register
 from ..shape import Shape, array, tuple_shape
+from ..value_range import Demand, Fact, Visitor, whole
 from .checks import require_array, require_declared, require_kind, require_same_element, require_static, text
 from .computations import accumulator, numpy_type, rounded
 from .random_bits import philox_bits, threefry_bits
@@ -64,6 +65,15 @@ class RngBitGenerator(Op[RngBitGeneratorAttributes]):
         require_kind("rng-bit-generator", numbers, (Kind.SIGNED, Kind.UNSIGNED), "the numbers")
         require_static("rng-bit-generator", numbers)
         return numbers if declared.is_array else tuple_shape((state, numbers))
+
+    def demands(
+        self,
+        call: OpCall[RngBitGeneratorAttributes],
+        operands: Sequence[Fact],
+        results: Sequence[Demand],
+        visitor: Visitor,
+    ) -> list[Demand]:
+        return [whole(U64)]
 
     def kernel(self, call: OpCall[RngBitGeneratorAttributes], compile: Compile) -> Kernel:
         numbers, has_state = _numbers(call.shape), call.shape.is_tuple

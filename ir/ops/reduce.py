@@ -18,8 +18,18 @@ from ..monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_mo
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape, array, tuple_shape
 from ..sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
+from ..value_range import Demand, Fact, Visitor
 from .checks import text
-from .computations import accumulator, check_arrays, check_dims, check_reducer, numpy_type, rounded
+from .computations import (
+    accumulator,
+    check_arrays,
+    check_dims,
+    check_reducer,
+    numpy_type,
+    reduced_demands,
+    reduced_facts,
+    rounded,
+)
 
 if TYPE_CHECKING:
     from ..computation import Computation
@@ -71,6 +81,14 @@ class Reduce(Op[ReduceAttributes]):
 
     def additive(self, call: OpCall[ReduceAttributes]) -> tuple[frozenset[int], ...]:
         return (frozenset({0, 1}),) if reduction_monoid(call.attributes.to_apply) is Monoid.ADD else ()
+
+    def facts(self, call: OpCall[ReduceAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        return reduced_facts(call.attributes.to_apply, operands, visitor)
+
+    def demands(
+        self, call: OpCall[ReduceAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        return reduced_demands(call.attributes.to_apply, results, visitor)
 
     def kernel(self, call: OpCall[ReduceAttributes], compile: Compile) -> Kernel:
         monoid = reduction_monoid(call.attributes.to_apply)

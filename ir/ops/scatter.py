@@ -19,9 +19,10 @@ from ..monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_mo
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape, array, tuple_shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..value_range import Demand, Fact, Visitor
 from .checks import text
-from .computations import accumulator, check_arrays, check_dims, check_reducer, rounded
-from .gather import WindowPlaces, batch_dims, check_index_dims, indexable
+from .computations import accumulator, check_arrays, check_dims, check_reducer, combined_demands, rounded
+from .gather import WindowPlaces, batch_dims, check_index_dims, indexable, start_demand
 
 if TYPE_CHECKING:
     from ..computation import Computation
@@ -104,6 +105,16 @@ class Scatter(Op[ScatterAttributes]):
         # Padded updates are sent out of range by their indices, or made neutral where these are empty.
         masked = frozenset[int]() if a.scatter_dims_to_operand_dims else frozenset(range(n + 1, 2 * n + 1))
         return b.rule([operand_dims] * n + [index_dims] + [update_dims] * n, [operand_dims] * n, monoid, masked=masked)
+
+    def demands(
+        self, call: OpCall[ScatterAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        arrays, indices, updates = split_operands(call.operands)
+        a, operand = call.attributes, arrays[0]
+        sizes = a.window_sizes(operand, updates[0])
+        starts = start_demand(operand, indices, a.scatter_dims_to_operand_dims, a.index_vector_dim, sizes)
+        old, new = combined_demands(a.to_apply, results, visitor)
+        return [*old, starts, *new]
 
     def kernel(self, call: OpCall[ScatterAttributes], compile: Compile) -> Kernel:
         arrays, indices, updates = split_operands(call.operands)

@@ -6,6 +6,7 @@ Kernels give views where numpy can; values are read-only by convention.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,10 +17,11 @@ import numpy as np
 
 from ..attributes import Attributes, Dims
 from ..element_type import Kind
-from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..op import A, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..reach import Reach, Read
 from ..shape import Layout, Shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
+from ..value_range import Demand, Fact, Range, Visitor, split_demand
 from .checks import (
     require_array,
     require_declared,
@@ -34,6 +36,11 @@ from .checks import (
 from .numerics import Array, numpy_type
 
 
+class _Move(Op[A]):
+    carries = frozenset({0})
+    additive_groups = (frozenset({0}),)
+
+
 @dataclass(frozen=True, slots=True)
 class BroadcastAttributes(Attributes):
     """`dimensions[i]` is the result dimension that operand dimension i becomes."""
@@ -42,11 +49,10 @@ class BroadcastAttributes(Attributes):
 
 
 @register
-class Broadcast(Op[BroadcastAttributes]):
+class Broadcast(_Move[BroadcastAttributes]):
     """Repeats the operand along new dimensions."""
 
     opcode = "broadcast"
-    additive_groups = (frozenset({0}),)
     attributes = BroadcastAttributes
     result_hint = True
 
@@ -92,13 +98,12 @@ class ReshapeAttributes(Attributes):
 
 
 @register
-class Reshape(Op[ReshapeAttributes]):
+class Reshape(_Move[ReshapeAttributes]):
     """The same elements in row-major order, with other dimensions."""
 
     opcode = "reshape"
     is_view = True
     infers_dynamic = True
-    additive_groups = (frozenset({0}),)
     attributes = ReshapeAttributes
     result_hint = True
 
@@ -225,11 +230,10 @@ class TransposeAttributes(Attributes):
 
 
 @register
-class Transpose(Op[TransposeAttributes]):
+class Transpose(_Move[TransposeAttributes]):
     """Permutes the dimensions."""
 
     opcode = "transpose"
-    additive_groups = (frozenset({0}),)
     attributes = TransposeAttributes
 
     def infer_shape(self, operands: Sequence[Shape], attributes: TransposeAttributes, declared: Shape | None) -> Shape:
@@ -263,11 +267,10 @@ class ReverseAttributes(Attributes):
 
 
 @register
-class Reverse(Op[ReverseAttributes]):
+class Reverse(_Move[ReverseAttributes]):
     """Turns the order of elements around along some dimensions."""
 
     opcode = "reverse"
-    additive_groups = (frozenset({0}),)
     attributes = ReverseAttributes
 
     def infer_shape(self, operands: Sequence[Shape], attributes: ReverseAttributes, declared: Shape | None) -> Shape:
@@ -302,6 +305,8 @@ class Concatenate(Op[ConcatenateAttributes]):
     """Puts arrays behind each other along one dimension."""
 
     opcode = "concatenate"
+    carries = range(sys.maxsize)
+    knows_columns = True
     attributes = ConcatenateAttributes
     arity = (1, None)
 
@@ -336,6 +341,12 @@ class Concatenate(Op[ConcatenateAttributes]):
             return [*shared[:along], own, *shared[along + 1 :]]
 
         return builder.rule([value(o) for o in call.operands], [value(call.shape)])
+
+    def demands(
+        self, call: OpCall[ConcatenateAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        (along,) = call.attributes.dimensions
+        return split_demand(results[0], along, [o.dims[along] for o in call.operands])
 
     def kernel(self, call: OpCall[ConcatenateAttributes], compile: Compile) -> Kernel:
         (along,) = call.attributes.dimensions
@@ -376,6 +387,9 @@ class Iota(Op[IotaAttributes]):
     def sharding_rule(self, call: OpCall[IotaAttributes]) -> ShardingRule:
         builder = RuleBuilder()
         return builder.rule([], [builder.dims(call.shape)])
+
+    def facts(self, call: OpCall[IotaAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        return [Fact(Range.closed(0, max(call.shape.dims[call.attributes.iota_dimension] - 1, 0)))]
 
     def kernel(self, call: OpCall[IotaAttributes], compile: Compile) -> Kernel:
         shape, along = call.shape, call.attributes.iota_dimension

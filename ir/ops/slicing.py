@@ -15,6 +15,7 @@ from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..reach import Reach, Read
 from ..shape import Shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..value_range import Demand, Fact, Range, Visitor, columns, index_range, joined
 from .checks import require_array, require_index, require_rank, require_same_element, require_static, text
 from .numerics import Array, numpy_type
 
@@ -52,6 +53,7 @@ class Slice(Op[SliceAttributes]):
     """The elements start, start + stride, .. below limit of each dimension."""
 
     opcode = "slice"
+    carries = frozenset({0})
     additive_groups = (frozenset({0}),)
     attributes = SliceAttributes
 
@@ -116,6 +118,7 @@ class Pad(Op[PadAttributes]):
     """Surrounds and interleaves the operand with copies of a scalar; negative amounts cut elements off."""
 
     opcode = "pad"
+    carries = frozenset({0, 1})
     attributes = PadAttributes
     arity = (2, 2)
 
@@ -182,6 +185,7 @@ class DynamicSlice(Op[DynamicSliceAttributes]):
     """
 
     opcode = "dynamic-slice"
+    carries = frozenset({0})
     additive_groups = (frozenset({0}),)
     attributes = DynamicSliceAttributes
     arity = (1, None)
@@ -222,6 +226,15 @@ class DynamicSlice(Op[DynamicSliceAttributes]):
     ) -> DynamicSliceAttributes:
         return DynamicSliceAttributes(shape.dims)
 
+    def demands(
+        self,
+        call: OpCall[DynamicSliceAttributes],
+        operands: Sequence[Fact],
+        results: Sequence[Demand],
+        visitor: Visitor,
+    ) -> list[Demand]:
+        return [joined(results[0]), *_start_demands(call.operands[1:], call.operands[0].dims, call.shape.dims)]
+
     def kernel(self, call: OpCall[DynamicSliceAttributes], compile: Compile) -> Kernel:
         place = _clamped_place(call.operands[0].dims, call.shape.dims)
 
@@ -238,6 +251,7 @@ class DynamicUpdateSlice(Op[Attributes]):
     """
 
     opcode = "dynamic-update-slice"
+    carries = frozenset({0, 1})
     arity = (2, None)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
@@ -267,6 +281,12 @@ class DynamicUpdateSlice(Op[Attributes]):
         indices = [builder.dims(start, FactorKind.REPLICATE) for start in starts]
         return builder.rule([whole, part, *indices], [whole])
 
+    def demands(
+        self, call: OpCall[Attributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        wanted, (operand, update, *starts) = joined(results[0]), call.operands
+        return [wanted, wanted, *_start_demands(starts, operand.dims, update.dims)]
+
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         place = _clamped_place(call.operands[0].dims, call.operands[1].dims)
 
@@ -276,6 +296,12 @@ class DynamicUpdateSlice(Op[Attributes]):
             return result
 
         return function
+
+
+def _start_demands(starts: Sequence[Shape], dims: Dims, sizes: Dims) -> list[Demand]:
+    """Start indices of slices that lie inside."""
+    wanted: list[Range | None] = [index_range(n, size) for n, size in zip(dims, sizes, strict=True)]
+    return [columns(0, wanted)] if is_index_vector(starts) else list(wanted)
 
 
 def is_index_vector(starts: Sequence[Shape]) -> bool:

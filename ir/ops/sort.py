@@ -19,6 +19,7 @@ from ..monoid import elementwise_kernel
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..shape import Shape, array, tuple_shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..value_range import Fact, Visitor
 from .computations import check_arrays, check_dims, check_signature
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Sort(Op[SortAttributes]):
     """n arrays of equal dimensions; the comparator gets two elements of the first, two of the second, and so on."""
 
     opcode = "sort"
+    carries_leaves = True
     attributes = SortAttributes
     arity = (1, None)
     applies_calls = True
@@ -66,6 +68,9 @@ class Sort(Op[SortAttributes]):
         ]
         count = len(call.operands)
         return b.rule([dims] * count, [dims] * count)
+
+    def facts(self, call: OpCall[SortAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        return [Fact(fact.range) for fact in operands]
 
     def kernel(self, call: OpCall[SortAttributes], compile: Compile) -> Kernel:
         comparator = elementwise_kernel(call.attributes.to_apply, compile)

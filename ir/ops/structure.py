@@ -5,11 +5,14 @@ They compute nothing. Tuples are data flow: their rules pass every leaf on one t
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from ..attributes import Attributes
 from ..element_type import TOKEN, U32
@@ -17,6 +20,7 @@ from ..literal import Literal
 from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..shape import Shape, array, tuple_shape
 from ..sharding_rule import RuleBuilder, ShardingRule
+from ..value_range import Demand, Fact, Range, Visitor
 from .checks import text
 from .computations import always
 
@@ -89,6 +93,9 @@ class Constant(Op[ConstantAttributes]):
     def sharding_rule(self, call: OpCall[ConstantAttributes]) -> ShardingRule:
         return _free_rule(call.shape)
 
+    def facts(self, call: OpCall[ConstantAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        return [_literal_fact(part) for part in _arrays_of(call.attributes.literal)]
+
     def kernel(self, call: OpCall[ConstantAttributes], compile: Compile) -> Kernel:
         if not call.attributes.literal.is_known:
             raise NotEvaluable("the values of this constant were left out when the program was printed ({...})")
@@ -103,6 +110,23 @@ def _full_shape(shape: Shape) -> Shape:
     return replace(shape, dynamic=(), is_buffer=False)
 
 
+def _arrays_of(literal: Literal) -> Iterator[Literal]:
+    """The literals of the leaves."""
+    if not literal.shape.is_tuple:
+        yield literal
+    for element in literal.elements:
+        yield from _arrays_of(element)
+
+
+def _literal_fact(literal: Literal) -> Fact:
+    """The range of the numbers of an array."""
+    element = literal.shape.element
+    if not literal.is_known or not (element.is_integer or element.is_float) or not literal.shape.num_elements:
+        return Fact()
+    least, greatest = float(np.min(literal.value)), float(np.max(literal.value))
+    return Fact() if math.isnan(least) or math.isnan(greatest) else Fact(Range.closed(least, greatest))
+
+
 def _free_rule(shape: Shape) -> ShardingRule:
     """No operands; every dimension of every leaf can be sharded."""
     b = RuleBuilder()
@@ -115,6 +139,7 @@ class Tuple(Op[Attributes]):
 
     opcode = "tuple"
     keeps_types = True
+    carries_leaves = True
     arity = (0, None)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
@@ -138,6 +163,7 @@ class GetTupleElement(Op[GetTupleElementAttributes]):
 
     opcode = "get-tuple-element"
     keeps_types = True
+    knows_columns = True
     attributes = GetTupleElementAttributes
 
     def infer_shape(
@@ -155,6 +181,20 @@ class GetTupleElement(Op[GetTupleElementAttributes]):
         first, _ = call.operands[0].leaf_range(call.attributes.index)
         return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()), first)
 
+    def facts(self, call: OpCall[GetTupleElementAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        first, last = call.operands[0].leaf_range(call.attributes.index)
+        return list(operands[first:last])
+
+    def demands(
+        self,
+        call: OpCall[GetTupleElementAttributes],
+        operands: Sequence[Fact],
+        results: Sequence[Demand],
+        visitor: Visitor,
+    ) -> list[Demand]:
+        first, last = call.operands[0].leaf_range(call.attributes.index)
+        return [None] * first + list(results) + [None] * (len(operands) - last)
+
     def kernel(self, call: OpCall[GetTupleElementAttributes], compile: Compile) -> Kernel:
         return operator.itemgetter(call.attributes.index)
 
@@ -165,6 +205,7 @@ class OptimizationBarrier(Op[Attributes]):
 
     opcode = "opt-barrier"
     keeps_types = True
+    carries_leaves = True
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
         return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
@@ -198,6 +239,7 @@ class AddDependency(Op[Attributes]):
 
     opcode = "add-dependency"
     keeps_types = True
+    carries_leaves = True
     arity = (2, 2)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:

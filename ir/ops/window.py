@@ -23,8 +23,18 @@ from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..reach import Reach, Read
 from ..shape import Shape, array, tuple_shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..value_range import Demand, Fact, Visitor
 from .checks import text
-from .computations import accumulator, always, check_arrays, check_reducer, numpy_type, rounded
+from .computations import (
+    accumulator,
+    always,
+    check_arrays,
+    check_reducer,
+    numpy_type,
+    reduced_demands,
+    reduced_facts,
+    rounded,
+)
 from .reduce import skipping, tree
 
 if TYPE_CHECKING:
@@ -137,6 +147,18 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
         whole = zip(call.operands[0].dims, operands[0].dims, call.attributes.window.dims, strict=True)
         window = tuple(replace(w, size=m) if is_total(n, w) else w for n, m, w in whole)
         return replace(call.attributes, window=Window(window))
+
+    def facts(self, call: OpCall[ReduceWindowAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        return reduced_facts(call.attributes.to_apply, operands, visitor)
+
+    def demands(
+        self,
+        call: OpCall[ReduceWindowAttributes],
+        operands: Sequence[Fact],
+        results: Sequence[Demand],
+        visitor: Visitor,
+    ) -> list[Demand]:
+        return reduced_demands(call.attributes.to_apply, results, visitor)
 
     def kernel(self, call: OpCall[ReduceWindowAttributes], compile: Compile) -> Kernel:
         window = call.attributes.window.dims
