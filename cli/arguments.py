@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ..runtime.input_specs import KINDS
 from .common import device_count, mesh_sizes, names, not_negative, positive, tolerance
 
 
@@ -66,8 +67,12 @@ def _running(commands: Commands) -> None:
 
     evaluate = _command(commands, "eval", "run a program as it stands on one device", devices=False)
     for made in (run, evaluate):
-        made.add_argument("--inputs", default="random", metavar="random|zeros|FILE", help="inputs, or where they are")
-        made.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of random inputs")
+        made.add_argument("--inputs", default="random", metavar="random|zeros|NAME=KIND;..|FILE",
+                          help="random numbers of ranges that the program shows (the default), zeros, single inputs as "
+                               "said (the others random), or an .npz file or folder of .npy files by names. "
+                               f"NAME is a parameter or JAX path, * any characters; KIND: {KINDS}. "
+                               "Such as 'pos=int[0,50257); nu*=uniform[0,1)'")
+        made.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of random inputs (default 0)")
         made.add_argument("--out", metavar="DIR", help="write the outputs there as .npy files")
 
 

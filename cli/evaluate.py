@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostics import fail
-from ..ir.module import Stage
-from ..ir.shape import Shape
+from ..ir.module import Module, Stage
 from ..runtime.evaluator import evaluate
-from ..runtime.inputs import KINDS, make_inputs, read_inputs
+from ..runtime.inputs import inputs_for_module
 from ..runtime.outputs import check_outputs, save_outputs
 from .common import EXIT_OK, read_program
 
@@ -27,18 +26,16 @@ def evaluate_command(args: argparse.Namespace) -> int:
         fail("the program is the part of one of several devices", help="`hloom run` runs it on all of them")
     if args.out is not None:
         check_outputs(Path(args.out))
-    outputs = evaluate(module, inputs_for(args, [p.shape for p in module.entry.parameters], args.seed))
+    outputs = evaluate(module, inputs_for(args, module, args.seed))
     if args.out is not None:
         save_outputs(Path(args.out), outputs)
     print_outputs(outputs)
     return EXIT_OK
 
 
-def inputs_for(args: argparse.Namespace, shapes: Sequence[Shape], seed: int) -> list[Array]:
-    """What `--inputs` asks for, for parameters of these shapes. Raises CompileError."""
-    if args.inputs in KINDS:
-        return make_inputs(shapes, args.inputs, seed)
-    return read_inputs(Path(args.inputs))
+def inputs_for(args: argparse.Namespace, module: Module, seed: int) -> list[Array]:
+    """What `--inputs` asks for: whole arrays for the parameters of a program. Raises CompileError."""
+    return inputs_for_module(module, args.inputs, seed)
 
 
 def print_outputs(outputs: Sequence[Array]) -> None:

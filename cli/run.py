@@ -7,7 +7,6 @@ is deterministic), runs its block of devices, and rank 0 reports. Under a launch
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from ..cost.table import kinds_text
 from ..ir.clone import clone_module
 from ..ir.diagnostics import CompileError, fail
 from ..ir.module import Module, Stage
-from ..ir.shape import Shape
 from ..ir.unknown_values import require_values
 from ..passes.pipelines import partition
 from ..runtime.launch import inside_launcher, launch, world
@@ -85,11 +83,7 @@ def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -
     report(args, context, quiet)
     if args.out is not None and not (inside_launcher() and quiet):  # the first rank writes
         check_outputs(Path(args.out))
-    return Job(program, local, inputs_for(args, _global_shapes(local), args.seed))
-
-
-def _global_shapes(local: Module) -> Sequence[Shape]:
-    return local.global_layout.parameters if local.global_layout else [p.shape for p in local.entry.parameters]
+    return Job(program, local, inputs_for(args, program, args.seed))
 
 
 def _devices(module: Module) -> int:
@@ -120,7 +114,7 @@ def _check(args: argparse.Namespace, job: Job, outputs: list[Array] | None, devi
     for seed in range(args.seed, args.seed + args.seeds):
         inputs = job.inputs
         if seed != args.seed:
-            inputs = inputs_for(args, _global_shapes(job.local), seed)
+            inputs = inputs_for(args, job.program, seed)
             outputs = devices.run(job.local, inputs)
         verdict = check(args, job.program, job.local, inputs, outputs, devices)
         if verdict is not None:

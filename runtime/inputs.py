@@ -1,134 +1,150 @@
-"""Inputs of runs: made up by shape and seed, or read from numpy files.
+"""Inputs of runs: drawn at random as a program demands, as a user says, or read from numpy files.
 
-numpy files have no name for bfloat16, fp8 and the small integers: such arrays are stored as their bytes, and a note
-gives the element type: `manifest.json` in a directory, an entry `NAME.type` in an .npz file.
+    inputs_for_module(module)                                    # random, by seed
+    inputs_for_module(module, "pos=int[0,512); nu=zeros")        # some as said, the others random
+    inputs_for_module(module, "batch.npz")                       # by the names of parameters
+
+Random inputs are the same bits on every machine (`draw`).
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from ..ir.diagnostics import fail
-from ..ir.element_type import ELEMENT_TYPES, Kind, from_numpy
+from ..ir.module import Module
 from ..ir.shape import UNBOUNDED, Shape
-from .limits import too_large
+from ..ir.value_range import Columns, Demand, joined
+from .array_files import NamedArrays, as_element, load_array, read_arrays
+from .demands import input_demands
+from .draw import Words, draw, draw_demanded, streams
+from .input_leaves import InputLeaf, by_name, input_leaves
+from .input_specs import InputSetting, settings_for
+from .limits import require_memory, too_large
 
 Array = np.ndarray[Any, Any]
-MANIFEST = "manifest.json"
 KINDS = ("random", "zeros")
 
 
 def make_inputs(shapes: Sequence[Shape], kind: str = "random", seed: int = 0) -> list[Array]:
-    """One array per leaf of the shapes, tokens left out; the same for the same arguments.
+    """One array per leaf of the shapes, tokens left out; the same for the same arguments, on every machine.
 
-    Random floats are normal with deviation 0.5, integers are from 0 to 7 so that most serve as indices.
+    Random floats are bell-shaped with mean 0 and deviation 0.5, integers are from 0 to 7. Raises CompileError for other
+    kinds, and for what cannot be held.
     """
     if kind not in KINDS:
         fail(f"inputs are {' or '.join(KINDS)}, not {kind}")
-    leaves = [leaf for shape in shapes for leaf in shape.leaves() if leaf.is_array]
-    generators = np.random.default_rng(seed).spawn(len(leaves))  # an input does not depend on the sizes of others
-    return [_make(leaf, kind, generator) for leaf, generator in zip(leaves, generators, strict=True)]
+    arrays = [leaf for shape in shapes for leaf in shape.leaves() if leaf.is_array]
+    leaves = [InputLeaf(n, shape, (str(shape.without_layout()),), (), None) for n, shape in enumerate(arrays)]
+    return _made(leaves, [None] * len(leaves), kind, {}, seed)
 
 
-def _make(shape: Shape, kind: str, generator: np.random.Generator) -> Array:
-    element = shape.element
-    if element.numpy is None or UNBOUNDED in shape.dims:
-        fail(f"no input can be made for {shape}")
-    problem = too_large(shape)
-    if problem:
-        fail(f"no input can be made: {problem}")
-    if kind == "zeros":
-        return np.zeros(shape.dims, element.numpy)
-    if element.kind is Kind.PRED:
-        return np.asarray(generator.integers(0, 2, shape.dims), element.numpy)
-    if element.is_integer:
-        top = 1 << min(3, element.bits - (element.kind is Kind.SIGNED))
-        return np.asarray(generator.integers(0, top, shape.dims)).astype(element.numpy)
-    values = np.asarray(generator.standard_normal(shape.dims)) * 0.5
-    if element.is_complex:
-        values = values + 0.5j * np.asarray(generator.standard_normal(shape.dims))
-    if element.name == "f8e8m0fnu":
-        values = np.exp2(np.round(values))  # has powers of two only
-    return values.astype(element.numpy)
+def inputs_for_module(
+    module: Module, text: str = "random", seed: int = 0, shapes: Sequence[Shape] | None = None
+) -> list[Array]:
+    """One array per array that the entry's parameters hold.
 
+    `text` is `random`, `zeros`, settings of single inputs (`input_specs`) or the path of an .npz file, an .npy file or
+    a folder of .npy files. Random numbers are of the ranges that the program demands (`demands`): indices lie inside of
+    what they index, keys of generators are any integers, a logarithm is taken of positive numbers only. Where nothing
+    is demanded, floats are bell-shaped with mean 0 and deviation 0.5, integers from 0 to 7. `shapes` are those of the
+    whole parameters, where the module is per device and does not know them.
 
-def read_inputs(path: Path) -> list[Array]:
-    """The arrays of an .npz file, a directory of .npy files or one .npy file, in the natural order of their names.
-
-    Raises CompileError if the file cannot be read.
+    Raises CompileError for unknown names, ranges that do not fit, files that do not fit, and too little memory.
     """
+    leaves = input_leaves(module, shapes)
+    if text in KINDS or ("=" in text and not Path(text).exists()):
+        chosen = {} if text in KINDS else settings_for(text, leaves)
+        demands = input_demands(module) if text != "zeros" else []
+        asked = [_fitting(demands[leaf.number], leaf.shape) if demands else None for leaf in leaves]
+        return _made(leaves, asked, "zeros" if text == "zeros" else "random", chosen, seed)
+    _require_room(leaves)
+    return _arranged(Path(text), read_arrays(Path(text)), leaves)
+
+
+def _fitting(demand: Demand, shape: Shape) -> Demand:
+    """The demand of a program on tiles, on whole arrays."""
+    if isinstance(demand, Columns) and shape.dims[demand.dimension] != len(demand.parts):
+        return joined(demand)
+    return demand
+
+
+def _made(
+    leaves: Sequence[InputLeaf], demands: Sequence[Demand], kind: str, chosen: dict[int, InputSetting], seed: int
+) -> list[Array]:
+    _require_room(leaves)
+    words = streams(seed, len(leaves))
     try:
-        if path.is_dir():
-            return _read_directory(path)
-        if path.suffix == ".npy":
-            return [_load(path)]
-        return _read_npz(path)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:  # whatever a file may hold
-        fail(f"inputs cannot be read from {path}: {error}", help="an .npz file, or a directory of .npy files")
-
-
-def _load(path: Path) -> Array:
-    return np.load(path, allow_pickle=False)
-
-
-def _read_directory(path: Path) -> list[Array]:
-    manifest = path / MANIFEST
-    if manifest.exists():
-        entries: list[dict[str, Any]] = json.loads(manifest.read_text())["arrays"]
-        return [_typed(_load(path / entry["file"]), entry["type"]) for entry in entries]
-    files = sorted(path.glob("*.npy"), key=lambda f: natural(f.stem))
-    if not files:
-        raise ValueError("there is no .npy file")
-    return [_load(file) for file in files]
-
-
-def _load_archive(path: Path) -> Any:
-    found = np.load(path, allow_pickle=False)
-    if isinstance(found, np.ndarray):
-        raise ValueError("it holds one array; call it .npy")
-    return found
-
-
-def _read_npz(path: Path) -> list[Array]:
-    with _load_archive(path) as archive:
-        names: list[str] = [n for n in archive.files if not n.endswith(".type")]
         return [
-            _typed(archive[n], str(archive[f"{n}.type"])) if f"{n}.type" in archive.files else archive[n]
-            for n in sorted(names, key=natural)
+            np.zeros(leaf.shape.dims, leaf.shape.element.numpy) if kind == "zeros"
+            else _make(leaf, demand, chosen.get(leaf.number), stream)
+            for leaf, demand, stream in zip(leaves, demands, words, strict=True)
         ]
+    except MemoryError as error:
+        fail(f"inputs cannot be made: {error}")
 
 
-def natural(name: str) -> list[tuple[int, str]]:
-    """A sort key by which `arg_10` comes after `arg_9`."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]
+def _make(leaf: InputLeaf, demand: Demand, setting: InputSetting | None, words: Words) -> Array:
+    if setting is None:
+        return draw_demanded(leaf.shape, demand, words)
+    distribution = setting.distribution(leaf)
+    if distribution is not None:
+        return draw(leaf.shape, distribution, words)
+    assert isinstance(setting.made, Path)
+    return _checked(load_array(setting.made), leaf, str(setting.made))
 
 
-def _typed(array: Array, type_name: str) -> Array:
-    dtype = ELEMENT_TYPES[type_name].numpy
-    if dtype is None:
-        raise ValueError(f"there are no arrays of {type_name}")
-    return array if array.dtype == dtype else array.view(dtype)
+def _require_room(leaves: Sequence[InputLeaf]) -> None:
+    """Raises CompileError unless all inputs can be held, before any is made."""
+    for leaf in leaves:
+        if leaf.shape.element.numpy is None or UNBOUNDED in leaf.shape.dims:
+            fail(f"no input can be made for {leaf.shape}", leaf.location)
+        problem = too_large(leaf.shape)
+        if problem:
+            fail(f"no input can be made: {problem}", leaf.location)
+    require_memory(sum(leaf.shape.byte_size for leaf in leaves), "the inputs")
 
 
-def storable(array: Array) -> Array:
-    """The array, or its bytes as unsigned integers of the same width if numpy files have no name for its type."""
-    if array.dtype.isbuiltin != 2:  # 2: a type that ml_dtypes registered
-        return array
-    return np.ascontiguousarray(array).reshape(array.shape).view(f"u{array.dtype.itemsize}")
+def _arranged(path: Path, found: NamedArrays, leaves: Sequence[InputLeaf]) -> list[Array]:
+    """The arrays of a file in the order of the inputs. Raises CompileError unless each input has one, and fits it."""
+    order = list(found.arrays) if found.by_position else _order(path, list(found.arrays), leaves)
+    for leaf in leaves[len(order) :]:
+        fail(f"{path} has {len(order)} arrays, the program takes {len(leaves)}: none is left for input {leaf}",
+             leaf.location)  # fmt: skip
+    for name in order[len(leaves) :]:
+        fail(f"{path} has {len(order)} arrays, the program takes {len(leaves)}: no input is left for '{name}'")
+    return [_checked(found.arrays[name], leaf, f"{path}: '{name}'") for name, leaf in zip(order, leaves, strict=True)]
 
 
-def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Writes an .npz file that `read_inputs` reads back with the same types."""
-    entries: dict[str, Array] = {}
-    for name, array in arrays.items():
-        entries[name] = storable(array)
-        if entries[name].dtype != array.dtype:
-            entries[f"{name}.type"] = np.array(from_numpy(array.dtype).name)
-    np.savez(path, allow_pickle=False, **entries)
+def _order(path: Path, names: Sequence[str], leaves: Sequence[InputLeaf]) -> list[str]:
+    """The names of arrays in the order of the inputs that they name."""
+    known = by_name(leaves)
+    called: dict[int, str] = {}
+    for name in names:
+        fitting = known.get(name, known.get(name.removeprefix("%"), []))
+        if not fitting:
+            every = ", ".join(map(str, leaves))
+            fail(f"{path}: no input is called '{name}'", help=f"inputs: {every}; arr_0, arr_1, .. go by position")
+        if len(fitting) > 1:
+            fail(f"{path}: '{name}' is the name of inputs {' and '.join(leaf.names[0] for leaf in fitting)}")
+        (leaf,) = fitting
+        if leaf.number in called:
+            fail(f"{path}: '{called[leaf.number]}' and '{name}' are the same input", leaf.location)
+        called[leaf.number] = name
+    for leaf in leaves:
+        if leaf.number not in called:
+            fail(f"{path} has no array for input {leaf}", leaf.location, help="arrays: " + ", ".join(names))
+    return [called[leaf.number] for leaf in leaves]
+
+
+def _checked(array: Array, leaf: InputLeaf, what: str) -> Array:
+    """The array, once it is of the shape of an input."""
+    array = as_element(array, leaf.shape.element)
+    if array.shape != leaf.shape.dims or array.dtype != leaf.shape.element.numpy:
+        fail(f"{what} is {array.dtype}[{','.join(map(str, array.shape))}], "
+             f"input {leaf} is {leaf.shape.without_layout()}", leaf.location)  # fmt: skip
+    return array

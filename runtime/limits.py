@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
+from ..ir.diagnostics import fail
 from ..ir.shape import Shape
 
 LARGEST_RANK = 64  # numpy's
 LARGEST_COUNT = 2**63 // 16 - 1
+_ADDRESSES = 1 << 47
 
 
 def too_large(shape: Shape) -> str | None:
-    """Why no array of this shape can be held by numpy on this machine; None if one can. Tuples hold other arrays."""
+    """Why no array of this shape can be held by numpy in this process; None if one can. Tuples hold other arrays."""
     if shape.rank > LARGEST_RANK:
         return f"an array of {shape.rank} dimensions cannot be evaluated, numpy has at most {LARGEST_RANK}"
     # numpy counts the sizes of empty arrays too, and what is computed with is no wider than a c128.
     if math.prod(max(1, d) for d in shape.dims) > LARGEST_COUNT:
         return f"{shape.without_layout()} has sizes that numpy cannot count"
     if not shape.is_tuple and shape.byte_size > memory():
-        return f"{shape.without_layout()} takes {shape.byte_size:,} bytes, this machine has {memory():,}"
+        return f"{shape.without_layout()} takes {shape.byte_size:,} bytes, this process may have {memory():,}"
     return None
 
 
@@ -50,10 +54,70 @@ def check_time() -> None:
         raise TimeLimit
 
 
+def require_memory(needed: int, what: str) -> None:
+    """Raises CompileError if values of so many bytes do not fit into the memory that is left."""
+    left = available()
+    if needed > left:
+        fail(f"{what} take {needed:,} bytes, {left:,} are available")
+
+
 @cache
 def memory() -> int:
-    """Bytes of memory of this machine; where that cannot be found out, as many as there are addresses."""
+    """Bytes of memory that this process may have: of the machine, of its control group, of its address space. Where
+    nothing can be found out, as many as there are addresses.
+    """
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
-        return 1 << 47
+        machine = _ADDRESSES
+    return min(machine, address_space(), *(limit for limit, _ in _groups()))
+
+
+def available() -> int:
+    """Bytes of memory that this process can still get."""
+    free = re.search(r"^MemAvailable:\s*(\d+) kB", _text(Path("/proc/meminfo")), re.MULTILINE)
+    pages = _text(Path("/proc/self/statm")).split()
+    taken = int(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
+    left = [memory(), address_space() - taken, *(limit - used for limit, used in _groups())]
+    return max(0, min(left if free is None else [*left, int(free[1]) << 10]))
+
+
+def address_space() -> int:
+    """Bytes of addresses that this process may have (`ulimit -v`)."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return _ADDRESSES
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return _ADDRESSES if soft == resource.RLIM_INFINITY else soft
+
+
+def _groups() -> list[tuple[int, int]]:
+    """Limit and use, in bytes, of each control group that this process is in, of version 1 or 2. Cached files count as
+    free, for they make room.
+    """
+    found: list[tuple[int, int]] = []
+    for line in _text(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        root = Path("/sys/fs/cgroup", controllers)
+        limit, used = _LIMIT_FILES[bool(controllers)]
+        # Inside a container the path is that of the host, and its own group is the root.
+        for folder in {root / path.lstrip("/"), root}:
+            most, now = _text(folder / limit).strip(), _text(folder / used).strip()
+            cached = re.search(r"^(?:total_)?inactive_file (\d+)", _text(folder / "memory.stat"), re.MULTILINE)
+            if most.isdigit() and now.isdigit():
+                found.append((int(most), int(now) - int(cached[1] if cached else 0)))
+    return found
+
+
+_LIMIT_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+
+
+def _text(path: Path) -> str:
+    """What a file of the kernel says; nothing where there is none."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..ir.diagnostics import CompileError, Diagnostic, Severity
 from ..ir.element_type import from_numpy
-from .inputs import MANIFEST, storable
+from .array_files import MANIFEST, storable
 
 Array = np.ndarray[Any, Any]
 

@@ -38,7 +38,7 @@ def have_mpi() -> bool:
 def write_inputs(path: Path) -> tuple[Any, Any]:
     x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4)
     n = np.array(7, np.int32)
-    np.savez(path, arg_0=x, arg_1=n)
+    np.savez(path, arr_0=x, arr_1=n)
     return x, n
 
 
@@ -166,13 +166,44 @@ def test_contradicted_mesh_is_shown_at_its_place(tmp_path: Path) -> None:
 
 
 def test_inputs_that_do_not_fit(tmp_path: Path) -> None:
-    np.savez(tmp_path / "few.npz", a=np.zeros((6, 4), np.float32))
-    np.savez(tmp_path / "wrong.npz", a=np.zeros((4, 6), np.float32), b=np.array(1, np.int32))
+    np.savez(tmp_path / "few.npz", np.zeros((6, 4), np.float32))
+    np.savez(tmp_path / "wrong.npz", x=np.zeros((4, 6), np.float32), n=np.array(1, np.int32))
+    np.savez(tmp_path / "named.npz", x=np.zeros((6, 4), np.float32), m=np.array(1, np.int32))
     few = hloom("run", "-", "--inputs", "few.npz", cwd=tmp_path, text=PLAIN)
-    assert (few.code, few.err) == (65, "hloom: error: the program takes 2 arrays, 1 were given\n")
+    assert few.code == 65
+    assert "<stdin>:4:3: error: few.npz has 1 arrays, the program takes 2: none is left for input n" in few.err
     wrong = hloom("run", "-", "--inputs", "wrong.npz", cwd=tmp_path, text=PLAIN)
     assert wrong.code == 65
-    assert "input 0 has dimensions [4, 6], the program takes f32[6,4]" in wrong.err
+    assert "<stdin>:3:3: error: wrong.npz: 'x' is float32[4,6], input x is f32[6,4]" in wrong.err
+    named = hloom("eval", "-", "--inputs", "named.npz", cwd=tmp_path, text=PLAIN)
+    assert (named.code, named.err.splitlines()[0]) == (65, "hloom: error: named.npz: no input is called 'm'")
+
+
+def test_arrays_go_by_their_names(tmp_path: Path) -> None:
+    text = """HloModule swap
+        ENTRY main {
+          weights = f32[2,2] parameter(0), sharding={devices=[2,1]<=[2]}
+          bias = f32[2,2] parameter(1), sharding={devices=[2,1]<=[2]}
+          ROOT l = f32[2,2] subtract(weights, bias)
+        }"""
+    np.savez(tmp_path / "in.npz", weights=np.full((2, 2), 10, np.float32), bias=np.ones((2, 2), np.float32))
+    for command in ("run", "eval"):
+        done = hloom(command, "-", "--inputs", "in.npz", cwd=tmp_path, text=text)
+        assert done.out.splitlines()[-1] == "output 0: float32[2,2] min 9 mean 9 max 9", done.err
+
+
+def test_settings_of_single_inputs(tmp_path: Path) -> None:
+    done = hloom("run", "-", "--inputs", "n=int[5,6); x=zeros", "--devices", "2", cwd=tmp_path, text=PLAIN)
+    assert done.out.splitlines()[1:] == ["output 0: float32[6,4] min 1 mean 1 max 1", "output 1: int32[] 5"]
+    wrong = hloom("run", "-", "--inputs", "x=zeros; m=int[5,6)", cwd=tmp_path, text=PLAIN)
+    assert wrong.code == 65
+    assert wrong.err.splitlines() == [
+        "--inputs:1:10: error: no input is called 'm'",
+        "  1 | x=zeros; m=int[5,6)",
+        "    |          ^^^^^^^^^^",
+        "  help: inputs: n, x",
+    ]
+    assert "--inputs random|zeros|NAME=KIND;..|FILE" in " ".join(hloom("run", "--help", cwd=tmp_path).out.split())
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04junk"])

@@ -10,8 +10,9 @@ import pytest
 from hloom.frontends import parse_shape
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.element_type import ELEMENT_TYPES
+from hloom.runtime.array_files import natural, read_arrays, save_npz
 from hloom.runtime.compare import compare
-from hloom.runtime.inputs import make_inputs, natural, read_inputs, save_npz
+from hloom.runtime.inputs import make_inputs
 from hloom.runtime.outputs import save_outputs
 
 TYPES = [name for name, t in ELEMENT_TYPES.items() if t.numpy is not None]
@@ -49,20 +50,22 @@ def test_files_keep_the_types(name: str, tmp_path: Path) -> None:
     arrays = make_inputs([parse_shape(f"{name}[4,3]"), parse_shape(f"{name}[]")])
     save_outputs(tmp_path / "out", arrays)
     save_npz(tmp_path / "in.npz", {"arg_10": arrays[1], "arg_9": arrays[0]})
-    for found in (read_inputs(tmp_path / "out"), read_inputs(tmp_path / "in.npz")):
-        for a, b in zip(found, arrays, strict=True):
+    for found in (read_arrays(tmp_path / "out"), read_arrays(tmp_path / "in.npz")):
+        for a, b in zip(found.arrays.values(), arrays, strict=True):
             assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
 
 
 def test_directories_without_manifest_and_unreadable_files(tmp_path: Path) -> None:
     for number in (10, 9):
         np.save(tmp_path / f"x{number}.npy", np.full(2, number))
-    assert [int(a[0]) for a in read_inputs(tmp_path)] == [9, 10]
+    found = read_arrays(tmp_path)
+    assert [(name, int(a[0])) for name, a in found.arrays.items()] == [("x9", 9), ("x10", 10)]
+    assert not found.by_position
     with pytest.raises(CompileError, match="cannot be read"):
-        read_inputs(tmp_path / "none.npz")
+        read_arrays(tmp_path / "none.npz")
     (tmp_path / "bad.npz").write_text("no archive")
     with pytest.raises(CompileError, match="cannot be read"):
-        read_inputs(tmp_path / "bad.npz")
+        read_arrays(tmp_path / "bad.npz")
     assert natural("a10b2") > natural("a9b3")
 
 

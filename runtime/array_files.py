@@ -1,0 +1,139 @@
+"""Arrays in numpy files.
+
+numpy files have no name for bfloat16, fp8 and the small integers: such arrays are stored as their bytes, and a note
+gives the element type: `manifest.json` in a directory, an entry `NAME.type` in an .npz file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from zipfile import BadZipFile
+
+import numpy as np
+
+from ..ir.diagnostics import fail
+from ..ir.element_type import ELEMENT_TYPES, ElementType, from_numpy
+
+Array = np.ndarray[Any, Any]
+MANIFEST = "manifest.json"
+_POSITION = re.compile(r"(arr|output)_(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedArrays:
+    """Arrays by name, in the natural order of the names. `by_position` says that the names mean nothing: they are
+    numpy's own (`arr_0`, ..), or the file is one that Hloom wrote, or one without names.
+    """
+
+    arrays: Mapping[str, Array]
+    by_position: bool
+
+
+def read_arrays(path: Path) -> NamedArrays:
+    """The arrays of an .npz file, a directory of .npy files or one .npy file. Raises CompileError if that fails."""
+    try:
+        if path.is_dir():
+            return _read_directory(path)
+        if path.suffix == ".npy":
+            return NamedArrays({path.name: _load(path)}, True)
+        return _read_npz(path)
+    except (OSError, ValueError, KeyError, TypeError, EOFError, MemoryError, BadZipFile) as error:
+        help = "random, zeros, NAME=KIND;.., an .npz file, or a directory of .npy files"
+        fail(f"inputs cannot be read from {path}: {error}", help=help)
+
+
+def load_array(path: Path) -> Array:
+    """The array of an .npy file. Raises CompileError if that fails."""
+    try:
+        return _load(path)
+    except (OSError, ValueError, TypeError, EOFError, MemoryError) as error:
+        fail(f"an input cannot be read from {path}: {error}")
+
+
+def _load(path: Path) -> Array:
+    found: Any = np.load(path, allow_pickle=False)
+    if not isinstance(found, np.ndarray):
+        raise ValueError("it holds several arrays; call it .npz")
+    return cast(Array, found)
+
+
+def _named(arrays: Mapping[str, Array]) -> NamedArrays:
+    """By position if the names are numbers from 0 on with the prefix that numpy or Hloom gives them."""
+    matches = [_POSITION.fullmatch(name) for name in arrays]
+    prefixes = {m[1] for m in matches if m is not None}
+    numbers = [int(m[2]) for m in matches if m is not None]
+    return NamedArrays(arrays, len(prefixes) == 1 and numbers == list(range(len(arrays))))
+
+
+def _read_directory(path: Path) -> NamedArrays:
+    manifest = path / MANIFEST
+    if manifest.exists():
+        entries: list[dict[str, Any]] = json.loads(manifest.read_text())["arrays"]
+        return NamedArrays({e["file"]: _typed(_load(path / e["file"]), e["type"]) for e in entries}, True)
+    files = sorted(path.glob("*.npy"), key=lambda f: natural(f.stem))
+    if not files:
+        raise ValueError("there is no .npy file")
+    return _named({file.stem: _load(file) for file in files})
+
+
+def _load_archive(path: Path) -> Any:
+    found = np.load(path, allow_pickle=False)
+    if isinstance(found, np.ndarray):
+        raise ValueError("it holds one array; call it .npy")
+    return found
+
+
+def _read_npz(path: Path) -> NamedArrays:
+    with _load_archive(path) as archive:
+        names: list[str] = sorted((n for n in archive.files if not _is_note(n, archive.files)), key=natural)
+        return _named({
+            n: _typed(archive[n], str(archive[f"{n}.type"])) if f"{n}.type" in archive.files else archive[n]
+            for n in names
+        })
+
+
+def _is_note(name: str, names: Sequence[str]) -> bool:
+    """Whether an entry gives the type of another one."""
+    return name.endswith(".type") and name.removesuffix(".type") in names
+
+
+def as_element(array: Array, element: ElementType) -> Array:
+    """The array with the type that it lost where numpy files have no name for it: numpy then has bytes."""
+    wanted = element.numpy
+    if wanted is None or wanted.isbuiltin != 2 or array.dtype.kind != "V" or array.dtype.itemsize != wanted.itemsize:
+        return array
+    return array.view(wanted)
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A sort key by which `arg_10` comes after `arg_9`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def _typed(array: Array, type_name: str) -> Array:
+    dtype = ELEMENT_TYPES[type_name].numpy
+    if dtype is None:
+        raise ValueError(f"there are no arrays of {type_name}")
+    return array if array.dtype == dtype else array.view(dtype)
+
+
+def storable(array: Array) -> Array:
+    """The array, or its bytes as unsigned integers of the same width if numpy files have no name for its type."""
+    if array.dtype.isbuiltin != 2:  # 2: a type that ml_dtypes registered
+        return array
+    return np.ascontiguousarray(array).reshape(array.shape).view(f"u{array.dtype.itemsize}")
+
+
+def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Writes an .npz file that `read_arrays` reads back with the same types."""
+    entries: dict[str, Array] = {}
+    for name, array in arrays.items():
+        entries[name] = storable(array)
+        if entries[name].dtype != array.dtype:
+            entries[f"{name}.type"] = np.array(from_numpy(array.dtype).name)
+    np.savez(path, allow_pickle=False, **entries)

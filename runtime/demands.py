@@ -1,0 +1,131 @@
+"""What a program demands of its inputs: ranges of numbers in which its results mean something.
+
+Each op says what it demands of its operands, given what is demanded of its results (`Op.demands`), and what is known of
+its results (`Op.facts`). Here that is asked once forward and once backward through a computation; ops that call
+computations ask for those in turn, once per call, so that callers of one computation do not share demands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir.computation import Computation
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ir.shape import Shape
+from ..ir.value_range import Columns, Demand, Fact, Range, columns, joined, meet_demands
+
+# Instructions looked at, those of a called computation once per call: whatever lies beyond demands nothing.
+_MOST = 500_000
+_DEEPEST = 60
+
+
+def input_demands(module: Module) -> list[Demand]:
+    """What the entry computation demands of the leaves of its parameters, in order; None where anything will do."""
+    parameters = module.entry.parameters
+    count = sum(p.shape.num_leaves for p in parameters)
+    results: list[Demand] = [None] * module.entry.root.shape.num_leaves
+    return _Analysis().demands(module.entry, [Fact() for _ in range(count)], results)
+
+
+class _Analysis:
+    """The visitor that ops are given."""
+
+    def __init__(self) -> None:
+        self._looked_at = 0
+        self._depth = 0
+
+    def facts(self, computation: Computation, arguments: Sequence[Fact]) -> list[Fact]:
+        if not self._enter(computation):
+            return [Fact() for _ in range(computation.root.shape.num_leaves)]
+        try:
+            return self._forward(computation, arguments)[computation.root]
+        finally:
+            self._depth -= 1
+
+    def demands(
+        self, computation: Computation, arguments: Sequence[Fact], results: Sequence[Demand]
+    ) -> list[Demand]:
+        if not self._enter(computation):
+            return [None] * len(arguments)
+        try:
+            return self._backward(computation, self._forward(computation, arguments), results)
+        finally:
+            self._depth -= 1
+
+    def _enter(self, computation: Computation) -> bool:
+        if self._looked_at > _MOST or self._depth >= _DEEPEST:
+            return False
+        self._looked_at += len(computation)
+        self._depth += 1
+        return True
+
+    def _forward(self, computation: Computation, arguments: Sequence[Fact]) -> dict[Instruction, list[Fact]]:
+        known = dict(_by_parameter(computation, arguments))
+        for instruction in computation:
+            if instruction not in known:
+                operands = [fact for o in instruction.operands for fact in known[o]]
+                known[instruction] = instruction.op.facts(instruction.call, operands, self)
+        return known
+
+    def _backward(
+        self, computation: Computation, known: dict[Instruction, list[Fact]], results: Sequence[Demand]
+    ) -> list[Demand]:
+        wanted: dict[Instruction, list[Demand]] = {computation.root: list(results)}
+        for instruction in reversed(list(computation)):
+            own = wanted.get(instruction) or [None] * instruction.shape.num_leaves
+            own = [_unmet(*leaf) for leaf in zip(own, known[instruction], instruction.shape.leaves(), strict=True)]
+            wanted[instruction] = own
+            if not instruction.operands:
+                continue
+            operands = [fact for o in instruction.operands for fact in known[o]]
+            asked = iter(self._ask(instruction, operands, own))
+            for operand in instruction.operands:
+                more = [_fitting(next(asked), leaf) for leaf in operand.shape.leaves()]
+                before = wanted.get(operand)
+                wanted[operand] = more if before is None else list(map(meet_demands, before, more))
+        return [demand for p in computation.parameters for demand in wanted[p]]
+
+    def _ask(self, instruction: Instruction, operands: Sequence[Fact], results: list[Demand]) -> list[Demand]:
+        op, call = instruction.op, instruction.call
+        (first, *others) = results or [None]
+        if not isinstance(first, Columns) or others or not op.is_elementwise:
+            open_to_columns = op.knows_columns or op.carries_leaves
+            return op.demands(call, operands, results if open_to_columns else [joined(r) for r in results], self)
+        # The same place of each operand goes into a place of the result: one column after the other.
+        asked = [op.demands(call, operands, [part], self) for part in first.parts]
+        rank = call.shape.rank
+        return [
+            columns(first.dimension, [joined(a[n]) for a in asked]) if shape.rank == rank else joined(asked[0][n])
+            for n, shape in enumerate(call.operands)
+        ]
+
+
+def _by_parameter(computation: Computation, facts: Sequence[Fact]) -> list[tuple[Instruction, list[Fact]]]:
+    """The facts of each parameter."""
+    found: list[tuple[Instruction, list[Fact]]] = []
+    first = 0
+    for parameter in computation.parameters:
+        count = parameter.shape.num_leaves
+        found.append((parameter, list(facts[first : first + count])))
+        first += count
+    return found
+
+
+def _unmet(demand: Demand, fact: Fact, shape: Shape) -> Demand:
+    """The demand, unless what is known of floats meets it anyway. Integers that are moved into a range, by a clamp
+    say, had better be in it.
+    """
+    found = joined(demand)
+    return None if found is not None and shape.element.is_float and found.contains(fact.range) else demand
+
+
+def _fitting(demand: Demand, shape: Shape) -> Demand:
+    """The demand in numbers of an element type."""
+    if isinstance(demand, Columns):
+        return columns(demand.dimension, [_of_type(part, shape) for part in demand.parts])
+    return _of_type(demand, shape)
+
+
+def _of_type(found: Range | None, shape: Shape) -> Range | None:
+    return None if found is None or not shape.is_array else found.of_type(shape.element)

@@ -1,0 +1,234 @@
+"""Arrays of random numbers that are the same bits on every machine.
+
+They are made from the words of a bit generator, whose stream numpy guarantees, by integer arithmetic and single IEEE
+operations; numpy's own normal numbers call the logarithm of the machine's C library, and their stream may change. An
+array is filled piece by piece, so that what is drawn in wider types takes no memory to speak of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import ml_dtypes
+import numpy as np
+
+from ..ir.element_type import ElementType, Kind
+from ..ir.shape import Shape
+from ..ir.value_range import ALL, Columns, Demand, Range
+
+Array = np.ndarray[Any, Any]
+
+_PIECE = 1 << 15  # elements: what fits into a cache
+_THIRD = np.uint64((1 << 21) - 1)
+_BELL = Range.closed(-1.5, 1.5)  # all numbers of the default distribution of floats
+_MARGIN = 0.25  # from a bound that is excluded, where there is no other one
+_FEW = 7  # the greatest integer where nothing is demanded
+
+
+class Distribution(Protocol):
+    """Random numbers. Rounding to the element type does not lead out of the range `within`."""
+
+    @property
+    def within(self) -> Range: ...
+
+    def numbers(self, words: Words, count: int) -> Array:
+        """So many numbers as f64 or 64-bit integers."""
+        ...
+
+
+class Words:
+    """The random words of one input. Inputs have streams of their own: none depends on the size of another."""
+
+    def __init__(self, seed: np.random.SeedSequence) -> None:
+        self._generator = np.random.PCG64(seed)
+
+    def take(self, count: int) -> Array:
+        """The next words, u64[count]."""
+        return self._generator.random_raw(count)
+
+
+def streams(seed: int, count: int) -> list[Words]:
+    """The words of this many inputs."""
+    return [Words(s) for s in np.random.SeedSequence(seed).spawn(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Bell:
+    """Bell-shaped around the mean: each number is made of three uniform ones, so none is further away than three
+    deviations. With a `side` all numbers lie on that side of the mean.
+    """
+
+    mean: float = 0.0
+    deviation: float = 0.5
+    side: int = 0
+    within: Range = ALL
+
+    def numbers(self, words: Words, count: int) -> Array:
+        word = words.take(count)
+        thirds = (word & _THIRD) + (word >> np.uint64(21) & _THIRD) + (word >> np.uint64(42) & _THIRD)
+        numbers = (thirds.astype(np.float64) - 3 * 2.0**20) * 2.0**-21  # of deviation 0.5, and exact
+        numbers += (words.take(count) >> np.uint64(11)).astype(np.float64) * 2.0**-74
+        if self.side:
+            numbers = self.side * np.abs(numbers)
+        return numbers if (self.mean, self.deviation) == (0.0, 0.5) else self.mean + numbers * (2 * self.deviation)
+
+
+@dataclass(frozen=True, slots=True)
+class Even:
+    """All numbers from `low` to `high` alike."""
+
+    low: float
+    high: float
+    within: Range = ALL
+
+    def numbers(self, words: Words, count: int) -> Array:
+        unit = (words.take(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return self.low + unit * (self.high - self.low)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All integers from `low` to `high`, both included, alike: of up to 64 bits, signed if `low` is negative."""
+
+    low: int
+    high: int
+    within: Range = ALL
+
+    def numbers(self, words: Words, count: int) -> Array:
+        found, size = words.take(count), self.high - self.low + 1
+        if size < 1 << 64:
+            found %= np.uint64(size)
+        found += np.uint64(self.low % (1 << 64))
+        return found.view(np.int64) if self.low < 0 else found
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """One number."""
+
+    value: float
+    within: Range = ALL
+
+    def numbers(self, words: Words, count: int) -> Array:
+        return np.full(count, self.value)
+
+
+def draw(shape: Shape, distribution: Distribution, words: Words) -> Array:
+    """An array of this shape. Complex numbers have two components of this distribution."""
+    element = shape.element
+    assert element.numpy is not None
+    result = np.empty(shape.dims, element.numpy)
+    flat = result.reshape(-1)
+    if element.is_complex:
+        flat = flat.view(component_type(element))
+    ends = representable(distribution.within, flat.dtype)
+    for piece in _pieces(flat.size):
+        numbers = distribution.numbers(words, piece.stop - piece.start)
+        if element.name == "f8e8m0fnu":
+            numbers = np.exp2(np.round(numbers))  # has powers of two only
+        flat[piece] = numbers.astype(flat.dtype)
+        if ends is not None:
+            flat[piece] = np.minimum(np.maximum(flat[piece], ends[0]), ends[1])
+    return result
+
+
+def representable(within: Range, dtype: np.dtype[Any]) -> tuple[Any, Any] | None:
+    """The least and the greatest number of a type of floats in a range; None for a range without ends."""
+    if within == ALL:
+        return None
+    most = _most(dtype)  # not every type has an infinity
+    ends = (min(max(end, -most), most) for end in (within.low, within.high))
+    low, high = (np.asarray(end).astype(dtype) for end in ends)
+    if (float(low), 0) < within.least:
+        low = np.nextafter(low, np.asarray(most).astype(dtype))
+    if (float(high), 0) > within.greatest:
+        high = np.nextafter(high, np.asarray(-most).astype(dtype))
+    return low, high
+
+
+def draw_demanded(shape: Shape, demand: Demand, words: Words) -> Array:
+    """An array of this shape with elements as demanded, each column of its own."""
+    if not isinstance(demand, Columns):
+        return draw(shape, distribution(shape.element, demand), words)
+    result = np.empty(shape.dims, shape.element.numpy)
+    d = demand.dimension
+    column = shape.with_dims(shape.dims[:d] + shape.dims[d + 1 :])
+    for place, part in enumerate(demand.parts):
+        result[(slice(None),) * d + (place,)] = draw(column, distribution(shape.element, part), words)
+    return result
+
+
+def component_type(element: ElementType) -> np.dtype[Any]:
+    """The numpy type of the real and imaginary parts of complex numbers, and of other numbers themselves."""
+    assert element.numpy is not None
+    return np.dtype(f"f{element.numpy.itemsize // 2}") if element.is_complex else element.numpy
+
+
+def _pieces(count: int) -> Iterator[slice]:
+    for start in range(0, count, _PIECE):
+        yield slice(start, min(start + _PIECE, count))
+
+
+def distribution(element: ElementType, demand: Range | None) -> Distribution:
+    """The default distribution of an element type within a range.
+
+    Integers: uniform in a range with two ends; else the eight numbers from 0, or next to the end. Floats: bell-shaped
+    with mean 0 and deviation 0.5 if that lies inside; else uniform between two ends, or a half bell beside one. Below a
+    positive end alone they are uniform from 0, which makes probabilities of what must be less than 1.
+    """
+    if element.kind is Kind.PRED:
+        return Whole(0, 1)
+    if element.is_integer:
+        return _integers(element, ALL if demand is None else demand)
+    return _floats(ALL if demand is None or not _fits(element, demand) else demand)
+
+
+def integer_limits(element: ElementType) -> tuple[int, int]:
+    """The least and the greatest number of an integer type."""
+    return (-element.greatest - 1 if element.kind is Kind.SIGNED else 0), element.greatest
+
+
+def _integers(element: ElementType, demand: Range) -> Whole:
+    least, greatest = integer_limits(element)
+    low = max(least, int(demand.low)) if demand.low > float(least) else least
+    high = min(greatest, int(demand.high)) if demand.high < float(greatest) else greatest
+    if not demand.is_finite:
+        if demand.high < 0:
+            low = max(least, high - _FEW)
+        else:
+            low = max(low, 0)
+            high = min(high, low + _FEW)
+    return Whole(low, high) if low <= high else Whole(0, min(_FEW, greatest))
+
+
+def _fits(element: ElementType, demand: Range) -> bool:
+    """Whether the finite ends of a range are numbers of the type."""
+    return all(abs(end) <= largest(element) for end in (demand.low, demand.high) if abs(end) != ALL.high)
+
+
+def largest(element: ElementType) -> float:
+    """The largest finite number of a type of floats, or of the components of complex numbers."""
+    return _most(component_type(element))
+
+
+def _most(dtype: np.dtype[Any]) -> float:
+    return float(cast(Any, ml_dtypes.finfo(dtype)).max)
+
+
+def _floats(demand: Range) -> Distribution:
+    if demand.contains(_BELL):
+        return Bell()
+    low, high = demand.low, demand.high
+    if low == ALL.low and high > 0:
+        low = 0.0
+    if low == ALL.low:
+        return Bell(high + _MARGIN * demand.greatest[1], side=-1, within=demand)
+    if high == ALL.high:
+        return Bell(low + _MARGIN * demand.least[1], side=1, within=demand)
+    if low == high:
+        return Constant(low)
+    margin = (high - low) / 8
+    below, above = margin * (low == demand.low and demand.least[1]), margin * demand.greatest[1]
+    return Even(low + below, high + above, demand)

@@ -1,0 +1,159 @@
+"""`--inputs 'pos=int[0,50257); nu=uniform[0,1)'`: how single inputs are made; all others stay as the program asks.
+
+Settings are separated by `;`, later ones override earlier ones. A name is that of a parameter, a JAX path or an array
+inside a tuple, all as `input_leaves` has them; `*` stands for any characters. Quotes around parts of a name protect
+`;` and `=`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..ir.diagnostics import Location, SourceFile, fail
+from ..ir.element_type import ElementType, Kind
+from ..ir.names import fits, name_pattern, suggestions
+from ..ir.value_range import Range
+from .draw import Bell, Constant, Distribution, Even, Whole, component_type, integer_limits, largest, representable
+from .input_leaves import InputLeaf
+
+KINDS = "int[a,b) int[a,b] uniform[a,b) normal(mean,deviation) zeros ones constant(v) FILE.npy"
+_SETTING = re.compile(r"""(?:[^;'"]|'[^']*(?:'|$)|"[^"]*(?:"|$))+""")
+_NAME = re.compile(r"""(?:[^='"]|'[^']*'|"[^"]*")+""")
+_ONE = r"([^,()\[\]]+)"
+_KIND = re.compile(rf"(int|uniform)\s*([\[(]){_ONE},{_ONE}([\])])|(normal)\s*\({_ONE},{_ONE}\)|(constant)\s*\({_ONE}\)")
+_NAMED = {"zeros": "constant(0)", "ones": "constant(1)"}
+
+
+@dataclass(frozen=True, slots=True)
+class InputSetting:
+    """One setting: the inputs whose name fits the pattern are numbers of a distribution, or what a file holds."""
+
+    pattern: str
+    made: Callable[[ElementType, Location], Distribution] | Path
+    location: Location
+
+    def distribution(self, leaf: InputLeaf) -> Distribution | None:
+        """The distribution for an input; None if a file has it. Raises CompileError if its type has no such numbers."""
+        if isinstance(self.made, Path):
+            return None
+        if leaf.shape.element.name == "f8e8m0fnu":
+            fail(f"{leaf} has powers of two only", self.location, help="name a file, NAME=FILE.npy")
+        return self.made(leaf.shape.element, self.location)
+
+
+def settings_for(text: str, leaves: Sequence[InputLeaf]) -> dict[int, InputSetting]:
+    """The setting of each input that one of the settings names, by its number.
+
+    Raises CompileError with the place in the text for what is no setting, and for names that fit no input.
+    """
+    source = SourceFile("--inputs", text)
+    chosen: dict[int, InputSetting] = {}
+    for match in _SETTING.finditer(text):
+        if match[0].strip():
+            setting = _parse(match[0], match.start(), source)
+            pattern = name_pattern(setting.pattern)
+            fitting = [leaf for leaf in leaves if fits(pattern, leaf.names + leaf.owners)]
+            if not fitting:
+                close = suggestions(setting.pattern, (name for leaf in leaves for name in leaf.names))
+                fail(f"no input is called '{setting.pattern}'", setting.location, help=f"inputs: {close}")
+            chosen.update((leaf.number, setting) for leaf in fitting)
+    return chosen
+
+
+def _parse(text: str, offset: int, source: SourceFile) -> InputSetting:
+    start = offset + len(text) - len(text.lstrip())
+    location = Location(source, start, offset + len(text.rstrip()))
+    name = _NAME.match(text)
+    if name is None or not name[0].strip() or not text.startswith("=", name.end()):
+        fail(f"'{text.strip()}' is not of the form NAME=KIND", location, help=f"kinds: {KINDS}")
+    kind = text[name.end() + 1 :].strip()
+    pattern = name[0].strip().removeprefix("%")
+    if kind.endswith(".npy"):
+        return InputSetting(pattern, Path(kind), location)
+    match = _KIND.fullmatch(_NAMED.get(kind, kind))
+    if match is None:
+        fail(f"'{kind}' is no kind of input", location, help=f"kinds: {KINDS}")
+    opened, closed = match[2] or "(", match[5] or ")"
+    word, *parts = (part for part in match.groups() if part is not None and part not in "[()]")
+    values, make = [_number(part.strip(), location) for part in parts], _MAKERS[word]
+    return InputSetting(pattern, lambda element, place: make(values, opened + closed, element, place), location)
+
+
+def _number(text: str, location: Location) -> float | int:
+    """A number as Python writes it, or `true`, `false`."""
+    if text in ("true", "false"):
+        return int(text == "true")
+    try:
+        value = float(text)
+        return int(text) if re.fullmatch(r"[+-]?\d+", text) and math.isfinite(value) else value
+    except ValueError:
+        fail(f"'{text}' is no number", location)
+
+
+Numbers = Sequence[float | int]
+
+
+def _int(values: Numbers, brackets: str, element: ElementType, location: Location) -> Distribution:
+    low, high = values
+    if not (isinstance(low, int) and isinstance(high, int)):
+        fail("the ends of int are whole numbers", location, help="uniform[a,b) takes others")
+    low, high = low + (brackets[0] == "("), high - (brackets[1] == ")")
+    if low > high:
+        fail("there is no whole number in this range", location)
+    if not (element.is_integer or element.kind is Kind.PRED):
+        fail(f"an input of {element} is not made of int", location, help="uniform[a,b), normal(mean,deviation)")
+    least, greatest = (0, 1) if element.kind is Kind.PRED else integer_limits(element)
+    if low < least or high > greatest:
+        fail(f"int{brackets[0]}{values[0]},{values[1]}{brackets[1]} has numbers that {element} has not, "
+             f"which are from {least} to {greatest}", location)  # fmt: skip
+    return Whole(low, high)
+
+
+def _uniform(values: Numbers, brackets: str, element: ElementType, location: Location) -> Distribution:
+    low, high = map(float, values)
+    _require_float("uniform", element, location, low, high)
+    within = Range((low, int(brackets[0] == "(")), (high, -int(brackets[1] == ")")))
+    ends = representable(within, component_type(element))
+    if ends is None or not ends[0] <= ends[1]:
+        fail(f"there is no number of {element} in this range", location)
+    return Even(low, high, within)
+
+
+def _normal(values: Numbers, brackets: str, element: ElementType, location: Location) -> Distribution:
+    mean, deviation = map(float, values)
+    _require_float("normal", element, location, mean, deviation)
+    if deviation < 0:
+        fail(f"the deviation {values[1]} is negative", location)
+    return Bell(mean, deviation)
+
+
+def _require_float(kind: str, element: ElementType, location: Location, *values: float) -> None:
+    if not (element.is_float or element.is_complex):
+        fail(f"an input of {element} is not made of {kind}", location, help="int[a,b), zeros, ones, constant(v)")
+    for value in values:
+        if not abs(value) <= largest(element):  # NaN is no end either
+            fail(f"{value:g} is not a finite number of {element}", location)
+
+
+def _value(values: Numbers, brackets: str, element: ElementType, location: Location) -> Distribution:
+    return _constant(values[0], element, location)
+
+
+def _constant(value: float | int, element: ElementType, location: Location) -> Distribution:
+    if element.is_integer or element.kind is Kind.PRED:
+        least, greatest = (0, 1) if element.kind is Kind.PRED else integer_limits(element)
+        if not least <= value <= greatest or value != int(value):
+            fail(f"{value} is not a number of {element}", location, help=f"numbers from {least} to {greatest}")
+        return Whole(int(value), int(value))
+    if math.isfinite(value) and abs(value) > largest(element):
+        fail(f"{value} is not a number of {element}", location)
+    return Constant(float(value))
+
+
+_MAKERS: dict[str, Callable[[Numbers, str, ElementType, Location], Distribution]] = {
+    "int": _int, "uniform": _uniform, "normal": _normal, "constant": _value,
+}  # fmt: skip
