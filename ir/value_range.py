@@ -154,10 +154,11 @@ def columns(dimension: int, parts: Sequence[Range | None]) -> Demand:
     return parts[0] if len(set(parts)) == 1 else Columns(dimension, tuple(parts)) if parts else None
 
 
-def split_demand(demand: Demand, dimension: int, sizes: Sequence[int]) -> list[Demand]:
-    """A demand on arrays that lie behind each other along a dimension as one on each of them."""
+def split_demand(demand: Demand, dimension: int, parts: Sequence[Sequence[int]]) -> list[Demand]:
+    """A demand on arrays of these dimensions, behind each other along one of them, as a demand on each."""
     if not isinstance(demand, Columns) or demand.dimension != dimension:
-        return [demand] * len(sizes)
+        return [demand] * len(parts)
+    sizes = [dims[dimension] for dims in parts]
     ends = list(accumulate(sizes))
     return [columns(dimension, demand.parts[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 

@@ -19,7 +19,7 @@ from ..ir.op import NotEvaluable, RandomState, ShapeError, Value
 from ..ir.shape import Shape
 from ..ir.unknown_values import require_values
 from .collectives import Collective
-from .limits import TimeLimit, too_large
+from .limits import TimeLimit, memory, too_large
 from .plan import Compilation, Plan, live_in
 from .process_grid import ProcessGrid
 from .steps import Frame
@@ -110,6 +110,7 @@ class Executable:
             fail(f"inputs for {len(devices)} devices are needed, {len(inputs)} were given")
         shapes = self.parameter_shapes
         checked = [check_inputs(shapes, values) for values in inputs]
+        _check_together(self.module, len(devices))
         frames = [self.plan.frame(device, values) for device, values in zip(devices, checked, strict=True)]
         del checked, inputs
         with np.errstate(all="ignore"):
@@ -122,6 +123,19 @@ def _check_sizes(module: Module) -> None:
         problem = too_large(instruction.shape)
         if problem:
             fail(f"{_name(instruction)}: {problem}", instruction.location)
+
+
+def _check_together(module: Module, devices: int) -> None:
+    """Raises CompileError at a value that so many devices cannot hold at once, in step as they are. Values that are
+    moved are left out, for they may be views.
+    """
+    largest = max(
+        (i for c in module for i in c if i.op.is_elementwise and not i.op.carries),
+        key=lambda i: i.shape.byte_size, default=None,
+    )  # fmt: skip
+    if largest is not None and devices > 1 and largest.shape.byte_size * devices > memory():
+        fail(f"{_name(largest)}: {largest.shape.without_layout()} takes {largest.shape.byte_size * devices:,} bytes on "
+             f"{devices} devices together, this process may have {memory():,}", largest.location)  # fmt: skip
 
 
 def check_inputs(shapes: Sequence[Shape], inputs: Sequence[Array]) -> list[Value]:

@@ -9,6 +9,8 @@ from ..ir.diagnostics import Location
 from ..ir.module import Module
 from ..ir.names import names_of
 from ..ir.shape import Shape
+from ..ir.spmd import is_per_device
+from .simulator import placements
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,7 @@ class InputLeaf:
 
     `names` has its own names: those of the parameter, or for an array inside a tuple those with its place there, such
     as `state[0]` or `state[2][1]`. `owners` has the names of the parameter and of the tuples that the array is in.
+    `devices` is not 0 where the array may have a first dimension, which counts so many devices.
     """
 
     number: int
@@ -24,30 +27,29 @@ class InputLeaf:
     names: tuple[str, ...]
     owners: tuple[str, ...]
     location: Location | None
+    devices: int = 0
 
     def __str__(self) -> str:
         return " = ".join(self.names)
 
 
-def input_leaves(module: Module, shapes: Sequence[Shape] | None = None) -> list[InputLeaf]:
-    """The arrays of the entry's parameters in order; tokens are left out. `number` counts all leaves, tokens too.
-
-    `shapes` are those of the whole parameters, where the program does not have them: by default the shapes of the
-    program that a program per device was made from, or else the parameters' own.
+def input_leaves(module: Module) -> list[InputLeaf]:
+    """The arrays of the entry's parameters in order, whole ones also if the program is that of each device; tokens are
+    left out. `number` counts all leaves, tokens too. Raises CompileError if shapes and shardings disagree.
     """
-    parameters = module.entry.parameters
-    if shapes is None:
-        shapes = module.global_layout.parameters if module.global_layout else [p.shape for p in parameters]
+    placed = placements(module)[0] if is_per_device(module) else None
+    devices = module.num_partitions * module.replica_count
     found: list[InputLeaf] = []
-    number = 0
-    for parameter, whole in zip(parameters, shapes, strict=True):
+    leaves = ((p, shape, places) for p in module.entry.parameters for shape, places in _places(p.shape))
+    for number, (parameter, shape, places) in enumerate(leaves):
         names = names_of(parameter)
-        for shape, places in _places(whole):
-            if shape.is_array:
-                own = tuple(name + places[-1] for name in names)
-                owners = tuple(name + place for name in names for place in places[:-1])
-                found.append(InputLeaf(number, shape, own, owners, parameter.location))
-            number += 1
+        own = tuple(name + places[-1] for name in names)
+        owners = tuple(name + place for name in names for place in places[:-1])
+        if placed is not None:
+            shape = placed[number].shape
+        each = devices if placed is not None and placed[number].tiling is None else 0
+        if shape.is_array:
+            found.append(InputLeaf(number, shape, own, owners, parameter.location, each))
     return found
 
 

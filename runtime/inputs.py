@@ -43,20 +43,17 @@ def make_inputs(shapes: Sequence[Shape], kind: str = "random", seed: int = 0) ->
     return _made(leaves, [None] * len(leaves), kind, {}, seed)
 
 
-def inputs_for_module(
-    module: Module, text: str = "random", seed: int = 0, shapes: Sequence[Shape] | None = None
-) -> list[Array]:
-    """One array per array that the entry's parameters hold.
+def inputs_for_module(module: Module, text: str = "random", seed: int = 0) -> list[Array]:
+    """One array per array that the entry's parameters hold, whole ones also if the module is per device.
 
     `text` is `random`, `zeros`, settings of single inputs (`input_specs`) or the path of an .npz file, an .npy file or
     a folder of .npy files. Random numbers are of the ranges that the program demands (`demands`): indices lie inside of
     what they index, keys of generators are any integers, a logarithm is taken of positive numbers only. Where nothing
-    is demanded, floats are bell-shaped with mean 0 and deviation 0.5, integers from 0 to 7. `shapes` are those of the
-    whole parameters, where the module is per device and does not know them.
+    is demanded, floats are bell-shaped with mean 0 and deviation 0.5, integers from 0 to 7.
 
     Raises CompileError for unknown names, ranges that do not fit, files that do not fit, and too little memory.
     """
-    leaves = input_leaves(module, shapes)
+    leaves = input_leaves(module)
     if text in KINDS or ("=" in text and not Path(text).exists()):
         chosen = {} if text in KINDS else settings_for(text, leaves)
         demands = input_demands(module) if text != "zeros" else []
@@ -144,7 +141,9 @@ def _order(path: Path, names: Sequence[str], leaves: Sequence[InputLeaf]) -> lis
 def _checked(array: Array, leaf: InputLeaf, what: str) -> Array:
     """The array, once it is of the shape of an input."""
     array = as_element(array, leaf.shape.element)
-    if array.shape != leaf.shape.dims or array.dtype != leaf.shape.element.numpy:
+    dims = leaf.shape.dims
+    shapes = (dims, (leaf.devices, *dims)) if leaf.devices else (dims,)
+    if array.shape not in shapes or array.dtype != leaf.shape.element.numpy:
         fail(f"{what} is {array.dtype}[{','.join(map(str, array.shape))}], "
              f"input {leaf} is {leaf.shape.without_layout()}", leaf.location)  # fmt: skip
     return array

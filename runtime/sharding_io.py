@@ -8,6 +8,7 @@ on it to the bit, NaNs apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,6 +69,16 @@ def shard(array: Array, tiling: Tiling, device: int, poison: bool = False) -> Ar
     if holds:
         result[tuple(slice(0, n) for n in part.shape)] = part
     return result
+
+
+def copied_bytes(dims: tuple[int, ...], dtype: np.dtype[Any], tiling: Tiling) -> int:
+    """Bytes that `shard` allocates for one device: none for a whole array, or for whole rows that come one after the
+    other, since these are views.
+    """
+    local = tiling.local_dims(dims)
+    rows_only = local[1:] == dims[1:] and (not local or not local[0] or dims[0] % local[0] == 0)
+    is_view = rows_only and not tiling.unreduced and tiling.owner is None
+    return 0 if is_view else math.prod(local) * dtype.itemsize
 
 
 def assemble(locals_: Sequence[Array], tiling: Tiling, dims: tuple[int, ...], what: str = "value") -> Array:

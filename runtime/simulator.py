@@ -25,8 +25,9 @@ from ..ir.spmd import devices_problem, is_per_device
 from ..ir.tiling import Tiling
 from .collectives import LocalFabric
 from .executor import Executable, check_inputs
+from .limits import require_memory
 from .process_grid import ProcessGrid
-from .sharding_io import agreed, assemble, shard
+from .sharding_io import agreed, assemble, copied_bytes, shard
 
 Array = np.ndarray[Any, Any]
 MOST_DEVICES = 1 << 16
@@ -95,6 +96,8 @@ def split_inputs(
         for p, a in itertools.zip_longest(wanted, inputs[: len(wanted)])
     ]
     arrays = check_inputs(shapes, inputs)
+    copies = (copied_bytes(p.shape.dims, a.dtype, p.tiling) for a, p in zip(arrays, wanted, strict=True) if p.tiling)
+    require_memory(sum(copies) * len(devices), f"the tiles of the inputs on {len(devices)} devices")
 
     def part(array: Array, place: Placement, device: int) -> Array:
         if place.tiling is None:

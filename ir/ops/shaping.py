@@ -345,8 +345,7 @@ class Concatenate(Op[ConcatenateAttributes]):
     def demands(
         self, call: OpCall[ConcatenateAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
     ) -> list[Demand]:
-        (along,) = call.attributes.dimensions
-        return split_demand(results[0], along, [o.dims[along] for o in call.operands])
+        return split_demand(results[0], call.attributes.dimensions[0], [o.dims for o in call.operands])
 
     def kernel(self, call: OpCall[ConcatenateAttributes], compile: Compile) -> Kernel:
         (along,) = call.attributes.dimensions

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -94,7 +94,7 @@ class Constant(Op[ConstantAttributes]):
         return _free_rule(call.shape)
 
     def facts(self, call: OpCall[ConstantAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
-        return [_literal_fact(part) for part in _arrays_of(call.attributes.literal)]
+        return [_literal_fact(part) for part in call.attributes.literal.leaves()]
 
     def kernel(self, call: OpCall[ConstantAttributes], compile: Compile) -> Kernel:
         if not call.attributes.literal.is_known:
@@ -108,14 +108,6 @@ def _full_shape(shape: Shape) -> Shape:
     if shape.is_tuple:
         return tuple_shape(tuple(map(_full_shape, shape.elements)))
     return replace(shape, dynamic=(), is_buffer=False)
-
-
-def _arrays_of(literal: Literal) -> Iterator[Literal]:
-    """The literals of the leaves."""
-    if not literal.shape.is_tuple:
-        yield literal
-    for element in literal.elements:
-        yield from _arrays_of(element)
 
 
 def _literal_fact(literal: Literal) -> Fact:

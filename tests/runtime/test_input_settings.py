@@ -211,3 +211,26 @@ def test_a_name_of_two_inputs(tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", allow_pickle=False, **{"params['w']": ARRAYS[1], "bias": ARRAYS[1]})
     with pytest.raises(CompileError, match=re.escape("'params['w']' is the name of inputs weights and bias")):
         inputs_for_module(hloom.parse(text), str(tmp_path / "in.npz"))
+
+
+RING = """HloModule ring, num_partitions=4
+ENTRY e {
+  x = f32[2] parameter(0)
+  y = f32[2] parameter(1), sharding={devices=[4]<=[4]}
+  p = f32[2] collective-permute(x), channel_id=1, source_target_pairs={{0,1}}
+  ROOT s = f32[2] add(p, y)
+}
+"""
+
+
+def test_programs_per_device_take_whole_arrays(tmp_path: Path) -> None:
+    """Of a parameter that nothing places one for all devices, or one for each."""
+    module = hloom.parse(RING)
+    assert [a.shape for a in inputs_for_module(module)] == [(2,), (8,)]
+    y = np.arange(8, dtype=np.float32)
+    for x in (np.ones(2, np.float32), np.ones((4, 2), np.float32)):
+        np.savez(tmp_path / "in.npz", x=x, y=y)
+        assert [a.shape for a in inputs_for_module(module, str(tmp_path / "in.npz"))] == [x.shape, (8,)]
+    np.savez(tmp_path / "in.npz", x=np.ones((3, 2), np.float32), y=y)
+    with pytest.raises(CompileError, match=r"'x' is float32\[3,2\], input x is f32\[2\]"):
+        inputs_for_module(module, str(tmp_path / "in.npz"))
