@@ -183,7 +183,8 @@ class _Retyper:
         if literal.array is None:
             return Literal(elements=tuple(map(self.literal, literal.elements)))
         target = self.types.get(literal.shape.element)
-        return literal if target is None else Literal(literal.array.astype(target.numpy))
+        with np.errstate(over="ignore"):
+            return literal if target is None else Literal(literal.array.astype(target.numpy))
 
     def in_own_types(self, target: Computation, source: Instruction, operands: list[Instruction]) -> Instruction:
         """The instruction in its own types, its operands converted to them and its result from them."""
