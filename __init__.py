@@ -12,7 +12,7 @@ places to edit, `to_networkx` gives the graph: see docs/editing.md.
 
 `reshard_plan` says which slices devices read when saved state moves to another mesh: see docs/resharding.md.
 
-Errors in programs are `CompileError`, with `.diagnostics`.
+Errors in programs are `CompileError`, with `.diagnostics`; `run` raises `RankFailed` for those of other MPI ranks.
 """
 
 from .cost.budget import assert_collectives
@@ -27,7 +27,7 @@ from .passes.api import partition, propagate, verify
 from .passes.propagation.explain import explain
 from .passes.propagation.strategy import apply_strategy, load_strategy
 from .passes.spmd.transfers import reshard_plan
-from .runtime import evaluate, run, simulate
+from .runtime import RankFailed, evaluate, run, simulate
 
 __version__ = "0.1.0"
 
@@ -37,6 +37,7 @@ __all__ = [
     "Diagnostic",
     "Module",
     "P",
+    "RankFailed",
     "Severity",
     "Snapshot",
     "__version__",

@@ -2,7 +2,7 @@
 
 Exit codes: 0 ok, 1 a check failed or programs differ, 2 usage, 65 input does not parse or verify (or, with --werror,
 leads to a remark), 69 MPI missing, 70 internal error (a reproducer file is written), 71 out of memory, 74 output cannot
-be written, 75 an MPI rank died.
+be written, 75 an MPI rank died, or others waited for it in vain.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def _guarded(argv: list[str]) -> int:
     from .ir.diagnostics import CompileError
     from .runtime.mpi import MpiMissing
     from .runtime.outputs import OutputError
+    from .runtime.rank_failed import RankFailed
 
     if not prepare_streams():
         return EXIT_OUTPUT
@@ -65,6 +66,10 @@ def _guarded(argv: list[str]) -> int:
         return EXIT_USAGE
     except MpiMissing as error:
         tell(f"hloom: error: {error}")
+        return error.exit_code
+    except RankFailed as error:
+        if not error.reported:
+            tell(f"hloom: error: {error}")
         return error.exit_code
     except OSError as error:
         return output_failed(error)

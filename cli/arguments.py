@@ -57,6 +57,9 @@ def _add_werror(command: Parser) -> None:
 def _running(commands: Commands) -> None:
     run = _command(commands, "run", "partition a program and run it on simulated devices, or on MPI ranks with --ranks")
     run.add_argument("--ranks", type=positive, metavar="N", help="run on N MPI ranks")
+    run.add_argument("--timeout", type=positive, metavar="SECONDS",
+                     help="with ranks: give up when a rank is awaited that long at one place (default: HLOOM_TIMEOUT, "
+                     "else never while it answers)")
     run.add_argument("--check", action="store_true", help="compare with the unpartitioned program on one device")
     run.add_argument("--tolerance", type=tolerance, metavar="T",
                      help="with --check: allow errors of T times the largest magnitude of each result, in place of "

@@ -14,7 +14,9 @@ from ..ir.module import Module
 from ..runtime.check.check import Verdict, Wide, judge, wide_program
 from ..runtime.check.reference import Reference
 from ..runtime.inputs import KINDS
-from ..runtime.mpi import MpiProgram
+from ..runtime.mpi import MpiProgram, load_mpi
+from ..runtime.rank_failed import RankFailed
+from ..runtime.rank_watch import RankWatch
 from ..runtime.simulator import simulate
 
 Array = np.ndarray[Any, Any]
@@ -44,17 +46,37 @@ class Simulated:
 
 
 class Ranks:
-    """The ranks of an MPI communicator; all of them must make the same calls."""
+    """The ranks of an MPI communicator, in a `with` statement; all of them must make the same calls.
 
-    def __init__(self, comm: Any) -> None:
+    An error that leaves the statement ends it on all ranks. The lowest rank that has it raises it, others RankFailed.
+    """
+
+    def __init__(self, comm: Any, timeout: float | None) -> None:
         self.comm = comm
+        self.timeout = timeout
+        self.watch = RankWatch(load_mpi(), comm, timeout)
 
     def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
-        with MpiProgram(local, self.comm) as program:
+        with MpiProgram(local, self.comm, self.timeout, self.watch) as program:
             return program.run_global(inputs, poison)
 
     def share(self, value: T) -> T:
+        self.watch.meet("what rank 0 does with the results")
         return self.comm.bcast(value, root=0)
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        if error is None:
+            self.watch.meet("the end of the run")
+            self.watch.close()
+            return
+        self.watch.tell(error)
+        first = self.watch.same_below(error)
+        self.watch.stop()
+        if first is not None:
+            raise first from error
 
 
 def verify_options(args: argparse.Namespace) -> None:
@@ -95,3 +117,7 @@ def _run_wide(wide: Wide | None, devices: Devices) -> tuple[list[Array] | None, 
         return devices.run(wide.program, wide.inputs, poison=True), ""
     except CompileError as error:
         return None, error.diagnostics[0].message
+    except RankFailed as error:
+        if not error.reported:
+            raise
+        return None, error.message  # that rank goes on as this one does

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ import numpy as np
 from ..cost.collectives import collectives
 from ..cost.table import kinds_text
 from ..ir.clone import clone_module
-from ..ir.diagnostics import CompileError, fail
+from ..ir.diagnostics import fail
 from ..ir.module import Module, Stage
 from ..ir.unknown_values import require_values
 from ..passes.pipelines import partition
 from ..runtime.launch import inside_launcher, launch, world
 from ..runtime.outputs import check_outputs, save_outputs
 from ..runtime.plan import live_in
+from ..runtime.rank_failed import deadline, together
 from .check import Devices, Ranks, Simulated, check, verify_options
 from .common import EXIT_CHECK_FAILED, EXIT_OK, context_for, read_program, report
 from .evaluate import inputs_for, print_outputs
@@ -40,10 +42,11 @@ class Job:
 
 
 def run(args: argparse.Namespace, argv: list[str]) -> int:
-    """The exit code of `hloom run`. Raises CompileError for bad input, MpiMissing without MPI, and
-    argparse.ArgumentTypeError for options that do not go together.
+    """The exit code of `hloom run`. Raises CompileError for bad input, MpiMissing without MPI, RankFailed for what
+    other ranks do, and argparse.ArgumentTypeError for options that do not go together.
     """
     verify_options(args)
+    deadline(args.timeout)  # a mistake in the environment is reported before there are ranks
     if args.ranks is not None and not inside_launcher():
         if args.file != "-":
             _prepare(args, args.ranks, quiet=True)  # bad input is reported here, once, before there are ranks
@@ -57,14 +60,12 @@ def run(args: argparse.Namespace, argv: list[str]) -> int:
 
 def _run_rank(args: argparse.Namespace) -> int:
     comm = world(args.ranks)
-    try:
-        job = _prepare(args, comm.size, quiet=comm.rank > 0)
-    except CompileError as error:
-        # Every rank finds the same; one of them says it.
-        raise error if comm.rank == 0 else CompileError([]) from error
-    if comm.rank == 0:
-        _describe(job, f"{_devices(job.local)} devices on {comm.size} MPI ranks")
-    return _report(args, job, Ranks(comm))
+    prepare = partial(_prepare, args, comm.size, quiet=comm.rank > 0)
+    job = together(comm, prepare, "the partitioned program", args.timeout)
+    with Ranks(comm, args.timeout) as ranks:
+        if comm.rank == 0:
+            _describe(job, f"{_devices(job.local)} devices on {comm.size} MPI ranks")
+        return _report(args, job, ranks)
 
 
 def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -> Job:

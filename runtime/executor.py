@@ -22,6 +22,7 @@ from .collectives import Collective
 from .limits import TimeLimit, memory, too_large
 from .plan import Compilation, Plan, live_in
 from .process_grid import ProcessGrid
+from .rank_failed import RankFailed
 from .steps import Frame
 
 Array = np.ndarray[Any, Any]
@@ -57,7 +58,7 @@ class Machine:
         try:
             for step in plan.steps:
                 step.run(frames, self)
-        except (CompileError, InternalError, TimeLimit):
+        except (CompileError, InternalError, TimeLimit, RankFailed):
             raise
         except (NotEvaluable, ShapeError) as error:
             assert step is not None

@@ -4,35 +4,46 @@ The launcher finds mpiexec, starts N copies of the same command, passes signals 
 code. Every point here was met in trials: mpiexec is off the PATH in an environment that is not activated; Open MPI
 refuses root and more ranks than cores; the mpiexec of one MPI with the library of another gives N jobs of size 1;
 standard input reaches rank 0 only; ranks times BLAS threads swamp the cores. A rank leaves its verdict in a small file,
-because mpiexec's exit code cannot tell a program's failure from the death of a rank.
+because mpiexec's exit code cannot tell a program's failure from the death of a rank. After a failure it is this process
+that ends the job, by a signal: MPI_Abort would add its own report to ours.
+
+Nobody outlives who started it: mpiexec gets SIGTERM when this process dies, and ends its ranks; a rank ends when
+mpiexec, its parent, is gone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
+import io
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
+from ..ir.diagnostics import fail
 from .mpi import EXIT_MPI_MISSING, MpiMissing, load_mpi
+from .rank_failed import EXIT_RANK_FAILED
 
-EXIT_RANK_DIED = 75  # EX_TEMPFAIL
 EXPECTED_RANKS = "HLOOM_EXPECTED_RANKS"
 MPIEXEC = "HLOOM_MPIEXEC"
 _VERDICTS = "HLOOM_VERDICT_DIR"
 _STDIN = "HLOOM_STDIN_FILE"
 _GRACE_SECONDS = 10.0  # for the job to end after a signal
 _LAST_WORDS_SECONDS = 1.0  # for other ranks to fail as well
+_PARENT_SECONDS = 0.5  # between looks at whether the parent is there
+_PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 _LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -114,7 +125,9 @@ def _environment(ranks: int, folder: str) -> dict[str, str]:
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
     """The exit code of the command, and the signal that this process got meanwhile and passed on (0: none)."""
     # A session of its own: a Ctrl-C reaches the launcher once, from us, and what is left can be killed as a group.
-    child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+    child = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_end_with_parent()
+    )
     received: list[int] = []
 
     def forward(number: int, _: FrameType | None) -> None:
@@ -123,19 +136,46 @@ def _run(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
 
     handled = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, forward) for number in handled}
+    folder = Path(environment[_VERDICTS])
     try:
-        while True:
-            try:
-                child.wait(timeout=_GRACE_SECONDS if received else 0.5)
-                break
-            except subprocess.TimeoutExpired:
-                if received:
-                    break
+        _wait_for_job(child, folder, received)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        _end(child, Path(environment[_VERDICTS]))
+        _end(child, folder)
     return child.wait(), received[0] if received else 0
+
+
+def _wait_for_job(child: subprocess.Popen[bytes], folder: Path, received: list[int]) -> None:
+    """Waits for the end of the job, or for as long after a signal or a failed rank as an orderly end may take."""
+    failed_at = stopped_at = float("inf")
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=0.1)
+            return
+        now = time.monotonic()
+        if any(_verdicts(folder).values()):
+            failed_at = min(failed_at, now)
+        if received or now - failed_at > 2 * _LAST_WORDS_SECONDS:
+            if stopped_at == float("inf") and not received:
+                child.terminate()
+            stopped_at = min(stopped_at, now)
+        if now - stopped_at > _GRACE_SECONDS:
+            return
+
+
+def _end_with_parent() -> Callable[[], None] | None:
+    """What a child does before it becomes another program, so that it gets SIGTERM when this process dies (Linux)."""
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:  # it died before it was asked
+            os._exit(EXIT_RANK_FAILED)
+
+    return ask
 
 
 def _end(child: subprocess.Popen[bytes], folder: Path) -> None:
@@ -148,7 +188,7 @@ def _end(child: subprocess.Popen[bytes], folder: Path) -> None:
                 os.kill(int(file.read_text()), signal.SIGKILL)
 
 
-def _verdicts(folder: str) -> dict[int, int]:
+def _verdicts(folder: str | Path) -> dict[int, int]:
     """The exit codes that ranks left."""
     return {int(path.name.removeprefix("rank")): int(path.read_text()) for path in Path(folder).glob("rank*")}
 
@@ -157,7 +197,7 @@ def _outcome(code: int, verdicts: dict[int, int]) -> int:
     failed = [verdict for _, verdict in sorted(verdicts.items()) if verdict]
     if failed:
         return failed[0]
-    return 0 if code == 0 else EXIT_RANK_DIED
+    return 0 if code == 0 else EXIT_RANK_FAILED
 
 
 def world(expected: int | None = None) -> Any:
@@ -177,28 +217,51 @@ def world(expected: int | None = None) -> Any:
     return comm
 
 
+class _NoInput(io.TextIOWrapper):
+    """Standard input on another host than the launcher's, where it does not come."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO())
+
+    @property
+    def buffer(self) -> NoReturn:
+        """Raises CompileError."""
+        fail(f"standard input does not come to host {socket.gethostname()}", help="give a file that all hosts see")
+
+
 def finish_rank(main: Callable[[], int]) -> int:
     """Runs what a rank does, leaves its exit code for the launcher, and returns what the process is to exit with.
 
     A failure stops the other ranks too, which may be waiting for this one. An exception is not a verdict: it ends the
-    job as a death.
+    job as a death. The rank ends also when the process that started it does.
     """
+    threading.Thread(target=_follow_parent, args=(os.getppid(),), name="hloom-parent", daemon=True).start()
     if _STDIN in os.environ:
-        sys.stdin = open(os.environ[_STDIN])  # noqa: SIM115 (open as long as the process lives)
+        there = Path(os.environ[_STDIN])
+        sys.stdin = there.open() if there.exists() else _NoInput()
+    ours = _VERDICTS in os.environ
     folder = Path(os.environ.get(_VERDICTS, ""))
-    ours = _VERDICTS in os.environ and folder.is_dir()  # else it is not our launcher, or another machine
-    if ours:
+    here = ours and folder.is_dir()  # else it is another machine
+    if here:
         _leave_note(folder, "process", os.getpid())
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    if ours:
+    if here:
         _leave_note(folder, "rank", code)
-    all_failed = ours and bool(code) and _all_left_verdicts(folder)
+    all_failed = here and bool(code) and _all_left_verdicts(folder)
     if code and not all_failed and "mpi4py.MPI" in sys.modules and load_mpi().COMM_WORLD.size > 1:
+        if ours:
+            time.sleep(_GRACE_SECONDS)  # the launcher ends the job, without a word of MPI's
         load_mpi().COMM_WORLD.Abort(code)
     # With the verdict recorded mpiexec need not know: it would only add its own report.
-    return 0 if ours else code
+    return 0 if here else code
+
+
+def _follow_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_PARENT_SECONDS)
+    os._exit(EXIT_RANK_FAILED)
 
 
 def _leave_note(folder: Path, what: str, number: int) -> None:

@@ -3,7 +3,7 @@
 The interpreter is the simulator's; only the fabric differs. Each collective starts as a non-blocking MPI operation and
 is finished where its result is first needed. Communicators are made before the run, by all ranks in one order. Members
 of a group get the same bits: MPI reduces what it can, everything else is gathered and combined in group order by the
-reference code.
+reference code. A rank that fails tells all others, which raise RankFailed wherever they wait (see `rank_watch`).
 
 Needs mpi4py, which is imported when it is first used.
 """
@@ -20,6 +20,7 @@ from ..ir.module import Module
 from .executor import Executable
 from .mpi_fabric import MpiFabric
 from .process_grid import ProcessGrid
+from .rank_watch import RankWatch
 from .simulator import join_outputs, placements, split_inputs
 
 Array = np.ndarray[Any, Any]
@@ -52,9 +53,15 @@ def devices_of(rank: int, ranks: int, devices: int) -> range:
 
 
 class MpiProgram:
-    """A LOCAL module made ready on a communicator; all its ranks must construct it. Close it, or use `with`."""
+    """A LOCAL module made ready on a communicator; all its ranks must construct it. Close it, or use `with`.
 
-    def __init__(self, module: Module, comm: Comm) -> None:
+    `timeout` is how many seconds a rank waits for others at one collective; None takes HLOOM_TIMEOUT, or any time.
+    `within` is the watch under which the ranks come here, if there is one.
+    """
+
+    def __init__(
+        self, module: Module, comm: Comm, timeout: float | None = None, within: RankWatch | None = None
+    ) -> None:
         self.comm = comm
         self.module = module
         self.grid = ProcessGrid.of(module)
@@ -64,15 +71,24 @@ class MpiProgram:
         self.executable = Executable(module, self.grid)
         rank_of = [r for r in range(comm.size) for _ in devices_of(r, comm.size, self.grid.size)]
         self.devices = devices_of(comm.rank, comm.size, self.grid.size)
-        self.fabric = MpiFabric(load_mpi(), comm, rank_of, self.executable.compilation.collectives)
+        self.watch = RankWatch(load_mpi(), comm, timeout, within)
+        self.fabric = MpiFabric(load_mpi(), self.watch, rank_of, self.executable.compilation.collectives)
 
     def run(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """Local inputs and results of each of this rank's devices. Raises CompileError as the simulator does."""
-        return self.executable.run(self.devices, inputs, self.fabric)
+        """Local inputs and results of each of this rank's devices.
+
+        Raises CompileError as the simulator does, and RankFailed if another rank does or is not there.
+        """
+        try:
+            return self.executable.run(self.devices, inputs, self.fabric)
+        except Exception as error:
+            self.watch.tell(error)
+            raise
 
     def run_global(self, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
         """Global arrays in, on every rank; global results out on rank 0, None on the others."""
         mine = self.run(split_inputs(inputs, self.parameters, self.devices, self.grid, poison))
+        self.watch.meet("the results of the program")
         gathered: list[list[list[Array]]] | None = self.comm.gather(mine, root=0)
         if gathered is None:
             return None
@@ -80,25 +96,32 @@ class MpiProgram:
 
     def close(self) -> None:
         """Frees the communicators; all ranks must call it."""
+        self.watch.meet("the end of the program")
         self.fabric.close()
+        self.watch.close()
 
     def __enter__(self) -> MpiProgram:
         return self
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        if kind is None:  # after an error the other ranks may not come here
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        if error is None:
             self.close()
+            return
+        self.watch.tell(error)  # the other ranks may not come to close
+        self.watch.stop()
 
 
-def run(local_module: Module, inputs: Sequence[Any], comm: Comm) -> list[Any]:
+def run(local_module: Module, inputs: Sequence[Any], comm: Comm, timeout: float | None = None) -> list[Any]:
     """Runs a LOCAL module on all ranks of `comm`: local arrays in, local arrays out.
 
     With one device per rank `inputs` and the answer are lists of arrays, one per leaf of parameters and result. With
-    fewer ranks than devices they are lists of such lists, one per device of this rank (see `devices_of`).
+    fewer ranks than devices they are lists of such lists, one per device of this rank (see `devices_of`). `timeout` is
+    how many seconds a rank waits for others at one collective; None takes HLOOM_TIMEOUT, or any time.
 
-    Raises CompileError if the program cannot be run or the inputs do not fit, MpiMissing without mpi4py.
+    Raises CompileError if the program cannot be run or the inputs do not fit, RankFailed if another rank fails or does
+    not come, MpiMissing without mpi4py.
     """
-    with MpiProgram(local_module, comm) as program:
+    with MpiProgram(local_module, comm, timeout) as program:
         if comm.size == program.grid.size:
             return program.run([inputs])[0]
         return program.run(inputs)

@@ -16,10 +16,12 @@ import numpy as np
 
 from ..ir.sharding_rule import Monoid
 from .collectives import Collective, Operands, Send, check_complete, left_out, reduce_members, split_parts
+from .rank_watch import RankWatch
 
 Array = np.ndarray[Any, Any]
 Group = tuple[int, ...]
 Requests = list[Any]
+Wait = Callable[[Collective, Requests], None]
 Finish = Callable[[], dict[int, Operands]]  # the results of this rank's devices
 _TAGS = 1 << 14
 _DIRECT_BYTES = 1 << 15  # larger reductions that MPI cannot do are spread over the group
@@ -36,11 +38,13 @@ _NATIVE: dict[str, dict[Monoid, str]] = {
 
 class MpiFabric:
     """`rank_of` gives the rank of each device, `collectives` all that the program may start, in the same order on all
-    ranks.
+    ranks. What a rank waits for, it waits for by the watch.
     """
 
-    def __init__(self, mpi: Any, comm: Any, rank_of: Sequence[int], collectives: Sequence[Collective]) -> None:
+    def __init__(self, mpi: Any, watch: RankWatch, rank_of: Sequence[int], collectives: Sequence[Collective]) -> None:
         self.mpi = mpi
+        self.watch = watch
+        comm = watch.comm
         self.rank = comm.rank
         self.rank_of = rank_of
         self.tags = {collective: number % _TAGS for number, collective in enumerate(collectives)}
@@ -48,12 +52,15 @@ class MpiFabric:
         self.comms: dict[tuple[int, ...], Any] = {tuple(range(comm.size)): self.comm}
         self.groups: dict[Collective, list[tuple[Group, Group]]] = {}  # groups with devices here, and those devices
         self.sends: dict[Collective, tuple[Send, ...]] = {}  # of permutes, those with a device here
+        self.members: dict[Collective, tuple[int, ...]] = {}  # the ranks that this one waits for
         for collective in collectives:
             for group in collective.groups:
                 self._make_comm(self._ranks(group))
             parts = [(group, self._local(group)) for group in collective.groups]
             self.groups[collective] = [(group, mine) for group, mine in parts if mine]
             self.sends[collective] = tuple(send for send in collective.sends if self._local(send[:2]))
+            met = [group for group, _ in self.groups[collective]] + [send[:2] for send in self.sends[collective]]
+            self.members[collective] = self._ranks([device for devices in met for device in devices])
 
     def close(self) -> None:
         """Frees the communicators."""
@@ -65,26 +72,37 @@ class MpiFabric:
     def start(
         self, collective: Collective, devices: Sequence[int], operands: list[Operands]
     ) -> tuple[Collective, Sequence[int], Requests, list[Finish]]:
-        """Begins the collective for the active local devices. Raises CompileError if local members are missing."""
-        arrived = dict(zip(devices, operands, strict=True))
-        requests: Requests = []
+        """Begins the collective for the active local devices.
+
+        Raises CompileError if local members are missing, RankFailed if MPI has lost a rank.
+        """
+        arrived, requests = dict(zip(devices, operands, strict=True)), Requests()
+        try:
+            return collective, devices, requests, self._begin(collective, arrived, requests)
+        except self.mpi.Exception as error:
+            raise self.watch.lost(error) from error
+
+    def _begin(self, collective: Collective, arrived: dict[int, Operands], requests: Requests) -> list[Finish]:
         if collective.kind == "collective-permute":
-            return collective, devices, requests, [self._permute(collective, arrived, requests)]
+            return [self._permute(collective, arrived, requests)]
         finish: list[Finish] = []
         for group, mine in self.groups[collective]:
             if any(device in arrived for device in mine):
                 check_complete(collective, mine, arrived)
                 finish.append(self._start_group(collective, group, arrived, requests))
-        return collective, devices, requests, finish
+        return finish
 
     def wait(self, handle: tuple[Collective, Sequence[int], Requests, list[Finish]]) -> list[Operands]:
-        """The results of the active local devices."""
+        """The results of the active local devices. Raises RankFailed."""
         collective, devices, requests, finish = handle
-        self.mpi.Request.Waitall(requests)
+        self._wait(collective, requests)
         results: dict[int, Operands] = {}
         for end in finish:
             results.update(end())
         return [results[d] if d in results else left_out(collective, d) for d in devices]
+
+    def _wait(self, collective: Collective, requests: Requests) -> None:
+        self.watch.wait(requests, collective.instruction, self.members[collective])
 
     def _local(self, devices: Sequence[int]) -> Group:
         """Those of the devices that this rank runs."""
@@ -113,7 +131,7 @@ class MpiFabric:
         comm = self.comms[ranks]
         if len(ranks) == len(group):
             device = group[int(comm.rank)]
-            end = _OneEach(self.mpi, comm, collective, requests).start(arrived[device])
+            end = _OneEach(self.mpi, comm, collective, requests, self._wait).start(arrived[device])
             if end is not None:
                 return lambda: {device: end()}
         return self._gathered(comm, collective, group, arrived, requests)
@@ -168,11 +186,12 @@ class MpiFabric:
 class _OneEach:
     """The collectives of a group with one member per rank. `start` gives what finishes it, None where MPI cannot."""
 
-    def __init__(self, mpi: Any, comm: Any, collective: Collective, requests: Requests) -> None:
+    def __init__(self, mpi: Any, comm: Any, collective: Collective, requests: Requests, wait: Wait) -> None:
         self.mpi = mpi
         self.comm = comm
         self.collective = collective
         self.requests = requests
+        self.wait = wait
 
     def start(self, operands: Operands) -> Callable[[], Operands] | None:
         kinds = {
@@ -205,7 +224,9 @@ class _OneEach:
             results: Operands = []
             for part, array in zip(end(), operands, strict=True):
                 whole = np.empty((count, *part.shape), part.dtype)
-                self.comm.Allgather([as_bytes(part), self.mpi.BYTE], [as_bytes(whole), self.mpi.BYTE])
+                sent = as_bytes(part)
+                request = self.comm.Iallgather([sent, self.mpi.BYTE], [as_bytes(whole), self.mpi.BYTE])
+                self.wait(self.collective, [request])
                 results.append(whole.reshape(-1)[: array.size].reshape(array.shape))
             return results
 

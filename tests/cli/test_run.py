@@ -304,6 +304,25 @@ def test_mpi_missing(tmp_path: Path) -> None:
     assert done.err.startswith("hloom: error: HLOOM_MPIEXEC=no-such-launcher cannot be run")
 
 
+@pytest.mark.skipif(find_spec("mpi4py") is None, reason="needs MPI")
+def test_a_failure_on_ranks_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "foreign.hlo").write_text(
+        "HloModule m\nENTRY e {\n  x = f32[4] parameter(0), sharding={devices=[2]<=[2]}\n"
+        '  ROOT r = f32[4] custom-call(x), custom_call_target="nobody"\n}\n'
+    )
+    done = hloom("run", "foreign.hlo", "--ranks", "2", cwd=tmp_path)
+    assert done.code == 65
+    assert done.err.count("error:") == 1
+    assert "nobody" in done.err
+    assert "MPI_ABORT" not in done.err
+
+
+def test_timeouts_have_to_be_numbers(tmp_path: Path) -> None:
+    done = hloom("run", NAMED, "--ranks", "2", cwd=tmp_path, HLOOM_TIMEOUT="soon")
+    assert (done.code, done.err) == (65, "hloom: error: HLOOM_TIMEOUT=soon is not a number of seconds\n")
+    assert hloom("run", NAMED, "--ranks", "2", "--timeout", "0", cwd=tmp_path).code == 2
+
+
 def test_ranks_that_never_report_count_as_dead(tmp_path: Path) -> None:
     launcher = tmp_path / "mpiexec"
     launcher.write_text(f"#!{sys.executable}\nraise SystemExit(9)\n")

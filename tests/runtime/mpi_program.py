@@ -8,19 +8,22 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from async_programs import ASYNC
+from hloom.cli.check import Ranks
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.module import Module
-from hloom.runtime import run
+from hloom.runtime import rank_failed, run
 from hloom.runtime.inputs import make_inputs
 from hloom.runtime.launch import finish_rank, inside_launcher, launch, world
 from hloom.runtime.mpi import MpiMissing, MpiProgram
+from hloom.runtime.rank_failed import RankFailed
 from hloom.runtime.simulator import run_devices, simulate
 
 COLLECTIVES = """HloModule m, num_partitions=4
@@ -234,6 +237,67 @@ def mismatch() -> int:
     return 0
 
 
+REDUCE = """HloModule m, num_partitions=2
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+ENTRY e {
+  x = f32[3] parameter(0)
+  ROOT ar = f32[3] all-reduce(x), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=add
+}"""
+
+
+def reduce(size: int = 3, timeout: float | None = None) -> int:
+    """Sums over two ranks; 0 if that went well, else the exit code of what another rank did, which is printed."""
+    try:
+        with Ranks(world(), timeout), MpiProgram(parse(REDUCE, "reduce.hlo"), world(), timeout) as program:
+            ((found,),) = program.run([[np.ones(size, np.float32)]])
+    except RankFailed as failure:
+        print(f"rank {failure.rank} on {failure.host}: {failure}", file=sys.stderr)
+        return failure.exit_code
+    except CompileError as error:
+        print("wrong input" if "has dimensions [4]" in str(error) else error, file=sys.stderr)
+        return 65
+    return int(found.tolist() != [2.0, 2.0, 2.0])
+
+
+def wrong_input() -> int:
+    return reduce(3 + world().rank)
+
+
+def same_mistake() -> int:
+    return reduce(4)
+
+
+def stopped() -> int:
+    if world().rank == 1:
+        threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+        timed(2.0)
+    return reduce(timeout=5.0)
+
+
+def timed(seconds: float) -> None:
+    """Keeps every program of this rank from starting for so long, after all ranks have made it ready."""
+    plain = MpiProgram.run
+
+    def later(self: MpiProgram, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        time.sleep(seconds)
+        return plain(self, inputs)
+
+    MpiProgram.run = later
+
+
+def slow() -> int:
+    rank_failed.REPORT_SECONDS = 0.5
+    if world().rank == 1:
+        timed(3.0)
+    return reduce()
+
+
+def lost() -> int:
+    if world().rank == 1:
+        MpiProgram.run = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # pyright: ignore
+    return reduce()
+
+
 def stdin() -> int:
     assert sys.stdin.read() == "over there\n"
     return 0
@@ -254,8 +318,11 @@ def sleeps() -> int:
 
 CASES: dict[str, Callable[[], int]] = {
     f.__name__: f
-    for f in (programs, too_many, killed, one_fails, raises, mismatch, stdin, threads, sleeps)
-}
+    for f in (
+        programs, too_many, killed, one_fails, raises, mismatch, stdin, threads, sleeps,
+        wrong_input, same_mistake, stopped, slow, lost,
+    )
+}  # fmt: skip
 
 if __name__ == "__main__":
     if not inside_launcher():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -52,11 +53,59 @@ def test_ranks_give_what_the_simulator_gives(ranks: int) -> None:
 
 @pytest.mark.parametrize(
     ("case", "code"),
-    [("killed", 75), ("raises", 75), ("one_fails", 1), ("too_many", 65), ("mismatch", 69), ("threads", 0)],
+    [("killed", 75), ("raises", 75), ("too_many", 65), ("mismatch", 69), ("threads", 0)],
 )
 def test_exit_codes(case: str, code: int) -> None:
     found, errors = outcome(case, 2)
     assert found == code, errors
+
+
+def test_a_failed_rank_ends_the_others_without_a_banner_of_mpi() -> None:
+    assert outcome("one_fails", 2) == (1, "")
+
+
+def test_the_error_of_a_rank_reaches_the_others() -> None:
+    code, errors = outcome("wrong_input", 2)
+    assert code == 65
+    first, second = sorted(errors.splitlines())
+    assert re.fullmatch(
+        r"rank 1 on (\S+): rank 1 \(host \1, process \d+\) failed: hloom: error: input 0 has dimensions \[4\], "
+        r"the program takes f32\[3\]", first,
+    )  # fmt: skip
+    assert second == "wrong input"
+
+
+def test_one_rank_reports_what_all_have_found() -> None:
+    code, errors = outcome("same_mistake", 2)
+    assert code == 65
+    assert errors.splitlines().count("wrong input") == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
+def test_a_stopped_rank_is_named_and_given_up_at_the_deadline() -> None:
+    code, errors = outcome("stopped", 2)
+    assert code == 75
+    assert re.search(
+        r"rank 1 \(host \S+, process \d+\) has not reached all-reduce ar \(reduce\.hlo:\d+:\d+\) for \d+ s: "
+        r"it does not answer, its process is stopped", errors,
+    )  # fmt: skip
+
+
+def test_a_rank_that_works_is_named_and_waited_for() -> None:
+    code, errors = outcome("slow", 2)
+    assert code == 0
+    assert re.search(r"hloom: rank 1 .* has not reached all-reduce ar .* s: it works since the start", errors)
+
+
+def test_a_lost_rank_is_a_failure_of_its_own_class(tmp_path: Path) -> None:
+    if not have_mpi() or b"Open MPI" not in subprocess.check_output([launch.find_mpiexec(), "--version"]):
+        pytest.skip("only Open MPI goes on without a rank")
+    launcher = tmp_path / "mpiexec"
+    launcher.write_text(f'#!/bin/sh\nexec "{launch.find_mpiexec()}" --with-ft ulfm "$@"\n')
+    launcher.chmod(0o755)
+    code, errors = outcome("lost", 2, HLOOM_MPIEXEC=str(launcher))
+    assert code == 75
+    assert re.search(r"rank 1 on (\S+): rank 1 \(host \1, process \d+\) was lost at all-reduce ar", errors)
 
 
 def test_failures_of_all_ranks_are_quiet() -> None:
@@ -85,10 +134,28 @@ def test_signals_end_all_ranks(number: signal.Signals) -> None:
         ranks = [int(job.stdout.readline()) for _ in range(2)]
         job.send_signal(number)
         assert job.wait(30) == 128 + number
-    deadline = time.monotonic() + 5
-    while any(map(is_running, ranks)) and time.monotonic() < deadline:
+    assert all_end(ranks)
+
+
+def all_end(processes: list[int]) -> bool:
+    """Whether all of these processes end within some seconds."""
+    deadline = time.monotonic() + 15
+    while any(map(is_running, processes)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(map(is_running, ranks))
+    return not any(map(is_running, processes))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
+@pytest.mark.parametrize("with_mpiexec", [False, True])
+def test_nobody_outlives_who_started_it(with_mpiexec: bool) -> None:
+    with start("sleeps", 2) as job:
+        assert job.stdout is not None
+        ranks = [int(job.stdout.readline()) for _ in range(2)]
+        mpiexec = int(Path(f"/proc/{ranks[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        if with_mpiexec:
+            os.kill(mpiexec, signal.SIGKILL)
+        job.kill()
+        assert all_end([mpiexec, *ranks])
 
 
 def test_missing_launcher() -> None:

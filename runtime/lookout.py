@@ -1,0 +1,155 @@
+"""The thread of a rank's watch: it tells who is missing when a wait is long, and ends the wait past its deadline.
+
+Once a wait has lasted a while the thread asks all ranks where they are. Their threads answer, also while the ranks
+compute; a stopped process cannot. The lowest rank that asks reports, and does so again whenever its wait has doubled.
+
+Without a deadline a rank that answers is waited for however long it computes; one that has not answered for
+`SILENT_SECONDS` is given up. The thread calls MPI, so it needs MPI_THREAD_MULTIPLE, which mpi4py asks for by default.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .rank_failed import RankFailed, first_report
+
+if TYPE_CHECKING:
+    from .rank_watch import Place, RankWatch
+
+SILENT_SECONDS = 3600.0
+_ANSWER_SECONDS = 3.0  # after which a rank counts as silent
+_TICK_SECONDS = 0.25
+_MOST_NAMED = 8  # late ranks in one report
+_QUESTION, _ANSWER = 2, 3  # tags
+
+
+class Late(NamedTuple):
+    """A rank that others wait for, and what is to be said of it; those that do not answer come first."""
+
+    order: int
+    rank: int
+    text: str
+
+
+class Lookout:
+    """The thread of one watch, on this rank."""
+
+    def __init__(self, watch: RankWatch) -> None:
+        self.watch = watch
+        self.comm = watch.comm
+        self.others = [rank for rank in range(self.comm.size) if rank != self.comm.rank]
+        self.first = first_report(watch.timeout)
+        self.place: Place = watch.place  # the wait that what follows belongs to
+        self.due = 0.0  # seconds of waiting at the next round of questions
+        self.asked = 0.0  # when this round began; 0: there is none
+        self.lower_asks = False  # a lower rank asks as well, and will report
+        self.answers: dict[int, tuple[bool, str]] = {}  # whether a rank waits, and where it is
+        self._sent: list[Any] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="hloom-lookout", daemon=True)
+        self._thread.start()
+        atexit.register(self.stop)  # no MPI after its end
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._stopping.set()
+        self._thread.join()
+        atexit.unregister(self.stop)
+
+    def _run(self) -> None:
+        with contextlib.suppress(self.watch.mpi.Exception):  # the rank itself meets it where it waits
+            while not self._stopping.wait(_TICK_SECONDS):
+                self._reply()
+                self._look(self.watch.place)
+
+    def _reply(self) -> None:
+        timeout = self.watch.timeout
+        for source, _ in self._messages(_QUESTION):
+            place = self.watch.place
+            self._sent.append(self.comm.isend((place.waiting, str(place)), source, _ANSWER))
+            if self.asked:
+                self.lower_asks |= source < self.comm.rank
+            elif self.due != timeout:  # that rank reports
+                self.due = min(self.due + self.first, timeout or float("inf"))
+        self._sent = [request for request in self._sent if not request.test()[0]]
+
+    def _look(self, place: Place) -> None:
+        if place is not self.place:
+            self.place, self.due, self.asked = place, self.first, 0.0
+        waited = time.monotonic() - place.since
+        if not place.waiting or waited < self.due:
+            return
+        if not self.asked:
+            self.asked, self.lower_asks, self.answers = time.monotonic(), False, {}
+            self._sent += [self.comm.isend(None, rank, _QUESTION) for rank in self.others]
+        self.answers.update(self._messages(_ANSWER))
+        if len(self.answers) == len(self.others) or time.monotonic() - self.asked > _ANSWER_SECONDS:
+            self._conclude(waited)
+            self.asked = 0.0
+
+    def _messages(self, tag: int) -> list[tuple[int, Any]]:
+        """What has come by now, with the ranks that it came from."""
+        found: list[tuple[int, Any]] = []
+        status = self.watch.mpi.Status()
+        while self.comm.iprobe(tag=tag, status=status):
+            found.append((status.source, self.comm.recv(source=status.source, tag=tag)))
+        return found
+
+    def _conclude(self, waited: float) -> None:
+        timeout, silent = self.watch.timeout, len(self.answers) < len(self.others)
+        over = waited >= timeout if timeout else silent and waited >= SILENT_SECONDS
+        if self.lower_asks:
+            # Over: in case that the lower rank does not come to the same conclusion.
+            self.due = waited + 2 * _ANSWER_SECONDS if over else self._next(waited)
+        elif over:
+            late = self._late(waited)
+            rank = late[0].rank if late and late[0].order < 2 else None
+            host = "" if rank is None else self.watch.peers[rank][0]
+            self.watch.send(RankFailed("; ".join(self._report(late, waited)), rank, host), to_itself=True)
+            self.due = float("inf")
+        else:
+            for line in self._report(self._late(waited), waited):
+                print(f"hloom: {line}", file=sys.stderr, flush=True)
+            self.due = self._next(waited)
+
+    def _next(self, waited: float) -> float:
+        return min(2 * waited, self.watch.timeout or float("inf"))
+
+    def _late(self, waited: float) -> list[Late]:
+        here = str(self.place)
+        missing = f"has not reached {here} for {waited:.0f} s"
+        found: list[Late] = []
+        for rank in self.others:
+            name, awaited = self.watch.name(rank), self.place.members is None or rank in self.place.members
+            waiting, where = self.answers.get(rank, (False, ""))
+            if rank not in self.answers:
+                silent = f"it does not answer{self._process(rank)}"
+                found.append(Late(0, rank, f"{name} {missing}: {silent}" if awaited else f"{name}: {silent}"))
+            elif awaited and not waiting:
+                found.append(Late(1, rank, f"{name} {missing}: it works since {where}"))
+            elif awaited and where != here:
+                found.append(Late(2, rank, f"{name} {missing}: it waits at {where}"))
+        return sorted(found)
+
+    def _report(self, late: list[Late], waited: float) -> list[str]:
+        if not late:
+            return [f"{self.watch.name(self.comm.rank)} and all it waits for are at {self.place} for {waited:.0f} s"]
+        more = len(late) - _MOST_NAMED
+        return [entry.text for entry in late[:_MOST_NAMED]] + ([f"and {more} more ranks"] if more > 0 else [])
+
+    def _process(self, rank: int) -> str:
+        """What the operating system says of a silent rank on this host."""
+        host, process = self.watch.peers[rank]
+        if host != self.watch.peers[self.comm.rank][0] or not Path("/proc/self/stat").exists():
+            return ""
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            return ", its process is gone"
+        return ", its process is stopped" if state in "Tt" else ""

@@ -1,0 +1,117 @@
+"""The failure of another rank as an error, and waiting where no watch sees it: before a program is made ready.
+
+No rank is left waiting for one that has failed. Deadlines are those of a single wait, not of a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..ir.diagnostics import CompileError, fail
+
+TIMEOUT = "HLOOM_TIMEOUT"
+REPORT_SECONDS = 60.0
+EXIT_RANK_FAILED = 75  # EX_TEMPFAIL of sysexits.h
+LONGEST_MESSAGE = 2000  # in characters; MPI sends so little without waiting for the receiver
+
+Comm = Any  # mpi4py.MPI.Intracomm
+T = TypeVar("T")
+
+
+class RankFailed(Exception):
+    """Another rank failed, was lost, or did not come before the deadline.
+
+    `rank` (None: unknown) and `host` say which one, `exit_code` is that of its own error, or 75. `reported` says
+    whether another rank shows the error to the user.
+    """
+
+    def __init__(
+        self, message: str, rank: int | None, host: str = "", exit_code: int = EXIT_RANK_FAILED, reported: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.rank = rank
+        self.host = host
+        self.exit_code = exit_code
+        self.reported = reported
+
+
+def deadline(seconds: float | None) -> float | None:
+    """The seconds that one wait may take: those given, or those of HLOOM_TIMEOUT; None: any.
+
+    Raises CompileError if HLOOM_TIMEOUT is no number of seconds.
+    """
+    text = os.environ.get(TIMEOUT)
+    if seconds is not None or not text:
+        return seconds
+    found = 0.0
+    with contextlib.suppress(ValueError):
+        found = float(text)
+    if not 0 < found < float("inf"):
+        fail(f"{TIMEOUT}={text} is not a number of seconds")
+    return found
+
+
+def first_report(timeout: float | None) -> float:
+    """After how many seconds of waiting to say so first."""
+    return min(REPORT_SECONDS, timeout / 2) if timeout else REPORT_SECONDS
+
+
+def arrive(comm: Comm, where: str, timeout: float | None) -> None:
+    """Waits, with pauses, until all ranks have come here: for places that no watch sees yet. Raises RankFailed."""
+    request, start, pause = comm.Ibarrier(), time.monotonic(), 0.0005
+    due = first_report(timeout)
+    while not request.Test():
+        waited = time.monotonic() - start
+        if timeout and waited > timeout:
+            raise RankFailed(f"a rank has not reached {where} for {waited:.0f} s", None)
+        if waited > due:
+            due *= 2
+            who = f"rank {comm.rank} (host {socket.gethostname()})"
+            print(f"hloom: {who} has waited {waited:.0f} s for the others at {where}", file=sys.stderr, flush=True)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
+
+
+def together(comm: Comm, action: Callable[[], T], where: str, timeout: float | None = None) -> T:
+    """Does something on all ranks before there is a watch, and returns what it gave on this one.
+
+    Where it fails, the lowest rank that it fails on raises its error, all others RankFailed.
+    """
+    error: Exception | None = None
+    result: list[T] = []
+    try:
+        result.append(action())
+    except Exception as caught:
+        error = caught
+    arrive(comm, where, deadline(timeout))
+    own = None if error is None else (text_of(error)[:LONGEST_MESSAGE], socket.gethostname(), exit_code_of(error))
+    found: list[tuple[str, str, int] | None] = comm.allgather(own)
+    for rank, failure in enumerate(found):
+        if failure is not None:
+            if error is not None and rank == comm.rank:
+                raise error
+            text, host, code = failure
+            raise RankFailed(f"rank {rank} (host {host}) failed: {text}", rank, host, code, reported=True)
+    return result[0]
+
+
+def text_of(error: BaseException) -> str:
+    """What to tell of an error of this rank."""
+    return str(error) if isinstance(error, CompileError) else f"{type(error).__name__}: {error}"
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The exit code that the command line gives an error."""
+    codes: dict[type[BaseException], int] = {
+        CompileError: 65, argparse.ArgumentTypeError: 2, MemoryError: 71, OSError: 74, KeyboardInterrupt: 130,
+    }  # fmt: skip
+    known = [code for kind, code in codes.items() if isinstance(error, kind)]
+    return int(getattr(error, "exit_code", known[0] if known else 70))

@@ -1,0 +1,155 @@
+"""Waiting for other ranks while a program runs: an error of one reaches all, and a rank that does not come is named.
+
+A rank waits inside MPI, without polling, for its requests and for one more: a receive on the watch's own communicator.
+A rank that fails sends its error there, which ends the wait of everybody else. So does the lookout past the deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..ir.instruction import Instruction
+from .lookout import Lookout
+from .rank_failed import LONGEST_MESSAGE, Comm, RankFailed, arrive, deadline, exit_code_of, text_of
+
+_TAG = 1  # of failures
+_SAME_ERROR_SECONDS = 0.5  # for a lower rank to find what this one has found
+
+
+class Place(NamedTuple):
+    """Where a rank is: waiting for `members` (None: for all ranks), or working since it waited there."""
+
+    where: Instruction | str
+    members: tuple[int, ...] | None = None
+    waiting: bool = False
+    since: float = 0.0
+
+    def __str__(self) -> str:
+        if isinstance(self.where, str):
+            return self.where
+        location = f" ({self.where.location})" if self.where.location else ""
+        return f"{self.where.opcode} {self.where.name}{location}"
+
+
+class RankWatch:
+    """The watch of a communicator; all its ranks must make one.
+
+    `timeout` is the deadline of one wait in seconds; None takes HLOOM_TIMEOUT, or no deadline. `within` is a watch of
+    the same communicator under which the ranks come here.
+    """
+
+    def __init__(self, mpi: Any, comm: Comm, timeout: float | None = None, within: RankWatch | None = None) -> None:
+        self.mpi = mpi
+        self.timeout = deadline(timeout)
+        start = "the start of the program"
+        if within is None:
+            arrive(comm, start, self.timeout)
+        else:
+            within.meet(start)
+        self.comm = comm.Dup()
+        self.peers: list[tuple[str, int]] = self.comm.allgather((socket.gethostname(), os.getpid()))
+        self.place = Place(start)
+        self._failure: RankFailed | None = None
+        self._told = False
+        self._sent: list[Any] = []
+        self._listen()
+        self._lookout = Lookout(self) if comm.size > 1 and mpi.Query_thread() == mpi.THREAD_MULTIPLE else None
+
+    def wait(self, requests: Sequence[Any], where: Instruction | str, members: tuple[int, ...] | None = None) -> None:
+        """Waits until all requests, which need these ranks, are complete. Raises RankFailed."""
+        if self._failure is not None:
+            raise self._failure
+        if not requests:
+            return
+        self.place = Place(where, members, True, time.monotonic())
+        open_, pending = len(requests), [self._alarm, *requests]
+        try:
+            while open_:
+                done: list[int] = self.mpi.Request.Waitsome(pending)
+                if 0 in done:
+                    self._failure = self._read()
+                    raise self._failure
+                open_ -= len(done)
+        except self.mpi.Exception as error:
+            raise self.lost(error) from error
+        finally:
+            self.place = Place(where)
+
+    def meet(self, where: Instruction | str) -> None:
+        """Waits until all ranks have come here. Raises RankFailed."""
+        self.wait([self.comm.Ibarrier()], where)
+
+    def tell(self, error: BaseException) -> None:
+        """Sends an error of this rank to all others, once. What came from another rank is not sent on."""
+        if not self._told and not isinstance(error, RankFailed):
+            rank = int(self.comm.rank)
+            text = f"{self.name(rank)} failed: {text_of(error)}"
+            self.send(RankFailed(text, rank, self.peers[rank][0], exit_code_of(error)))
+
+    def same_below(self, error: BaseException) -> RankFailed | None:
+        """The failure of a lower rank that has found the same error, if there comes one soon."""
+        rank, text = int(self.comm.rank), text_of(error)
+        end = time.monotonic() + (_SAME_ERROR_SECONDS if rank and not isinstance(error, RankFailed) else 0.0)
+        while time.monotonic() < end:
+            if self._alarm.Test():
+                found = self._read()
+                if found.rank is not None and found.rank < rank and text in found.message:
+                    return found
+            time.sleep(0.002)
+        return None
+
+    def send(self, failure: RankFailed, to_itself: bool = False) -> None:
+        """Sends a failure to all other ranks, which then leave its report to this one."""
+        self._told = True
+        fields = [failure.message[:LONGEST_MESSAGE], failure.rank, failure.host, failure.exit_code]
+        with contextlib.suppress(self.mpi.Exception):
+            for target in range(self.comm.size):
+                if target != self.comm.rank or to_itself:
+                    text = json.dumps([*fields, target != self.comm.rank]).encode()
+                    self._sent.append(self.comm.Isend([text, self.mpi.BYTE], target, _TAG))
+            end = time.monotonic() + 1.0
+            while not self.mpi.Request.Testall(self._sent) and time.monotonic() < end:
+                time.sleep(0.001)  # a first message to a rank may have to open a connection
+
+    def lost(self, error: Exception) -> RankFailed:
+        """The failure that an error of MPI means: another rank is gone."""
+        gone: list[int] = []
+        with contextlib.suppress(Exception):  # only an MPI with fault tolerance knows which
+            failed = self.comm.Get_failed()
+            gone = failed.Translate_ranks(None, self.comm.Get_group())
+        if not gone:
+            return RankFailed(f"another rank was lost at {self.place}: {error}", None)
+        return RankFailed(f"{self.name(gone[0])} was lost at {self.place}", gone[0], self.peers[gone[0]][0])
+
+    def _listen(self) -> None:
+        self._inbox = bytearray(8 * LONGEST_MESSAGE)
+        self._alarm = self.comm.Irecv([self._inbox, self.mpi.BYTE], self.mpi.ANY_SOURCE, _TAG)
+
+    def _read(self) -> RankFailed:
+        """The failure that has arrived."""
+        found = RankFailed(*json.loads(bytes(self._inbox).rstrip(b"\0")))
+        self._listen()
+        return found
+
+    def name(self, rank: int) -> str:
+        """`rank 3 (host x, process 4711)`."""
+        return "rank {} (host {}, process {})".format(rank, *self.peers[rank])
+
+    def stop(self) -> None:
+        """Ends the lookout, for a rank that leaves after an error."""
+        if self._lookout is not None:
+            self._lookout.stop()
+            self._lookout = None
+
+    def close(self) -> None:
+        """Ends the watch, after all ranks have met; all of them must call it."""
+        self.stop()
+        self._alarm.Cancel()
+        self._alarm.Wait()
+        self.comm.Free()
