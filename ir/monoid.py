@@ -18,6 +18,7 @@ from .sharding_rule import Monoid
 
 if TYPE_CHECKING:
     from .computation import Computation
+    from .instruction import Instruction
 
 MONOID_OPS: dict[Monoid, np.ufunc] = {
     Monoid.ADD: np.add,
@@ -135,13 +136,13 @@ def elementwise_kernel(computation: Computation, compile: Compile) -> Kernel:
     return run
 
 
+def maps_scalars(i: Instruction) -> bool:
+    """Whether the kernel of an instruction on scalars takes arrays of any shape as well, element by element."""
+    return i.op.maps_scalars(i.call) or (i.opcode == "call" and all(map(_is_scalar_program, i.called())))
+
+
 def _is_scalar_program(computation: Computation) -> bool:
-    return all(
-        i.op.is_elementwise
-        or i.opcode in _SCALAR_OPS
-        or (i.opcode == "call" and all(map(_is_scalar_program, i.called())))
-        for i in computation
-    )
+    return all(i.opcode in _SCALAR_OPS or maps_scalars(i) for i in computation)
 
 
 def _per_element(kernel: Kernel, computation: Computation) -> Kernel:

@@ -171,6 +171,10 @@ class Op(Generic[A]):
         """Whether layouts of operands and results belong to this use, for something outside reads the memory."""
         return False
 
+    def maps_scalars(self, call: OpCall[A]) -> bool:
+        """Whether the kernel of this use on scalars takes arrays of any shape as well, element by element."""
+        return self.is_elementwise
+
     def sharding_rule(self, call: OpCall[A]) -> ShardingRule:
         """The factors of this use. Tuple results have one entry per leaf. Operands of the op are arrays here."""
         if self.is_elementwise:

@@ -53,6 +53,13 @@ _FUNCTIONS: dict[Direction, Function] = {
     Direction.LT: np.less,
 }
 
+
+
+def holds(direction: Direction, order: Array) -> Array:
+    """Whether the relation holds between numbers of which the first is less (-1), equal (0) or greater (1)."""
+    return np.asarray(_FUNCTIONS[direction](order, 0))
+
+
 # The first one is what operands of this kind are compared as if nothing is said.
 COMPARISON_TYPES: dict[Kind, tuple[ComparisonType, ...]] = {
     Kind.PRED: (ComparisonType.UNSIGNED,),

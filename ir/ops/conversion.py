@@ -90,6 +90,9 @@ class BitcastConvert(Op[Attributes]):
     def reads_format(self, call: OpCall[Attributes]) -> bool:
         return call.operands[0].element is not call.shape.element
 
+    def maps_scalars(self, call: OpCall[Attributes]) -> bool:
+        return call.operands[0].element.bits == call.shape.element.bits
+
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
         builder = RuleBuilder()
         operand, result = call.operands[0].dims, call.shape.dims

@@ -1,13 +1,12 @@
 """sort: the elements along one dimension in the order of any comparator, several arrays moved alike.
 
-The kernel guesses first: the order by the numbers of the first array, up or down, is right if the comparator agrees on
-all neighbours, which is checked. Otherwise it is a merge sort that merges all runs of all rows at once, each element
-finding its place by binary search. Both are stable, whatever `is_stable` says.
+The kernel guesses first: the order by the keys that the comparator seems to compare is right if the comparator agrees
+on all neighbours, which is checked. Otherwise it is a merge sort. Both are stable, whatever `is_stable` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,8 @@ from ..shape import Shape, array, tuple_shape
 from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..value_range import Fact, Visitor
 from .computations import check_arrays, check_dims, check_signature
+from .merge_order import merged_order
+from .sort_keys import Comparator
 
 if TYPE_CHECKING:
     from ..computation import Computation
@@ -31,9 +32,6 @@ class SortAttributes(Attributes):
     dimensions: Dims
     is_stable: bool = False
     to_apply: Computation
-
-
-Before = Callable[[Any, Any], Any]  # places i, j in each row -> whether element i must come before element j
 
 
 @register
@@ -74,20 +72,27 @@ class Sort(Op[SortAttributes]):
 
     def kernel(self, call: OpCall[SortAttributes], compile: Compile) -> Kernel:
         comparator = elementwise_kernel(call.attributes.to_apply, compile)
+        parts = Comparator(call.attributes.to_apply, compile)
         (axis,) = call.attributes.dimensions
         count, length = len(call.operands), call.operands[0].dims[axis]
+        asked = parts.asked or [0]
+        zeros = [np.zeros((), operand.element.numpy) for operand in call.operands]
+
+        def narrow(*elements: Any) -> Any:
+            """The comparator on elements of those arrays alone that it looks at."""
+            shape = elements[0].shape
+            every: list[Any] = [np.broadcast_to(zero, shape) for zero in zeros for _ in range(2)]
+            for number, k in enumerate(asked):
+                every[2 * k : 2 * k + 2] = elements[2 * number : 2 * number + 2]
+            return comparator(*every)
 
         def run(*operands: Any) -> Any:
             if not operands[0].size:
                 return operands if count > 1 else operands[0]
             rows = [np.moveaxis(x, axis, -1).reshape(-1, length) for x in operands]
-
-            def before(i: Any, j: Any) -> Any:
-                return comparator(*(np.take_along_axis(r, at, 1) for r in rows for at in (i, j)))
-
-            order = _guessed_order(rows[0], before)
+            order = _order_by_keys(parts, rows, comparator)
             if order is None:
-                order = _merged_order(rows[0].shape, before)
+                order = merged_order([rows[k] for k in asked], narrow)
             shape = np.moveaxis(operands[0], axis, -1).shape
             results = [np.moveaxis(np.take_along_axis(r, order, 1).reshape(shape), -1, axis) for r in rows]
             return tuple(results) if count > 1 else results[0]
@@ -95,58 +100,24 @@ class Sort(Op[SortAttributes]):
         return run
 
 
-def _guessed_order(keys: Any, before: Before) -> Any:
-    """The order by number, up or down, if that is what the comparator wants; else None."""
-    if keys.dtype.kind not in "biu":
-        keys = keys.astype(np.float64) if keys.dtype.kind != "c" else keys
-    length = keys.shape[1]
-    up = np.argsort(keys, axis=1, kind="stable")
-    down = length - 1 - np.flip(np.argsort(np.flip(keys, 1), axis=1, kind="stable"), 1)
-    for order in (up, down):
-        left, right = order[:, :-1], order[:, 1:]
-        tied_in_order = (left < right) | before(left, right)
-        if np.all(tied_in_order & ~before(right, left)):
-            return order
-    return None
+def _order_by_keys(parts: Comparator, rows: list[Any], comparator: Kernel) -> Any:
+    """The stable order by the comparator's keys, if there are some and the comparator agrees; else None."""
+    numbers = parts.key_numbers(rows)
+    if numbers is None:
+        return None
+    shape: tuple[int, int] = rows[0].shape
+    order: Any = None
+    if len(numbers) == 1:
+        order = np.argsort(numbers[0], axis=1, kind="stable")
+    elif numbers:
+        order = np.lexsort(numbers[::-1], axis=1)
+    else:
+        order = np.broadcast_to(np.arange(shape[1]), shape)
+    ordered = [np.take_along_axis(r, order, 1) for r in rows]
+    left, right = [r[:, :-1] for r in ordered], [r[:, 1:] for r in ordered]
 
+    def before(x: list[Any], y: list[Any]) -> Any:
+        return comparator(*(part for pair in zip(x, y, strict=True) for part in pair))
 
-def _merged_order(shape: tuple[int, int], before: Before) -> Any:
-    """A stable merge sort of the places of each row, filled up to a power of two with places that come last."""
-    rows, length = shape
-    width = 1 << (length - 1).bit_length()
-    order = np.broadcast_to(np.arange(width), (rows, width))
-
-    def real_before(i: Any, j: Any) -> Any:
-        """`before`, and behind the rows' ends the order of the places."""
-        flat = (rows, -1)
-        asked = before(np.minimum(i, length - 1).reshape(flat), np.minimum(j, length - 1).reshape(flat))
-        both: Any = (i < length) & (j < length)
-        return (both & asked.reshape(i.shape)) | (~both & (i < j))
-
-    def not_after(i: Any, j: Any) -> Any:
-        return ~real_before(j, i)
-
-    run = 1
-    while run < width:
-        pairs = order.reshape(rows, -1, 2, run)
-        left, right = pairs[:, :, 0], pairs[:, :, 1]
-        merged = np.empty((rows, width // (2 * run), 2 * run), order.dtype)
-        own = np.arange(run)
-        np.put_along_axis(merged, own + _count(right, left, real_before), left, 2)
-        np.put_along_axis(merged, own + _count(left, right, not_after), right, 2)
-        order = merged.reshape(rows, width)
-        run *= 2
-    return order[:, :length]
-
-
-def _count(run: Any, keys: Any, before: Before) -> Any:
-    """For each key, how many elements of the sorted run come before it: by binary search, all at once."""
-    low = np.zeros(keys.shape, np.int64)
-    high = np.full(keys.shape, run.shape[2])
-    while (open_ := low < high).any():
-        middle = (low + high) // 2
-        element = np.take_along_axis(run, np.minimum(middle, run.shape[2] - 1), 2)
-        after = open_ & before(element, keys)
-        low = np.where(after, middle + 1, low)
-        high = np.where(open_ & ~after, middle, high)
-    return low
+    tied_in_order = (order[:, :-1] < order[:, 1:]) | before(left, right)
+    return order if np.all(tied_in_order & ~before(right, left)) else None

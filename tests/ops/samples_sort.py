@@ -54,6 +54,70 @@ ENTRY e {
 }
 """
 
+_CANONICAL = """
+  zero = f32[] constant(0)
+  none = f32[] constant(nan)
+  an = pred[] compare(a, a), direction=NE
+  az = pred[] compare(a, zero), direction=EQ
+  as = f32[] select(az, zero, a)
+  p = f32[] select(an, none, as)
+  bn = pred[] compare(b, b), direction=NE
+  bz = pred[] compare(b, zero), direction=EQ
+  bs = f32[] select(bz, zero, b)
+  q = f32[] select(bn, none, bs)
+  less = pred[] compare(p, q), direction=LT, type=TOTALORDER
+  same = pred[] compare(p, q), direction=EQ, type=TOTALORDER
+"""
+
+# The order of floats as signed integers, as XLA writes it.
+_BITS = """
+  zero = s32[] constant(0)
+  top = s32[] constant(2147483647)
+  ab = s32[] bitcast-convert(a)
+  an = pred[] compare(ab, zero), direction=LT
+  am = s32[] subtract(top, ab)
+  p = s32[] select(an, am, ab)
+  bb = s32[] bitcast-convert(b)
+  bn = pred[] compare(bb, zero), direction=LT
+  bm = s32[] subtract(top, bb)
+  q = s32[] select(bn, bm, bb)
+  less = pred[] compare(p, q), direction=GT
+  same = pred[] compare(p, q), direction=EQ
+"""
+
+# No keys: the comparator looks at both elements together.
+_ACROSS = """
+  u = f32[] convert(c)
+  v = f32[] convert(d)
+  x = f32[] subtract(a, b)
+  y = f32[] subtract(v, u)
+  z = f32[] constant(0)
+  less = pred[] compare(x, z), direction=LT
+  same = pred[] compare(x, z), direction=EQ
+"""
+
+
+def _pair(body: str, tie: str, dims: str = "3,37") -> str:
+    return f"""
+HloModule m
+f {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  c = s32[] parameter(2)
+  d = s32[] parameter(3)
+  {body}
+  next = pred[] compare(c, d), direction={tie}
+  tied = pred[] and(same, next)
+  ROOT r = pred[] or(less, tied)
+}}
+ENTRY e {{
+  x = f32[{dims}] parameter(0)
+  y = s32[{dims}] parameter(1)
+  ROOT r = (f32[{dims}], s32[{dims}]) sort(x, y), dimensions={{1}}, is_stable=true, to_apply=f
+}}
+"""
+
+
 SAMPLES: dict[str, list[str]] = {
     "sort": [
         _sort("f32", "5,7", 1, "LT"),
@@ -67,5 +131,9 @@ SAMPLES: dict[str, list[str]] = {
         _WITH_PLACES,
         _BY_SIZE,
         _BY_SIZE.replace("3,21", "3,22"),
+        "// inputs: special" + _pair(_CANONICAL, "LT"),
+        "// inputs: special" + _pair(_CANONICAL, "GT", "2,70"),
+        "// inputs: special" + _pair(_BITS, "LT"),
+        _pair(_ACROSS, "GT", "3,70"),
     ]
 }

@@ -1,0 +1,192 @@
+"""Sort keys that a comparator compares: found in its graph, so that a sort by numbers can do its work.
+
+Most comparators compare f(left) with f(right), for one function or several, and combine the answers so that the first
+key decides, then the second, and so on. Seen from above, such a comparator is a function of how its keys compare. So it
+is run on all combinations of less, equal and greater, and the table tells the order of the keys and their directions.
+
+The answer is a guess. Whoever sorts by it has to ask the comparator about neighbours: NaN, or two keys that are not
+independent, can make it differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..element_type import Kind
+from ..monoid import maps_scalars
+from ..op import Compile, NotEvaluable
+from .comparison import Compare, CompareAttributes, ComparisonType, holds
+from .numerics import Array, total_order_key
+
+if TYPE_CHECKING:
+    from ..computation import Computation
+    from ..instruction import Instruction
+
+_MOST_KEYS = 6
+_LEFT, _RIGHT = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """A value computed from an element; `total`: ordered by the total order of floats, else as numbers."""
+
+    value: Instruction
+    total: bool
+    descending: bool
+
+    def numbers(self, values: Array) -> Array:
+        """Numbers of a numpy type whose ascending order is that of the key's values."""
+        if self.total and self.value.shape.element.is_float:
+            values = total_order_key(values)
+        if values.dtype.kind == "b":
+            values = values.astype(np.uint8)
+        if values.dtype.kind not in "iuf":
+            values = values.astype(np.float64)
+        if not self.descending:
+            return values
+        return -values if values.dtype.kind == "f" else ~values
+
+
+class Comparator:
+    """A comparator taken apart. `keys` are the sort keys that it seems to have, None if it cannot be told; `asked` are
+    the numbers of the arrays whose elements it looks at.
+    """
+
+    def __init__(self, computation: Computation, compile: Compile) -> None:
+        self.computation = computation
+        self.compile = compile
+        self._sides: dict[Instruction, int] = {}  # the elements that an instruction depends on: left, right, both
+        self._forms: dict[Instruction, int] = {}  # equal for equal functions of an element, whichever of the two it is
+        self._number_forms()
+        self._left = {self._forms[i]: i for i, side in self._sides.items() if side == _LEFT}
+        self.keys = self._find_keys()
+        used = [bool(p.users) or p is computation.root for p in computation.parameters]
+        self.asked = [k for k in range(len(used) // 2) if any(used[2 * k : 2 * k + 2])]
+
+    def key_numbers(self, elements: Sequence[Array]) -> list[Array] | None:
+        """Numbers for each key, the most important one first, from the arrays that are sorted; None without keys."""
+        if self.keys is None:
+            return None
+        values: dict[Instruction, Array] = dict(zip(self.computation.parameters[::2], elements, strict=True))
+        for i in self.computation:
+            if i not in values and not self._sides[i] & _RIGHT and all(o in values for o in i.operands):
+                self._apply(i, values)
+        if not all(key.value in values for key in self.keys):
+            return None
+        shape = elements[0].shape
+        return [key.numbers(np.broadcast_to(values[key.value], shape)) for key in self.keys]
+
+    def _number_forms(self) -> None:
+        numbers: dict[Hashable, int] = {}
+        place = {parameter: number for number, parameter in enumerate(self.computation.parameters)}
+        for i in self.computation:
+            form: Hashable = (i.opcode, i.attributes, i.shape, tuple(self._forms[o] for o in i.operands))
+            side = 0
+            for operand in i.operands:
+                side |= self._sides[operand]
+            if i in place:
+                form, side = ("element", place[i] // 2), _RIGHT if place[i] % 2 else _LEFT
+            self._sides[i] = side
+            self._forms[i] = numbers.setdefault(form, len(numbers))
+
+    def _atom(self, i: Instruction) -> Atom | None:
+        """What an instruction compares, or the predicate of one element that it is; None for any other instruction.
+
+        A predicate made of predicates is none: those are.
+        """
+        if self._sides[i] in (_LEFT, _RIGHT):
+            made_of_others = i.operands and all(_is_predicate(o) for o in i.operands)
+            return Atom(self._forms[i], False) if _is_predicate(i) and not made_of_others else None
+        if not isinstance(i.op, Compare) or {self._sides[o] for o in i.operands} != {_LEFT, _RIGHT}:
+            return None
+        x, y = i.operands
+        same = self._forms[x] == self._forms[y] and not x.shape.element.is_complex
+        return Atom(self._forms[x], _comparison(i).type is ComparisonType.TOTALORDER) if same else None
+
+    def _find_keys(self) -> list[SortKey] | None:
+        atoms = self._atoms_of_root()
+        if atoms is None or len(atoms) > _MOST_KEYS or any(atom.form not in self._left for atom in atoms):
+            return None
+        table = self._table(atoms)
+        order = None if table is None else _lexicographic(table, list(range(len(atoms))))
+        if order is None:
+            return None
+        return [SortKey(self._left[atoms[a].form], atoms[a].total, descending) for a, descending in order]
+
+    def _atoms_of_root(self) -> list[Atom] | None:
+        """All atoms that the root depends on; None if it depends on an element in another way."""
+        found: dict[Atom, None] = {}
+        work, seen = [self.computation.root], set["Instruction"]()
+        while work:
+            i = work.pop()
+            if i in seen:
+                continue
+            seen.add(i)
+            atom = self._atom(i)
+            if atom is not None:
+                found[atom] = None
+            elif self._sides[i] in (_LEFT, _RIGHT) and not _is_predicate(i):
+                return None
+            else:
+                work += i.operands
+        return list(found)
+
+    def _table(self, atoms: list[Atom]) -> Array | None:
+        """The comparator's answers, with a dimension for each atom: less, equal, greater. None if an op has none."""
+        axes = np.meshgrid(*[np.array([-1, 0, 1])] * len(atoms), indexing="ij") if atoms else [np.zeros(())]
+        states = dict(zip(atoms, axes, strict=False))
+        values: dict[Instruction, Array] = {}
+        for i in self.computation:
+            atom = self._atom(i)
+            if atom is not None and atom in states:
+                alone = self._sides[i] in (_LEFT, _RIGHT)
+                side = self._sides[i if alone else i.operands[0]]
+                order = states[atom] if side == _LEFT else -states[atom]
+                values[i] = order > 0 if alone else holds(_comparison(i).direction, order)
+            elif all(o in values for o in i.operands):
+                self._apply(i, values)
+        root = values.get(self.computation.root)
+        return None if root is None else np.broadcast_to(root, axes[0].shape)
+
+    def _apply(self, i: Instruction, values: dict[Instruction, Array]) -> None:
+        """Computes an instruction on arrays of any shape, if its op can."""
+        if maps_scalars(i) or not (i.operands or i in self.computation.parameters):
+            try:
+                values[i] = i.op.kernel(i.call, self.compile)(*(values[o] for o in i.operands))
+            except NotEvaluable:  # the comparator itself says so where it is needed
+                return
+
+
+class Atom(NamedTuple):
+    """The form whose values for both elements are compared, and whether in the total order of floats."""
+
+    form: int
+    total: bool
+
+
+def _is_predicate(i: Instruction) -> bool:
+    return i.shape.element.kind is Kind.PRED
+
+
+def _comparison(i: Instruction) -> CompareAttributes:
+    assert isinstance(i.attributes, CompareAttributes)
+    return i.attributes
+
+
+def _lexicographic(table: Array, atoms: list[int]) -> list[tuple[int, bool]] | None:
+    """The atoms in the order in which they decide, and whether downwards; None if the table is no such order."""
+    if table.all() or not table.any():
+        return []
+    for place, atom in enumerate(atoms):
+        less, equal, greater = np.moveaxis(table, place, 0)
+        for descending in (False, True):
+            first, last = (greater, less) if descending else (less, greater)
+            if first.all() and not last.any():
+                rest = _lexicographic(equal, atoms[:place] + atoms[place + 1 :])
+                if rest is not None:
+                    return [(atom, descending), *rest]
+    return None
