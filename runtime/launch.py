@@ -251,8 +251,8 @@ def finish_rank(main: Callable[[], int]) -> int:
         _leave_note(folder, "rank", code)
     all_failed = here and bool(code) and _all_left_verdicts(folder)
     if code and not all_failed and "mpi4py.MPI" in sys.modules and load_mpi().COMM_WORLD.size > 1:
-        if ours:
-            time.sleep(_GRACE_SECONDS)  # the launcher ends the job, without a word of MPI's
+        # Ours ends the job, without a word of MPI's. With another launcher, the rank that failed has to say so first.
+        time.sleep(_GRACE_SECONDS if ours else _LAST_WORDS_SECONDS)
         load_mpi().COMM_WORLD.Abort(code)
     # With the verdict recorded mpiexec need not know: it would only add its own report.
     return 0 if here else code

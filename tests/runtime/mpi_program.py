@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from hloom.runtime import rank_failed, run
 from hloom.runtime.inputs import make_inputs
 from hloom.runtime.launch import finish_rank, inside_launcher, launch, world
 from hloom.runtime.mpi import MpiMissing, MpiProgram
-from hloom.runtime.rank_failed import RankFailed
+from hloom.runtime.rank_failed import RankFailed, together
 from hloom.runtime.simulator import run_devices, simulate
 
 COLLECTIVES = """HloModule m, num_partitions=4
@@ -267,6 +268,20 @@ def same_mistake() -> int:
     return reduce(4)
 
 
+def only_there() -> int:
+    def read() -> str:
+        return Path(f"/nowhere/{world().rank}").read_text() if world().rank else "read"
+
+    try:
+        together(world(), read, "the program")
+    except FileNotFoundError:
+        return 65 if world().rank == 1 else 2
+    except RankFailed as failure:
+        told = failure.rank == 1 and "No such file" in failure.message and failure.reported
+        return 65 if world().rank != 1 and told else 2
+    return 2
+
+
 def stopped() -> int:
     if world().rank == 1:
         threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGSTOP)).start()
@@ -320,7 +335,7 @@ CASES: dict[str, Callable[[], int]] = {
     f.__name__: f
     for f in (
         programs, too_many, killed, one_fails, raises, mismatch, stdin, threads, sleeps,
-        wrong_input, same_mistake, stopped, slow, lost,
+        wrong_input, same_mistake, only_there, stopped, slow, lost,
     )
 }  # fmt: skip
 

@@ -75,6 +75,24 @@ def test_the_error_of_a_rank_reaches_the_others() -> None:
     assert second == "wrong input"
 
 
+def test_what_fails_before_the_start_is_raised_once() -> None:
+    assert outcome("only_there", 3) == (65, "")
+
+
+def test_under_another_launcher_the_failed_rank_reports_before_the_end() -> None:
+    if not have_mpi():
+        pytest.skip("there is no mpiexec")
+    known = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+             "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe"}  # fmt: skip
+    done = subprocess.run(
+        [launch.find_mpiexec(), "-n", "2", sys.executable, str(PROGRAM), "wrong_input"],
+        env=os.environ | known | {"PYTHONPATH": f"{SOURCES}{os.pathsep}{TESTS}"},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 65, done.stderr
+    assert "wrong input" in done.stderr.splitlines()
+
+
 def test_one_rank_reports_what_all_have_found() -> None:
     code, errors = outcome("same_mistake", 2)
     assert code == 65
