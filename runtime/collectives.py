@@ -117,6 +117,8 @@ def _members(instruction: Instruction, kind: str, grid: ProcessGrid) -> tuple[Gr
         return grid.process_groups(mode, lists), ()
     except ValueError as error:
         hint = None if has_channel else "without channel_id the numbers count replicas"
+        if grid.size == 1:
+            hint = "the header names no devices: say num_partitions=N, or replica_count=N"
         fail(f"{kind} {instruction.name}: {error}", instruction.location, hint)
 
 

@@ -18,9 +18,10 @@ from ..ir.module import Module
 from ..ir.op import NotEvaluable, RandomState, ShapeError, Value
 from ..ir.shape import Shape
 from ..ir.unknown_values import require_values
+from .call_graph import live_in
 from .collectives import Collective
 from .limits import TimeLimit, memory, too_large
-from .plan import Compilation, Plan, live_in
+from .plan import Compilation, Plan
 from .process_grid import ProcessGrid
 from .rank_failed import RankFailed
 from .steps import Frame
@@ -81,7 +82,11 @@ def _name(instruction: Instruction) -> str:
 
 
 class Executable:
-    """A module compiled for a process grid; may be run any number of times."""
+    """A module compiled for a process grid; may be run any number of times.
+
+    Raises CompileError for what is known before it runs: values that are too large, ops that cannot be evaluated,
+    collectives and manual regions that do not fit the grid.
+    """
 
     def __init__(self, module: Module, grid: ProcessGrid) -> None:
         _check_sizes(module)
@@ -91,19 +96,16 @@ class Executable:
         self.compilation = Compilation(module, grid)
         with np.errstate(all="ignore"):
             self.plan = self.compilation.plan(module.entry)
+        if self.compilation.refused:
+            raise CompileError(self.compilation.refused)
 
     @property
     def parameter_shapes(self) -> list[Shape]:
         """The leaves of all parameters, in order: what one device takes."""
         return [leaf for p in self.module.entry.parameters for leaf in p.shape.leaves()]
 
-    @property
-    def result_shapes(self) -> list[Shape]:
-        """The leaves of the result: what one device gives."""
-        return list(self.module.entry.root.shape.leaves())
-
     def run(self, devices: Sequence[int], inputs: Sequence[Sequence[Array]], fabric: Fabric) -> list[list[Array]]:
-        """Runs the program on these devices, each with inputs of its own; the result leaves per device.
+        """Runs the program on these devices, each with inputs of its own; the arrays of the result per device.
 
         Raises CompileError if inputs do not fit the parameters or the program cannot be run.
         """
@@ -115,7 +117,9 @@ class Executable:
         frames = [self.plan.frame(device, values) for device, values in zip(devices, checked, strict=True)]
         del checked, inputs
         with np.errstate(all="ignore"):
-            return Machine(self.grid, fabric).execute(self.plan, frames)
+            results = Machine(self.grid, fabric).execute(self.plan, frames)
+        arrays = [n for n, leaf in enumerate(self.module.entry.root.shape.leaves()) if leaf.is_array]
+        return [[values[n] for n in arrays] for values in results]
 
 
 def _check_sizes(module: Module) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from ..ir import mixed_precision
 from ..ir.computation import Computation
+from ..ir.diagnostics import Diagnostic, Severity
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.op import Kernel, NotEvaluable, ShapeError, Value
@@ -26,6 +27,7 @@ from ..ir.ops.control import Fusion
 from ..ir.ops.control import While as WhileOp
 from ..ir.ops.structure import AddDependency, GetTupleElement, OptimizationBarrier, Tuple
 from ..ir.spmd import Border, borders_of, is_border
+from .call_graph import callees_first, count_call_sites, in_branches, live_instructions
 from .collectives import Collective
 from .dynamic_kernel import for_any_sizes
 from .embedded import embedded_kernel
@@ -74,20 +76,24 @@ class Plan:
 
 
 class Compilation:
-    """The plans of one module on one process grid, each made once. `collectives` lists all that were met, in order."""
+    """The plans of one module on one process grid, each made once. `collectives` lists all that were met, in order,
+    `refused` the errors of ops that have no kernel and will be executed.
+    """
 
     def __init__(self, module: Module, grid: ProcessGrid) -> None:
         self.module = module
         self.grid = grid
         self.collectives: list[Collective] = []
+        self.refused: list[Diagnostic] = []
+        self._optional = in_branches(module)
         self._plans: dict[Computation, Plan] = {}
         self._kernels: dict[Computation, Kernel] = {}
-        self._call_sites = _count_call_sites(module)
+        self._call_sites = count_call_sites(module)
 
     def plan(self, computation: Computation) -> Plan:
         """The plan of a computation. Raises CompileError for collectives that do not fit the grid."""
         if computation not in self._plans:
-            for callee in _callees_first(computation):
+            for callee in callees_first(computation):
                 if callee not in self._plans and (callee is computation or not self.is_inlined(callee)):
                     self._plans[callee] = _Builder(self, callee).build()
         return self._plans[computation]
@@ -98,56 +104,16 @@ class Compilation:
             self._kernels[computation] = embedded_kernel(self.plan(computation), computation, self.grid)
         return self._kernels[computation]
 
+    def refuse(self, instruction: Instruction, error: NotEvaluable | ShapeError) -> None:
+        """Notes an op without a kernel. A branch need not be taken, unless it is there for an effect."""
+        acts = instruction.op.has_side_effect(instruction.attributes)
+        if acts or instruction.parent not in self._optional:
+            message = f"{instruction.opcode} {instruction.name}: {error.message}"
+            self.refused.append(Diagnostic(Severity.ERROR, message, instruction.location, error.help))
+
     def is_inlined(self, computation: Computation) -> bool:
         """Whether the only use of the computation is one call."""
         return self._call_sites.get(computation, 0) == 1
-
-
-def _count_call_sites(module: Module) -> dict[Computation, int]:
-    """Calls per computation; a use by anything but a call counts as two, for it needs a plan."""
-    sites: dict[Computation, int] = {}
-    for computation in module:
-        for instruction in computation:
-            weight = 1 if isinstance(instruction.op, _CALLS) else 2
-            for callee in instruction.called():
-                sites[callee] = sites.get(callee, 0) + weight
-    return sites
-
-
-def _callees_first(computation: Computation) -> list[Computation]:
-    """The computation and all it calls, callees before callers, without recursion."""
-    order: dict[Computation, None] = {}
-    stack: list[tuple[Computation, Iterator[Computation]]] = [(computation, _called(computation))]
-    while stack:
-        current, rest = stack[-1]
-        callee = next((c for c in rest if c not in order), None)
-        if callee is None:
-            order[current] = None
-            stack.pop()
-        else:
-            stack.append((callee, _called(callee)))
-    return list(order)
-
-
-def live_in(computation: Computation) -> Iterator[Instruction]:
-    """What may run when the computation does, in it and in all that it calls."""
-    return (instruction for callee in _callees_first(computation) for instruction in live_instructions(callee))
-
-
-def _called(computation: Computation) -> Iterator[Computation]:
-    return (callee for instruction in computation for callee in instruction.called())
-
-
-def live_instructions(computation: Computation) -> list[Instruction]:
-    """What the root or a side effect depends on, in order."""
-    live = computation.reachable()
-    stack = [i for i in computation if i not in live and i.has_effect()]
-    while stack:
-        instruction = stack.pop()
-        if instruction not in live:
-            live.add(instruction)
-            stack += [*instruction.operands, *instruction.control_predecessors]
-    return [i for i in computation if i in live]
 
 
 @dataclass
@@ -277,7 +243,7 @@ class _Builder:
         form, (wrapped, attributes) = op.form_of(instruction.shape), op.unwrap(instruction.attributes)
         shape, location = form.result_of(instruction.shape), instruction.location
         inner = Instruction(instruction.name, wrapped, instruction.operands, attributes, shape, location)
-        inner.backend_config = instruction.backend_config
+        inner.backend_config, inner.parent = instruction.backend_config, instruction.parent
         contexts = [self.constant_tree(blank(s)) for s in form.contexts_of(instruction.shape)]
         return op.arrange(instruction.call, operands, self.emit(inner, operands), contexts, tuple)
 
@@ -349,10 +315,11 @@ def _scope(computation: Computation, arguments: list[Tree], call: Instruction | 
 
 
 def _kernel(instruction: Instruction, owner: Compilation) -> Kernel:
-    """The kernel of an instruction; one that cannot be had is reported only where it is executed."""
+    """The kernel of an instruction; one that cannot be had is refused, in a branch only if it is executed."""
     try:
         return mixed_precision.kernel(instruction, owner.kernel)
     except (NotEvaluable, ShapeError) as error:
+        owner.refuse(instruction, error)
         message, help = error.message, error.help
 
     def report(*_: Value) -> NoReturn:

@@ -61,9 +61,10 @@ def placements(module: Module) -> tuple[list[Placement], list[Placement]]:
 def _placements(module: Module, instruction: Instruction, whole: Shape | None) -> list[Placement]:
     local = list(instruction.shape.leaves())
     shapes = list(whole.leaves()) if whole is not None else [None] * len(local)
+    is_foreign = module.stage is Stage.GLOBAL and module.num_partitions * module.replica_count > 1
     found: list[Placement] = []
     for sharding, part, shape in zip(leaf_shardings(instruction.annotation, len(local)), local, shapes, strict=True):
-        if module.stage is Stage.GLOBAL and (sharding is None or sharding.has_manual):
+        if is_foreign and (sharding is None or sharding.has_manual):
             found.append(Placement(part, None))
             continue
         problem = devices_problem(sharding, module.num_partitions) if sharding is not None else None
@@ -111,11 +112,8 @@ def join_outputs(outputs: Sequence[Sequence[Array]], places: Sequence[Placement]
     """Global results from those of all devices. Raises CompileError where replicas disagree."""
     partitions = grid.partitions
     joined: list[Array] = []
-    for number, place in enumerate(places):
+    for number, place in enumerate(p for p in places if p.shape.is_array):
         parts = [values[number] for values in outputs]
-        if not place.shape.is_array:
-            joined.append(parts[0])
-            continue
         if place.tiling is None:
             joined.append(np.stack(parts))
             continue

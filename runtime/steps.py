@@ -15,6 +15,7 @@ import numpy as np
 
 from ..ir.instruction import Instruction
 from ..ir.op import Kernel, NotEvaluable, Value
+from ..ir.ops.custom_call import CustomCallAttributes
 from ..ir.shape import Shape
 from .limits import check_time
 
@@ -64,7 +65,7 @@ class Step:
 
 class Compute(Step):
     """Calls a kernel whose operands and result are arrays. Devices whose operands are the same arrays share one result,
-    unless the op acts outside the program.
+    unless what is called lies outside of the program and may have effects.
     """
 
     __slots__ = ("kernel", "shares")
@@ -72,7 +73,8 @@ class Compute(Step):
     def __init__(self, instruction: Instruction, kernel: Kernel, reads: Sequence[int], write: int) -> None:
         super().__init__(instruction, reads, (write,))
         self.kernel = kernel
-        self.shares = not instruction.op.has_side_effect(instruction.attributes)
+        attributes = instruction.attributes
+        self.shares = not (isinstance(attributes, CustomCallAttributes) or instruction.op.has_side_effect(attributes))
 
     def run(self, frames: list[Frame], machine: Machine) -> None:
         kernel, reads, write, dead = self.kernel, self.reads, self.writes[0], self.dead

@@ -90,6 +90,7 @@ class Behaviour:
     reads_format = True
     is_identity = False
     only_annotates = False
+    is_callback = False
     is_manual_boundary = False
     leaves_region = False
 
@@ -113,7 +114,7 @@ class Behaviour:
         target = call.attributes.custom_call_target
         raise NotEvaluable(
             f'custom-call target "{target}" is not known here, so it cannot be evaluated',
-            f'give it a meaning from Python: hloom.custom_call("{target}")',
+            f'give it a meaning from Python: hloom.custom_call("{target}"), on the command line in a file for --import',
         )
 
 
@@ -162,6 +163,32 @@ class Annotation(Behaviour):
 
     def kernel(self, call: Call, compile: Compile) -> Kernel:
         return lambda *values: values[: len(call.shape.elements)] if call.shape.is_tuple else values[0]
+
+
+class PythonCallback(Behaviour):
+    """Calls a function of the process that lowered the program (JAX's `debug.print`, `pure_callback`, `io_callback`),
+    of which the text has a number only. Without results it changes no numbers: nothing is done. Users may define it.
+    """
+
+    is_callback = True
+
+    def kernel(self, call: Call, compile: Compile) -> Kernel:
+        if not any(leaf.is_array for leaf in call.shape.leaves()):
+            return lambda *_: _nothing(call.shape)
+        target = call.attributes.custom_call_target
+        raise NotEvaluable(
+            f"the Python function that {target} calls back is not in the program, so it cannot be evaluated",
+            f'define it, on the command line in a file for --import: @hloom.custom_call("{target}") above a function '
+            f"of the operands; a parameter config tells callbacks apart, here it is {call.config!r}",
+        )
+
+
+def _nothing(shape: Shape) -> Any:
+    """The value of a shape without arrays."""
+    return tuple(map(_nothing, shape.elements)) if shape.is_tuple else None
+
+
+_CALLBACK = PythonCallback()
 
 
 class TopK(Behaviour):
@@ -227,12 +254,16 @@ BEHAVIOURS: dict[str, Behaviour] = {
 
 USER_BEHAVIOURS: dict[str, Behaviour] = {}
 _FOREIGN = Behaviour()
+_CALLBACKS = frozenset(
+    f"xla_{kind}python_{device}_callback" for kind in ("", "ffi_", "ffi_partitioned_") for device in ("cpu", "gpu")
+)
 
 
 def behaviour(attributes: CustomCallAttributes) -> Behaviour:
     """What is known of the target of a custom-call."""
     target = attributes.custom_call_target
-    return BEHAVIOURS.get(target) or USER_BEHAVIOURS.get(target, _FOREIGN)
+    unknown = _CALLBACK if target in _CALLBACKS else _FOREIGN
+    return BEHAVIOURS.get(target) or USER_BEHAVIOURS.get(target, unknown)
 
 
 def is_annotation(instruction: Instruction) -> bool:

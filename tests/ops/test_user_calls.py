@@ -84,7 +84,9 @@ ENTRY e {
 def test_an_unknown_target_says_what_helps() -> None:
     found = failure(program("f32[2]", "f32[2]"), floats(2))
     assert found.message == 'custom-call r: custom-call target "mine" is not known here, so it cannot be evaluated'
-    assert found.help == 'give it a meaning from Python: hloom.custom_call("mine")'
+    assert found.help == (
+        'give it a meaning from Python: hloom.custom_call("mine"), on the command line in a file for --import'
+    )
     assert (found.line, found.column) == (4, 8)
 
 

@@ -60,8 +60,8 @@ def test_replicas_are_devices() -> None:
         ("HloModule m, is_scheduled=true, num_partitions=2\nENTRY e { ROOT x = f32[2] parameter(0) }", True),
         ("HloModule m, is_scheduled=true\nENTRY e { ROOT x = f32[2] parameter(0) }", False),
         ("HloModule m, num_partitions=2\nENTRY e { ROOT x = f32[2] parameter(0) }", False),
-        ("HloModule m, num_partitions=4\na { p = f32[] parameter(0)  q = f32[] parameter(1)  ROOT r = f32[] add(p, q) }\n"
-         "ENTRY e { x = f32[2] parameter(0)  ROOT r = f32[2] all-reduce(x), replica_groups={{0}}, to_apply=a }", False),
+        ("HloModule m, num_partitions=4\nENTRY e { x = f32[2] parameter(0)\n"
+         "ROOT r = f32[2] collective-permute(x), source_target_pairs={{0,0}} }", False),
     ],
     ids=["communicates", "scheduled", "scheduled alone", "silent", "one replica"],
 )  # fmt: skip

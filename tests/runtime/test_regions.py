@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import hloom
 import numpy as np
 import pytest
 from hloom.ir.module import Module
 from hloom.ir.spmd import has_regions
+from hloom.runtime.collectives import LocalFabric
+from hloom.runtime.executor import Executable
+from hloom.runtime.process_grid import ProcessGrid
 from random_programs import REGIONS, inputs_of, program
 from region_reference import whole_results
 
@@ -140,15 +142,8 @@ def test_borders_that_do_not_fit_are_refused_before_anything_runs(
 
 
 def test_what_all_devices_compute_is_computed_once() -> None:
-    """Outside of regions: a call from Python is counted."""
-    runs: list[int] = []
-
-    @hloom.custom_call("test-counted", rule="([i j]) -> [i j]")
-    def counted(x: Any) -> Any:
-        runs.append(1)
-        return x
-
-    call = 'custom-call({}), custom_call_target="test-counted"'
-    body = f"b = f32[1,8] {call.format('a')}"
-    hloom.evaluate(gspmd("4,8", "1,8", "{devices=[4,1]<=[4]}", body, before=call.format("p")), [X])
-    assert len(runs) == 1 + 4
+    module = gspmd("4,8", "1,8", "{devices=[4,1]<=[4]}", "b = f32[1,8] tanh(a)", before="negate(p)")
+    module.entry.root = module.entry.build("tanh", module.entry.root)
+    grid = ProcessGrid(partitions=4)
+    (first,), *others = Executable(module, grid).run(range(4), [[X]] * 4, LocalFabric())
+    assert all(other is first for (other,) in others)
