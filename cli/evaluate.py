@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.diagnostics import fail
-from ..ir.module import Module, Stage
-from ..runtime.evaluator import evaluate
+from ..ir.diagnostics import Diagnostics
+from ..ir.module import Module
+from ..runtime.evaluator import evaluate, reference_grid
+from ..runtime.executor import Executable
 from ..runtime.inputs import inputs_for_module
 from ..runtime.outputs import check_outputs, save_outputs
-from .common import EXIT_OK, read_program
+from ..runtime.sharding_io import same_bits
+from .assumptions import remark_callbacks
+from .common import EXIT_OK, read_program, show_diagnostics
 
 Array = np.ndarray[Any, Any]
 
@@ -22,8 +25,10 @@ Array = np.ndarray[Any, Any]
 def evaluate_command(args: argparse.Namespace) -> int:
     """Evaluates the program and writes or summarises what it returns."""
     module = read_program(args)
-    if module.stage not in (Stage.GLOBAL, Stage.SHARDED):
-        fail("the program is the part of one of several devices", help="`hloom run` runs it on all of them")
+    Executable(module, reference_grid(module))  # what cannot be evaluated is refused before inputs are made for it
+    diagnostics = Diagnostics()
+    remark_callbacks(module, diagnostics)
+    show_diagnostics(diagnostics.found)
     if args.out is not None:
         check_outputs(Path(args.out))
     outputs = evaluate(module, inputs_for(args, module, args.seed))
@@ -38,10 +43,18 @@ def inputs_for(args: argparse.Namespace, module: Module, seed: int) -> list[Arra
     return inputs_for_module(module, args.inputs, seed)
 
 
-def print_outputs(outputs: Sequence[Array]) -> None:
-    """One line for each output: type, dimensions, range."""
+def print_outputs(outputs: Sequence[Array], per_device: Sequence[int] = ()) -> None:
+    """One line for each output: type, dimensions, range. Those named in `per_device` have one array for each device in
+    their first dimension: one line each, unless all are alike.
+    """
     for number, array in enumerate(outputs):
-        print(f"output {number}: {_summary(array)}")
+        if number not in per_device:
+            print(f"output {number}: {_summary(array)}")
+        elif same_bits(array, array[:1]).all():
+            print(f"output {number}, alike on {len(array)} devices: {_summary(array[0])}")
+        else:
+            for device, part in enumerate(array):
+                print(f"output {number}, device {device}: {_summary(part)}")
 
 
 def _summary(array: Array) -> str:

@@ -18,13 +18,19 @@ from ..cost.collectives import collectives
 from ..cost.table import kinds_text
 from ..ir.clone import clone_module
 from ..ir.diagnostics import fail
-from ..ir.module import Module, Stage
+from ..ir.module import Module
+from ..ir.spmd import is_per_device
 from ..ir.unknown_values import require_values
 from ..passes.pipelines import partition
+from ..runtime.call_graph import live_in
+from ..runtime.evaluator import reference_grid
+from ..runtime.executor import Executable
 from ..runtime.launch import inside_launcher, launch, world
 from ..runtime.outputs import check_outputs, save_outputs
-from ..runtime.plan import live_in
+from ..runtime.process_grid import ProcessGrid
 from ..runtime.rank_failed import deadline, together
+from ..runtime.simulator import placements
+from .assumptions import remark_callbacks, remark_placements, unplaced
 from .check import Devices, Ranks, Simulated, check, verify_options
 from .common import EXIT_CHECK_FAILED, EXIT_OK, context_for, read_program, report
 from .evaluate import inputs_for, print_outputs
@@ -73,7 +79,7 @@ def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -
     require_values(live_in(program.entry), "to run the program")
     local = clone_module(program)
     context = context_for(args, default_devices=ranks)
-    if program.stage in (Stage.GLOBAL, Stage.SHARDED):
+    if not is_per_device(program):
         partition(local, context)
     elif args.devices is not None and args.devices != _devices(local):
         fail(f"the program was partitioned for {_devices(local)} devices, {args.devices} are asked for")
@@ -81,6 +87,12 @@ def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -
         raise argparse.ArgumentTypeError("--check needs the program that this one was made from, before partitioning")
     if ranks is not None and ranks > _devices(local):
         fail(f"the program runs on {_devices(local)} devices, too few for {ranks} ranks")
+    if not inside_launcher():  # what cannot be run is refused before anything is said or started
+        Executable(local, ProcessGrid.of(local))
+        if args.check:
+            Executable(program, reference_grid(program))
+    remark_placements(local, context.diagnostics)
+    remark_callbacks(local, context.diagnostics)
     report(args, context, quiet)
     if args.out is not None and not (inside_launcher() and quiet):  # the first rank writes
         check_outputs(Path(args.out))
@@ -105,7 +117,7 @@ def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
     if args.check:
         return _check(args, job, outputs, devices)
     if outputs is not None:
-        print_outputs(outputs)
+        print_outputs(outputs, unplaced(placements(job.local)[1]))
     return devices.share(EXIT_OK)
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -36,3 +37,15 @@ def hloom(*arguments: str | Path, cwd: Path, text: str | None = None, **variable
         check=False,
     )  # fmt: skip
     return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def have_mpi() -> bool:
+    """Whether ranks can be started."""
+    from hloom.runtime import launch
+    from hloom.runtime.mpi import MpiMissing
+
+    try:
+        launch.find_mpiexec()
+    except MpiMissing:
+        return False
+    return find_spec("mpi4py") is not None

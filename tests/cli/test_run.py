@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from command_line import EXAMPLES, NAMED, hloom
+from command_line import EXAMPLES, NAMED, have_mpi, hloom
 from hloom.__main__ import main
-from hloom.runtime import evaluate, launch
-from hloom.runtime.mpi import MpiMissing
+from hloom.runtime import evaluate
 
 PLAIN = """HloModule plain
 ENTRY main {
@@ -25,14 +23,6 @@ ENTRY main {
 }
 """
 SHARDED = PLAIN.replace("parameter(0)", "parameter(0), sharding={mesh['a'=2], [{'a'}, {}]}")
-
-
-def have_mpi() -> bool:
-    try:
-        launch.find_mpiexec()
-    except MpiMissing:
-        return False
-    return find_spec("mpi4py") is not None
 
 
 def write_inputs(path: Path) -> tuple[Any, Any]:

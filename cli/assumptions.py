@@ -1,0 +1,64 @@
+"""What a run takes for granted: remarks made before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir.diagnostics import Diagnostics
+from ..ir.instruction import Instruction
+from ..ir.module import Module
+from ..ir.ops.custom_call import CustomCallAttributes, behaviour
+from ..runtime.simulator import Placement, placements
+
+
+def unplaced(places: Sequence[Placement]) -> list[int]:
+    """The arrays that no sharding places, in a program per device of another compiler."""
+    return [n for n, place in enumerate(p for p in places if p.shape.is_array) if place.tiling is None]
+
+
+def remark_placements(local: Module, diagnostics: Diagnostics) -> None:
+    """Remarks how inputs reach devices, and how results are shown, where the program does not say."""
+    parameters, results = map(unplaced, placements(local))
+    devices = local.num_partitions * local.replica_count
+    if parameters:
+        diagnostics.remark(
+            f"{_inputs(parameters)}: every device gets the same array",
+            local.entry.location,
+            f"an array with a first dimension of {devices} gives each device its own",
+        )
+    if results:
+        diagnostics.remark(f"{_outputs(results)} shown for each device", local.entry.location)
+
+
+def _inputs(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"no sharding says where input {numbers[0]} lies"
+    return f"no sharding says where {len(numbers)} inputs lie, the first is number {numbers[0]}"
+
+
+def _outputs(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"no sharding says how output {numbers[0]} is put together: it is"
+    return f"no sharding says how {len(numbers)} outputs are put together: they are"
+
+
+def remark_callbacks(module: Module, diagnostics: Diagnostics) -> None:
+    """Remarks once that calls of Python functions without results do nothing here."""
+    found = [i for computation in module for i in computation if _is_left_out(i)]
+    if not found:
+        return
+    several = f" (and {len(found) - 1} more do)" if len(found) > 1 else ""
+    target = getattr(found[0].attributes, "custom_call_target", "")
+    diagnostics.remark(
+        f"{found[0].name} calls a Python function that is not in the program{several}: it has no results, and is left "
+        "out",
+        found[0].location,
+        f'hloom.custom_call("{target}"), on the command line in a file for --import, gives it a meaning',
+    )
+
+
+def _is_left_out(instruction: Instruction) -> bool:
+    attributes = instruction.attributes
+    if not isinstance(attributes, CustomCallAttributes) or not behaviour(attributes).is_callback:
+        return False
+    return not any(leaf.is_array for leaf in instruction.shape.leaves())
