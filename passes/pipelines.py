@@ -13,6 +13,7 @@ from typing import Any
 
 from ..ir.diagnostics import Diagnostic, Severity, fail
 from ..ir.module import Module, Stage
+from ..ir.spmd import is_per_device
 from .base import Pass, PassContext, run_pipeline
 from .cleanup.batching import IndexBatching
 from .cleanup.cse import CommonSubexpressions
@@ -93,6 +94,9 @@ def check_order(passes: Sequence[Pass]) -> None:
 
 def propagate(module: Module, context: PassContext | None = None) -> Module:
     """GLOBAL to SHARDED, in place; returns the module. Raises CompileError."""
+    if module.is_scheduled and is_per_device(module):
+        fail(f"{module.name} is scheduled for several devices: it is the program of each of them already",
+             help="`hloom run` runs it as it is")
     run_pipeline(PROPAGATE, module, context or PassContext())
     return module
 

@@ -38,8 +38,12 @@ def reference_grid(module: Module) -> ProcessGrid:
 
     Raises CompileError for a program per device.
     """
-    devices = ProcessGrid(module.replica_count, region_devices(module))
-    if is_per_device(module) and devices.size > 1:
-        fail(f"{module.name} is the program of each of {devices.size} devices, which has no meaning on one",
+    if has_regions(module):
+        return ProcessGrid(module.replica_count, region_devices(module))
+    # A header that names no devices leaves it to the meshes.
+    named = ProcessGrid.of(module).size
+    devices = named if named > 1 else region_devices(module)
+    if devices > 1 and is_per_device(module):
+        fail(f"{module.name} is the program of each of {devices} devices, which has no meaning on one",
              help="`hloom run`, or hloom.simulate in Python, runs it on all of them")
-    return devices if has_regions(module) else ProcessGrid()
+    return ProcessGrid()

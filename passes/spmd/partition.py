@@ -282,7 +282,8 @@ def _refuse(instruction: Instruction, module: Module, tilings: list[Tiling]) -> 
     if op.is_collective or op.is_device_id:
         if not any(t.manual for t in tilings):
             fail(f"{op.opcode} in a program that is not partitioned yet", instruction.location,
-                 help="collectives and device numbers belong to programs per device, or into manual regions")
+                 help="collectives and device numbers belong into manual regions, or to programs per device, which "
+                      "`hloom run` runs as they are")
         _check_groups(instruction, module, tilings)
 
 

@@ -75,6 +75,20 @@ def test_programs_per_device_are_recognised(text: str, per_device: bool) -> None
         refuses(module, x)
 
 
+def test_what_is_scheduled_for_several_devices_is_not_divided_again() -> None:
+    text = "HloModule m, is_scheduled=true, num_partitions=2\nENTRY e { ROOT x = f32[2] parameter(0) }"
+    with pytest.raises(hloom.CompileError, match="it is the program of each of them already"):
+        hloom.partition(hloom.parse(text))
+
+
+def test_ranks_too_are_told_to_partition_first() -> None:
+    module = hloom.parse("HloModule m, num_partitions=4\nENTRY e { ROOT x = f32[4] parameter(0) }")
+    one_rank: Any = type("Comm", (), {"size": 1, "rank": 0})()
+    with pytest.raises(hloom.CompileError, match="m is not partitioned yet") as error:
+        hloom.run(module, [], one_rank)
+    assert error.value.diagnostics[0].help == "partition it first: hloom.partition(module)"
+
+
 def compiled(function: Any, arguments: tuple[Any, ...], ins: Any, outs: Any = None) -> str:
     """XLA's program per device, on a mesh of 2 x 4 devices."""
     jax: Any = pytest.importorskip("jax")
