@@ -294,7 +294,7 @@ def test_mpi_missing(tmp_path: Path) -> None:
     assert done.err.startswith("hloom: error: HLOOM_MPIEXEC=no-such-launcher cannot be run")
 
 
-@pytest.mark.skipif(find_spec("mpi4py") is None, reason="needs MPI")
+@pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
 def test_a_failure_on_ranks_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "foreign.hlo").write_text(
         "HloModule m\nENTRY e {\n  x = f32[4] parameter(0), sharding={devices=[2]<=[2]}\n"
