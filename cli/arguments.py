@@ -98,12 +98,15 @@ def _partitioning(commands: Commands) -> None:
 
 def _shardings(commands: Commands) -> None:
     shard = _command(commands, "shard", "print the sharding that every value gets")
+    shard.add_argument("only", metavar="PATTERN", nargs="*",
+                       help="show only values of these names or JAX paths, in which * stands for anything")
+    shard.add_argument("--all", action="store_true", help="show values that differ in the numbers of their names, too")
     shard.add_argument("--text", action="store_true", help="print HLO text with the shardings instead of a table")
     shard.add_argument("--json", action="store_true", help="print the table as JSON")
     _add_werror(shard)
 
     explain = _command(commands, "explain", "tell why a value is sharded as it is")
-    explain.add_argument("value", metavar="VALUE", help="an instruction's name, such as dot.3 or tuple.1[2]")
+    explain.add_argument("value", metavar="VALUE", help="a name, such as dot.3 or tuple.1[2], or a JAX path")
     explain.add_argument("--without", metavar="NAME", action="append", default=[],
                          help="tell what changes if this value is not annotated")
     explain.add_argument("--json", action="store_true", help="print it as JSON")

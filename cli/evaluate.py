@@ -11,6 +11,7 @@ import numpy as np
 
 from ..ir.diagnostics import Diagnostics
 from ..ir.module import Module
+from ..ir.names import result_names
 from ..runtime.evaluator import evaluate, reference_grid
 from ..runtime.executor import Executable
 from ..runtime.inputs import inputs_for_module
@@ -33,8 +34,8 @@ def evaluate_command(args: argparse.Namespace) -> int:
         check_outputs(Path(args.out))
     outputs = evaluate(module, inputs_for(args, module, args.seed))
     if args.out is not None:
-        save_outputs(Path(args.out), outputs)
-    print_outputs(outputs)
+        save_outputs(Path(args.out), outputs, result_names(module))
+    print_outputs(outputs, result_names(module))
     return EXIT_OK
 
 
@@ -43,18 +44,18 @@ def inputs_for(args: argparse.Namespace, module: Module, seed: int) -> list[Arra
     return inputs_for_module(module, args.inputs, seed)
 
 
-def print_outputs(outputs: Sequence[Array], per_device: Sequence[int] = ()) -> None:
-    """One line for each output: type, dimensions, range. Those named in `per_device` have one array for each device in
-    their first dimension: one line each, unless all are alike.
+def print_outputs(outputs: Sequence[Array], names: Sequence[str], per_device: Sequence[int] = ()) -> None:
+    """One line for each output: number, name, type, dimensions, range. Those whose numbers are in `per_device` have one
+    array for each device in their first dimension: one line each, unless all are alike.
     """
-    for number, array in enumerate(outputs):
+    for number, (array, name) in enumerate(zip(outputs, names, strict=True)):
         if number not in per_device:
-            print(f"output {number}: {_summary(array)}")
+            print(f"output {number} {name}: {_summary(array)}")
         elif same_bits(array, array[:1]).all():
-            print(f"output {number}, alike on {len(array)} devices: {_summary(array[0])}")
+            print(f"output {number} {name}, alike on {len(array)} devices: {_summary(array[0])}")
         else:
             for device, part in enumerate(array):
-                print(f"output {number}, device {device}: {_summary(part)}")
+                print(f"output {number} {name}, device {device}: {_summary(part)}")
 
 
 def _summary(array: Array) -> str:

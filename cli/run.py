@@ -19,6 +19,7 @@ from ..cost.table import kinds_text
 from ..ir.clone import clone_module
 from ..ir.diagnostics import fail
 from ..ir.module import Module
+from ..ir.names import result_names
 from ..ir.spmd import is_per_device
 from ..ir.unknown_values import require_values
 from ..passes.pipelines import partition
@@ -113,11 +114,11 @@ def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
     """Runs the program and says what came out; the exit code on all processes."""
     outputs = devices.run(job.local, job.inputs)
     if outputs is not None and args.out is not None:
-        save_outputs(Path(args.out), outputs)
+        save_outputs(Path(args.out), outputs, result_names(job.program))
     if args.check:
         return _check(args, job, outputs, devices)
     if outputs is not None:
-        print_outputs(outputs, unplaced(placements(job.local)[1]))
+        print_outputs(outputs, result_names(job.program), unplaced(placements(job.local)[1]))
     return devices.share(EXIT_OK)
 
 

@@ -4,61 +4,70 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from .. import frontends
 from ..ir.diagnostics import fail
+from ..ir.names import suggestions
 from ..ir.sharding_picture import picture
 from ..passes.propagation.explain import Explanation, explain, without
 from ..passes.propagation.report import Row, Solved, solved
 from .common import EXIT_OK, context_for, read_program, report
 from .reshard import parse_one_sharding
+from .tables import folded, matching, print_values, state
 
-_COLORS = {"annotation": "1;32", "propagated": "36", "replicated": "2"}
 _MOST_CONFLICTS = 10
 
 
 def shard(args: argparse.Namespace) -> int:
-    """Prints a table of all values with the sharding that propagation finds, and where it comes from."""
+    """Prints a table of values with the shardings that propagation finds, and where they come from."""
     module = read_program(args)
     context = context_for(args)
     found = solved(module, context)
     report(args, context)
     if args.text:
         sys.stdout.write(module.to_text())
-    elif args.json:
-        print(json.dumps(as_json(found), indent=1))
+        return EXIT_OK
+    rows = list(found.rows())
+    shown = matching(rows, args.only)
+    if args.only and not shown:
+        known = (name for row in rows for name in (row.name, row.path) if name)
+        fail(f"no value is called {' or '.join(args.only)}", help="values: " + suggestions(args.only[0], known))
+    if args.json:
+        print(json.dumps(_as_json(found, rows, shown), indent=1))
     else:
-        _table(list(found.rows()))
-        _conflicts(found)
-        print("\n" + _summary(list(found.rows())))
+        _table(shown, args.all)
+        if not args.only:
+            _conflicts(found)
+        print("\n" + _summary(rows))
     return EXIT_OK
 
 
-def as_json(found: Solved) -> dict[str, object]:
-    """What `hloom shard --json` prints: values, conflicts, counts."""
-    rows = list(found.rows())
+def _table(rows: Sequence[Row], every: bool) -> None:
+    lines = [(row, 0) for row in rows] if every else folded(rows)
+    print_values(lines)
+    if len(lines) < len(rows):
+        print(f"\n(+N) stands for N more values of this shape and sharding, whose names differ in numbers; --all lists "
+              f"all {len(rows)}")
+
+
+def _as_json(found: Solved, rows: Sequence[Row], shown: Sequence[Row]) -> dict[str, object]:
     return {
         "program": found.module.name,
         "devices": found.module.num_partitions,
         "mesh": dict(found.mesh.axes),
         "counts": _counts(rows),
-        "values": [asdict(row) for row in rows],
+        "values": [asdict(row) for row in shown],
         "conflicts": [asdict(d) for d in found.disputes()],
     }
 
 
 def _counts(rows: Sequence[Row]) -> dict[str, int]:
-    states = [_state(row) for row in rows]
+    states = [state(row) for row in rows]
     return {"values": len(rows), "annotated": states.count("annotation"), "propagated": states.count("propagated"),
             "replicated": states.count("replicated")}  # fmt: skip
-
-
-def _state(row: Row) -> str:
-    return "annotation" if row.annotated else "replicated" if row.axes == "replicated" else "propagated"
 
 
 def _summary(rows: Sequence[Row]) -> str:
@@ -66,17 +75,6 @@ def _summary(rows: Sequence[Row]) -> str:
     share = 100 * counts["annotated"] / max(1, counts["values"])
     return (f"{counts['values']} values: {counts['annotated']} annotated ({share:.1f} %), "
             f"{counts['propagated']} sharded by propagation, {counts['replicated']} replicated")  # fmt: skip
-
-
-def _table(rows: list[Row]) -> None:
-    cells = [(r.name, r.shape, r.local, r.axes, r.why) for r in rows]
-    head = ("value", "shape", "per device", "sharding", "because of")
-    widths = [max(len(row[i]) for row in (*cells, head)) for i in range(4)]
-    colored = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    for number, row in enumerate((head, *cells)):
-        text = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
-        line = f"{text}  {row[4]}".rstrip()
-        print(f"\x1b[{_COLORS[_state(rows[number - 1])]}m{line}\x1b[0m" if colored and number else line)
 
 
 def _conflicts(found: Solved) -> None:
@@ -93,12 +91,14 @@ def explain_command(args: argparse.Namespace) -> int:
     """Prints where each axis of a value comes from; with `--without`, what changes if annotations go."""
     module = read_program(args)
     context = context_for(args)
+    found = explain(module, args.value, context)
     if args.without:
         changes = without(module, args.without, context)
         if args.json:
             print(json.dumps([{"before": asdict(a), "after": asdict(b)} for a, b in changes], indent=1))
             return EXIT_OK
-        value = [(a, b) for a, b in changes if a.name.partition("[")[0] == args.value]
+        names = {e.value for e in found}
+        value = [(a, b) for a, b in changes if a.name in names]
         print(f"without {', '.join(args.without)}:")
         for before, after in value or [(None, None)]:
             same = f"  {args.value} stays as it is"
@@ -107,7 +107,6 @@ def explain_command(args: argparse.Namespace) -> int:
         for before, after in changes:
             print(f"    {before.name}: {before.axes} -> {after.axes}")
         return EXIT_OK
-    found = explain(module, args.value, context)
     if args.json:
         print(json.dumps([asdict(e) for e in found], indent=1))
     else:

@@ -55,3 +55,13 @@ def output_failed(error: OSError) -> int:
     what = error.filename if error.filename is not None else "standard output"
     tell(f"hloom: error: {what} cannot be written: {error.strerror or error}")
     return EXIT_OUTPUT
+
+
+def has_colors(stream: IO[Any]) -> bool:
+    """Whether a stream is a terminal whose user has not switched colours off (NO_COLOR, see no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def colored(text: str, style: str) -> str:
+    """The text in a style of ANSI terminals, such as `1;32`."""
+    return f"\x1b[{style}m{text}\x1b[0m"

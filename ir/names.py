@@ -7,6 +7,10 @@ import re
 from collections.abc import Iterable
 
 from .instruction import Instruction
+from .module import Module
+from .shape import Shape
+
+_ALIAS = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}")
 
 
 def names_of(instruction: Instruction) -> tuple[str, ...]:
@@ -23,6 +27,37 @@ def name_pattern(text: str) -> re.Pattern[str]:
 def fits(pattern: re.Pattern[str], names: Iterable[str]) -> bool:
     """Whether a pattern fits one of these names."""
     return any(pattern.fullmatch(name) for name in names)
+
+
+def result_names(module: Module) -> list[str]:
+    """What users may call the results of a program, one name per leaf of the entry's root.
+
+    A result that takes the memory of a parameter is that parameter's new value, and has its path if there is one
+    (`state['w']`). Others are called as what the root tuple is made of, `name[2]` for an array inside a tuple.
+    """
+    root = module.entry.root
+    parts = root.operands if root.opcode == "tuple" else [root]
+    names: list[str] = []
+    for part in parts:
+        names += [f"{part.name}[{n}]" for n in range(part.shape.num_leaves)] if part.shape.is_tuple else [part.name]
+    parameters = module.entry.parameters
+    for result, number, part in _ALIAS.findall(module.input_output_alias):
+        place = _leaf_number(root.shape, result)
+        if place is not None and int(number) < len(parameters):
+            path = names_of(parameters[int(number)])[-1]
+            names[place] = f"{path}[{part.strip()}]" if part.strip() else path
+    return names
+
+
+def _leaf_number(shape: Shape, index: str) -> int | None:
+    """The number among the leaves of a shape of the one at an index such as `0, 1`; None if there is none."""
+    number = 0
+    for step in (int(n) for n in index.split(",") if n.strip()):
+        if step >= len(shape.elements):
+            return None
+        number += shape.leaf_range(step)[0]
+        shape = shape.elements[step]
+    return None if shape.is_tuple else number
 
 
 def suggestions(text: str, names: Iterable[str]) -> str:

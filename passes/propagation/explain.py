@@ -14,6 +14,7 @@ from ...ir.clone import clone_module
 from ...ir.diagnostics import fail
 from ...ir.instruction import Instruction
 from ...ir.module import Module
+from ...ir.names import fits, name_pattern, names_of
 from ...ir.sharding import Sharding
 from ..base import PassContext
 from .causes import trace
@@ -57,7 +58,8 @@ class Explanation:
 
 
 def explain(module: Module, value: str, context: PassContext | None = None) -> list[Explanation]:
-    """Why the value called `value` is sharded so; one entry per array in it (`name[1]` means one of them).
+    """Why the value called `value` is sharded so; one entry per array in it (`name[1]` means one of them). Paths of
+    JAX (`params['w']`) and patterns (`layer*`) are names too.
 
     Raises CompileError if there is no such value, or if the program cannot be propagated.
     """
@@ -85,9 +87,11 @@ def _drop(module: Module, name: str) -> None:
     """Takes the annotation off an instruction; one that is nothing else becomes its operand."""
     computation_name, _, plain = name.rpartition("/")
     found = [i for c in module for i in c if i.name == plain and computation_name in ("", c.name)]
+    pattern = name_pattern(name)
+    found = found or [i for c in module for i in c if fits(pattern, names_of(i))]
     annotated = [i for i in found if i.annotation is not None]
     if not annotated:
-        known = sorted(i.name for c in module for i in c if i.annotation is not None)
+        known = sorted(n for c in module for i in c if i.annotation is not None for n in names_of(i))
         what = "is not annotated" if found else "is no value of the program"
         fail(f"'{name}' {what}", found[0].location if found else None, help=_nearest(plain, known, "annotated"))
     for instruction in annotated:
@@ -100,13 +104,10 @@ def _nearest(name: str, known: Sequence[str], what: str) -> str:
 
 
 def _chosen(found: Solved, value: str) -> list[tuple[str, Leaf, Sharding]]:
-    named = list(found.named())
-    plain = value.partition("[")[0]
-    chosen = [n for n in named if n[0] == value] or [n for n in named if n[0].partition("[")[0] == plain == value]
+    chosen = found.called(value)
     if not chosen:
-        chosen = [n for n in named if n[0].rpartition("/")[2] in (value,)]
-    if not chosen:
-        fail(f"there is no value '{value}'", help=_nearest(value, [n[0] for n in named], "values"))
+        paths = (path for p in found.module.entry.parameters for path in names_of(p))
+        fail(f"there is no value '{value}'", help=_nearest(value, [*paths, *(n[0] for n in found.named())], "values"))
     return chosen
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from ...ir.instruction import Instruction
 from ...ir.mesh import Mesh
 from ...ir.module import Module, Stage
+from ...ir.names import fits, name_pattern, names_of
 from ...ir.sharding import Sharding, leaf_shardings
 from ..base import PassContext, run_pipeline
 from ..pipelines import PROPAGATE
@@ -22,7 +24,9 @@ from .values import Leaf, ValueGraph
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One array value. `axes` is its sharding in short (`[x, -]`), `local` what a device holds, `why` the causes."""
+    """One array value. `axes` is its sharding in short (`[x, -]`), `local` what a device holds, `why` the causes;
+    `path` is what the frontend calls it (JAX's path of a parameter), if anything.
+    """
 
     name: str
     shape: str
@@ -30,6 +34,7 @@ class Row:
     axes: str
     annotated: bool
     why: str
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,23 @@ class Solved:
 
     def named(self) -> Iterator[tuple[str, Leaf, Sharding]]:
         """All arrays with their names and shardings; what is taken out of a tuple comes again under its own name."""
+        return ((name, leaf, sharding) for name, leaf, sharding, _ in self._walk())
+
+    def called(self, text: str) -> list[tuple[str, Leaf, Sharding]]:
+        """The arrays of this name, or, as in strategies, of names and paths that the pattern fits: the entry's
+        parameters, or where there is none other values.
+        """
+        named = list(self.named())
+        found = [n for n in named if n[0] == text or text in (n[0].partition("[")[0], n[0].rpartition("/")[2])]
+        exact = [n for n in found if n[0] == text]
+        pattern = name_pattern(text)
+        if not found:
+            fitting = [(i, (n, leaf, s)) for n, leaf, s, i in self._walk() if fits(pattern, (n, *names_of(i)))]
+            parameters = {*self.module.entry.parameters}
+            found = [n for i, n in fitting if i in parameters] or [n for _, n in fitting]
+        return exact or found
+
+    def _walk(self) -> Iterator[tuple[str, Leaf, Sharding, Instruction]]:
         for computation in self.module:
             prefix = "" if computation is self.module.entry else f"{computation.name}/"
             for instruction in computation:
@@ -82,14 +104,14 @@ class Solved:
                 for index, (leaf, sharding) in enumerate(zip(leaves, found, strict=True)):
                     if leaf.shape.is_array and sharding is not None:
                         suffix = f"[{index}]" if instruction.shape.is_tuple else ""
-                        yield prefix + instruction.name + suffix, leaf, sharding
+                        yield prefix + instruction.name + suffix, leaf, sharding, instruction
 
     def rows(self) -> Iterator[Row]:
         """One row per array; elements taken out of tuples are not told again."""
         taken = {i.name for c in self.module for i in c if i.opcode == "get-tuple-element"}
-        for name, leaf, sharding in self.named():
+        for name, leaf, sharding, instruction in self._walk():
             if name.rpartition("/")[2] not in taken:
-                yield self._row(name, leaf, sharding)
+                yield self._row(name, leaf, sharding, instruction)
 
     def disputes(self, leaf: Leaf | None = None) -> Iterator[Dispute]:
         """What was given up for what; of one value, or of all."""
@@ -102,11 +124,12 @@ class Solved:
         axes = " ".join(r.text("") for r in refs) if refs is not None else str(place.digits)
         return f"{self.name(place.leaf)} dimension {place.dim}: {axes or 'whole'}"
 
-    def _row(self, name: str, leaf: Leaf, sharding: Sharding) -> Row:
+    def _row(self, name: str, leaf: Leaf, sharding: Sharding, instruction: Instruction) -> Row:
         tiling = sharding.tiling(leaf.shape.rank)
         shape = leaf.shape.without_layout()
         axes = short(sharding)
-        return Row(name, str(shape), str(tiling.local_shape(leaf.shape)), axes, leaf.annotated, self._why(leaf))
+        path = "".join(names_of(instruction)[1:])
+        return Row(name, str(shape), str(tiling.local_shape(leaf.shape)), axes, leaf.annotated, self._why(leaf), path)
 
     def _why(self, leaf: Leaf) -> str:
         if leaf.annotated:

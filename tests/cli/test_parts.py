@@ -217,7 +217,7 @@ def test_partitioned_program_differs_from_its_original(capsys: pytest.CaptureFix
 
 def test_eval_writes_what_run_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "eval", NAMED, "--seed", "3", "--out", tmp_path / "one")
-    assert [line.split(": ")[0] for line in text.splitlines()] == ["output 0", "output 1"]
+    assert [line.split(": ")[0] for line in text.splitlines()] == ["output 0 y", "output 1 loss"]
     shown(capsys, "run", NAMED, "--seed", "3", "--out", tmp_path / "all")
     for name in ("output_0.npy", "output_1.npy"):
         assert np.allclose(np.load(tmp_path / "one" / name), np.load(tmp_path / "all" / name), atol=1e-5)
@@ -240,7 +240,7 @@ ENTRY main {
     second = write(tmp_path, "second.hlo", """HloModule second
 ENTRY main { x = bf16[3] parameter(0) y = f8e4m3fn[3] parameter(1) n = s4[] parameter(2) ROOT s = s4[] add(n, n) }
 """)
-    assert shown(capsys, "eval", second, "--inputs", tmp_path / "out") == "output 0: int4[] -6\n"
+    assert shown(capsys, "eval", second, "--inputs", tmp_path / "out") == "output 0 s: int4[] -6\n"
 
 
 def test_eval_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,6 +110,58 @@ def test_bad_strategy(plain: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["shard", plain, "--set", "w1=x,"]) == 65
 
 
+PATHS = """HloModule step
+ENTRY e {
+  p0 = f32[8,16] parameter(0), sharding={mesh['x'=2], [{'x'}, {}]}, metadata={op_name="st['p']['wte']"}
+  p1 = f32[8,16] parameter(1), sharding={mesh['x'=2], [{'x'}, {}]}, metadata={op_name="st['p']['head']"}
+  layer.1 = f32[8,16] tanh(p0), metadata={op_name="jit(f)/tanh"}
+  layer.2 = f32[8,16] tanh(p1), metadata={op_name="jit(f)/tanh"}
+  layer.3 = f32[8,16] tanh(layer.2)
+  ROOT y = f32[8,16] add(layer.1, layer.3)
+}
+"""
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> str:
+    path = tmp_path / "paths.hlo"
+    path.write_text(PATHS)
+    return str(path)
+
+
+def test_values_are_called_by_paths(paths: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def explained(*arguments: str) -> str:
+        assert main(["explain", paths, *arguments]) == 0
+        return capsys.readouterr().out
+
+    assert explained("st['p']['wte']") == explained("p0")
+    assert [line.split(":")[0] for line in explained("st*").splitlines() if not line.startswith(" ")] == ["p0", "p1"]
+    assert explained("jit(f)/tanh").startswith("layer.1: f32[8,16] [x, -]\n")
+    changed = explained("layer.2", "--without", "st['p']*")
+    assert changed.startswith("without st['p']*:\n  layer.2: [x, -] -> replicated\n")
+    assert main(["explain", paths, "st['p']['wtx']"]) == 65
+    assert "help: values: st['p']['wte'], " in capsys.readouterr().err
+    assert main(["explain", paths, "nothing", "--without", "p0"]) == 65
+
+
+def test_shard_shows_what_is_asked_for(paths: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def values(*arguments: str) -> list[str]:
+        assert main(["shard", paths, *arguments]) == 0
+        table = capsys.readouterr().out.partition("\n\n")[0]
+        return [line.split("  ")[0] for line in table.splitlines()[1:]]
+
+    assert values() == ["p0 (+1)", "layer.1 (+2)", "y"]
+    assert values("--all") == ["p0", "p1", "layer.1", "layer.2", "layer.3", "y"]
+    assert values("st['p']['head']", "y") == ["p1", "y"]
+    assert main(["shard", paths, "layer.*", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [v["name"] for v in found["values"]] == ["layer.1", "layer.2", "layer.3"]
+    assert [v["path"] for v in found["values"]] == ["jit(f)/tanh", "jit(f)/tanh", ""]
+    assert found["counts"]["values"] == 6
+    assert main(["shard", paths, "nothing"]) == 65
+    assert "no value is called nothing" in capsys.readouterr().err
+
+
 CALL = """ENTRY e {
   x = f32[8] parameter(0), sharding={devices=[4]<=[4]}
   ROOT y = f32[8] custom-call(x), custom_call_target="cli_test_twice"

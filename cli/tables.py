@@ -1,0 +1,49 @@
+"""Tables of values: rows that are alike but for numbers in their names, as those of equal layers, are one row."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+
+from ..ir.names import fits, name_pattern
+from ..passes.propagation.report import Row
+from .streams import colored, has_colors
+
+_HEAD = ("value", "shape", "per device", "sharding", "because of")
+_STYLES = {"annotation": "1;32", "propagated": "36", "replicated": "2"}
+_DIGITS = re.compile(r"\d+")
+
+
+def matching(rows: Iterable[Row], patterns: Sequence[str]) -> list[Row]:
+    """The rows whose name or path one of the patterns fits; all if there are none."""
+    wanted = [name_pattern(text) for text in patterns]
+    names = ((row, (row.name, row.name.partition("[")[0], row.name.rpartition("/")[2], row.path)) for row in rows)
+    return [row for row, called in names if not wanted or any(fits(pattern, called) for pattern in wanted)]
+
+
+def folded(rows: Iterable[Row]) -> list[tuple[Row, int]]:
+    """Rows in order, each with the number of rows like it that are left out: of the same shape and sharding, with names
+    that differ in numbers only.
+    """
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        key = (_DIGITS.sub("", row.name), row.shape, row.local, row.axes, str(row.annotated))
+        groups.setdefault(key, []).append(row)
+    return [(group[0], len(group) - 1) for group in groups.values()]
+
+
+def state(row: Row) -> str:
+    """What a row is counted as."""
+    return "annotation" if row.annotated else "replicated" if row.axes == "replicated" else "propagated"
+
+
+def print_values(rows: Sequence[tuple[Row, int]]) -> None:
+    """A table of rows, each with the number of those that it stands for besides."""
+    cells = [(f"{r.name} (+{more})" if more else r.name, r.shape, r.local, r.axes, r.why) for r, more in rows]
+    widths = [max(len(row[i]) for row in (*cells, _HEAD)) for i in range(4)]
+    styles = ["", *(_STYLES[state(row)] for row, _ in rows)]
+    for style, row in zip(styles, (_HEAD, *cells), strict=True):
+        text = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        line = f"{text}  {row[4]}".rstrip()
+        print(colored(line, style) if style and has_colors(sys.stdout) else line)
