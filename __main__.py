@@ -25,7 +25,7 @@ def _dispatch(args: argparse.Namespace, argv: list[str]) -> int:
         "partition": text.partition_command, "shard": shardings.shard, "opt": text.opt, "verify": text.verify,
         "show": parts.show, "isolate": parts.isolate_command, "diff": parts.diff, "eval": evaluate.evaluate_command,
         "reshard": reshard.reshard_command, "comm": comm.comm, "explain": shardings.explain_command,
-        "rules": shardings.rules, "picture": shardings.picture_command,
+        "rules": shardings.rules, "picture": shardings.picture_command, "completion": text.completion_command,
     }  # fmt: skip
     return commands[args.command](args)
 

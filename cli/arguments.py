@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..runtime.input_specs import KINDS
 from .common import device_count, mesh_sizes, names, not_negative, positive, tolerance
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose help fails like any other output where it cannot be written; argparse would not say so."""
-
-    def print_help(self, file: Any = None) -> None:
-        print(self.format_help(), end="", file=file or sys.stdout)
-
+from .completion import SHELLS
+from .examples import EXAMPLES
+from .parser import Parser, Version
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Parser]  # pyright: ignore[reportPrivateUsage]
+
+
+_WITH_JSON = ("run", "eval", "comm", "shard", "explain", "rules", "reshard", "diff", "verify")
 
 
 def make_parser() -> Parser:
@@ -26,17 +23,28 @@ def make_parser() -> Parser:
     parser = Parser(
         prog="hloom", description="Parse, shard, partition and run XLA HLO programs, without XLA."
     )
+    parser.add_argument("--version", action=Version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _running(commands)
     _partitioning(commands)
     _shardings(commands)
     _looking(commands)
+    parser.commands = commands.choices
+    for name in _WITH_JSON:
+        parser.commands[name].add_argument("--json", action="store_true", help="print JSON (see docs/json.md)")
+    for name, command in parser.commands.items():
+        command.show_examples(EXAMPLES[name])
     return parser
+
+
+def _other(commands: Commands, name: str, help: str) -> Parser:
+    """A command that takes no program."""
+    return commands.add_parser(name, help=help, description=help)
 
 
 def _command(commands: Commands, name: str, help: str, devices: bool = True) -> Parser:
     """A command on a program; with `devices` one that divides it."""
-    made = commands.add_parser(name, help=help, description=help)
+    made = _other(commands, name, help)
     made.add_argument("file", metavar="FILE", help="HLO text; - is standard input")
     made.add_argument("--import", dest="imports", metavar="FILE.py", action="append", default=[],
                       help="run this Python file first, for its custom-calls and rules")
@@ -90,7 +98,6 @@ def _partitioning(commands: Commands) -> None:
     opt.add_argument("--time", action="store_true", help="print the time each pass took on standard error")
 
     comm = _command(commands, "comm", "print the collectives of the partitioned program, most bytes first")
-    comm.add_argument("--json", action="store_true", help="print them as JSON")
 
     for made in (partition, opt, comm):
         _add_werror(made)
@@ -102,23 +109,21 @@ def _shardings(commands: Commands) -> None:
                        help="show only values of these names or JAX paths, in which * stands for anything")
     shard.add_argument("--all", action="store_true", help="show values that differ in the numbers of their names, too")
     shard.add_argument("--text", action="store_true", help="print HLO text with the shardings instead of a table")
-    shard.add_argument("--json", action="store_true", help="print the table as JSON")
     _add_werror(shard)
 
     explain = _command(commands, "explain", "tell why a value is sharded as it is")
     explain.add_argument("value", metavar="VALUE", help="a name, such as dot.3 or tuple.1[2], or a JAX path")
     explain.add_argument("--without", metavar="NAME", action="append", default=[],
                          help="tell what changes if this value is not annotated")
-    explain.add_argument("--json", action="store_true", help="print it as JSON")
 
     _command(commands, "rules", "print the sharding rule of every op", devices=False)
 
-    picture = commands.add_parser("picture", help="draw which devices hold which tiles of an array")
+    picture = _other(commands, "picture", "draw which devices hold which tiles of an array")
     picture.add_argument("shape", metavar="SHAPE", help="such as f32[32,32,32]")
     picture.add_argument("sharding", metavar="SHARDING", help="as HLO writes it, or [{'x'}, {}] with --mesh")
     picture.add_argument("--mesh", type=mesh_sizes, metavar="x=2,y=4", help="the mesh of a sharding without one")
 
-    reshard = commands.add_parser("reshard", help="print the cheapest way from one sharding to another")
+    reshard = _other(commands, "reshard", "print the cheapest way from one sharding to another")
     reshard.add_argument("shape", metavar="SHAPE", help="such as f32[32,32,32]")
     reshard.add_argument("source", metavar="FROM", help="a sharding as HLO writes it, or [{'x'}, {}] with --mesh")
     reshard.add_argument("target", metavar="TO", help="likewise")
@@ -145,3 +150,6 @@ def _looking(commands: Commands) -> None:
     diff.add_argument("other", metavar="OTHER", help="HLO text; - is standard input")
 
     _add_werror(_command(commands, "verify", "check a program", devices=False))
+
+    completion = _other(commands, "completion", "print a script that completes commands and options in a shell")
+    completion.add_argument("shell", choices=SHELLS, help="the shell")

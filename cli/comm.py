@@ -7,7 +7,6 @@ printed of a compiled program) is taken as it is.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -16,7 +15,8 @@ from ..cost.table import by_kind, collectives_table, summary
 from ..ir.module import Module
 from ..ir.spmd import is_per_device
 from ..passes.pipelines import partition
-from .common import EXIT_OK, context_for, read_program, report
+from .common import EXIT_OK, context_for, print_json, read_program, report
+from .progress import working
 
 
 def comm(args: argparse.Namespace) -> int:
@@ -24,11 +24,12 @@ def comm(args: argparse.Namespace) -> int:
     module = read_program(args)
     context = context_for(args)
     if not is_per_device(module):
-        partition(module, context)
+        with working("partitioning"):
+            partition(module, context)
     report(args, context)
     found = sorted(collectives(module), key=lambda c: -c.sent_bytes)
     if args.json:
-        print(json.dumps(_as_json(module, found), indent=1))
+        print_json(collectives_json(module, found) | {"collectives": [_record(c) for c in found]})
         return EXIT_OK
     if found:
         print(collectives_table(found), end="\n\n")
@@ -37,14 +38,14 @@ def comm(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _as_json(module: Module, found: Sequence[Collective]) -> dict[str, object]:
+def collectives_json(module: Module, found: Sequence[Collective]) -> dict[str, object]:
+    """The totals of a program's collectives."""
     return {
-        "module": module.name,
+        "program": module.name,
         "devices": module.num_partitions * module.replica_count,
         "sent_bytes": sum(c.sent_bytes for c in found),
         "exact": all(c.exact for c in found),
         "kinds": {t.kind: {k: v for k, v in asdict(t).items() if k != "kind"} for t in by_kind(found)},
-        "collectives": [_record(c) for c in found],
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import runpy
 import traceback
@@ -18,6 +19,7 @@ from ..passes.base import PassContext
 from ..passes.pipelines import remarks
 from ..passes.propagation.remesh import remesh
 from ..passes.propagation.strategy import Setting, Strategy, apply_strategy, load_strategy, named_meshes
+from .progress import working
 from .streams import tell
 
 EXIT_OK = 0
@@ -34,7 +36,8 @@ def read_program(args: argparse.Namespace, quiet: bool = False) -> Module:
     Where neither the strategy nor the program names a mesh, `--mesh` does. Prints warnings about the text, unless
     `quiet`. Raises CompileError, also for warnings that `--werror` names.
     """
-    module = frontends.load(args.file)
+    with working(f"reading {args.file}"):
+        module = frontends.load(args.file)
     _tell(args, module.warnings, quiet)
     sizes: dict[str, int] | None = getattr(args, "mesh", None)
     strategy = _strategy(args)
@@ -154,6 +157,11 @@ def categories(names: frozenset[str]) -> frozenset[str]:
 def context_for(args: argparse.Namespace, default_devices: int | None = None) -> PassContext:
     """What the passes should know of the arguments."""
     return PassContext(num_devices=getattr(args, "devices", None), default_devices=default_devices)
+
+
+def print_json(value: object) -> None:
+    """Prints what `--json` asks for; its forms are those of docs/json.md."""
+    print(json.dumps(value, indent=1))
 
 
 def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:

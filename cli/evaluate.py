@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostics import Diagnostics
+from ..ir.element_type import from_numpy
 from ..ir.module import Module
 from ..ir.names import result_names
 from ..runtime.evaluator import evaluate, reference_grid
@@ -18,7 +19,8 @@ from ..runtime.inputs import inputs_for_module
 from ..runtime.outputs import check_outputs, save_outputs
 from ..runtime.sharding_io import same_bits
 from .assumptions import remark_callbacks
-from .common import EXIT_OK, read_program, show_diagnostics
+from .common import EXIT_OK, print_json, read_program, show_diagnostics
+from .progress import working
 
 Array = np.ndarray[Any, Any]
 
@@ -32,10 +34,14 @@ def evaluate_command(args: argparse.Namespace) -> int:
     show_diagnostics(diagnostics.found)
     if args.out is not None:
         check_outputs(Path(args.out))
-    outputs = evaluate(module, inputs_for(args, module, args.seed))
+    with working("running on one device"):
+        outputs = evaluate(module, inputs_for(args, module, args.seed))
     if args.out is not None:
         save_outputs(Path(args.out), outputs, result_names(module))
-    print_outputs(outputs, result_names(module))
+    if args.json:
+        print_json({"program": module.name, "outputs": outputs_json(outputs, result_names(module))})
+    else:
+        print_outputs(outputs, result_names(module))
     return EXIT_OK
 
 
@@ -56,6 +62,22 @@ def print_outputs(outputs: Sequence[Array], names: Sequence[str], per_device: Se
         else:
             for device, part in enumerate(array):
                 print(f"output {number} {name}, device {device}: {_summary(part)}")
+
+
+def outputs_json(outputs: Sequence[Array], names: Sequence[str]) -> list[dict[str, object]]:
+    """A record for each output. Numbers that JSON has not (NaN and infinities) are null."""
+    return [
+        {"name": name, "type": from_numpy(array.dtype).name, "dims": list(array.shape), **_range(array)}
+        for array, name in zip(outputs, names, strict=True)
+    ]
+
+
+def _range(array: Array) -> dict[str, float | None]:
+    if array.size == 0 or array.dtype.kind == "c":
+        return {}
+    values = array.astype(np.float64)
+    found = {"min": values.min(), "mean": values.mean(), "max": values.max()}
+    return {what: float(number) if np.isfinite(number) else None for what, number in found.items()}
 
 
 def _summary(array: Array) -> str:

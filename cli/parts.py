@@ -12,7 +12,7 @@ from ..ir.difference import Difference, differences
 from ..ir.extract import find_computation, find_instruction, isolate
 from ..ir.instruction import Instruction
 from ..ir.printer import computation_text, instruction_text
-from .common import EXIT_CHECK_FAILED, EXIT_OK, read_program, show_diagnostics
+from .common import EXIT_CHECK_FAILED, EXIT_OK, print_json, read_program, show_diagnostics
 
 SHOWN = 5  # differences of one computation
 LONGEST = 160
@@ -43,6 +43,11 @@ def diff(args: argparse.Namespace) -> int:
     left, right = read_program(args), frontends.load(args.other)
     show_diagnostics(right.warnings)
     found = differences(left, right)
+    if args.json:
+        records = [{"what": d.what, "computations": list(d.computations), "left": d.left and instruction_text(d.left),
+                    "right": d.right and instruction_text(d.right)} for d in found]  # fmt: skip
+        print_json({"equal": not found, "differences": records})
+        return EXIT_CHECK_FAILED if found else EXIT_OK
     if not found:
         print(f"no differences: {left.name} and {right.name}, {sum(map(len, left))} instructions")
         return EXIT_OK

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from .. import frontends
 from ..cost.links import parse_links
@@ -11,7 +11,7 @@ from ..ir.diagnostics import fail
 from ..ir.mesh import Mesh
 from ..ir.sharding import Sharding
 from ..passes.spmd.certificate import reshard
-from .common import EXIT_OK
+from .common import EXIT_OK, print_json
 
 
 def reshard_command(args: argparse.Namespace) -> int:
@@ -23,6 +23,9 @@ def reshard_command(args: argparse.Namespace) -> int:
     mesh = Mesh(tuple(args.mesh.items())) if args.mesh else next((s.mesh for s in (source, target) if s.mesh), None)
     source, target = (s if s.mesh else replace(s, mesh=mesh) for s in (source, target))
     found = reshard(shape, source, target, args.memory, parse_links(args.links, mesh))
+    if args.json:
+        print_json(asdict(found))
+        return EXIT_OK
     for move in found.moves or ("nothing to do",):
         print(f"  {move}")
     ratio = f"{found.ratio:.2f}" if found.bound_bytes else "-"

@@ -33,8 +33,10 @@ from ..runtime.rank_failed import deadline, together
 from ..runtime.simulator import placements
 from .assumptions import remark_callbacks, remark_placements, unplaced
 from .check import Devices, Ranks, Simulated, check, verify_options
-from .common import EXIT_CHECK_FAILED, EXIT_OK, context_for, read_program, report
-from .evaluate import inputs_for, print_outputs
+from .comm import collectives_json
+from .common import EXIT_CHECK_FAILED, EXIT_OK, context_for, print_json, read_program, report
+from .evaluate import inputs_for, outputs_json, print_outputs
+from .progress import working
 
 Array = np.ndarray[Any, Any]
 
@@ -61,7 +63,7 @@ def run(args: argparse.Namespace, argv: list[str]) -> int:
     if inside_launcher() and (args.ranks is not None or args.devices is None):
         return _run_rank(args)
     job = _prepare(args, None)
-    _describe(job, f"{_devices(job.local)} simulated devices")
+    _describe(args, job, f"{_devices(job.local)} simulated devices")
     return _report(args, job, Simulated())
 
 
@@ -71,7 +73,7 @@ def _run_rank(args: argparse.Namespace) -> int:
     job = together(comm, prepare, "the partitioned program", args.timeout)
     with Ranks(comm, args.timeout) as ranks:
         if comm.rank == 0:
-            _describe(job, f"{_devices(job.local)} devices on {comm.size} MPI ranks")
+            _describe(args, job, f"{_devices(job.local)} devices on {comm.size} MPI ranks")
         return _report(args, job, ranks)
 
 
@@ -81,7 +83,8 @@ def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -
     local = clone_module(program)
     context = context_for(args, default_devices=ranks)
     if not is_per_device(program):
-        partition(local, context)
+        with working("partitioning"):
+            partition(local, context)
     elif args.devices is not None and args.devices != _devices(local):
         fail(f"the program was partitioned for {_devices(local)} devices, {args.devices} are asked for")
     elif args.check:
@@ -104,37 +107,52 @@ def _devices(module: Module) -> int:
     return module.num_partitions * module.replica_count
 
 
-def _describe(job: Job, where: str) -> None:
+def _describe(args: argparse.Namespace, job: Job, where: str) -> None:
+    if args.json:
+        return
     found = collectives(job.local)
     sent = sum(c.wire_bytes * c.count for c in found)
     print(f"{job.program.name}: {where}; {kinds_text(found)}; {sent} bytes sent per device")
 
 
+def _facts(job: Job) -> dict[str, object]:
+    return collectives_json(job.local, collectives(job.local)) | {"program": job.program.name}
+
+
 def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
     """Runs the program and says what came out; the exit code on all processes."""
-    outputs = devices.run(job.local, job.inputs)
+    with working(f"running on {_devices(job.local)} devices"):
+        outputs = devices.run(job.local, job.inputs)
     if outputs is not None and args.out is not None:
         save_outputs(Path(args.out), outputs, result_names(job.program))
     if args.check:
         return _check(args, job, outputs, devices)
-    if outputs is not None:
+    if outputs is not None and args.json:
+        print_json(_facts(job) | {"outputs": outputs_json(outputs, result_names(job.program))})
+    elif outputs is not None:
         print_outputs(outputs, result_names(job.program), unplaced(placements(job.local)[1]))
     return devices.share(EXIT_OK)
 
 
 def _check(args: argparse.Namespace, job: Job, outputs: list[Array] | None, devices: Devices) -> int:
     """Checks the run, then those of further seeds."""
-    passed = True
+    passed, checks = True, list[dict[str, object]]()
     for seed in range(args.seed, args.seed + args.seeds):
         inputs = job.inputs
         if seed != args.seed:
             inputs = inputs_for(args, job.program, seed)
             outputs = devices.run(job.local, inputs)
-        verdict = check(args, job.program, job.local, inputs, outputs, devices)
+        with working(f"checking seed {seed}"):
+            verdict = check(args, job.program, job.local, inputs, outputs, devices)
         if verdict is not None:
             passed &= verdict.passed
-            print(f"seed {seed}: {verdict}" if args.seeds > 1 else verdict)
+            checks.append({"seed": seed, "passed": verdict.passed, "report": str(verdict)})
+            if not args.json:
+                print(f"seed {seed}: {verdict}" if args.seeds > 1 else verdict)
     passed = devices.share(passed)
-    if outputs is not None:
+    if outputs is not None and args.json:
+        names = result_names(job.program)
+        print_json(_facts(job) | {"outputs": outputs_json(outputs, names), "passed": passed, "checks": checks})
+    elif outputs is not None:
         print("check passed" if passed else "check FAILED")
     return EXIT_OK if passed else EXIT_CHECK_FAILED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,7 +13,8 @@ from ..ir.names import suggestions
 from ..ir.sharding_picture import picture
 from ..passes.propagation.explain import Explanation, explain, without
 from ..passes.propagation.report import Row, Solved, solved
-from .common import EXIT_OK, context_for, read_program, report
+from .common import EXIT_OK, context_for, print_json, read_program, report
+from .progress import working
 from .reshard import parse_one_sharding
 from .tables import folded, matching, print_values, state
 
@@ -25,7 +25,8 @@ def shard(args: argparse.Namespace) -> int:
     """Prints a table of values with the shardings that propagation finds, and where they come from."""
     module = read_program(args)
     context = context_for(args)
-    found = solved(module, context)
+    with working("propagating"):
+        found = solved(module, context)
     report(args, context)
     if args.text:
         sys.stdout.write(module.to_text())
@@ -36,7 +37,7 @@ def shard(args: argparse.Namespace) -> int:
         known = (name for row in rows for name in (row.name, row.path) if name)
         fail(f"no value is called {' or '.join(args.only)}", help="values: " + suggestions(args.only[0], known))
     if args.json:
-        print(json.dumps(_as_json(found, rows, shown), indent=1))
+        print_json(_as_json(found, rows, shown))
     else:
         _table(shown, args.all)
         if not args.only:
@@ -91,11 +92,12 @@ def explain_command(args: argparse.Namespace) -> int:
     """Prints where each axis of a value comes from; with `--without`, what changes if annotations go."""
     module = read_program(args)
     context = context_for(args)
-    found = explain(module, args.value, context)
+    with working("propagating"):
+        found = explain(module, args.value, context)
     if args.without:
         changes = without(module, args.without, context)
         if args.json:
-            print(json.dumps([{"before": asdict(a), "after": asdict(b)} for a, b in changes], indent=1))
+            print_json([{"before": asdict(a), "after": asdict(b)} for a, b in changes])
             return EXIT_OK
         names = {e.value for e in found}
         value = [(a, b) for a, b in changes if a.name in names]
@@ -108,7 +110,7 @@ def explain_command(args: argparse.Namespace) -> int:
             print(f"    {before.name}: {before.axes} -> {after.axes}")
         return EXIT_OK
     if args.json:
-        print(json.dumps([asdict(e) for e in found], indent=1))
+        print_json([asdict(e) for e in found])
     else:
         print("\n".join(_told(e) for e in found))
     return EXIT_OK
@@ -136,14 +138,19 @@ def _told(found: Explanation) -> str:
 def rules(args: argparse.Namespace) -> int:
     """Prints the sharding rule of every op, by which propagation and the partitioner go."""
     module = read_program(args)
+    records: list[dict[str, str]] = []
     for computation in module:
         for instruction in computation:
             leaves = [leaf for v in (*instruction.operands, instruction) for leaf in v.shape.leaves()]
             if instruction.op.is_control or not instruction.operands or not all(leaf.is_array for leaf in leaves):
                 continue
-            prefix = "" if computation is module.entry else f"{computation.name}/"
+            name = instruction.name if computation is module.entry else f"{computation.name}/{instruction.name}"
             rule = instruction.op.sharding_rule(instruction.call)
-            print(f"{prefix}{instruction.name} = {instruction.opcode} {rule}")
+            records.append({"name": name, "opcode": instruction.opcode, "rule": str(rule)})
+    if args.json:
+        print_json(records)
+    else:
+        print("".join(f"{r['name']} = {r['opcode']} {r['rule']}\n" for r in records), end="")
     return EXIT_OK
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from typing import IO, Any
 
 EXIT_OUTPUT = 74  # EX_IOERR
+_STYLES = {"error": "1;31", "warning": "1;35", "remark": "1;34", "note": "1;36", "help": "1;32"}
+_SEVERITY = re.compile(r"(?m)^(?P<place>[^|\n]*?)(?P<word>error|warning|remark|note|help):(?= )")
 
 
 def prepare_streams() -> bool:
@@ -32,9 +35,9 @@ def prepare_streams() -> bool:
 
 
 def tell(text: str) -> None:
-    """Prints a line on standard error, if that can be."""
+    """Prints a message on standard error, if that can be: in colours on a terminal."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(_SEVERITY.sub(_styled, text) if has_colors(sys.stderr) else text, file=sys.stderr, flush=True)
     except OSError:
         discard(sys.stderr)
 
@@ -65,3 +68,7 @@ def has_colors(stream: IO[Any]) -> bool:
 def colored(text: str, style: str) -> str:
     """The text in a style of ANSI terminals, such as `1;32`."""
     return f"\x1b[{style}m{text}\x1b[0m"
+
+
+def _styled(match: re.Match[str]) -> str:
+    return match["place"] + colored(f"{match['word']}:", _STYLES[match["word"]])

@@ -4,20 +4,41 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 
-from ..ir.diagnostics import fail
+from ..ir.diagnostics import CompileError, Diagnostic, fail
 from ..ir.module import Module, Stage
 from ..passes.base import run_pipeline
 from ..passes.pipelines import PASSES, parse_pipeline, partition
-from .common import EXIT_OK, context_for, read_program, report
+from .common import EXIT_BAD_INPUT, EXIT_OK, context_for, print_json, read_program, report
+from .completion import completion
+from .progress import working
 
 
 def verify(args: argparse.Namespace) -> int:
     """Reads and checks the program; reading does both."""
-    module = read_program(args)
+    try:
+        module = read_program(args)
+    except CompileError as error:
+        if not args.json:
+            raise
+        print_json({"ok": False, "diagnostics": [_record(d) for d in error.diagnostics]})
+        return EXIT_BAD_INPUT
     instructions = sum(len(c) for c in module)
-    print(f"{module.name}: ok, {len(module.computations)} computations, {instructions} instructions")
+    if args.json:
+        print_json({"ok": True, "program": module.name, "stage": module.stage.value, "diagnostics": [],
+                    "computations": len(module.computations), "instructions": instructions})
+    else:
+        print(f"{module.name}: ok, {len(module.computations)} computations, {instructions} instructions")
     return EXIT_OK
+
+
+def _record(diagnostic: Diagnostic) -> dict[str, object]:
+    return {
+        "severity": diagnostic.severity.value, "file": diagnostic.location.source.name if diagnostic.location else None,
+        "line": diagnostic.line, "column": diagnostic.column, "message": diagnostic.message, "help": diagnostic.help,
+        "category": diagnostic.category, "notes": [_record(note) for note in diagnostic.notes],
+    }  # fmt: skip
 
 
 def opt(args: argparse.Namespace) -> int:
@@ -36,7 +57,8 @@ def opt(args: argparse.Namespace) -> int:
             print(f"// after {name}\n{after.to_text()}", file=sys.stderr)
 
     context.after = dump
-    run_pipeline(passes, module, context)
+    with nullcontext() if wanted else working("running passes"):
+        run_pipeline(passes, module, context)
     report(args, context)
     for record in context.records if args.time else ():
         print(f"{record.name}: {record.seconds * 1e3:.1f} ms", file=sys.stderr)
@@ -49,11 +71,20 @@ def partition_command(args: argparse.Namespace) -> int:
     module = read_program(args)
     context = context_for(args)
     if module.stage is not Stage.LOCAL:
-        partition(module, context)
+        with working("partitioning"):
+            partition(module, context)
     report(args, context)
     if args.form != "local":
         from ..codegen import manual_module, replica_module
 
         module = (manual_module if args.form == "manual" else replica_module)(module)
     sys.stdout.write(module.to_text())
+    return EXIT_OK
+
+
+def completion_command(args: argparse.Namespace) -> int:
+    """Prints a script for a shell."""
+    from .arguments import make_parser
+
+    sys.stdout.write(completion(make_parser(), args.shell))
     return EXIT_OK

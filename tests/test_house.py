@@ -224,7 +224,7 @@ def test_ci_script_is_executable() -> None:
 
 PAGES = (
     "README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/communication.md", "docs/custom_calls.md",
-    "docs/editing.md", "docs/ops.md", "docs/resharding.md", "examples/README.md",
+    "docs/editing.md", "docs/json.md", "docs/ops.md", "docs/resharding.md", "examples/README.md",
 )  # fmt: skip
 
 

@@ -112,7 +112,7 @@ def test_largest_first_with_totals_and_lines_of_the_source(tmp_path: Path) -> No
 def test_json(tmp_path: Path) -> None:
     done = hloom("comm", "--json", "-", cwd=tmp_path, text=LOOP)
     found = json.loads(done.out)
-    assert (found["module"], found["devices"], found["exact"]) == ("loop", 4, True)
+    assert (found["program"], found["devices"], found["exact"]) == ("loop", 4, True)
     assert found["sent_bytes"] == sum(c["sent_bytes"] for c in found["collectives"])
     assert found["sent_bytes"] == sum(k["sent_bytes"] for k in found["kinds"].values())
     for kind, totals in found["kinds"].items():

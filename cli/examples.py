@@ -1,0 +1,45 @@
+"""Examples for the help of each command; a test runs them all on the files that they name."""
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "run": (
+        "hloom run examples/mlp_named.hlo --check",
+        "hloom run examples/mlp_named.hlo --mesh x=3,y=5 --check --seeds 3",
+        "hloom run examples/transformer_train.hlo --ranks 4 --out results",
+    ),
+    "eval": (
+        "hloom eval examples/mlp_named.hlo --inputs zeros",
+        "hloom eval examples/mlp_named.hlo --seed 7 --out one",
+    ),
+    "partition": (
+        "hloom partition examples/mlp_named.hlo",
+        "hloom partition examples/mlp_named.hlo --set 'w*=,y' --form manual",
+    ),
+    "opt": (
+        "hloom opt examples/mlp_named.hlo --passes propagate,spmd-partition,cse,dce",
+        "hloom opt examples/mlp_named.hlo --passes propagate --dump-after all --time",
+    ),
+    "comm": ("hloom comm examples/mlp_named.hlo", "hloom comm examples/mlp_named.hlo --mesh x=4,y=2 --json"),
+    "shard": (
+        "hloom shard examples/mlp_named.hlo",
+        "hloom shard examples/transformer_train.hlo \"state['first']*\" '*dot_general*'",
+    ),
+    "explain": (
+        "hloom explain examples/mlp_named.hlo square",
+        "hloom explain examples/transformer_train.hlo \"state['first']['embedding']\"",
+        "hloom explain examples/mlp_named.hlo h --without w1",
+    ),
+    "rules": ("hloom rules examples/mlp_named.hlo",),
+    "picture": (
+        "hloom picture f32[8,6] \"[{'y'}, {'x'}]\" --mesh x=2,y=3",
+        "hloom picture f32[8,6] '{devices=[4,2]<=[8]}'",
+    ),
+    "reshard": (
+        "hloom reshard f32[8,6] \"[{'x'}, {}]\" \"[{}, {'x'}]\" --mesh x=2",
+        "hloom reshard f32[8] '{devices=[4]<=[4]}' '{replicated}' --links 1us/100GB",
+    ),
+    "show": ("hloom show examples/mlp_named.hlo", "hloom show examples/mlp_named.hlo --computation sum"),
+    "isolate": ("hloom isolate examples/mlp_named.hlo --inst y --depth 2",),
+    "diff": ("hloom diff examples/mlp_named.hlo examples/mlp_named.hlo",),
+    "verify": ("hloom verify examples/mlp_named.hlo",),
+    "completion": ('eval "$(hloom completion bash)"', "hloom completion fish > ~/.config/fish/completions/hloom.fish"),
+}

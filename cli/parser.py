@@ -1,0 +1,66 @@
+"""A parser of arguments that shows defaults and examples, and whose help fails like any output."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Keeps the lines of examples, and shows the defaults that say something."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        default = action.default
+        shown = (isinstance(default, str) and default) or (isinstance(default, int) and not isinstance(default, bool))
+        return super()._get_help_string(action) if shown and default != argparse.SUPPRESS else action.help
+
+
+class Parser(argparse.ArgumentParser):
+    """A command line, or one command of it; `commands` are its commands by name."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Formatter, **options)
+        self.commands: Mapping[str, Parser] = {}
+
+    def print_help(self, file: Any = None) -> None:
+        """Prints the help; argparse itself would ignore that it cannot be written."""
+        print(self.format_help(), end="", file=file or sys.stdout)
+
+    def options(self) -> list[argparse.Action]:
+        """Its options, those with names that begin with a dash."""
+        return [action for action in self._actions if action.option_strings]
+
+    def show_examples(self, lines: Sequence[str]) -> None:
+        """Puts examples at the end of the help."""
+        self.epilog = "\n".join(("examples:", *(f"  {line}" for line in lines)))
+
+
+class Version(argparse.Action):
+    """Prints the versions of Hloom and of what it finds here; of packages by their metadata, for it loads none."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS,
+                         help="print the versions of Hloom and of what it uses, and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(versions())
+        parser.exit()
+
+
+def versions() -> str:
+    """`hloom 0.1.0 (Python 3.12.1, numpy 2.1.0, ..)`; packages that are not installed are left out."""
+    import importlib.metadata
+    import platform
+
+    found = [f"Python {platform.python_version()}"]
+    own = "unknown"
+    for name in ("hloom", "numpy", "ml_dtypes", "jaxlib", "mpi4py", "openmpi"):
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        own = version if name == "hloom" else own
+        found += [f"{name} {version}"] if name != "hloom" else []
+    return f"hloom {own} ({', '.join(found)})"

@@ -1,0 +1,41 @@
+"""One line on standard error that says what takes long: on terminals only, after two seconds, gone when it is done."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+_PATIENCE = 2.0  # seconds without a word
+_PACE = 0.5  # seconds between two words
+_ERASE = "\r\x1b[K"
+
+
+@contextmanager
+def working(what: str) -> Generator[None]:
+    """Shows `hloom: WHAT, 7 s` while the block runs; the block itself must not print."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    ticker = threading.Thread(target=_tick, args=(what, done), name="hloom-progress", daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        done.set()
+        ticker.join()
+
+
+def _tick(what: str, done: threading.Event) -> None:
+    start = time.monotonic()
+    if done.wait(_PATIENCE):
+        return
+    try:
+        while not done.wait(_PACE):
+            print(f"{_ERASE}hloom: {what}, {time.monotonic() - start:.0f} s", end="", file=sys.stderr, flush=True)
+        print(_ERASE, end="", file=sys.stderr, flush=True)
+    except OSError:
+        return  # there is nobody left to tell

@@ -1,0 +1,198 @@
+"""What the command line says of itself: versions, help with defaults and examples, completion; JSON; progress."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from command_line import EXAMPLES, NAMED, ROOT, environment, hloom
+from hloom.__main__ import main
+from hloom.cli import examples, progress
+from hloom.cli.arguments import make_parser
+
+COMMANDS = make_parser().commands
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["--version"])
+    assert done.value.code == 0
+    assert re.match(r"hloom \S+ \(Python 3\.\d+\.\d+, numpy \d", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_examples_and_defaults(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    shown = capsys.readouterr().out
+    assert COMMANDS[name].description
+    for example in examples.EXAMPLES[name]:
+        assert f"\n  {example}\n" in shown
+    for action in COMMANDS[name].options():
+        if isinstance(action.default, str | int) and action.nargs != 0 and action.default and action.dest != "help":
+            assert f"(default: {action.default})" in " ".join(shown.split()), action.dest
+
+
+RUNNABLE = [e for lines in examples.EXAMPLES.values() for e in lines if "--ranks" not in e and e[:6] == "hloom "]
+
+
+@pytest.mark.parametrize("line", [e for e in RUNNABLE if ">" not in e or "'" in e])
+def test_examples_run(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(line)[1:]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["hloom", "ex"], ["explain"]),
+        (["hloom", "run", "--ra"], ["--ranks"]),
+        (["hloom", "partition", "--form", "m"], ["manual"]),
+        (["hloom", "verify", "prog"], ["program.hlo"]),
+        (["hloom", "--ver"], ["--version"]),
+    ],
+)
+def test_completion_in_bash(words: list[str], wanted: list[str], tmp_path: Path) -> None:
+    if shutil.which("bash") is None:
+        pytest.skip("there is no bash")
+    (tmp_path / "program.hlo").touch()
+    ask = f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _hloom; echo ${{COMPREPLY[@]}}"
+    script = hloom("completion", "bash", cwd=tmp_path).out + ask
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == wanted
+
+
+def test_completion_of_other_shells(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "zsh"]) == 0
+    assert "bashcompinit" in capsys.readouterr().out.splitlines()[0]
+    assert main(["completion", "fish"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("seen_subcommand_from run' -l ranks -r" in line for line in lines)
+    assert any("seen_subcommand_from partition' -l form -r -a 'local manual replica'" in line for line in lines)
+
+
+# -- JSON
+
+FORMS = {
+    "verify": ["ok", "program", "stage", "diagnostics", "computations", "instructions"],
+    "shard": ["program", "devices", "mesh", "counts", "values", "conflicts"],
+    "comm": ["program", "devices", "sent_bytes", "exact", "kinds", "collectives"],
+    "run": ["program", "devices", "sent_bytes", "exact", "kinds", "outputs"],
+    "run --check": ["program", "devices", "sent_bytes", "exact", "kinds", "outputs", "passed", "checks"],
+    "eval": ["program", "outputs"],
+    f"diff {NAMED}": ["equal", "differences"],
+}
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+    assert main([*arguments, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def documented(value: Any) -> bool:
+    """Whether the page on JSON has all keys, in records within records too."""
+    page = (ROOT / "docs" / "json.md").read_text()
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return all(f"`{key}`" in page and (key in ("kinds", "mesh") or documented(inner)) for key, inner in items)
+    return all(map(documented, cast("list[Any]", value))) if isinstance(value, list) else True
+
+
+@pytest.mark.parametrize("command", FORMS)
+def test_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name, *rest = command.split()
+    found = as_json(capsys, name, NAMED, *rest)
+    assert list(found) == FORMS[command]
+    assert documented({key: value for key, value in found.items() if key != "counts"})
+
+
+def test_json_of_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    rules = as_json(capsys, "rules", NAMED)
+    assert {"name": "y", "opcode": "dot", "rule": next(r["rule"] for r in rules if r["name"] == "y")} in rules
+    plan = as_json(capsys, "reshard", "f32[8]", "{devices=[4]<=[4]}", "{replicated}")
+    assert (plan["collectives"], plan["received_bytes"], plan["bound_bytes"]) == (1, 24, 24)
+    for found in (rules, as_json(capsys, "explain", NAMED, "h"), [plan]):
+        assert found
+        assert documented(found)
+
+
+def test_json_of_results(capsys: pytest.CaptureFixture[str]) -> None:
+    outputs = as_json(capsys, "run", NAMED, "--check")["outputs"]
+    assert [(o["name"], o["type"], o["dims"]) for o in outputs] == [("y", "f32", [8, 4]), ("loss", "f32", [])]
+    assert outputs[0]["min"] < outputs[0]["mean"] < outputs[0]["max"]
+
+
+def test_json_of_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = tmp_path / "bad.hlo"
+    bad.write_text(Path(NAMED).read_text().replace("dot(x, w1)", "dot(x, w2)"))
+    found = as_json(capsys, "verify", str(bad), code=65)
+    assert not found["ok"]
+    (first,) = found["diagnostics"]
+    assert (first["file"], first["line"], first["severity"], len(first["notes"])) == (str(bad), 24, "error", 2)
+    assert documented(found)
+    other = tmp_path / "other.hlo"
+    other.write_text(Path(NAMED).read_text().replace("tanh", "sine"))
+    (difference,) = as_json(capsys, "diff", NAMED, str(other), code=1)["differences"]
+    assert "tanh" in difference["left"]
+    assert documented(difference)
+
+
+# -- terminals
+
+
+def on_terminal(code: str, **variables: str) -> str:
+    """What Python code writes when its standard error is a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", code], env=environment(TERM="xterm", **variables), stderr=theirs,
+                          stdout=subprocess.DEVNULL) as process:  # fmt: skip
+        os.close(theirs)
+        found = b""
+        while True:
+            try:
+                part = os.read(ours, 4096)
+            except OSError:  # Linux says so that the other end is closed
+                break
+            if not part:
+                break
+            found += part
+        process.wait(timeout=60)
+    os.close(ours)
+    return found.decode()
+
+
+SLOW = """import time
+from hloom.cli import progress
+progress._PATIENCE, progress._PACE = 0.2, 0.1
+with progress.working("partitioning"):
+    time.sleep({seconds})
+"""
+
+
+def test_progress_on_a_terminal() -> None:
+    shown = on_terminal(SLOW.format(seconds=1))
+    assert shown.startswith("\r\x1b[Khloom: partitioning, ")
+    assert shown.endswith("\r\x1b[K")
+    assert on_terminal(SLOW.format(seconds=0)) == ""
+
+
+def test_no_progress_in_a_pipe(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    exec(compile(SLOW.format(seconds=0.3), "slow", "exec"), {})
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("variables", "colored"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)])
+def test_colors_of_messages(variables: dict[str, str], colored: bool) -> None:
+    code = "from hloom.__main__ import main; main(['verify', 'none.hlo'])"
+    word = "\x1b[1;31merror:\x1b[0m" if colored else "error:"
+    assert on_terminal(code, **variables) == f"hloom: {word} none.hlo cannot be read: No such file or directory\r\n"
