@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -12,6 +14,7 @@ import numpy as np
 from ..ir.diagnostics import CompileError
 from ..ir.module import Module
 from ..runtime.check.check import Verdict, Wide, judge, wide_program
+from ..runtime.check.errors import Worst
 from ..runtime.check.reference import Reference
 from ..runtime.inputs import KINDS
 from ..runtime.mpi import MpiProgram, load_mpi
@@ -108,6 +111,16 @@ def check(
         reference.give_up(problem)
     count = local.num_partitions * local.replica_count
     return judge(reference, outputs, in_f64, count, args.tolerance, args.allow_nan)
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as a record. Errors that are infinite, which JSON has no number for, are null."""
+
+    def worst(found: Worst | None) -> dict[str, Any] | None:
+        return found and {**asdict(found), "error": found.error if math.isfinite(found.error) else None}
+
+    errors = {name: worst(getattr(verdict, name)) for name in ("in_f64", "own", "one_device")}
+    return {"passed": verdict.passed, **asdict(verdict), **errors}
 
 
 def _run_wide(wide: Wide | None, devices: Devices) -> tuple[list[Array] | None, str]:

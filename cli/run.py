@@ -32,7 +32,7 @@ from ..runtime.process_grid import ProcessGrid
 from ..runtime.rank_failed import deadline, together
 from ..runtime.simulator import placements
 from .assumptions import remark_callbacks, remark_placements, unplaced
-from .check import Devices, Ranks, Simulated, check, verify_options
+from .check import Devices, Ranks, Simulated, check, verdict_json, verify_options
 from .comm import collectives_json
 from .common import EXIT_CHECK_FAILED, EXIT_OK, context_for, print_json, read_program, report
 from .evaluate import inputs_for, outputs_json, print_outputs
@@ -146,7 +146,7 @@ def _check(args: argparse.Namespace, job: Job, outputs: list[Array] | None, devi
             verdict = check(args, job.program, job.local, inputs, outputs, devices)
         if verdict is not None:
             passed &= verdict.passed
-            checks.append({"seed": seed, "passed": verdict.passed, "report": str(verdict)})
+            checks.append({"seed": seed, **verdict_json(verdict)})
             if not args.json:
                 print(f"seed {seed}: {verdict}" if args.seeds > 1 else verdict)
     passed = devices.share(passed)

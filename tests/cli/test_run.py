@@ -234,6 +234,28 @@ def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
         assert done.err == "hloom: error: outputs cannot be written to file: File exists\n"
 
 
+def test_check_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", NAMED, "--check", "--json", "--seeds", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(c["seed"], c["passed"], c["outputs"], c["types"]) for c in found["checks"]] == [
+        (seed, True, 2, ["f32"]) for seed in (0, 1)
+    ]
+    assert 0 < found["checks"][0]["in_f64"]["error"] < 1e-15 < found["checks"][0]["own"]["error"] < 1e-6
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (["--seeds", "2"], "--seeds needs --check"),
+    (["--tolerance", "0.1"], "--tolerance needs --check"),
+    (["--allow-nan"], "--allow-nan needs --check"),
+    (["--check", "--tolerance", "-1"], "'-1' is not a number of at least 0"),
+    (["--check", "--seeds", "2", "--inputs", "zeros"], "--seeds 2: --inputs zeros are the same for each seed"),
+])  # fmt: skip
+def test_options_of_checks_that_say_nothing(options: list[str], message: str, tmp_path: Path) -> None:
+    done = hloom("run", NAMED, *options, cwd=tmp_path)
+    assert done.code == 2
+    assert message in done.err
+
+
 def test_failing_check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The oracle is made to disagree in one element of one output."""
 
