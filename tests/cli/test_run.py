@@ -180,12 +180,12 @@ def test_arrays_go_by_their_names(tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", weights=np.full((2, 2), 10, np.float32), bias=np.ones((2, 2), np.float32))
     for command in ("run", "eval"):
         done = hloom(command, "-", "--inputs", "in.npz", cwd=tmp_path, text=text)
-        assert done.out.splitlines()[-1] == "output 0: float32[2,2] min 9 mean 9 max 9", done.err
+        assert done.out.splitlines()[-1] == "output 0 l: float32[2,2] min 9 mean 9 max 9", done.err
 
 
 def test_settings_of_single_inputs(tmp_path: Path) -> None:
     done = hloom("run", "-", "--inputs", "n=int[5,6); x=zeros", "--devices", "2", cwd=tmp_path, text=PLAIN)
-    assert done.out.splitlines()[1:] == ["output 0: float32[6,4] min 1 mean 1 max 1", "output 1: int32[] 5"]
+    assert done.out.splitlines()[1:] == ["output 0 y: float32[6,4] min 1 mean 1 max 1", "output 1 n: int32[] 5"]
     wrong = hloom("run", "-", "--inputs", "x=zeros; m=int[5,6)", cwd=tmp_path, text=PLAIN)
     assert wrong.code == 65
     assert wrong.err.splitlines() == [
@@ -286,7 +286,8 @@ ENTRY e {
 def test_manual_regions_run_on_all_their_devices(command: list[str], tmp_path: Path) -> None:
     done = hloom(*command, cwd=tmp_path, text=MANUAL)
     assert done.code == 0, done.err
-    assert done.out.splitlines()[-1].startswith("check passed" if "--check" in command else "output 0: float32[8] min ")
+    last = "check passed" if "--check" in command else "output 0 r: float32[8] min "
+    assert done.out.splitlines()[-1].startswith(last)
 
 
 def test_bad_program_is_reported_once_before_there_are_ranks(tmp_path: Path) -> None:
