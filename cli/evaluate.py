@@ -14,7 +14,6 @@ from ..ir.element_type import from_numpy
 from ..ir.module import Module
 from ..ir.names import result_names
 from ..runtime.evaluator import evaluate, reference_grid
-from ..runtime.executor import Executable
 from ..runtime.inputs import inputs_for_module
 from ..runtime.outputs import check_outputs, save_outputs
 from ..runtime.sharding_io import same_bits
@@ -28,7 +27,7 @@ Array = np.ndarray[Any, Any]
 def evaluate_command(args: argparse.Namespace) -> int:
     """Evaluates the program and writes or summarises what it returns."""
     module = read_program(args)
-    Executable(module, reference_grid(module))  # what cannot be evaluated is refused before inputs are made for it
+    reference_grid(module)  # programs per device are refused before inputs are made for them
     diagnostics = Diagnostics()
     remark_callbacks(module, diagnostics)
     show_diagnostics(diagnostics.found)

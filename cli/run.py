@@ -27,6 +27,7 @@ from ..runtime.call_graph import live_in
 from ..runtime.evaluator import reference_grid
 from ..runtime.executor import Executable
 from ..runtime.launch import inside_launcher, launch, world
+from ..runtime.limits import require_few
 from ..runtime.outputs import check_outputs, save_outputs
 from ..runtime.process_grid import ProcessGrid
 from ..runtime.rank_failed import deadline, together
@@ -92,6 +93,8 @@ def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -
     if ranks is not None and ranks > _devices(local):
         fail(f"the program runs on {_devices(local)} devices, too few for {ranks} ranks")
     if not inside_launcher():  # what cannot be run is refused before anything is said or started
+        if ranks is None:
+            require_few(_devices(local))
         Executable(local, ProcessGrid.of(local))
         if args.check:
             Executable(program, reference_grid(program))

@@ -12,6 +12,7 @@ from ..ir.module import Module
 from ..ir.spmd import has_regions, is_per_device, region_devices
 from .collectives import LocalFabric
 from .executor import Executable
+from .limits import require_few
 from .process_grid import ProcessGrid
 from .sharding_io import agreed
 
@@ -36,10 +37,12 @@ def evaluate(module: Module, inputs: Sequence[Array]) -> list[Array]:
 def reference_grid(module: Module) -> ProcessGrid:
     """The devices on which a program of whole tensors runs: one, or all of those that manual regions divide work among.
 
-    Raises CompileError for a program per device.
+    Raises CompileError for a program per device, and for more devices than one process can run.
     """
     if has_regions(module):
-        return ProcessGrid(module.replica_count, region_devices(module))
+        grid = ProcessGrid(module.replica_count, region_devices(module))
+        require_few(grid.size)
+        return grid
     # A header that names no devices leaves it to the meshes.
     named = ProcessGrid.of(module).size
     devices = named if named > 1 else region_devices(module)

@@ -16,6 +16,7 @@ from ..ir.shape import Shape
 
 LARGEST_RANK = 64  # numpy's
 LARGEST_COUNT = 2**63 // 16 - 1
+MOST_DEVICES = 1 << 16
 _ADDRESSES = 1 << 47
 
 
@@ -29,6 +30,12 @@ def too_large(shape: Shape) -> str | None:
     if not shape.is_tuple and shape.byte_size > memory():
         return f"{shape.without_layout()} takes {shape.byte_size:,} bytes, this process may have {memory():,}"
     return None
+
+
+def require_few(devices: int) -> None:
+    """Raises CompileError for more devices than one process can run in step."""
+    if devices > MOST_DEVICES:
+        fail(f"{devices:,} devices cannot be simulated in one process, at most {MOST_DEVICES:,} can")
 
 
 class TimeLimit(Exception):

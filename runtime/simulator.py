@@ -25,12 +25,11 @@ from ..ir.spmd import devices_problem, is_per_device
 from ..ir.tiling import Tiling
 from .collectives import LocalFabric
 from .executor import Executable, check_inputs
-from .limits import require_memory
+from .limits import require_few, require_memory
 from .process_grid import ProcessGrid
 from .sharding_io import agreed, assemble, copied_bytes, shard
 
 Array = np.ndarray[Any, Any]
-MOST_DEVICES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -142,8 +141,7 @@ def run_devices(module: Module, inputs: Sequence[Sequence[Array]]) -> list[list[
 def simulate_devices(module: Module, inputs: Sequence[Array], poison: bool = False) -> Simulation:
     """As `simulate`, with the results of every device as well."""
     grid = ProcessGrid.of(module)
-    if grid.size > MOST_DEVICES:
-        fail(f"{grid.size:,} devices cannot be simulated in one process, at most {MOST_DEVICES:,} can")
+    require_few(grid.size)
     parameters, results = placements(module)
     per_device = run_devices(module, split_inputs(inputs, parameters, range(grid.size), grid, poison))
     return Simulation(join_outputs(per_device, results, grid), per_device)

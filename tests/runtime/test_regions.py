@@ -141,6 +141,13 @@ def test_borders_that_do_not_fit_are_refused_before_anything_runs(
     assert error.value.diagnostics[0].location is not None
 
 
+def test_more_devices_than_a_process_can_run_are_refused_before_anything_runs() -> None:
+    text = gspmd("4,8", "4,8", "{replicated}", "b = f32[4,8] negate(a)").to_text()
+    module = hloom.parse(text.replace("num_partitions=4", "num_partitions=1000000000"))
+    with pytest.raises(hloom.CompileError, match="1,000,000,000 devices cannot be simulated in one process"):
+        hloom.evaluate(module, [X])
+
+
 def test_what_all_devices_compute_is_computed_once() -> None:
     module = gspmd("4,8", "1,8", "{devices=[4,1]<=[4]}", "b = f32[1,8] tanh(a)", before="negate(p)")
     module.entry.root = module.entry.build("tanh", module.entry.root)
