@@ -30,7 +30,7 @@ def fits(pattern: re.Pattern[str], names: Iterable[str]) -> bool:
 
 
 def result_names(module: Module) -> list[str]:
-    """What users may call the results of a program, one name per leaf of the entry's root.
+    """What users may call the results of a program, one name per array of the entry's root.
 
     A result that takes the memory of a parameter is that parameter's new value, and has its path if there is one
     (`state['w']`). Others are called as what the root tuple is made of, `name[2]` for an array inside a tuple.
@@ -46,7 +46,7 @@ def result_names(module: Module) -> list[str]:
         if place is not None and int(number) < len(parameters):
             path = names_of(parameters[int(number)])[-1]
             names[place] = f"{path}[{part.strip()}]" if part.strip() else path
-    return names
+    return [name for name, leaf in zip(names, root.shape.leaves(), strict=True) if leaf.is_array]
 
 
 def _leaf_number(shape: Shape, index: str) -> int | None:

@@ -31,9 +31,9 @@ def test_programs_per_device_of_others_run_and_say_what_is_assumed(ranks: int, t
     assert "help: an array with a first dimension of 2 gives each device its own" in done.err
     assert done.err.count("no sharding says how 2 outputs are put together: they are shown for each device") == 1
     assert done.out.splitlines()[1:] == [
-        "output 0, device 0: float32[2] min 0 mean 0 max 0",
-        "output 0, device 1: float32[2] min 1 mean 1 max 1",
-        "output 1, alike on 2 devices: float32[2] min 0 mean 0 max 0",
+        "output 0 s, device 0: float32[2] min 0 mean 0 max 0",
+        "output 0 s, device 1: float32[2] min 1 mean 1 max 1",
+        "output 1 x, alike on 2 devices: float32[2] min 0 mean 0 max 0",
     ]
 
 
@@ -75,7 +75,7 @@ def test_callbacks_without_results_are_left_out(command: list[str], tmp_path: Pa
     done = hloom(*command, "--inputs", "zeros", cwd=tmp_path, text=callback("()"))
     assert done.code == 0
     assert done.err.count("remark: p calls a Python function that is not in the program: it has no results") == 1
-    assert "output 0: float32[2]" in done.out
+    assert "output 0 r: float32[2]" in done.out
 
 
 @pytest.mark.parametrize("command", [["eval", "-"], ["run", "-", "--devices", "2"]])
@@ -93,7 +93,7 @@ def f(x, config):
     return x + ("3" in config)
 """)
     done = hloom(*command, "--import", "calls.py", "--inputs", "zeros", cwd=tmp_path, text=text)
-    assert (done.code, done.out.splitlines()[-1]) == (0, "output 0: float32[2] min 1 mean 1 max 1")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "output 0 r: float32[2] min 1 mean 1 max 1")
 
 
 def test_tokens_are_no_outputs(tmp_path: Path) -> None:

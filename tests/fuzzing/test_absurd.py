@@ -82,7 +82,7 @@ ABSURD: dict[str, tuple[Callable[[], str], str | None]] = {
         "no input can be made: f32[1000000000000] takes 4,000,000,000,000 bytes",
     ),
     "big constant": (lambda: entry(f"ROOT y = {BIG} constant({{1}})"), "1000000000000 values expected here, found 1"),
-    "big elided": (lambda: entry(f"ROOT y = {BIG} constant({{...}})"), "constant without values"),
+    "big elided": (lambda: entry(f"ROOT y = {BIG} constant({{...}})"), "takes 4,000,000,000,000 bytes"),
     "big and empty": (lambda: entry("ROOT y = f32[0,1000000000000] constant({})"), None),
     "overflow": (lambda: entry("ROOT x = f32[4294967296,4294967296,4294967296] parameter(0)"), "too many elements"),
     "largest": (lambda: entry("ROOT x = f32[9223372036854775807] parameter(0)"), "too many elements"),
