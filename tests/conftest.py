@@ -25,6 +25,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the expected text of golden cases")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--bless") and config.getoption("numprocesses", None):
+        raise pytest.UsageError("--bless writes files that several cases share: pytest --bless -n 0")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _nothing_is_replicated_on_the_way() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     """In all tests: what neither end of a resharding holds whole is never whole on a device in between."""
