@@ -22,4 +22,6 @@ def test_result_names() -> None:
     assert result_names(hloom.parse(STEP)) == ["state['w']", "loss", "pair[0]", "p1[0]"]
     assert result_names(hloom.parse("ENTRY e { ROOT x = f32[] parameter(0) }")) == ["x"]
     assert result_names(hloom.parse("ENTRY e { ROOT x = (f32[], s32[2]) parameter(0) }")) == ["x[0]", "x[1]"]
+    tokens = "ENTRY e { t = token[] after-all() x = f32[] parameter(0) ROOT y = (token[], f32[]) tuple(t, x) }"
+    assert result_names(hloom.parse(tokens)) == ["x"]
     assert result_names(hloom.parse("ENTRY e { x = f32[] parameter(0) ROOT y = () tuple() }")) == []
