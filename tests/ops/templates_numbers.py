@@ -208,7 +208,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
         whole("", *_MATRICES, "b = E[2,3] parameter(1)", "ROOT r = triangular-solve(a, b), transpose_a=ADJOINT"),
     ),
     "rng-bit-generator": (_bits("u64[2]", "7", "rng_three_fry"), _bits("u64[3]", "15", "rng_philox")),
-    "batch-norm-training": (_norm("training", "4,3,5", 2), _norm("training", "4,3", 0)),
+    "batch-norm-training": (_norm("training", "4,3,5", 2), _norm("training", "4,7", 0)),
     "batch-norm-inference": (_norm("inference", "4,3,5", 2), _norm("inference", "4,3", 0)),
     "batch-norm-grad": (_norm("grad", "4,3,5", 2), _norm("grad", "4,3", 0)),
 }

@@ -54,7 +54,7 @@ GAPS = (
     Gap("all-gather-start all-gather-done", "s2 s4 u2 u4 f4e2m1fn", How.ERRS, _PACKED),
     Gap("popcnt", "s4", How.ERRS, "XLA counts the bits of a byte"),
     Gap(
-        "batch-norm-training cholesky triangular-solve "
+        "cholesky triangular-solve "
         "collective-permute collective-permute-start collective-permute-done",
         "f8e8m0fnu",
         How.ERRS,
