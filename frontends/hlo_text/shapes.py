@@ -21,6 +21,7 @@ LONGEST_NUMBER = 19
 _PLAIN = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\](?:\{(\d+(?:,\d+)*)\})?")
 _SPACE = rf"(?:\s|{COMMENT})*"
 _ARRAY_HEAD = re.compile(rf"([A-Za-z][A-Za-z0-9]*){_SPACE}\[(?:{COMMENT}|[^\]\n])*\]?")
+_NO_TAIL = re.compile(r"L\(-\d+\)|L\(0+\)")
 _ABSENT = re.compile(r"[SEM]\(0+\)|L\(0*1\)")  # parts of layouts that say what holds without them
 _LAYOUT_FOLLOWS = re.compile(rf"{_SPACE}\{{{_SPACE}(?:-?\d|[:}}])")
 
@@ -229,6 +230,8 @@ def _layout(tree: Any, dims: tuple[int, ...]) -> Layout | None:
             tiles = tuple(tuple(_tile_dim(d) for d in t.children if d is not None) for t in part.children)
         elif part is not None and part.type != "DIM_TYPES":
             text = _physical(part) if part.type == "PHYSICAL" else "".join(str(part).split())
+            if _NO_TAIL.fullmatch(text):
+                raise TextError(f"layout: {text}: the end is padded to a multiple of at least 1", part.start_pos)
             rest += "" if _ABSENT.fullmatch(text) else text
     layout = Layout(order, tiles, rest)
     return None if layout == Layout() else layout
