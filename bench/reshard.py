@@ -40,8 +40,8 @@ from typing import Any
 import hloom
 import numpy as np
 from hloom.cost.collectives import Collective
-from hloom.ir.mesh import AxisRef, IotaOrder, Mesh
-from hloom.ir.sharding import DimSharding, Sharding, ShardingKind
+from hloom.ir.sharding.mesh import AxisRef, IotaOrder, Mesh
+from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind
 from hloom.passes.spmd.reshard_plan import plan_reshard
 
 DEVICES = 8

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from .. import frontends
 from ..ir.diagnostics import CATEGORIES, CompileError, Diagnostic, Severity, fail
-from ..ir.mesh import LARGEST_MESH
 from ..ir.module import Module, Stage
+from ..ir.sharding.mesh import LARGEST_MESH
 from ..passes.base import PassContext
 from ..passes.pipelines import remarks
 from ..passes.propagation.remesh import remesh

@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 from .. import frontends
 from ..cost.links import parse_links
 from ..ir.diagnostics import fail
-from ..ir.mesh import Mesh
-from ..ir.sharding import Sharding
+from ..ir.sharding.mesh import Mesh
+from ..ir.sharding.sharding import Sharding
 from ..passes.spmd.certificate import reshard
 from .common import EXIT_OK, print_json
 

@@ -23,8 +23,16 @@ from ..ir.module import Module, Stage
 from ..ir.op import op_named
 from ..ir.ops.custom_call import CustomCallAttributes
 from ..ir.ops.structure import GetTupleElementAttributes
-from ..ir.shape import Shape
-from ..ir.sharding import MANUAL, REPLICATED, AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
+from ..ir.sharding.sharding import (
+    MANUAL,
+    REPLICATED,
+    AnySharding,
+    Sharding,
+    ShardingKind,
+    TupleSharding,
+    leaf_shardings,
+)
+from ..ir.types.shape import Shape
 
 
 def replica_module(local: Module) -> Module:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from ..ir.computation import Computation
 from ..ir.instruction import Instruction
-from ..ir.mesh import Mesh
 from ..ir.module import Module
-from ..ir.replica_groups import ExplicitGroups, group_size
+from ..ir.sharding.mesh import Mesh
+from ..ir.sharding.replica_groups import ExplicitGroups, group_size
 from ..ir.stack_frames import source_line
 from .groups import describe_groups, named_mesh
 from .trip_count import trip_count

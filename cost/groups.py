@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..ir.digit import Digits, iota_digits, merge, recognise, split
 from ..ir.instruction import Instruction
-from ..ir.mesh import AxisRef, Mesh
 from ..ir.module import Module
-from ..ir.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups, group_size
-from ..ir.sharding import leaf_shardings
+from ..ir.sharding.digit import Digits, iota_digits, merge, recognise, split
+from ..ir.sharding.mesh import AxisRef, Mesh
+from ..ir.sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups, group_size
+from ..ir.sharding.sharding import leaf_shardings
 
 
 def named_mesh(module: Module) -> Mesh | None:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ..ir.diagnostics import fail
-from ..ir.digit import Digit, Digits
-from ..ir.mesh import AxisRef, Mesh
+from ..ir.sharding.digit import Digit, Digits
+from ..ir.sharding.mesh import AxisRef, Mesh
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from .diagnostics import Location
 from .dynamic_sizes import result_shape
 from .instruction import Instruction
 from .op import AnyOp, op_named
-from .shape import Shape
+from .types.shape import Shape
 
 if TYPE_CHECKING:
     from .module import Module

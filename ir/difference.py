@@ -16,14 +16,14 @@ from typing import Any, cast
 
 from .attributes import attribute_fields
 from .computation import Computation
-from .digit import product
 from .instruction import FrontendAttributes, Instruction
-from .literal import Literal
 from .module import Module
 from .printer import value_text
-from .replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups, enumerate_groups
-from .shape import Shape
-from .sharding import Sharding, leaf_shardings
+from .sharding.digit import product
+from .sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups, enumerate_groups
+from .sharding.sharding import Sharding, leaf_shardings
+from .types.literal import Literal
+from .types.shape import Shape
 
 SHARDY_KEY = "xla.sdy.sharding"
 CHANNEL = "channel_id"

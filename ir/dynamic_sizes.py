@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from .op import AnyOp, OpCall
-from .shape import UNBOUNDED, Shape, merged_dims, tuple_shape
+from .types.shape import UNBOUNDED, Shape, merged_dims, tuple_shape
 
 
 def result_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any, declared: Shape | None) -> Shape:

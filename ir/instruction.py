@@ -12,9 +12,9 @@ from .attributes import Attributes, attribute_fields
 from .checked_field import checked_field
 from .diagnostics import Location
 from .op import AnyOp, OpCall
-from .shape import Shape
-from .sharding import AnySharding, Sharding, TupleSharding
+from .sharding.sharding import AnySharding, Sharding, TupleSharding
 from .strings import Raw, quote, unescape
+from .types.shape import Shape
 
 if TYPE_CHECKING:
     from .checked_field import Field

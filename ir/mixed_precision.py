@@ -19,11 +19,11 @@ from dataclasses import replace
 from typing import Any
 
 from .dynamic_sizes import result_shape, same_bounds
-from .element_type import ElementType, precision
 from .instruction import Instruction
 from .op import AnyOp, Compile, Kernel, ShapeError, Value
 from .ops import numerics
-from .shape import Shape, tuple_shape
+from .types.element_type import ElementType, precision
+from .types.shape import Shape, tuple_shape
 
 
 def inferred_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any) -> Shape:

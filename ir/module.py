@@ -10,8 +10,8 @@ from typing import Any
 from .computation import Computation
 from .diagnostics import Diagnostic, SourceFile
 from .instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes
-from .mesh import Mesh
-from .shape import Shape
+from .sharding.mesh import Mesh
+from .types.shape import Shape
 
 
 class Stage(Enum):

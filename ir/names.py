@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from .instruction import Instruction
 from .module import Module
-from .shape import Shape
+from .types.shape import Shape
 
 _ALIAS = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}")
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from .attributes import Attributes
-from .shape import Shape
-from .sharding_rule import ShardingRule, elementwise_rule, replicated_rule
+from .factors.sharding_rule import ShardingRule, elementwise_rule, replicated_rule
+from .types.shape import Shape
 from .value_range import Demand, Fact, Visitor, joined
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from typing import Any, cast
 from .attributes import NONE, Attributes, SliceDim, attribute_fields
 from .computation import Computation
 from .instruction import FrontendAttributes, Instruction
-from .literal import Literal
-from .literal_text import literal_text, shaped_literal_text
 from .module import EntryLayout, Module, Stage
-from .shape import Shape
-from .sharding import AnySharding
+from .sharding.sharding import AnySharding
 from .strings import Raw, key_text, quote
+from .types.literal import Literal
+from .types.literal_text import literal_text, shaped_literal_text
+from .types.shape import Shape
 
 STAGE_KEY = "hloom.stage"
 GLOBAL_LAYOUT_KEY = "hloom.global_layout"

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 from .attributes import Attributes
 from .diagnostics import Location, fail
-from .digit import Digits, merge, split
 from .instruction import Instruction
 from .module import Module, Stage
 from .ops.collectives import AllToAllAttributes, CollectivePermuteAttributes
 from .ops.custom_call import CustomCallAttributes, behaviour
-from .replica_groups import ExplicitGroups, IotaGroups
-from .shape import Shape
-from .sharding import AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
-from .tiling import Tiling
+from .sharding.digit import Digits, merge, split
+from .sharding.replica_groups import ExplicitGroups, IotaGroups
+from .sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
+from .sharding.tiling import Tiling
+from .types.shape import Shape
 
 _ALONE = (ExplicitGroups(), ExplicitGroups(((0,),)))
 

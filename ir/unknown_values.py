@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from .attributes import attribute_fields
 from .diagnostics import fail
 from .instruction import Instruction
-from .literal import Literal
+from .types.literal import Literal
 
 HOW_TO_PRINT = (
     "print it with large constants: HloModule.to_string with HloPrintOptions.print_large_constants, "

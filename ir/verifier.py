@@ -39,9 +39,9 @@ from .instruction import Instruction
 from .mixed_precision import computed
 from .module import Module, Stage
 from .op import ShapeError
-from .replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
-from .shape import Shape
-from .sharding import AnySharding, Sharding, ShardingKind, TupleSharding
+from .sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
+from .sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
+from .types.shape import Shape
 
 MOST_BYTES = 2**63 - 1
 

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 from ..cost.links import DEFAULT, Links
 from ..ir.diagnostics import CompileError, Diagnostics, InternalError, fail
+from ..ir.factors.sharding_rule import ShardingRule
 from ..ir.garbage import paused_collector
 from ..ir.module import Module, Stage
 from ..ir.op import OpCall
-from ..ir.sharding_rule import ShardingRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from ..ir.diagnostics import fail
-from ..ir.element_type import ELEMENT_TYPES, ElementType, from_numpy
+from ..ir.types.element_type import ELEMENT_TYPES, ElementType, from_numpy
 
 Array = np.ndarray[Any, Any]
 MANIFEST = "manifest.json"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.element_type import ElementType, from_numpy
+from ..ir.types.element_type import ElementType, from_numpy
 
 Array = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ..ir.computation import Computation
 from ..ir.instruction import Instruction
 from ..ir.module import Module
-from ..ir.shape import Shape
+from ..ir.types.shape import Shape
 from ..ir.value_range import Columns, Demand, Fact, Range, columns, joined, meet_demands
 
 # Instructions looked at, those of a called computation once per call: whatever lies beyond demands nothing.

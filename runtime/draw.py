@@ -14,8 +14,8 @@ from typing import Any, Protocol, cast
 import ml_dtypes
 import numpy as np
 
-from ..ir.element_type import ElementType, Kind
-from ..ir.shape import Shape
+from ..ir.types.element_type import ElementType, Kind
+from ..ir.types.shape import Shape
 from ..ir.value_range import ALL, Columns, Demand, Range
 
 Array = np.ndarray[Any, Any]

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..ir.dynamic_sizes import is_called_static, result_shape
 from ..ir.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall, Value
-from ..ir.shape import Shape
+from ..ir.types.shape import Shape
 
 Sizes = tuple[tuple[int, ...], ...]
 

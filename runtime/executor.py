@@ -16,7 +16,7 @@ from ..ir.diagnostics import CompileError, InternalError, fail
 from ..ir.instruction import Instruction
 from ..ir.module import Module
 from ..ir.op import NotEvaluable, RandomState, ShapeError, Value
-from ..ir.shape import Shape
+from ..ir.types.shape import Shape
 from ..ir.unknown_values import require_values
 from .call_graph import live_in
 from .collectives import Collective

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ..ir.diagnostics import Location
 from ..ir.module import Module
 from ..ir.names import names_of
-from ..ir.shape import Shape
 from ..ir.spmd import is_per_device
+from ..ir.types.shape import Shape
 from .simulator import placements
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..ir.diagnostics import fail
 from ..ir.module import Module
-from ..ir.shape import UNBOUNDED, Shape
+from ..ir.types.shape import UNBOUNDED, Shape
 from ..ir.value_range import Columns, Demand, joined
 from .array_files import NamedArrays, as_element, load_array, read_arrays
 from .demands import input_demands

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from ..ir.diagnostics import fail
-from ..ir.shape import Shape
+from ..ir.types.shape import Shape
 
 LARGEST_RANK = 64  # numpy's
 LARGEST_COUNT = 2**63 // 16 - 1

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.sharding_rule import Monoid
+from ..ir.factors.sharding_rule import Monoid
 from .collectives import Collective, Operands, Send, check_complete, left_out, reduce_members, split_parts
 from .rank_watch import RankWatch
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..ir.diagnostics import CompileError, Diagnostic, Severity
-from ..ir.element_type import from_numpy
+from ..ir.types.element_type import from_numpy
 from .array_files import MANIFEST, storable
 
 Array = np.ndarray[Any, Any]

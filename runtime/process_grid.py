@@ -14,7 +14,7 @@ from enum import Enum
 from operator import itemgetter
 
 from ..ir.module import Module
-from ..ir.replica_groups import Groups
+from ..ir.sharding.replica_groups import Groups
 
 Pairs = tuple[tuple[int, int], ...]
 

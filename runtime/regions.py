@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.digit import product
 from ..ir.instruction import Instruction
 from ..ir.op import NotEvaluable
-from ..ir.replica_groups import enumerate_groups, over_digits
-from ..ir.shape import Shape
+from ..ir.sharding.digit import product
+from ..ir.sharding.replica_groups import enumerate_groups, over_digits
 from ..ir.spmd import Border
+from ..ir.types.shape import Shape
 from .collectives import Collective, Operands
 from .process_grid import GroupMode, ProcessGrid
 from .sharding_io import shard, tile_slices

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostics import fail
-from ..ir.digit import Digits, product
-from ..ir.element_type import Kind, from_numpy
+from ..ir.factors.sharding_rule import Monoid
 from ..ir.monoid import identity
-from ..ir.sharding_rule import Monoid
-from ..ir.tiling import Tiling
+from ..ir.sharding.digit import Digits, product
+from ..ir.sharding.tiling import Tiling
+from ..ir.types.element_type import Kind, from_numpy
 
 Array = np.ndarray[Any, Any]
 

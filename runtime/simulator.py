@@ -19,10 +19,10 @@ import numpy as np
 from ..ir.diagnostics import fail
 from ..ir.instruction import Instruction
 from ..ir.module import Module, Stage
-from ..ir.shape import Shape
-from ..ir.sharding import leaf_shardings
+from ..ir.sharding.sharding import leaf_shardings
+from ..ir.sharding.tiling import Tiling
 from ..ir.spmd import devices_problem, is_per_device
-from ..ir.tiling import Tiling
+from ..ir.types.shape import Shape
 from .collectives import LocalFabric
 from .executor import Executable, check_inputs
 from .limits import require_few, require_memory

@@ -16,7 +16,7 @@ import numpy as np
 from ..ir.instruction import Instruction
 from ..ir.op import Kernel, NotEvaluable, Value
 from ..ir.ops.custom_call import CustomCallAttributes
-from ..ir.shape import Shape
+from ..ir.types.shape import Shape
 from .limits import check_time
 
 if TYPE_CHECKING:

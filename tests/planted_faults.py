@@ -16,9 +16,9 @@ from hloom.ir.attributes import Pairs, SliceDim, SliceDims
 from hloom.ir.clone import clone_module
 from hloom.ir.computation import Computation
 from hloom.ir.instruction import Instruction
-from hloom.ir.literal import Literal
 from hloom.ir.module import Module
-from hloom.ir.replica_groups import ExplicitGroups, Groups, enumerate_groups
+from hloom.ir.sharding.replica_groups import ExplicitGroups, Groups, enumerate_groups
+from hloom.ir.types.literal import Literal
 
 SCALE = 1e-6
 Plant = Callable[[Computation, Instruction], None]

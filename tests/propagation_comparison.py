@@ -22,11 +22,11 @@ from hloom.cost.trip_count import trip_count
 from hloom.ir.clone import clone_module
 from hloom.ir.computation import Computation
 from hloom.ir.instruction import Instruction
-from hloom.ir.mesh import Mesh
 from hloom.ir.module import Module
-from hloom.ir.shape import Shape
-from hloom.ir.sharding import DimSharding, Sharding, ShardingKind, Spelling, TupleSharding, leaf_shardings
-from hloom.ir.tiling import Tiling
+from hloom.ir.sharding.mesh import Mesh
+from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling, TupleSharding, leaf_shardings
+from hloom.ir.sharding.tiling import Tiling
+from hloom.ir.types.shape import Shape
 
 Key = tuple[str, int]  # instruction and leaf
 WITHOUT_VALUES = frozenset({"tuple", "get-tuple-element", "parameter", "constant", "iota", "opt-barrier"})

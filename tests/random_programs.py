@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 from hloom.ir.computation import Computation
-from hloom.ir.element_type import ELEMENT_TYPES, Kind
-from hloom.ir.mesh import Mesh
 from hloom.ir.module import Module
-from hloom.ir.shape import array
-from hloom.ir.sharding import TupleSharding
+from hloom.ir.sharding.mesh import Mesh
+from hloom.ir.sharding.sharding import TupleSharding
+from hloom.ir.types.element_type import ELEMENT_TYPES, Kind
+from hloom.ir.types.shape import array
 from hypothesis import strategies as st
 from random_programs_base import (
     ELEMENTS,

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 from hloom.ir.computation import Computation
-from hloom.ir.element_type import ELEMENT_TYPES, ElementType, Kind
 from hloom.ir.instruction import Instruction
-from hloom.ir.mesh import AxisRef, IotaOrder, Mesh
 from hloom.ir.module import Module
-from hloom.ir.shape import Shape, array
-from hloom.ir.sharding import REPLICATED, DimSharding, Sharding, ShardingKind, Spelling
+from hloom.ir.sharding.mesh import AxisRef, IotaOrder, Mesh
+from hloom.ir.sharding.sharding import REPLICATED, DimSharding, Sharding, ShardingKind, Spelling
+from hloom.ir.types.element_type import ELEMENT_TYPES, ElementType, Kind
+from hloom.ir.types.shape import Shape, array
 from hypothesis import strategies as st
 
 SIZES = [*[1, 2, 3, 4, 4, 5, 6, 7, 8] * 3, 9, 12, 0]

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hloom.ir.element_type import ELEMENT_TYPES, PRED, S32
 from hloom.ir.instruction import Instruction
-from hloom.ir.shape import array, tuple_shape
+from hloom.ir.types.element_type import ELEMENT_TYPES, PRED, S32
+from hloom.ir.types.shape import array, tuple_shape
 from random_programs_base import LARGEST, Builder, Family
 from random_programs_library import draw
 from random_programs_numbers import UNARY, binary, iota, unary

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hloom.ir.element_type import ELEMENT_TYPES, F32, PRED, S32, Kind
 from hloom.ir.instruction import Instruction
+from hloom.ir.types.element_type import ELEMENT_TYPES, F32, PRED, S32, Kind
 from random_programs_base import Builder, Family
 
 UNARY: dict[Kind, list[str]] = {

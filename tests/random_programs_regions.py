@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from hloom.ir.element_type import S32, Kind
 from hloom.ir.instruction import Instruction
-from hloom.ir.mesh import AxisRef, Mesh
-from hloom.ir.shape import Shape, array
-from hloom.ir.sharding import DimSharding, Sharding, ShardingKind, Spelling
+from hloom.ir.sharding.mesh import AxisRef, Mesh
+from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling
+from hloom.ir.types.element_type import S32, Kind
+from hloom.ir.types.shape import Shape, array
 from hloom.runtime.sharding_io import digit_value
 from random_programs_base import LARGEST, Builder
 

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 from hloom.ir.computation import Computation
-from hloom.ir.element_type import S32, Kind
 from hloom.ir.instruction import Instruction
-from hloom.ir.shape import array
+from hloom.ir.types.element_type import S32, Kind
+from hloom.ir.types.shape import array
 from random_programs_base import Builder, Family
 
 

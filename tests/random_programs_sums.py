@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from hloom.ir.attributes import DimLabels
 from hloom.ir.computation import Computation
-from hloom.ir.element_type import F32, PRED, S32, Kind
 from hloom.ir.instruction import Instruction
-from hloom.ir.shape import array
+from hloom.ir.types.element_type import F32, PRED, S32, Kind
+from hloom.ir.types.shape import array
 from random_programs_base import Builder, Family
 from random_programs_shaping import pair_reducer, small_part
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from hloom.ir.mesh import AxisRef, Mesh
-from hloom.ir.shape import Shape
-from hloom.ir.sharding import DimSharding, Sharding, ShardingKind, Spelling
+from hloom.ir.sharding.mesh import AxisRef, Mesh
+from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling
+from hloom.ir.types.shape import Shape
 
 
 def random_sharding(rng: np.random.Generator, mesh: Mesh, shape: Shape) -> Sharding:

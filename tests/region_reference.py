@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from hloom.ir.clone import clone_module
 from hloom.ir.computation import Computation
-from hloom.ir.element_type import Kind
 from hloom.ir.instruction import Instruction
 from hloom.ir.module import Module, Stage
 from hloom.ir.ops.custom_call import is_annotation
-from hloom.ir.shape import array
-from hloom.ir.sharding import Sharding
+from hloom.ir.sharding.sharding import Sharding
+from hloom.ir.types.element_type import Kind
+from hloom.ir.types.shape import array
 from hloom.runtime.evaluator import evaluate
 from hloom.runtime.sharding_io import digit_value
 from hloom.runtime.simulator import simulate

@@ -15,14 +15,14 @@ import numpy as np
 from hloom.cost.links import DEFAULT, Links
 from hloom.frontends import parse_sharding
 from hloom.ir.computation import Computation
-from hloom.ir.digit import Digit, Digits, primes, product
-from hloom.ir.element_type import F32
-from hloom.ir.mesh import AxisRef, IotaOrder, Mesh
 from hloom.ir.module import EntryLayout, Stage
 from hloom.ir.ops.structure import ParameterAttributes
-from hloom.ir.shape import array, tuple_shape
-from hloom.ir.sharding import DimSharding, Sharding, ShardingKind, TupleSharding
-from hloom.ir.tiling import Tiling
+from hloom.ir.sharding.digit import Digit, Digits, primes, product
+from hloom.ir.sharding.mesh import AxisRef, IotaOrder, Mesh
+from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, TupleSharding
+from hloom.ir.sharding.tiling import Tiling
+from hloom.ir.types.element_type import F32
+from hloom.ir.types.shape import array, tuple_shape
 from hloom.passes.spmd.channels import Channels
 from hloom.passes.spmd.exchange import bounds
 from hloom.passes.spmd.local import Emitter, LocalValue

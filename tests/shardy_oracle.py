@@ -23,9 +23,9 @@ from typing import Any
 import hloom
 from hloom.frontends.hlo_text.shardings import parse_shardy
 from hloom.ir.instruction import Metadata
-from hloom.ir.mesh import Mesh
 from hloom.ir.module import Module
-from hloom.ir.sharding import Sharding
+from hloom.ir.sharding.mesh import Mesh
+from hloom.ir.sharding.sharding import Sharding
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.dce import DeadCodeElimination
 from hloom.passes.cleanup.inline import CallInliner

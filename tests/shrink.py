@@ -26,7 +26,7 @@ from hloom.ir.diagnostics import CompileError, InternalError
 from hloom.ir.instruction import Instruction
 from hloom.ir.module import Module
 from hloom.ir.ops.structure import ParameterAttributes
-from hloom.ir.sharding import AnySharding, DimSharding, Sharding, TupleSharding
+from hloom.ir.sharding.sharding import AnySharding, DimSharding, Sharding, TupleSharding
 from hloom.ir.verifier import verify
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.dce import DeadCodeElimination

@@ -17,9 +17,9 @@ from ...ir.diagnostics import CompileError as _CompileError
 from ...ir.diagnostics import Diagnostic, Location, Severity, SourceFile, fail
 from ...ir.garbage import paused_collector
 from ...ir.module import Module
-from ...ir.replica_groups import ReplicaGroups
-from ...ir.shape import Shape
-from ...ir.sharding import AnySharding
+from ...ir.sharding.replica_groups import ReplicaGroups
+from ...ir.sharding.sharding import AnySharding
+from ...ir.types.shape import Shape
 from ...ir.verifier import check
 from . import shapes, shardings
 from .errors import TextError

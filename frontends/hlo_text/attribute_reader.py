@@ -15,13 +15,13 @@ from ...ir.attributes import NONE, AttributeField, Attributes, attribute_fields
 from ...ir.computation import Computation
 from ...ir.diagnostics import Diagnostic, SourceFile
 from ...ir.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction, Metadata
-from ...ir.literal import Literal
-from ...ir.mesh import Mesh
 from ...ir.op import AnyOp
 from ...ir.ops.structure import GetTupleElementAttributes
-from ...ir.shape import Shape
-from ...ir.sharding import AnySharding, Sharding, TupleSharding
+from ...ir.sharding.mesh import Mesh
+from ...ir.sharding.sharding import AnySharding, Sharding, TupleSharding
 from ...ir.strings import ESCAPE, Raw, unescape
+from ...ir.types.literal import Literal
+from ...ir.types.shape import Shape
 from .cursor import Cursor, Poisoned
 from .errors import TextError, did_you_mean
 from .literals import read_literal, read_shaped_literal

@@ -13,13 +13,13 @@ from ...ir import ops as ops  # registers all ops
 from ...ir.attributes import NONE, attribute_fields
 from ...ir.computation import Computation
 from ...ir.dynamic_sizes import may_repeat, result_shape, same_bounds
-from ...ir.element_type import ELEMENT_TYPES
 from ...ir.instruction import Instruction
-from ...ir.literal import Literal
 from ...ir.mixed_precision import inferred_shape
 from ...ir.op import OPS, AnyOp, ShapeError, find_op
-from ...ir.shape import Shape
-from ...ir.sharding import AnySharding, TupleSharding
+from ...ir.sharding.sharding import AnySharding, TupleSharding
+from ...ir.types.element_type import ELEMENT_TYPES
+from ...ir.types.literal import Literal
+from ...ir.types.shape import Shape
 from .attribute_reader import AttributeReader, Common, Own
 from .cursor import Poisoned
 from .errors import TextError, did_you_mean

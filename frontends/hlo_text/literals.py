@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.element_type import ELEMENT_TYPES, ElementType, Kind
-from ...ir.literal import Literal, unknown
-from ...ir.literal_text import MANTISSA_BITS
-from ...ir.shape import UNBOUNDED, Shape
+from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind
+from ...ir.types.literal import Literal, unknown
+from ...ir.types.literal_text import MANTISSA_BITS
+from ...ir.types.shape import UNBOUNDED, Shape
 from .errors import DEPTH_LIMIT, TextError
 from .scan import blank_comments, bracket_end, skip_space
 from .shapes import read_shape

@@ -14,8 +14,8 @@ from ...ir.computation import Computation
 from ...ir.diagnostics import CompileError, Diagnostic, SourceFile
 from ...ir.dynamic_sizes import may_repeat
 from ...ir.module import EntryLayout, Module
-from ...ir.shape import Shape
 from ...ir.strings import unescape
+from ...ir.types.shape import Shape
 from .cursor import Poisoned, Syntax
 from .errors import TextError
 from .header import read_header

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ...ir.element_type import ELEMENT_TYPES, ElementType
 from ...ir.module import EntryLayout
-from ...ir.shape import UNBOUNDED, Layout, Shape, array, tuple_shape
+from ...ir.types.element_type import ELEMENT_TYPES, ElementType
+from ...ir.types.shape import UNBOUNDED, Layout, Shape, array, tuple_shape
 from .errors import DEPTH_LIMIT, TextError, did_you_mean
 from .grammar import read
 from .scan import COMMENT, blank_comments, bracket_end, skip_space

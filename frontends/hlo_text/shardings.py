@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ...ir.digit import iota_digits, split
-from ...ir.mesh import LARGEST_LIST, LARGEST_MESH, AxisRef, IotaOrder, Mesh
-from ...ir.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
-from ...ir.sharding import (
+from ...ir.sharding.digit import iota_digits, split
+from ...ir.sharding.mesh import LARGEST_LIST, LARGEST_MESH, AxisRef, IotaOrder, Mesh
+from ...ir.sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
+from ...ir.sharding.sharding import (
     AnySharding,
     DimSharding,
     ShardGroup,
@@ -24,7 +24,7 @@ from ...ir.sharding import (
     Spelling,
     TupleSharding,
 )
-from ...ir.sharding_text import from_tiles
+from ...ir.sharding.sharding_text import from_tiles
 from ...ir.strings import unescape
 from .errors import TextError, did_you_mean
 from .grammar import read

@@ -17,9 +17,9 @@ from typing import Any, cast
 import numpy as np
 
 from ...ir.attributes import PadDim, PaddingConfig, Pairs, SliceDim, Window, WindowDim, Word
-from ...ir.replica_groups import ReplicaGroups
-from ...ir.shape import Shape
+from ...ir.sharding.replica_groups import ReplicaGroups
 from ...ir.strings import Raw, unescape
+from ...ir.types.shape import Shape
 from .errors import TextError, did_you_mean
 from .grammar import read
 from .scan import bracket_end, split_list

@@ -5,9 +5,9 @@ Nothing here knows an op, except where two ops mean different fields by one name
 
 from __future__ import annotations
 
-from ...ir.element_type import ELEMENT_TYPES
 from ...ir.op import AnyOp
 from ...ir.ops.comparison import COMPARISON_TYPES
+from ...ir.types.element_type import ELEMENT_TYPES
 from . import codecs as c
 from .codecs import Codec, choice, dims, flag, number, quoted, single, word
 from .shardings import groups_text, set_groups

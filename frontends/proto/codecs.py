@@ -14,8 +14,8 @@ from typing import cast
 
 import numpy as np
 
-from ...ir.shape import Shape
 from ...ir.strings import quote, unescape
+from ...ir.types.shape import Shape
 from ..hlo_text.errors import TextError
 from ..hlo_text.scan import split_list
 from ..hlo_text.shapes import parse_shape

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.element_type import ElementType, Kind
-from ...ir.literal import Literal
-from ...ir.shape import UNBOUNDED, Shape, tuple_shape
+from ...ir.types.element_type import ElementType, Kind
+from ...ir.types.literal import Literal
+from ...ir.types.shape import UNBOUNDED, Shape, tuple_shape
 from .schema import new
 from .shapes import DEPTH_LIMIT, shape_record
 from .wire import ProtoError, Record

@@ -16,10 +16,10 @@ from typing import Any
 from ...ir.attributes import AttributeField, attribute_fields
 from ...ir.computation import Computation
 from ...ir.diagnostics import SourceFile
-from ...ir.literal import Literal
 from ...ir.module import Module
 from ...ir.op import AnyOp, find_op
 from ...ir.ops.async_ops import AsyncStart
+from ...ir.types.literal import Literal
 from ..hlo_text.module_reader import ModuleReader
 from ..hlo_text.scan import skip_space, value_end
 from ..hlo_text.shapes import parse_shape, shape_end

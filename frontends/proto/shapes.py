@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from ...ir.element_type import TUPLE
-from ...ir.shape import UNBOUNDED, Layout, Shape
+from ...ir.types.element_type import TUPLE
+from ...ir.types.shape import UNBOUNDED, Layout, Shape
 from .schema import TABLES, new
 from .wire import ProtoError, Record, decode
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from ...ir.sharding import AnySharding, TupleSharding
+from ...ir.sharding.sharding import AnySharding, TupleSharding
 from .metadata import metadata_record, metadata_text
 from .schema import TABLES, new
 from .shapes import DEPTH_LIMIT

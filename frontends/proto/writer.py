@@ -14,13 +14,13 @@ from typing import Any
 from ...ir.attributes import attribute_fields
 from ...ir.computation import Computation
 from ...ir.instruction import Instruction
-from ...ir.literal import Literal
 from ...ir.module import EntryLayout, Module
 from ...ir.op import OPS, AnyOp
 from ...ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
 from ...ir.printer import value_text
-from ...ir.shape import Shape
 from ...ir.strings import Raw
+from ...ir.types.literal import Literal
+from ...ir.types.shape import Shape
 from ..hlo_text import parse
 from .attributes import CALLED_ORDER, SILENT, codec, is_default_type
 from .headers import safe_name, set_header, set_tables

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..element_type import ElementType
+from ..types.element_type import ElementType
 from ..value_range import ALL, INFINITY, NOT_NEGATIVE, POSITIVE, Fact, Range, whole
 
 RangeRule = Callable[[Sequence[Fact]], Fact]

@@ -20,10 +20,10 @@ import numpy as np
 
 from ..attributes import Attributes, attribute_fields
 from ..dynamic_sizes import result_shape
+from ..factors.sharding_rule import ShardingRule, replicated_rule
 from ..op import OPS, AnyOp, Compile, Kernel, Op, OpCall, ShapeError, Value, register, register_family
-from ..shape import Shape, tuple_shape
-from ..sharding_rule import ShardingRule, replicated_rule
 from ..strings import Raw
+from ..types.shape import Shape, tuple_shape
 from ..value_range import Demand, Fact, Visitor, joined
 from . import collectives as collectives  # registers what is wrapped below
 from . import conversion as conversion

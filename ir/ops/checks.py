@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ..element_type import Kind
 from ..op import ShapeError
-from ..shape import UNBOUNDED, Shape, merged_dims
+from ..types.element_type import Kind
+from ..types.shape import UNBOUNDED, Shape, merged_dims
 
 
 def text(shape: Shape) -> str:

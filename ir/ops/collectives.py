@@ -14,10 +14,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ..attributes import Attributes, Dims, Pairs, Word
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, elementwise_rule, replicated_rule
 from ..op import Op, OpCall, ShapeError, register
-from ..replica_groups import ExplicitGroups, IotaGroups, ReplicaGroups
-from ..shape import Shape, array, tuple_shape
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule, elementwise_rule, replicated_rule
+from ..sharding.replica_groups import ExplicitGroups, IotaGroups, ReplicaGroups
+from ..types.shape import Shape, array, tuple_shape
 from ..value_range import Demand, Fact, Visitor, joined, meet_demands
 from .checks import text
 from .computations import check_arrays, check_dims, check_reducer, combined_demands

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..attributes import Dims
-from ..element_type import ElementType
 from ..op import Kernel, NotEvaluable, ShapeError
-from ..shape import Shape
+from ..types.element_type import ElementType
+from ..types.shape import Shape
 from ..value_range import Demand, Fact, Visitor, meet_demands
 from .checks import require_array, text
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..attributes import Attributes, Dims
-from ..element_type import PRED, S32
+from ..factors.sharding_rule import ShardingRule, replicated_rule
 from ..monoid import elementwise_kernel
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..shape import Shape, array
-from ..sharding_rule import ShardingRule, replicated_rule
 from ..strings import Raw
+from ..types.element_type import PRED, S32
+from ..types.shape import Shape, array
 from ..value_range import Demand, Fact, Range, Visitor, meet_demands
 from .checks import text
 from .computations import check_arrays, check_signature, numpy_type

@@ -9,10 +9,10 @@ from operator import methodcaller
 import numpy as np
 
 from ..attributes import Attributes
-from ..element_type import Kind
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
-from ..shape import Shape
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..types.element_type import Kind
+from ..types.shape import Shape
 from ..value_range import Demand, Fact, Range, Visitor, joined, whole
 from . import numerics
 from .checks import require_array, require_declared, require_kind, require_static, text

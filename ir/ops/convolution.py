@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from ..attributes import Attributes, DimLabels, Window, WindowDim
-from ..element_type import Kind
+from ..factors.reach import Reach, Read
+from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
-from ..reach import Reach, Read
-from ..shape import Shape, array
-from ..sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..strings import Raw
+from ..types.element_type import Kind
+from ..types.shape import Shape, array
 from .checks import require_static, text
 from .computations import always, check_arrays, numpy_type, rounded
 from .dot import Precisions, conversions, result_element, summed

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..attributes import Attributes, DimLabels, Window
-from ..element_type import S32
-from ..literal import Literal
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
+from ..factors.shardy_rule import shardy_rule
 from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
-from ..shape import Shape
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
-from ..shardy_rule import shardy_rule
 from ..strings import Raw
+from ..types.element_type import S32
+from ..types.literal import Literal
+from ..types.shape import Shape
 from ..value_range import Demand, Fact, Visitor
 from .checks import text
 from .dot import Precisions

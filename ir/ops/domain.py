@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..attributes import Attributes
+from ..factors.sharding_rule import ShardingRule
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..shape import Shape
-from ..sharding_rule import ShardingRule
 from ..strings import Raw
+from ..types.shape import Shape
 from .structure import leaf_rule, leaves_of, unchanged
 
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from ..attributes import PRINTED_ALWAYS, Attributes, Dims
-from ..element_type import ElementType, Kind, precision
+from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..shape import Shape, array
-from ..sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
+from ..types.element_type import ElementType, Kind, precision
+from ..types.shape import Shape, array
 from . import numerics
 from .computations import accumulator, check_arrays, check_dims, rounded
 

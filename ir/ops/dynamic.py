@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..attributes import Attributes, Dims
-from ..element_type import S32
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
 from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
-from ..shape import Shape, array
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
+from ..types.element_type import S32
+from ..types.shape import Shape, array
 from ..value_range import Demand, Fact, Range, Visitor, joined
 from .checks import require_array, require_declared, require_dims, text
 from .computations import numpy_type

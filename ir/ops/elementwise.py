@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..attributes import Attributes
-from ..element_type import ELEMENT_TYPES, PRED, ElementType, Kind, component
 from ..op import A, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
-from ..shape import Shape, array
+from ..types.element_type import ELEMENT_TYPES, PRED, ElementType, Kind, component
+from ..types.shape import Shape, array
 from ..value_range import Demand, Fact, Range, Visitor, joined
 from . import arithmetic_ranges as r
 from . import numerics as n

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ..attributes import Attributes, Dims
-from ..element_type import ELEMENT_TYPES, ElementType, Kind
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..shape import Shape
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..types.element_type import ELEMENT_TYPES, ElementType, Kind
+from ..types.shape import Shape
 from .checks import require_kind, require_static, text
 from .computations import always, numpy_type
 

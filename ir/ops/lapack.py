@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from ..element_type import ELEMENT_TYPES, S32, ElementType
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..op import Compile, Kernel, NotEvaluable, OpCall, ShapeError, Value
-from ..shape import Shape
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..types.element_type import ELEMENT_TYPES, S32, ElementType
+from ..types.shape import Shape
 from . import lapack_routines as routines
 from .checks import text
 from .custom_call import BEHAVIOURS, Behaviour, Call

@@ -13,10 +13,10 @@ from typing import Any, cast
 import numpy as np
 
 from ..attributes import Attributes
-from ..element_type import Kind
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..shape import Shape
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..types.element_type import Kind
+from ..types.shape import Shape
 from .checks import require_kind, require_same_element, require_static, text
 from .computations import accumulator, numpy_type
 

@@ -16,8 +16,8 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
-from ..element_type import ELEMENT_TYPES, ElementType, Kind, component
 from ..op import NotEvaluable
+from ..types.element_type import ELEMENT_TYPES, ElementType, Kind, component
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]

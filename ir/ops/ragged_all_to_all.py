@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from ..attributes import Attributes, Dims
 from ..op import Op, ShapeError, register
-from ..replica_groups import ReplicaGroups
-from ..shape import Shape
+from ..sharding.replica_groups import ReplicaGroups
+from ..types.shape import Shape
 from .checks import require_array, require_same_element, text
 from .collectives import ALL, check_equal_groups, check_groups, known_group_size
 

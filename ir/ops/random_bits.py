@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..attributes import Dims
-from ..element_type import ElementType
+from ..types.element_type import ElementType
 from .numerics import Array, numpy_type
 
 _MASK = np.uint64(0xFFFFFFFF)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..attributes import Attributes, Dims
+from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..shape import Shape, array, tuple_shape
-from ..sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
+from ..types.shape import Shape, array, tuple_shape
 from ..value_range import Demand, Fact, Visitor
 from .checks import text
 from .computations import (

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..element_type import ELEMENT_TYPES, F32
+from ..factors.sharding_rule import Factor, FactorKind, ShardingRule, ValueFactors
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..shape import Shape, array
-from ..sharding_rule import Factor, FactorKind, ShardingRule, ValueFactors
+from ..types.element_type import ELEMENT_TYPES, F32
+from ..types.shape import Shape, array
 from .checks import require_static, text
 from .computations import check_arrays
 from .dot import Dot, DotAttributes

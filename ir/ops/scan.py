@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..attributes import Attributes, Dims
+from ..factors.sharding_rule import ShardingRule, replicated_rule
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..shape import Shape, tuple_shape
-from ..sharding_rule import ShardingRule, replicated_rule
+from ..types.shape import Shape, tuple_shape
 from .checks import require_array, require_static, text
 from .computations import check_arrays, check_signature, numpy_type
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..attributes import Attributes, Dims
-from ..element_type import ElementType
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..shape import Shape, array, tuple_shape
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..types.element_type import ElementType
+from ..types.shape import Shape, array, tuple_shape
 from ..value_range import Demand, Fact, Visitor
 from .checks import text
 from .computations import accumulator, check_arrays, check_dims, check_reducer, combined_demands, rounded

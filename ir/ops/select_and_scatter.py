@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..attributes import Attributes, Window
-from ..element_type import PRED
+from ..factors.reach import Reach, Read
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..monoid import MONOID_OPS, elementwise_kernel, reduction_monoid
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..reach import Reach, Read
-from ..shape import Shape, array
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..types.element_type import PRED
+from ..types.shape import Shape, array
 from .checks import require_static, text
 from .comparison import CompareAttributes, Direction
 from .computations import check_arrays, check_reducer, check_signature, numpy_type

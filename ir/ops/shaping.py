@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..attributes import Attributes, Dims
-from ..element_type import Kind
+from ..factors.reach import Reach, Read
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
 from ..op import A, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
-from ..reach import Reach, Read
-from ..shape import Layout, Shape
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
+from ..types.element_type import Kind
+from ..types.shape import Layout, Shape
 from ..value_range import Demand, Fact, Range, Visitor, split_demand
 from .checks import (
     require_array,

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..attributes import Attributes, Dims, PadDim, PaddingConfig, SliceDim, SliceDims
+from ..factors.reach import Reach, Read
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..monoid import choice_monoid
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..reach import Reach, Read
-from ..shape import Shape
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..types.shape import Shape
 from ..value_range import Demand, Fact, Range, Visitor, columns, index_range, joined
 from .checks import require_array, require_index, require_rank, require_same_element, require_static, text
 from .numerics import Array, numpy_type

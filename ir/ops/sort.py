@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..attributes import Attributes, Dims
-from ..element_type import PRED
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..monoid import elementwise_kernel
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..shape import Shape, array, tuple_shape
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..types.element_type import PRED
+from ..types.shape import Shape, array, tuple_shape
 from ..value_range import Fact, Visitor
 from .computations import check_arrays, check_dims, check_signature
 from .merge_order import merged_order

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..element_type import Kind
 from ..monoid import maps_scalars
 from ..op import Compile, NotEvaluable
+from ..types.element_type import Kind
 from .comparison import Compare, CompareAttributes, ComparisonType, holds
 from .numerics import Array, total_order_key
 

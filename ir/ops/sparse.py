@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..element_type import ELEMENT_TYPES, S32, S64
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..op import Compile, Kernel, ShapeError
-from ..shape import Shape
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..types.element_type import ELEMENT_TYPES, S32, S64
+from ..types.shape import Shape
 from .checks import text
 from .computations import numpy_type
 from .custom_call import BEHAVIOURS, Behaviour, Call

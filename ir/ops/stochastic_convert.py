@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..attributes import Attributes
-from ..element_type import Kind
 from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
-from ..shape import Shape
+from ..types.element_type import Kind
+from ..types.shape import Shape
 from .checks import require_declared, require_kind, text
 from .numerics import numpy_type
 

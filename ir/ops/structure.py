@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from ..attributes import Attributes
-from ..element_type import TOKEN, U32
-from ..literal import Literal
+from ..factors.sharding_rule import RuleBuilder, ShardingRule
 from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
-from ..shape import Shape, array, tuple_shape
-from ..sharding_rule import RuleBuilder, ShardingRule
+from ..types.element_type import TOKEN, U32
+from ..types.literal import Literal
+from ..types.shape import Shape, array, tuple_shape
 from ..value_range import Demand, Fact, Range, Visitor
 from .checks import text
 from .computations import always

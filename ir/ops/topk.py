@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..attributes import Attributes
-from ..element_type import S32, Kind
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..shape import Shape, array, tuple_shape
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..types.element_type import S32, Kind
+from ..types.shape import Shape, array, tuple_shape
 from .checks import require_kind, require_static, text
 from .custom_call import descending_order
 from .numerics import total_order_key

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..attributes import Attributes
-from ..element_type import TOKEN, U32
+from ..factors.sharding_rule import ShardingRule, replicated_rule
 from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
-from ..shape import Shape, array, tuple_shape
-from ..sharding_rule import ShardingRule, replicated_rule
+from ..types.element_type import TOKEN, U32
+from ..types.shape import Shape, array, tuple_shape
 from .checks import text
 from .structure import leaves_of
 

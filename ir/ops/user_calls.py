@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..diagnostics import fail
+from ..factors.rule_text import RuleText, parse_rule
+from ..factors.sharding_rule import FactorKind, ShardingRule
 from ..op import Compile, Kernel, NotEvaluable, ShapeError, Value
-from ..rule_text import RuleText, parse_rule
-from ..shape import Shape
-from ..sharding_rule import FactorKind, ShardingRule
+from ..types.shape import Shape
 from .custom_call import BEHAVIOURS, USER_BEHAVIOURS, Behaviour, Call
 from .structure import leaves_of
 

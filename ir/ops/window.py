@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..attributes import Attributes, Window, WindowDim
-from ..element_type import from_numpy
+from ..factors.reach import Reach, Read
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..monoid import MONOID_OPS, elementwise_kernel, neutral, reduction_monoid
 from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..reach import Reach, Read
-from ..shape import Shape, array, tuple_shape
-from ..sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..types.element_type import from_numpy
+from ..types.shape import Shape, array, tuple_shape
 from ..value_range import Demand, Fact, Visitor
 from .checks import text
 from .computations import (

@@ -21,7 +21,7 @@ from ...ir.ops.gather import GatherAttributes
 from ...ir.ops.scatter import ScatterAttributes
 from ...ir.ops.shaping import BroadcastAttributes, ConcatenateAttributes, IotaAttributes
 from ...ir.ops.structure import ConstantAttributes
-from ...ir.shape import Shape
+from ...ir.types.shape import Shape
 from ..base import Pass, PassContext
 
 _COUNT_ON = ("convert", "copy", "broadcast", "reshape")  # values that count along a dimension where their operand does

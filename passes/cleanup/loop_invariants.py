@@ -23,7 +23,7 @@ from ...ir.instruction import Instruction
 from ...ir.module import Module, Stage
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import GetTupleElementAttributes
-from ...ir.shape import tuple_shape
+from ...ir.types.shape import tuple_shape
 from ..base import Pass, PassContext
 from .cse import merge_equal
 

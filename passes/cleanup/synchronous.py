@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 
 from ...ir.computation import Computation
 from ...ir.diagnostics import fail
-from ...ir.element_type import TOKEN
 from ...ir.instruction import Instruction
-from ...ir.literal import scalar
 from ...ir.module import Module
 from ...ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
-from ...ir.shape import Shape
+from ...ir.types.element_type import TOKEN
+from ...ir.types.literal import scalar
+from ...ir.types.shape import Shape
 from ..base import Pass, PassContext
 
 

@@ -16,7 +16,7 @@ from ...ir.computation import Computation
 from ...ir.instruction import Instruction
 from ...ir.mixed_precision import computed
 from ...ir.module import Module
-from ...ir.shape import Shape
+from ...ir.types.shape import Shape
 from ..base import Pass, PassContext
 from .rewriting import rewrite
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.digit import Digit, Digits, common_prefix, disjoint, is_prefix, merge, product
-from ...ir.sharding_rule import FactorKind, ShardingRule
-from .factors import dim_digits, factor_digits
+from ...ir.factors.factor_digits import dim_digits, factor_digits
+from ...ir.factors.sharding_rule import FactorKind, ShardingRule
+from ...ir.sharding.digit import Digit, Digits, common_prefix, disjoint, is_prefix, merge, product
 from .values import Direction, State
 
 Values = Sequence[State | None]  # one per value of the rule, None for values that take no part

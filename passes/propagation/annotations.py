@@ -11,16 +11,16 @@ import re
 from dataclasses import dataclass
 
 from ...ir.diagnostics import Diagnostics
-from ...ir.digit import Digit, Digits, merge
+from ...ir.factors.sharding_rule import Monoid
+from ...ir.factors.shardy_rule import KEY as RULE_KEY
 from ...ir.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction
-from ...ir.mesh import AxisRef, Mesh
 from ...ir.module import Module
 from ...ir.monoid import choice_monoid
-from ...ir.sharding import Sharding, ShardingKind, TupleSharding, leaf_shardings
-from ...ir.sharding_rule import Monoid
-from ...ir.shardy_rule import KEY as RULE_KEY
+from ...ir.sharding.digit import Digit, Digits, merge
+from ...ir.sharding.mesh import AxisRef, Mesh
+from ...ir.sharding.sharding import Sharding, ShardingKind, TupleSharding, leaf_shardings
+from ...ir.sharding.tiling import Tiling
 from ...ir.spmd import parts
-from ...ir.tiling import Tiling
 from ...ir.verifier import device_problem
 from ..base import PassContext
 from .causes import Gain

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...ir.digit import Digit, Digits, disjoint
 from ...ir.instruction import Instruction
+from ...ir.sharding.digit import Digit, Digits, disjoint
 
 if TYPE_CHECKING:
     from .values import Leaf

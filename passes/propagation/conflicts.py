@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ...ir.digit import Digits, common_prefix, disjoint, drop_prefix
-from ...ir.sharding_rule import FactorKind, ShardingRule
+from ...ir.factors.factor_digits import dim_digits
+from ...ir.factors.sharding_rule import FactorKind, ShardingRule
+from ...ir.sharding.digit import Digits, common_prefix, disjoint, drop_prefix
 from .agreement import Claim, Mode, Values, claims, decide, gathered
 from .causes import Conflict, Place
-from .factors import dim_digits
 from .values import Direction, Relation
 
 _MODE = Mode(Direction.BOTH, frozenset({FactorKind.PASS, FactorKind.REDUCTION}), aggressive=True)

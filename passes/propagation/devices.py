@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from ...ir.diagnostics import fail
-from ...ir.digit import Digits, refine
 from ...ir.instruction import Instruction
-from ...ir.mesh import LARGEST_MESH, Mesh
 from ...ir.module import Module
-from ...ir.sharding import Sharding
+from ...ir.sharding.digit import Digits, refine
+from ...ir.sharding.mesh import LARGEST_MESH, Mesh
+from ...ir.sharding.sharding import Sharding
 from ...ir.spmd import is_border, parts
 from ..base import PassContext
 

@@ -15,7 +15,7 @@ from ...ir.diagnostics import fail
 from ...ir.instruction import Instruction
 from ...ir.module import Module
 from ...ir.names import fits, name_pattern, names_of
-from ...ir.sharding import Sharding
+from ...ir.sharding.sharding import Sharding
 from ..base import PassContext
 from .causes import trace
 from .report import Dispute, Row, Solved, short, solved

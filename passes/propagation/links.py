@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 
 from ...ir.diagnostics import Diagnostics, fail
+from ...ir.factors.sharding_rule import elementwise_rule
 from ...ir.instruction import Instruction
-from ...ir.sharding_rule import elementwise_rule
 from ...ir.spmd import parts
 from .values import Direction, Leaf, Relation, ValueGraph
 

@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...cost.links import Links
-from ...ir.digit import Digit, disjoint, merge
+from ...ir.factors.factor_digits import value_digits
 from ...ir.instruction import Instruction
 from ...ir.module import Module
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import Digit, disjoint, merge
+from ...ir.sharding.tiling import Tiling
 from ..spmd.assignment import OpSharding, legal
 from .causes import Cause, Conflict, Gain, trace
 from .devices import Order
-from .factors import value_digits
 from .solve import note_conflicts
 from .traffic import Traffic
 from .values import Direction, Leaf, Relation, ValueGraph

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from ...ir.diagnostics import fail
 from ...ir.instruction import Instruction
-from ...ir.mesh import AxisRef, Mesh
 from ...ir.module import Module
-from ...ir.sharding import REPLICATED, AnySharding, Sharding, TupleSharding
+from ...ir.sharding.mesh import AxisRef, Mesh
+from ...ir.sharding.sharding import REPLICATED, AnySharding, Sharding, TupleSharding
 
 
 def remesh(module: Module, sizes: Mapping[str, int]) -> None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...ir.instruction import Instruction
-from ...ir.mesh import Mesh
 from ...ir.module import Module, Stage
 from ...ir.names import fits, name_pattern, names_of
-from ...ir.sharding import Sharding, leaf_shardings
+from ...ir.sharding.mesh import Mesh
+from ...ir.sharding.sharding import Sharding, leaf_shardings
 from ..base import PassContext, run_pipeline
 from ..pipelines import PROPAGATE
 from .causes import Place

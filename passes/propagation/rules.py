@@ -10,10 +10,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ...ir.diagnostics import fail
+from ...ir.factors.rule_text import RuleText, parse_rule
+from ...ir.factors.sharding_rule import ShardingRule, check_rule
 from ...ir.instruction import Instruction
 from ...ir.op import ShapeError
-from ...ir.rule_text import RuleText, parse_rule
-from ...ir.sharding_rule import ShardingRule, check_rule
 from ..base import Rules
 
 

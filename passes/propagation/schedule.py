@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 
-from ...ir.sharding_rule import FactorKind, ShardingRule
+from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from .agreement import Mode
 from .values import Direction
 

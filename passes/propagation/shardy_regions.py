@@ -21,10 +21,10 @@ from typing import ClassVar
 from ...ir.computation import Computation
 from ...ir.diagnostics import fail
 from ...ir.instruction import Instruction
-from ...ir.mesh import AxisRef
 from ...ir.module import Module
-from ...ir.shape import Shape
-from ...ir.sharding import DimSharding, Sharding, leaf_shardings
+from ...ir.sharding.mesh import AxisRef
+from ...ir.sharding.sharding import DimSharding, Sharding, leaf_shardings
+from ...ir.types.shape import Shape
 from ..base import Pass, PassContext
 
 SHARDY_INTO = "xla.sdy.GlobalToLocalShape"

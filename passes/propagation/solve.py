@@ -14,8 +14,8 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import TypeVar
 
-from ...ir.digit import Digits, cut, disjoint, drop_prefix, is_prefix, merge, refine
-from ...ir.sharding_rule import ShardingRule
+from ...ir.factors.sharding_rule import ShardingRule
+from ...ir.sharding.digit import Digits, cut, disjoint, drop_prefix, is_prefix, merge, refine
 from .agreement import Mode, Offer, Values, grows, offers, without
 from .causes import Cause, Gain
 from .conflicts import find_conflicts

@@ -28,10 +28,10 @@ from typing import Any, cast
 
 from ...ir.diagnostics import Location, SourceFile, fail
 from ...ir.instruction import Instruction
-from ...ir.mesh import AxisRef, Mesh
 from ...ir.module import Module
 from ...ir.names import fits, name_pattern, names_of, suggestions
-from ...ir.sharding import DimSharding, Sharding, ShardingKind, Spelling
+from ...ir.sharding.mesh import AxisRef, Mesh
+from ...ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling
 from .devices import parts
 
 _WHERE = re.compile(r"\(at (?:line (\d+), column (\d+)|end of document)\)")

@@ -14,16 +14,16 @@ from enum import Flag
 from typing import Any
 
 from ...ir.computation import Computation
-from ...ir.digit import Digits
+from ...ir.factors.sharding_rule import ShardingRule, elementwise_rule
 from ...ir.instruction import Instruction
 from ...ir.module import Module
 from ...ir.op import OpCall
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
-from ...ir.shape import Shape
-from ...ir.sharding import Sharding
-from ...ir.sharding_rule import ShardingRule, elementwise_rule
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import Digits
+from ...ir.sharding.sharding import Sharding
+from ...ir.sharding.tiling import Tiling
+from ...ir.types.shape import Shape
 from ..base import Rules
 from .causes import Conflict, Gain
 from .rules import rule_of

@@ -15,12 +15,12 @@ from typing import Any
 
 from ...cost.links import DEFAULT, Links
 from ...cost.weights import INDEX_POINT, MEMORY_BYTE
-from ...ir.digit import Digits, disjoint, merge, product
+from ...ir.factors.factor_digits import dim_digits, is_expressible, value_digits
+from ...ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
 from ...ir.op import OpCall
-from ...ir.shape import Shape
-from ...ir.sharding_rule import FactorKind, ShardingRule, ValueFactors
-from ...ir.tiling import Tiling
-from ..propagation.factors import dim_digits, is_expressible, value_digits
+from ...ir.sharding.digit import Digits, disjoint, merge, product
+from ...ir.sharding.tiling import Tiling
+from ...ir.types.shape import Shape
 from .moves import Plan
 from .reshard_plan import plan_reshard
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from ...cost.links import DEFAULT, Links
 from ...ir.diagnostics import fail
-from ...ir.digit import Digit, Digits, product
-from ...ir.shape import Shape
-from ...ir.sharding import Sharding, ShardingKind
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import Digit, Digits, product
+from ...ir.sharding.sharding import Sharding, ShardingKind
+from ...ir.sharding.tiling import Tiling
+from ...ir.types.shape import Shape
 from .exchange import lower_bound
 from .exchange_plan import plan_exchange
 from .exchange_quotient import quotient

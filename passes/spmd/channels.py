@@ -10,12 +10,12 @@ import numpy as np
 from ...ir.attributes import Attributes
 from ...ir.computation import Computation
 from ...ir.diagnostics import fail
-from ...ir.digit import Digits
-from ...ir.mesh import LARGEST_LIST
+from ...ir.factors.sharding_rule import Monoid
 from ...ir.ops.structure import ParameterAttributes
-from ...ir.shape import Shape
-from ...ir.sharding_rule import Monoid
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import Digits
+from ...ir.sharding.mesh import LARGEST_LIST
+from ...ir.sharding.tiling import Tiling
+from ...ir.types.shape import Shape
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 

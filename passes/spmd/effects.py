@@ -7,13 +7,13 @@ device alone takes, with operands that were brought there. The others take a bra
 from __future__ import annotations
 
 from ...ir.computation import Computation
-from ...ir.element_type import S32
 from ...ir.instruction import Instruction
 from ...ir.ops.comparison import CompareAttributes, Direction
 from ...ir.ops.control import ConditionalAttributes
 from ...ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
-from ...ir.shape import Shape
-from ...ir.tiling import Tiling
+from ...ir.sharding.tiling import Tiling
+from ...ir.types.element_type import S32
+from ...ir.types.shape import Shape
 from .local import Emitter
 from .localize import pack
 from .partition import Partitioner

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.element_type import PRED, S32
 from ...ir.instruction import FrontendAttributes, Instruction
 from ...ir.ops.collectives import CollectivePermuteAttributes
 from ...ir.ops.comparison import Direction
 from ...ir.ops.shaping import IotaAttributes
-from ...ir.shape import array
+from ...ir.types.element_type import PRED, S32
+from ...ir.types.shape import array
 from .channels import Channels
 from .exchange import Integers, bounds, parts
 from .exchange_plan import ExchangePlan, Round

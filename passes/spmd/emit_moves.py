@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...ir.attributes import NONE
-from ...ir.digit import Digits, product
-from ...ir.element_type import ELEMENT_TYPES, PRED, S32, ElementType
+from ...ir.factors.sharding_rule import Monoid
 from ...ir.instruction import FrontendAttributes, Instruction
 from ...ir.monoid import identity
 from ...ir.ops.collectives import (
@@ -22,9 +21,10 @@ from ...ir.ops.collectives import (
     ReduceScatterAttributes,
 )
 from ...ir.ops.comparison import Direction
-from ...ir.replica_groups import ReplicaGroups, over_digits
-from ...ir.shape import Shape
-from ...ir.sharding_rule import Monoid
+from ...ir.sharding.digit import Digits, product
+from ...ir.sharding.replica_groups import ReplicaGroups, over_digits
+from ...ir.types.element_type import ELEMENT_TYPES, PRED, S32, ElementType
+from ...ir.types.shape import Shape
 from .channels import Channels, permute_pairs
 from .emit_exchange import emit_exchange
 from .exchange_plan import plan_exchange

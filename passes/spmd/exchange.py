@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.digit import Digits, product
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import Digits, product
+from ...ir.sharding.tiling import Tiling
 from .exchange_quotient import quotient
 from .moves import Exchange
 

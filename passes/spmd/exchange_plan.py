@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...ir.tiling import Tiling
+from ...ir.sharding.tiling import Tiling
 from .exchange import (
     Integers,
     Pieces,

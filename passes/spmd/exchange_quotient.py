@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ...ir.digit import Digit, Digits, common_prefix, disjoint, drop_prefix, merge, product
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import Digit, Digits, common_prefix, disjoint, drop_prefix, merge, product
+from ...ir.sharding.tiling import Tiling
 from .moves import Exchange
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 
 from ...ir.diagnostics import Diagnostics
-from ...ir.digit import product
 from ...ir.instruction import Instruction
 from ...ir.module import Module
-from ...ir.shape import Shape
-from ...ir.sharding import leaf_shardings
+from ...ir.sharding.digit import product
+from ...ir.sharding.sharding import leaf_shardings
+from ...ir.sharding.tiling import Tiling
 from ...ir.stack_frames import source_line
-from ...ir.tiling import Tiling
+from ...ir.types.shape import Shape
 from .assignment import Assignment, OpSharding, expressible
 
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.attributes import PadDim, PaddingConfig, SliceDim
-from ...ir.digit import Digits, product
-from ...ir.element_type import PRED, S32
 from ...ir.instruction import FrontendAttributes, Instruction
 from ...ir.monoid import absent
 from ...ir.ops.collectives import CollectivePermuteAttributes
@@ -25,7 +23,9 @@ from ...ir.ops.comparison import Direction
 from ...ir.ops.shaping import ConcatenateAttributes, IotaAttributes
 from ...ir.ops.slicing import PadAttributes, SliceAttributes
 from ...ir.ops.structure import ConstantAttributes
-from ...ir.shape import array
+from ...ir.sharding.digit import Digits, product
+from ...ir.types.element_type import PRED, S32
+from ...ir.types.shape import array
 from .channels import Channels, every_device
 from .halo_plan import HaloPlan, Line, Piece, Round, own_pieces, plan_halo
 from .local import Emitter, is_array_of

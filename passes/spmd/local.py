@@ -17,18 +17,18 @@ import numpy as np
 from ...ir.attributes import NONE, Attributes, PadDim, PaddingConfig, SliceDim
 from ...ir.computation import Computation
 from ...ir.diagnostics import fail
-from ...ir.digit import Digits, product
-from ...ir.element_type import PRED, S8, S32, S64, ElementType
+from ...ir.factors.sharding_rule import Monoid
 from ...ir.instruction import FrontendAttributes, Instruction
-from ...ir.literal import Array, Literal
 from ...ir.monoid import identity
 from ...ir.ops.comparison import CompareAttributes, Direction
 from ...ir.ops.shaping import BroadcastAttributes, IotaAttributes, TransposeAttributes
 from ...ir.ops.slicing import DynamicSliceAttributes, PadAttributes, SliceAttributes
 from ...ir.ops.structure import ConstantAttributes
-from ...ir.shape import Shape, array
-from ...ir.sharding_rule import Monoid
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import Digits, product
+from ...ir.sharding.tiling import Tiling
+from ...ir.types.element_type import PRED, S8, S32, S64, ElementType
+from ...ir.types.literal import Array, Literal
+from ...ir.types.shape import Shape, array
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ...ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ...ir.instruction import Instruction
 from ...ir.monoid import identity
 from ...ir.ops.structure import GetTupleElementAttributes
-from ...ir.shape import Shape, tuple_shape
-from ...ir.sharding_rule import FactorKind, Monoid, ShardingRule
-from ...ir.tiling import Tiling
+from ...ir.sharding.tiling import Tiling
+from ...ir.types.shape import Shape, tuple_shape
 from .assignment import Assignment, Exchanged, OpSharding
 from .local import Emitter, LocalValue
 from .reshard import Resharder

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir.diagnostics import fail
-from ...ir.digit import Digits, cut, merge, product, refine
 from ...ir.instruction import Instruction
-from ...ir.shape import Shape
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import Digits, cut, merge, product, refine
+from ...ir.sharding.tiling import Tiling
+from ...ir.types.shape import Shape
 from .local import LocalValue
 from .partition import Leaves, Partitioner
 

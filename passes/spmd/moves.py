@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.digit import Digits, product
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import Digits, product
+from ...ir.sharding.tiling import Tiling
 
 
 @dataclass(frozen=True, slots=True)

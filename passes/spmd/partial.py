@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ...ir.factors.factor_digits import value_digits
+from ...ir.factors.sharding_rule import FactorKind, Monoid
 from ...ir.instruction import Instruction
-from ...ir.sharding_rule import FactorKind, Monoid
-from ...ir.tiling import Tiling
-from ..propagation.factors import value_digits
+from ...ir.sharding.tiling import Tiling
 
 Tilings = Callable[[Instruction], Sequence[Tiling]]
 _LOOK_AHEAD = 12  # users followed down and operands followed up

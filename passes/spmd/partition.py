@@ -17,14 +17,14 @@ from ...cost.links import Links, parse_links
 from ...ir.clone import MapComputation, clone_computation, map_called, shell_of
 from ...ir.computation import Computation
 from ...ir.diagnostics import InternalError, fail
+from ...ir.factors.sharding_rule import Monoid
 from ...ir.instruction import Instruction
 from ...ir.module import EntryLayout, Module, Stage
 from ...ir.ops.custom_call import is_annotation
-from ...ir.replica_groups import enumerate_groups
-from ...ir.shape import Shape
-from ...ir.sharding import leaf_shardings
-from ...ir.sharding_rule import Monoid
-from ...ir.tiling import Tiling
+from ...ir.sharding.replica_groups import enumerate_groups
+from ...ir.sharding.sharding import leaf_shardings
+from ...ir.sharding.tiling import Tiling
+from ...ir.types.shape import Shape
 from ...ir.verifier import groups_problem
 from ..base import Pass, PassContext
 from ..cleanup.synchronous import refuse_starts

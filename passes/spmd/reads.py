@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...ir.digit import Digits, product
+from ...ir.factors.reach import Read, Span
+from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.instruction import Instruction
-from ...ir.reach import Read, Span
-from ...ir.sharding_rule import ShardingRule
+from ...ir.sharding.digit import Digits, product
 from .assignment import Assignment, OpSharding
 from .halo import HaloExchange, Interval, padded
 from .halo_plan import Line, check_listed, plan_halo

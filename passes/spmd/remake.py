@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...ir.factors.factor_digits import value_digits
+from ...ir.factors.sharding_rule import FactorKind
 from ...ir.instruction import Instruction
-from ...ir.sharding_rule import FactorKind
-from ...ir.tiling import Tiling
-from ..propagation.factors import value_digits
+from ...ir.sharding.tiling import Tiling
 from .assignment import OpSharding, legal
 from .local import LocalValue
 from .localize import LocalOp, emit_local

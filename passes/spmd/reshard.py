@@ -13,10 +13,10 @@ from functools import partial
 
 from ...cost.links import DEFAULT, Links
 from ...ir.diagnostics import fail
-from ...ir.digit import product
+from ...ir.factors.sharding_rule import Monoid
 from ...ir.monoid import choice_monoid
-from ...ir.sharding_rule import Monoid
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import product
+from ...ir.sharding.tiling import Tiling
 from .channels import Channels
 from .emit_moves import MoveEmitter
 from .local import Emitter, LocalValue, splat_scalar

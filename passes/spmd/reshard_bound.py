@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from ...ir.digit import Digits, disjoint, product
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import Digits, disjoint, product
+from ...ir.sharding.tiling import Tiling
 from .exchange import places
 from .reshard_state import Space, State
 

@@ -20,9 +20,9 @@ from functools import lru_cache
 import numpy as np
 
 from ...cost.links import DEFAULT, Links
-from ...ir.digit import Digit, Digits, complement, primes, product
-from ...ir.mesh import LARGEST_LIST
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import Digit, Digits, complement, primes, product
+from ...ir.sharding.mesh import LARGEST_LIST
+from ...ir.sharding.tiling import Tiling
 from .exchange import bounds, lower_bound
 from .exchange_plan import ExchangePlan, fewest_rounds, plan_exchange
 from .exchange_quotient import quotient

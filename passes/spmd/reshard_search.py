@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from ...cost.links import Link, Links
-from ...ir.digit import Digit, Digits, cut, primes, refine, split
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import Digit, Digits, cut, primes, refine, split
+from ...ir.sharding.tiling import Tiling
 from .moves import Move, Plan
 from .reshard_bound import DeviceBound, bound
 from .reshard_state import Space, State, state_of

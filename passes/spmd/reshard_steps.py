@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from ...ir.digit import Digits, disjoint, product
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import Digits, disjoint, product
+from ...ir.sharding.tiling import Tiling
 from .moves import AllGather, AllReduce, AllToAll, Mask, Move, Permute, ReduceScatter, Shift, Slice, Spread
 from .reshard_state import Space, State
 

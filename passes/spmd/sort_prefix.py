@@ -15,15 +15,15 @@ from typing import ClassVar
 
 from ...ir.attributes import NONE, SliceDim
 from ...ir.computation import Computation
-from ...ir.digit import product
 from ...ir.instruction import Instruction
 from ...ir.module import Module, Stage
 from ...ir.ops.slicing import SliceAttributes
 from ...ir.ops.sort import SortAttributes
 from ...ir.ops.structure import GetTupleElementAttributes
-from ...ir.shape import tuple_shape
-from ...ir.sharding import Sharding, ShardingKind, TupleSharding
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import product
+from ...ir.sharding.sharding import Sharding, ShardingKind, TupleSharding
+from ...ir.sharding.tiling import Tiling
+from ...ir.types.shape import tuple_shape
 from ..base import Pass, PassContext
 
 

@@ -9,8 +9,8 @@ from ...ir.instruction import Instruction
 from ...ir.ops.control import ConditionalAttributes, WhileAttributes
 from ...ir.ops.custom_call import CustomCallAttributes, behaviour
 from ...ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
-from ...ir.shape import Shape
-from ...ir.tiling import Tiling
+from ...ir.sharding.tiling import Tiling
+from ...ir.types.shape import Shape
 from .effects import owned, run_alone
 from .local import LocalValue
 from .localize import elements, with_leaves

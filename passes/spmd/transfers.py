@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...ir.diagnostics import fail
-from ...ir.shape import Shape
-from ...ir.sharding import Sharding, ShardingKind
+from ...ir.sharding.sharding import Sharding, ShardingKind
+from ...ir.types.shape import Shape
 from .certificate import tiling_of
 from .exchange import bounds, pieces, takes_part
 

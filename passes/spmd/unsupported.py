@@ -9,12 +9,12 @@ every device has it, so that is what it becomes, with a remark.
 from __future__ import annotations
 
 from ...ir.diagnostics import Diagnostics
-from ...ir.element_type import TOKEN
 from ...ir.instruction import Instruction
 from ...ir.module import Module
 from ...ir.ops.custom_call import CustomCallAttributes, behaviour
-from ...ir.sharding import REPLICATED, AnySharding, ShardingKind, TupleSharding, leaf_shardings
+from ...ir.sharding.sharding import REPLICATED, AnySharding, ShardingKind, TupleSharding, leaf_shardings
 from ...ir.spmd import parts
+from ...ir.types.element_type import TOKEN
 
 
 def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:

@@ -16,13 +16,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...ir.digit import Digits, cut, product, refine
-from ...ir.element_type import S32
+from ...ir.factors.sharding_rule import FactorKind, Monoid
 from ...ir.instruction import Instruction
 from ...ir.ops.collectives import CollectivePermuteAttributes
-from ...ir.replica_groups import enumerate_groups, over_digits
-from ...ir.sharding_rule import FactorKind, Monoid
-from ...ir.tiling import Tiling
+from ...ir.sharding.digit import Digits, cut, product, refine
+from ...ir.sharding.replica_groups import enumerate_groups, over_digits
+from ...ir.sharding.tiling import Tiling
+from ...ir.types.element_type import S32
 from .assignment import Assignment, OpSharding
 from .local import LocalValue
 from .localize import LOCAL_FORMS, LocalOp, form_name, masked

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...ir.computation import Computation
-from ...ir.element_type import ELEMENT_TYPES, ElementType
 from ...ir.instruction import Instruction
 from ...ir.ops.conversion import BitcastConvert
 from ...ir.ops.shaping import Broadcast
 from ...ir.ops.structure import ConstantAttributes
+from ...ir.types.element_type import ELEMENT_TYPES, ElementType
 
 Types = Mapping[ElementType, ElementType]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.element_type import from_numpy
+from ...ir.types.element_type import from_numpy
 from .errors import NO_ERROR, Bands, Worst, distance, magnitudes, place_of_largest, worst_of
 from .reference import FINE_BITS, Reference
 from .retype import limits_of

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostics import CompileError
-from ...ir.element_type import ELEMENT_TYPES
 from ...ir.module import Module
+from ...ir.types.element_type import ELEMENT_TYPES
 from ..evaluator import evaluate, reference_grid
 from ..executor import Executable
 from ..limits import TimeLimit, memory, time_limit

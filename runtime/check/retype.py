@@ -25,12 +25,12 @@ import numpy as np
 from ...ir.attributes import Attributes, attribute_fields
 from ...ir.clone import map_called, shell_of
 from ...ir.computation import Computation
-from ...ir.element_type import ELEMENT_TYPES, ElementType
 from ...ir.instruction import Instruction
-from ...ir.literal import Literal, unknown
 from ...ir.module import EntryLayout, Module
 from ...ir.op import Compile, Kernel, Op, OpCall, op_named
-from ...ir.shape import Shape, tuple_shape
+from ...ir.types.element_type import ELEMENT_TYPES, ElementType
+from ...ir.types.literal import Literal, unknown
+from ...ir.types.shape import Shape, tuple_shape
 from .carriers import Types, bit_carriers, is_cast_back
 
 Array = np.ndarray[Any, Any]

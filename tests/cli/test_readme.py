@@ -9,7 +9,7 @@ import pytest
 from command_line import EXAMPLES, ROOT
 from hloom.__main__ import main
 from hloom.frontends import parse_sharding
-from hloom.ir.sharding import Sharding
+from hloom.ir.sharding.sharding import Sharding
 
 README = (ROOT / "README.md").read_text()
 

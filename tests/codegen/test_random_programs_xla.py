@@ -5,8 +5,8 @@ from __future__ import annotations
 import hloom
 import pytest
 from hloom.codegen import manual_module, replica_module
-from hloom.ir.element_type import Kind
 from hloom.ir.instruction import Instruction
+from hloom.ir.types.element_type import Kind
 from hloom.runtime.compare import compare
 from hloom.runtime.process_grid import ProcessGrid
 from hloom.runtime.simulator import join_outputs, placements, split_inputs

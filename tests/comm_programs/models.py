@@ -16,7 +16,7 @@ import hloom
 from hloom.ir.instruction import Instruction
 from hloom.ir.module import Module, Stage
 from hloom.ir.ops.custom_call import CustomCallAttributes, behaviour
-from hloom.ir.sharding import AnySharding, Sharding, ShardingKind, Spelling, TupleSharding
+from hloom.ir.sharding.sharding import AnySharding, Sharding, ShardingKind, Spelling, TupleSharding
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.dce import DeadCodeElimination
 from hloom.passes.cleanup.inline import CallInliner

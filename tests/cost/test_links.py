@@ -5,8 +5,8 @@ from __future__ import annotations
 import hloom
 import pytest
 from hloom.cost.links import DEFAULT, Link, Links, parse_links
-from hloom.ir.digit import Digit
-from hloom.ir.mesh import Mesh
+from hloom.ir.sharding.digit import Digit
+from hloom.ir.sharding.mesh import Mesh
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
 

@@ -10,7 +10,7 @@ import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError, Severity
 from hloom.ir.module import Stage
-from hloom.ir.shape import Layout
+from hloom.ir.types.shape import Layout
 
 RICH = (Path(__file__).parent / "rich.hlo").read_text()
 

@@ -16,9 +16,9 @@ from hloom.frontends.proto.wire import Record, decode, encode
 from hloom.ir.attributes import attribute_fields
 from hloom.ir.computation import Computation
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.literal import Literal
 from hloom.ir.module import Module
 from hloom.ir.op import OPS
+from hloom.ir.types.literal import Literal
 from op_samples import all_samples
 
 SAMPLES = all_samples()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hloom.frontends.hlo_text.errors import TextError
 from hloom.frontends.hlo_text.shapes import parse_entry_layout, parse_shape
-from hloom.ir.element_type import F32, S32
 from hloom.ir.printer import entry_layout_text
-from hloom.ir.shape import UNBOUNDED, Layout, Shape, array, tuple_shape
+from hloom.ir.types.element_type import F32, S32
+from hloom.ir.types.shape import UNBOUNDED, Layout, Shape, array, tuple_shape
 
 FIXED_POINTS = [
     "f32[2,3]{1,0}", "f32[]", "f32[]{:T(256)}", "f32[2,3]{1,0:T(8,128)(2,1)S(1)}", "(f32[2], (s32[], u8[3]{0}), ())",

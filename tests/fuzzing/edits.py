@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from fuzzing.mutators import Mutator
 from hloom.ir.attributes import Attributes
-from hloom.ir.element_type import ELEMENT_TYPES
 from hloom.ir.op import OPS
+from hloom.ir.types.element_type import ELEMENT_TYPES
 
 _INSTRUCTION = re.compile(r"( +)(ROOT )?(%[\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\(([^()]*)\)(.*)")
 _TYPE = re.compile(r"\b[a-z]+\d*\w*(?=\[)")

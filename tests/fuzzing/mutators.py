@@ -11,8 +11,8 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
-from hloom.ir.element_type import ELEMENT_TYPES
 from hloom.ir.op import OPS
+from hloom.ir.types.element_type import ELEMENT_TYPES
 
 Mutator = Callable[[random.Random, str], str]
 ABSURD = (

@@ -37,8 +37,8 @@ from hloom.frontends import parse_replica_groups, parse_shape, parse_sharding
 from hloom.frontends.proto import read_module
 from hloom.ir.diagnostics import fail
 from hloom.ir.difference import differences
-from hloom.ir.mesh import Mesh
-from hloom.ir.sharding import Sharding
+from hloom.ir.sharding.mesh import Mesh
+from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.sharding_picture import picture
 from hloom.ir.verifier import verify
 from hloom.passes.base import PassContext

@@ -16,7 +16,7 @@ from hloom.ir.building import shape_of
 from hloom.ir.computation import Computation
 from hloom.ir.instruction import Instruction
 from hloom.ir.module import Module
-from hloom.ir.replica_groups import ExplicitGroups
+from hloom.ir.sharding.replica_groups import ExplicitGroups
 
 
 def main_of(*shapes: str) -> tuple[Module, Computation]:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hloom.ir.digit import (
+from hloom.ir.sharding.digit import (
     Digit,
     Digits,
     common_prefix,

@@ -7,9 +7,9 @@ import pytest
 from hloom.frontends.hlo_text.errors import TextError
 from hloom.frontends.hlo_text.literals import parse_literal
 from hloom.frontends.hlo_text.shapes import parse_shape
-from hloom.ir.element_type import ELEMENT_TYPES, Kind
-from hloom.ir.literal import Literal
-from hloom.ir.literal_text import literal_text
+from hloom.ir.types.element_type import ELEMENT_TYPES, Kind
+from hloom.ir.types.literal import Literal
+from hloom.ir.types.literal_text import literal_text
 from hypothesis import given
 from hypothesis import strategies as st
 

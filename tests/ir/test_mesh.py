@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hloom.ir.digit import Digit
-from hloom.ir.mesh import AxisRef, IotaOrder, Mesh
+from hloom.ir.sharding.digit import Digit
+from hloom.ir.sharding.mesh import AxisRef, IotaOrder, Mesh
 
 GRID = Mesh((("data", 2), ("model", 4)))
 TURNED = Mesh((("data", 2), ("model", 4)), IotaOrder((4, 2), (1, 0)))

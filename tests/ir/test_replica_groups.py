@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from hloom.frontends import parse_replica_groups
-from hloom.ir.digit import Digit
-from hloom.ir.replica_groups import Groups, enumerate_groups, group_size, over_digits
+from hloom.ir.sharding.digit import Digit
+from hloom.ir.sharding.replica_groups import Groups, enumerate_groups, group_size, over_digits
 
 CASES: list[tuple[str, Groups]] = [
     ("{}", (tuple(range(8)),)),

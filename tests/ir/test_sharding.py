@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from hloom.frontends import parse_sharding
 from hloom.ir.difference import sharding_key
-from hloom.ir.digit import Digit
-from hloom.ir.element_type import F32
-from hloom.ir.mesh import AxisRef, Mesh
-from hloom.ir.shape import array
-from hloom.ir.sharding import (
+from hloom.ir.sharding.digit import Digit
+from hloom.ir.sharding.mesh import AxisRef, Mesh
+from hloom.ir.sharding.sharding import (
     DimSharding,
     Sharding,
     ShardingKind,
@@ -21,8 +19,10 @@ from hloom.ir.sharding import (
     TupleSharding,
     leaf_shardings,
 )
-from hloom.ir.sharding_text import SUBGROUPS, shardy_text
-from hloom.ir.tiling import Tiling
+from hloom.ir.sharding.sharding_text import SUBGROUPS, shardy_text
+from hloom.ir.sharding.tiling import Tiling
+from hloom.ir.types.element_type import F32
+from hloom.ir.types.shape import array
 
 
 def single(text: str) -> Sharding:

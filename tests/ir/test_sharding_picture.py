@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hloom.frontends import parse_shape, parse_sharding
-from hloom.ir.sharding import Sharding
+from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.sharding_picture import picture, short_list
 
 

@@ -8,8 +8,8 @@ import hloom
 import numpy as np
 import pytest
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.sharding_rule import FactorKind
-from hloom.ir.shardy_rule import parse_shardy_rule
+from hloom.ir.factors.sharding_rule import FactorKind
+from hloom.ir.factors.shardy_rule import parse_shardy_rule
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition, propagate
 from hloom.runtime import evaluate, simulate

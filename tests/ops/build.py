@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from hloom.ir.attributes import NONE, Attributes
 from hloom.ir.computation import Computation
-from hloom.ir.element_type import ELEMENT_TYPES
 from hloom.ir.op import Kernel, OpCall, op_named
 from hloom.ir.ops import structure
-from hloom.ir.shape import Shape, array
+from hloom.ir.types.element_type import ELEMENT_TYPES
+from hloom.ir.types.shape import Shape, array
 
 
 def shape(text: str) -> Shape:

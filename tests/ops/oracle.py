@@ -22,8 +22,8 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from hloom.ir.element_type import ElementType, Kind
-from hloom.ir.shape import Shape
+from hloom.ir.types.element_type import ElementType, Kind
+from hloom.ir.types.shape import Shape
 from xla_runner import Executable, compile_text
 
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,7 @@ import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.op import NotEvaluable, ShapeError, op_named
-from hloom.ir.shape import Layout
+from hloom.ir.types.shape import Layout
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate, simulate

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hloom.ir.mesh import AxisRef, Mesh
 from hloom.ir.op import ShapeError
 from hloom.ir.ops.collectives import known_group_size
-from hloom.ir.replica_groups import ExplicitGroups, IotaGroups, MeshGroups
-from hloom.ir.shape import tuple_shape
+from hloom.ir.sharding.mesh import AxisRef, Mesh
+from hloom.ir.sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups
+from hloom.ir.types.shape import tuple_shape
 from ops.build import reducer, rule, shape, shapes, use
 
 LISTS = ExplicitGroups(((0, 1, 2, 3), (4, 5, 6, 7)))

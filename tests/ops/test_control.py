@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hloom.ir.op import ShapeError
 from hloom.ir.ops.control import FusionKind
-from hloom.ir.shape import tuple_shape
+from hloom.ir.types.shape import tuple_shape
 from ops.build import function, run, shape, shapes, use
 
 NEGATE = function("neg", "f32[3]", ("negate", 0))

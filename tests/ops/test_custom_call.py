@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.ir.op import NotEvaluable, ShapeError, op_named
-from hloom.ir.shape import Shape, tuple_shape
+from hloom.ir.types.shape import Shape, tuple_shape
 from ops.build import rule, run, shape, shapes, use
 
 TOP = tuple_shape(shapes("f32[2,3] s32[2,3]"))

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.ir.attributes import NONE
-from hloom.ir.element_type import ELEMENT_TYPES, ElementType, Kind
 from hloom.ir.op import OPS, OpCall, ShapeError
 from hloom.ir.ops.comparison import ComparisonType, Direction
 from hloom.ir.ops.elementwise import AccuracyAttributes, Elementwise
-from hloom.ir.shape import Shape, array
+from hloom.ir.types.element_type import ELEMENT_TYPES, ElementType, Kind
+from hloom.ir.types.shape import Shape, array
 from ops.build import run, shape, use
 from ops.oracle import random_inputs
 

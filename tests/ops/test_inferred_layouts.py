@@ -17,7 +17,7 @@ from hloom.ir.dynamic_sizes import result_shape
 from hloom.ir.instruction import Instruction
 from hloom.ir.module import Module
 from hloom.ir.op import ShapeError, op_named
-from hloom.ir.shape import Layout, Shape, tuple_shape
+from hloom.ir.types.shape import Layout, Shape, tuple_shape
 from ops.test_samples import SAMPLES
 
 _NAME = "the_result"

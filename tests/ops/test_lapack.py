@@ -14,7 +14,7 @@ import pytest
 from hloom.codegen import manual_module
 from hloom.ir.op import ShapeError
 from hloom.ir.ops.custom_call import BEHAVIOURS
-from hloom.ir.shape import tuple_shape
+from hloom.ir.types.shape import tuple_shape
 from ops.build import rule, shape, shapes, use
 from ops.oracle import run_xla
 from ops.samples_lapack import call

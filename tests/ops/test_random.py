@@ -9,11 +9,11 @@ import pytest
 from hloom.codegen.xla import manual_module
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.element_type import ELEMENT_TYPES
 from hloom.ir.op import ShapeError
 from hloom.ir.ops.random import SEED, Algorithm, Distribution
 from hloom.ir.ops.random_bits import philox4x32, threefry2x32
-from hloom.ir.shape import tuple_shape
+from hloom.ir.types.element_type import ELEMENT_TYPES
+from hloom.ir.types.shape import tuple_shape
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hloom.ir.op import ShapeError
-from hloom.ir.shape import tuple_shape
+from hloom.ir.types.shape import tuple_shape
 from ops.build import function, reducer, rule, run, shape, shapes, use
 
 SWAP = function("swap", "f32[] s32[] f32[] s32[]", ("tuple", 2, 3))

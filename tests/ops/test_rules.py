@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.frontends import parse
+from hloom.ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
 from hloom.ir.instruction import Instruction
 from hloom.ir.monoid import MONOID_OPS, identity
 from hloom.ir.op import OPS, OpCall
 from hloom.ir.ops.computations import accumulator
 from hloom.ir.ops.gather import GatherAttributes
 from hloom.ir.ops.scatter import ScatterAttributes
-from hloom.ir.shape import Shape, array, tuple_shape
-from hloom.ir.sharding_rule import FactorKind, ShardingRule, ValueFactors
+from hloom.ir.types.shape import Shape, array, tuple_shape
 from hloom.passes.base import PassContext
 from hloom.passes.cleanup.uniform_precision import UniformPrecision
 from ops.build import compile

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.ir.op import ShapeError
-from hloom.ir.shape import array, tuple_shape
+from hloom.ir.types.shape import array, tuple_shape
 from ops.build import function, rule, run, shape, shapes, use
 
 _BODY = function("body", "s32[] s32[]", ("multiply", 0, 1), ("add", 0, 1), ("tuple", 2, 3))

@@ -13,7 +13,7 @@ from hloom.ir.monoid import elementwise_kernel
 from hloom.ir.op import ShapeError
 from hloom.ir.ops.merge_order import merged_order
 from hloom.ir.ops.sort_keys import Comparator
-from hloom.ir.shape import tuple_shape
+from hloom.ir.types.shape import tuple_shape
 from hypothesis import given
 from hypothesis import strategies as st
 from ops.build import function, rule, run, shapes, use

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hloom.ir.element_type import TOKEN
-from hloom.ir.literal import Literal, unknown
 from hloom.ir.op import NotEvaluable, ShapeError, op_named
-from hloom.ir.shape import array, tuple_shape
+from hloom.ir.types.element_type import TOKEN
+from hloom.ir.types.literal import Literal, unknown
+from hloom.ir.types.shape import array, tuple_shape
 from ops.build import compile, rule, run, shape, shapes, use
 
 PAIR = tuple_shape(shapes("f32[4] s32[2,3]"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.element_type import TOKEN
 from hloom.ir.op import OPS, ShapeError
-from hloom.ir.shape import array, tuple_shape
+from hloom.ir.types.element_type import TOKEN
+from hloom.ir.types.shape import array, tuple_shape
 from hloom.runtime import evaluate
 from ops.build import rule, shape, use
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from hloom.ir.digit import Digit
-from hloom.ir.tiling import Tiling
+from hloom.ir.sharding.digit import Digit
+from hloom.ir.sharding.tiling import Tiling
 from hloom.passes.spmd import exchange_plan
 from hloom.passes.spmd.exchange import lower_bound
 from hloom.passes.spmd.exchange_plan import fewest_rounds, plan_exchange

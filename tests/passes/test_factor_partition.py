@@ -21,14 +21,14 @@ import pytest
 from factor_samples import SAMPLES as MORE
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.digit import product
+from hloom.ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
 from hloom.ir.instruction import Instruction
-from hloom.ir.mesh import AxisRef, Mesh
 from hloom.ir.module import Module
 from hloom.ir.op import OPS
 from hloom.ir.ops.custom_call import is_annotation
-from hloom.ir.sharding import DimSharding, Sharding, ShardingKind, Spelling, TupleSharding
-from hloom.ir.sharding_rule import FactorKind, ShardingRule, ValueFactors
+from hloom.ir.sharding.digit import product
+from hloom.ir.sharding.mesh import AxisRef, Mesh
+from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling, TupleSharding
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import PROPAGATE, partition
 from hloom.passes.propagation.propagate import Propagate

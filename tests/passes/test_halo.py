@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hloom.cost.links import Toll, parse_links
 from hloom.ir.computation import Computation
-from hloom.ir.digit import Digit, Digits, product
-from hloom.ir.element_type import F32
 from hloom.ir.module import Module, Stage
 from hloom.ir.ops.structure import ParameterAttributes
-from hloom.ir.shape import array
-from hloom.ir.tiling import Tiling
+from hloom.ir.sharding.digit import Digit, Digits, product
+from hloom.ir.sharding.tiling import Tiling
+from hloom.ir.types.element_type import F32
+from hloom.ir.types.shape import array
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
 from hloom.passes.spmd import halo, reads

@@ -6,8 +6,8 @@ import math
 
 import hloom
 import pytest
-from hloom.ir.digit import product
-from hloom.ir.sharding_rule import FactorKind
+from hloom.ir.factors.sharding_rule import FactorKind
+from hloom.ir.sharding.digit import product
 from hloom.passes.spmd import assignment
 from hloom.passes.spmd.assignment import Assignment, OpSharding
 from hloom.runtime.compare import compare

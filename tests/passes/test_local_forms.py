@@ -13,11 +13,11 @@ import pytest
 from hloom.frontends import parse
 from hloom.ir.clone import clone_module
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.digit import product
-from hloom.ir.mesh import IotaOrder, Mesh
+from hloom.ir.factors.sharding_rule import FactorKind
 from hloom.ir.module import Module
-from hloom.ir.sharding import TupleSharding
-from hloom.ir.sharding_rule import FactorKind
+from hloom.ir.sharding.digit import product
+from hloom.ir.sharding.mesh import IotaOrder, Mesh
+from hloom.ir.sharding.sharding import TupleSharding
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.passes.spmd import assignment

@@ -8,7 +8,7 @@ from command_line import EXAMPLES
 from fuzz import bounded
 from hloom.__main__ import main
 from hloom.cost.table import collectives_table
-from hloom.ir.mesh import LARGEST_MESH
+from hloom.ir.sharding.mesh import LARGEST_MESH
 from hloom.passes.propagation.remesh import remesh
 
 STENCIL = """HloModule stencil

@@ -8,7 +8,7 @@ import hloom
 import ml_dtypes
 import numpy as np
 import pytest
-from hloom.ir.element_type import ELEMENT_TYPES
+from hloom.ir.types.element_type import ELEMENT_TYPES
 
 SUM = """add {
   a = f32[] parameter(0)

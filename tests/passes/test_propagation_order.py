@@ -9,10 +9,10 @@ import hloom
 import pytest
 from hloom.ir.clone import clone_module
 from hloom.ir.computation import Computation
-from hloom.ir.digit import is_prefix
 from hloom.ir.instruction import Instruction
 from hloom.ir.module import Module, Stage
-from hloom.ir.sharding import Sharding, leaf_shardings
+from hloom.ir.sharding.digit import is_prefix
+from hloom.ir.sharding.sharding import Sharding, leaf_shardings
 from hloom.passes.base import PassContext, run_pass, run_pipeline
 from hloom.passes.pipelines import PROPAGATE
 from hypothesis import HealthCheck, given, settings

@@ -7,8 +7,8 @@ from pathlib import Path
 import hloom
 import numpy as np
 import pytest
-from hloom.ir.mesh import IotaOrder, Mesh
-from hloom.ir.sharding import AnySharding, TupleSharding
+from hloom.ir.sharding.mesh import IotaOrder, Mesh
+from hloom.ir.sharding.sharding import AnySharding, TupleSharding
 from hloom.runtime.compare import compare
 from hloom.runtime.inputs import make_inputs
 from random_shardings import random_sharding

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from hloom.cost.links import DEFAULT, Links, parse_links
 from hloom.frontends import parse_sharding
-from hloom.ir.digit import Digit, Digits, disjoint
-from hloom.ir.element_type import F32
-from hloom.ir.shape import array
-from hloom.ir.sharding import Sharding
-from hloom.ir.tiling import Tiling
+from hloom.ir.sharding.digit import Digit, Digits, disjoint
+from hloom.ir.sharding.sharding import Sharding
+from hloom.ir.sharding.tiling import Tiling
+from hloom.ir.types.element_type import F32
+from hloom.ir.types.shape import array
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
 from hloom.passes.spmd import assignment, reshard

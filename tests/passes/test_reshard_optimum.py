@@ -20,8 +20,8 @@ from functools import cache
 
 import pytest
 from hloom.cost.links import DEFAULT, Link, Links, parse_links
-from hloom.ir.digit import Digit, Digits, cut, disjoint, merge, product, refine
-from hloom.ir.tiling import Tiling
+from hloom.ir.sharding.digit import Digit, Digits, cut, disjoint, merge, product, refine
+from hloom.ir.sharding.tiling import Tiling
 from hloom.passes.spmd import reshard_search
 from hloom.passes.spmd.exchange import lower_bound
 from hloom.passes.spmd.reshard_bound import DeviceBound, bound

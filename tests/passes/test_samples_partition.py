@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.mesh import IotaOrder, Mesh
 from hloom.ir.module import Module
-from hloom.ir.sharding import TupleSharding
+from hloom.ir.sharding.mesh import IotaOrder, Mesh
+from hloom.ir.sharding.sharding import TupleSharding
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate, simulate

@@ -6,7 +6,7 @@ import hloom
 import numpy as np
 import pytest
 from hloom.frontends import parse_shape, parse_sharding
-from hloom.ir.sharding import Sharding
+from hloom.ir.sharding.sharding import Sharding
 from hloom.passes.spmd.exchange import bounds
 
 CASES = [

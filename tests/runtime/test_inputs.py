@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hloom.frontends import parse_shape
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.element_type import ELEMENT_TYPES
+from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.runtime.array_files import natural, read_arrays, save_npz
 from hloom.runtime.compare import compare
 from hloom.runtime.inputs import make_inputs

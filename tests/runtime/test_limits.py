@@ -14,7 +14,7 @@ import pytest
 from command_line import environment
 from hloom.frontends.hlo_text import parse_sharding
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.sharding import Sharding
+from hloom.ir.sharding.sharding import Sharding
 from hloom.runtime import limits
 from hloom.runtime.inputs import inputs_for_module
 from hloom.runtime.sharding_io import copied_bytes, shard

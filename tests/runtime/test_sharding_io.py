@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hloom.frontends import parse_sharding
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.element_type import ELEMENT_TYPES
-from hloom.ir.sharding import Sharding
-from hloom.ir.tiling import Tiling
+from hloom.ir.sharding.sharding import Sharding
+from hloom.ir.sharding.tiling import Tiling
+from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.runtime.sharding_io import assemble, poison_value, shard
 from hypothesis import given
 from hypothesis import strategies as st

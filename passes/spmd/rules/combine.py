@@ -15,15 +15,15 @@ from dataclasses import replace
 from ....ir.attributes import SliceDim
 from ....ir.clone import inlined
 from ....ir.computation import Computation
-from ....ir.digit import product
-from ....ir.element_type import PRED
 from ....ir.instruction import Instruction
 from ....ir.ops.reduce import ReduceAttributes
 from ....ir.ops.slicing import SliceAttributes
 from ....ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ....ir.ops.window import ReduceWindowAttributes
-from ....ir.shape import Shape, array, tuple_shape
-from ....ir.tiling import Tiling
+from ....ir.sharding.digit import product
+from ....ir.sharding.tiling import Tiling
+from ....ir.types.element_type import PRED
+from ....ir.types.shape import Shape, array, tuple_shape
 from ..assignment import Assignment, OpSharding
 from ..localize import LocalOp
 from .partials import gathered, gathered_bytes

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import cast
 
 from ....ir.attributes import WindowDim
-from ....ir.digit import Digits, product
-from ....ir.element_type import S32
+from ....ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ....ir.instruction import Instruction
 from ....ir.monoid import identity, neutral
 from ....ir.op import OpCall
@@ -20,8 +19,9 @@ from ....ir.ops.reduce import ReduceAttributes
 from ....ir.ops.shaping import BroadcastAttributes, IotaAttributes
 from ....ir.ops.structure import ConstantAttributes
 from ....ir.ops.window import ReduceWindowAttributes, is_cumulative
-from ....ir.shape import Shape, array
-from ....ir.sharding_rule import FactorKind, Monoid, ShardingRule
+from ....ir.sharding.digit import Digits, product
+from ....ir.types.element_type import S32
+from ....ir.types.shape import Shape, array
 from ..assignment import Assignment, OpSharding
 from ..halo import sliced
 from ..local import is_array_of

@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....ir.attributes import NONE, PadDim, PaddingConfig
-from ....ir.element_type import S32
 from ....ir.instruction import Instruction
 from ....ir.monoid import absent
 from ....ir.ops.comparison import Direction
 from ....ir.ops.shaping import IotaAttributes
 from ....ir.ops.slicing import PadAttributes
-from ....ir.shape import array
+from ....ir.types.element_type import S32
+from ....ir.types.shape import array
 from ..local import Emitter
 from ..localize import LocalOp, local_form
 

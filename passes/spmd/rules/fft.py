@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ....ir.digit import merge, product
-from ....ir.element_type import ELEMENT_TYPES, S32
 from ....ir.instruction import Instruction
 from ....ir.ops.fft import FftAttributes, FftType
 from ....ir.ops.shaping import BroadcastAttributes, IotaAttributes
-from ....ir.shape import array
-from ....ir.tiling import Tiling
+from ....ir.sharding.digit import merge, product
+from ....ir.sharding.tiling import Tiling
+from ....ir.types.element_type import ELEMENT_TYPES, S32
+from ....ir.types.shape import array
 from ..assignment import Assignment, OpSharding
 from ..local import Emitter, LocalValue
 from ..localize import LocalOp, local_form

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import cast
 
 from ....ir.attributes import NONE, SliceDim
-from ....ir.element_type import S64, ElementType
 from ....ir.instruction import Instruction
 from ....ir.monoid import absent
 from ....ir.ops.comparison import Direction
@@ -22,7 +21,8 @@ from ....ir.ops.scatter import ScatterAttributes
 from ....ir.ops.shaping import BroadcastAttributes, ConcatenateAttributes
 from ....ir.ops.slicing import SliceAttributes
 from ....ir.ops.structure import GetTupleElementAttributes
-from ....ir.shape import tuple_shape
+from ....ir.types.element_type import S64, ElementType
+from ....ir.types.shape import tuple_shape
 from ..local import Emitter, LocalValue, places_type
 from ..localize import LocalOp, local_form
 from .dynamic import surrounded

@@ -7,14 +7,14 @@ from typing import cast
 import numpy as np
 
 from ....ir.attributes import NONE
-from ....ir.digit import product
-from ....ir.element_type import S64
 from ....ir.instruction import Instruction
-from ....ir.literal import Literal
 from ....ir.ops.shaping import IotaAttributes
 from ....ir.ops.structure import ConstantAttributes
-from ....ir.shape import array
-from ....ir.tiling import Tiling
+from ....ir.sharding.digit import product
+from ....ir.sharding.tiling import Tiling
+from ....ir.types.element_type import S64
+from ....ir.types.literal import Literal
+from ....ir.types.shape import array
 from ..local import Emitter, places_type
 from ..localize import LocalOp, local_form, pack
 

@@ -14,14 +14,14 @@ from typing import cast
 import numpy as np
 
 from ....ir.attributes import NONE, SliceDim
-from ....ir.element_type import F32, ElementType
+from ....ir.factors.sharding_rule import FactorKind, Monoid
 from ....ir.instruction import Instruction
 from ....ir.ops.normalization import BatchNormAttributes
 from ....ir.ops.reduce import ReduceAttributes
 from ....ir.ops.shaping import BroadcastAttributes, ConcatenateAttributes
 from ....ir.ops.slicing import SliceAttributes
-from ....ir.shape import array
-from ....ir.sharding_rule import FactorKind, Monoid
+from ....ir.types.element_type import F32, ElementType
+from ....ir.types.shape import array
 from ..assignment import Assignment, OpSharding
 from ..local import LocalValue
 from ..localize import LocalOp, local_form

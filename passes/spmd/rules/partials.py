@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....ir.instruction import Instruction
-from ....ir.shape import Shape
-from ....ir.tiling import Tiling
+from ....ir.sharding.tiling import Tiling
+from ....ir.types.shape import Shape
 from ..assignment import OpSharding
 from ..local import LocalValue
 from ..localize import LocalOp

@@ -7,11 +7,11 @@ region's work by themselves counts, for the others may not get there. Whoever ne
 
 from __future__ import annotations
 
-from ....ir.digit import complement
-from ....ir.element_type import PRED
+from ....ir.factors.sharding_rule import Monoid
 from ....ir.instruction import Instruction
 from ....ir.monoid import identity
-from ....ir.sharding_rule import Monoid
+from ....ir.sharding.digit import complement
+from ....ir.types.element_type import PRED
 from ..assignment import Assignment, OpSharding
 from ..local import LocalValue
 from ..localize import LocalOp, local_form

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ....cost.links import Toll
-from ....ir.digit import Digits, product
+from ....ir.factors.sharding_rule import FactorKind, ShardingRule
 from ....ir.instruction import Instruction
 from ....ir.ops.shaping import reshape_groups
-from ....ir.sharding_rule import FactorKind, ShardingRule
+from ....ir.sharding.digit import Digits, product
 from ..assignment import Assignment, OpSharding
 from ..halo import Interval
 from ..halo_plan import Line, plan_halo

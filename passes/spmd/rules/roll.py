@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from ....ir.attributes import SliceDim
-from ....ir.digit import product
 from ....ir.instruction import Instruction
 from ....ir.ops.shaping import ConcatenateAttributes
 from ....ir.ops.slicing import SliceAttributes
+from ....ir.sharding.digit import product
 from ..halo import HaloExchange, Interval
 from ..halo_plan import Line
 from ..local import LocalValue

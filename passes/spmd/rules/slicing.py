@@ -11,10 +11,10 @@ from typing import cast
 
 from ....cost.links import Toll
 from ....ir.attributes import PadDim, PaddingConfig, SliceDim
-from ....ir.digit import product
 from ....ir.instruction import Instruction
 from ....ir.ops.shaping import ConcatenateAttributes
 from ....ir.ops.slicing import PadAttributes, SliceAttributes
+from ....ir.sharding.digit import product
 from ..assignment import Assignment, OpSharding
 from ..halo import Interval
 from ..halo_plan import Line, plan_joined

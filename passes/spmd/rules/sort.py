@@ -21,16 +21,16 @@ import numpy as np
 from ....cost.links import Links, Toll
 from ....ir.clone import inlined
 from ....ir.computation import Computation
-from ....ir.digit import Digits, product
-from ....ir.element_type import S32
 from ....ir.instruction import Instruction
-from ....ir.literal import Literal
 from ....ir.ops.comparison import CompareAttributes, ComparisonType, Direction
 from ....ir.ops.shaping import ConcatenateAttributes, IotaAttributes
 from ....ir.ops.sort import SortAttributes
 from ....ir.ops.structure import ConstantAttributes, GetTupleElementAttributes, ParameterAttributes
-from ....ir.shape import Shape, array, tuple_shape
-from ....ir.tiling import Tiling
+from ....ir.sharding.digit import Digits, product
+from ....ir.sharding.tiling import Tiling
+from ....ir.types.element_type import S32
+from ....ir.types.literal import Literal
+from ....ir.types.shape import Shape, array, tuple_shape
 from ..assignment import Assignment, OpSharding
 from ..halo import HaloExchange, Interval, padded, sliced
 from ..halo_plan import Line, plan_halo

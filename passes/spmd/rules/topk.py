@@ -6,15 +6,15 @@ the least there is; being behind all real elements it loses every tie.
 
 from __future__ import annotations
 
-from ....ir.digit import Digits, product
-from ....ir.element_type import ELEMENT_TYPES, S32, ElementType
+from ....ir.factors.sharding_rule import Monoid
 from ....ir.instruction import Instruction
 from ....ir.monoid import identity
 from ....ir.ops.gather import GatherAttributes
 from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.ops.topk import TopKAttributes
-from ....ir.shape import Shape, array, tuple_shape
-from ....ir.sharding_rule import Monoid
+from ....ir.sharding.digit import Digits, product
+from ....ir.types.element_type import ELEMENT_TYPES, S32, ElementType
+from ....ir.types.shape import Shape, array, tuple_shape
 from ..assignment import Assignment, OpSharding
 from ..local import Emitter
 from ..localize import LocalOp, local_form

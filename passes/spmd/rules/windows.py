@@ -16,14 +16,14 @@ from dataclasses import replace
 from typing import cast
 
 from ....ir.attributes import Window, WindowDim
-from ....ir.element_type import PRED
+from ....ir.factors.sharding_rule import FactorKind, Monoid
 from ....ir.instruction import Instruction
 from ....ir.monoid import identity, neutral, reduction_monoid
 from ....ir.ops.convolution import ConvolutionAttributes
 from ....ir.ops.select_and_scatter import SelectAndScatterAttributes, selects_extreme
 from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.ops.window import ReduceWindowAttributes
-from ....ir.sharding_rule import FactorKind, Monoid
+from ....ir.types.element_type import PRED
 from ..assignment import Assignment, OpSharding
 from ..halo import padded
 from ..localize import LocalOp, local_form

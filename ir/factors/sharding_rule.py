@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
+from ..types.shape import Shape
 from .reach import Read
-from .shape import Shape
 
 
 class FactorKind(Enum):

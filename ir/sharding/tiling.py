@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ..types.shape import Shape
 from .digit import Digits, disjoint, merge, product
-from .shape import Shape
 
 
 @dataclass(frozen=True, slots=True)

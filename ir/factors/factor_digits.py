@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ...ir.digit import Digit, Digits, merge, product
-from ...ir.sharding_rule import DimFactors, ShardingRule
+from ..sharding.digit import Digit, Digits, merge, product
+from .sharding_rule import DimFactors, ShardingRule
 
 
 def factor_digits(digits: Digits, factors: DimFactors, rule: ShardingRule) -> list[tuple[int, Digits]]:

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from .op import ShapeError
+from ..op import ShapeError
+from ..types.shape import Shape
 from .rule_text import RuleText, parse_rule
-from .shape import Shape
 from .sharding_rule import FactorKind, ShardingRule, check_rule
 
 KEY = "xla.sdy.sharding_rule"

@@ -1,0 +1,1 @@
+"""Values and their types: element types, shapes, literals and their text."""
