@@ -19,10 +19,10 @@ from .cost.budget import assert_collectives
 from .cost.collectives import Collective, collectives
 from .frontends import Snapshot, load, load_snapshot, parse, parse_shape, parse_sharding
 from .ir.diagnostics import CompileError, Diagnostic, Severity
-from .ir.graph import to_networkx
-from .ir.module import Module
-from .ir.ops.user_calls import custom_call
-from .ir.pattern import P, find_all, match
+from .ir.graph.module import Module
+from .ir.ops.calls.user_calls import custom_call
+from .ir.tools.pattern import P, find_all, match
+from .ir.tools.to_networkx import to_networkx
 from .passes.api import partition, propagate, verify
 from .passes.propagation.explain import explain
 from .passes.propagation.strategy import apply_strategy, load_strategy

@@ -27,8 +27,8 @@ from pathlib import Path
 
 import hloom
 from hloom.cost.collectives import Collective
-from hloom.ir.instruction import Instruction
-from hloom.ir.module import Module
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.module import Module
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

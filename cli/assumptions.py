@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir.diagnostics import Diagnostics
-from ..ir.instruction import Instruction
-from ..ir.module import Module
-from ..ir.ops.custom_call import CustomCallAttributes, behaviour
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module
+from ..ir.ops.calls.custom_call import CustomCallAttributes, behaviour
 from ..runtime.simulator import Placement, placements
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ..ir.diagnostics import CompileError
-from ..ir.module import Module
+from ..ir.graph.module import Module
 from ..runtime.check.check import Verdict, Wide, judge, wide_program
 from ..runtime.check.errors import Worst
 from ..runtime.check.reference import Reference

@@ -12,8 +12,8 @@ from dataclasses import asdict
 
 from ..cost.collectives import Collective, collectives
 from ..cost.table import by_kind, collectives_table, summary
-from ..ir.module import Module
-from ..ir.spmd import is_per_device
+from ..ir.graph.module import Module
+from ..ir.tools.spmd import is_per_device
 from ..passes.pipelines import partition
 from .common import EXIT_OK, context_for, print_json, read_program, report
 from .progress import working

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .. import frontends
 from ..ir.diagnostics import CATEGORIES, CompileError, Diagnostic, Severity, fail
-from ..ir.module import Module, Stage
+from ..ir.graph.module import Module, Stage
 from ..ir.sharding.mesh import LARGEST_MESH
 from ..passes.base import PassContext
 from ..passes.pipelines import remarks

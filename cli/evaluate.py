@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostics import Diagnostics
-from ..ir.module import Module
-from ..ir.names import result_names
+from ..ir.graph.module import Module
+from ..ir.tools.names import result_names
 from ..ir.types.element_type import from_numpy
 from ..runtime.evaluator import evaluate, reference_grid
 from ..runtime.inputs import inputs_for_module

@@ -8,10 +8,10 @@ from itertools import groupby
 
 from .. import frontends
 from ..ir.diagnostics import fail
-from ..ir.difference import Difference, differences
-from ..ir.extract import find_computation, find_instruction, isolate
-from ..ir.instruction import Instruction
-from ..ir.printer import computation_text, instruction_text
+from ..ir.graph.instruction import Instruction
+from ..ir.tools.difference import Difference, differences
+from ..ir.tools.extract import find_computation, find_instruction, isolate
+from ..ir.tools.printer import computation_text, instruction_text
 from .common import EXIT_CHECK_FAILED, EXIT_OK, print_json, read_program, show_diagnostics
 
 SHOWN = 5  # differences of one computation

@@ -16,12 +16,12 @@ import numpy as np
 
 from ..cost.collectives import collectives
 from ..cost.table import kinds_text
-from ..ir.clone import clone_module
 from ..ir.diagnostics import fail
-from ..ir.module import Module
-from ..ir.names import result_names
-from ..ir.spmd import is_per_device
-from ..ir.unknown_values import require_values
+from ..ir.graph.clone import clone_module
+from ..ir.graph.module import Module
+from ..ir.tools.names import result_names
+from ..ir.tools.spmd import is_per_device
+from ..ir.tools.unknown_values import require_values
 from ..passes.pipelines import partition
 from ..runtime.call_graph import live_in
 from ..runtime.evaluator import reference_grid

@@ -9,8 +9,8 @@ from dataclasses import asdict
 
 from .. import frontends
 from ..ir.diagnostics import fail
-from ..ir.names import suggestions
 from ..ir.sharding_picture import picture
+from ..ir.tools.names import suggestions
 from ..passes.propagation.explain import Explanation, explain, without
 from ..passes.propagation.report import Row, Solved, solved
 from .common import EXIT_OK, context_for, print_json, read_program, report

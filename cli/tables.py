@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 
-from ..ir.names import fits, name_pattern
+from ..ir.tools.names import fits, name_pattern
 from ..passes.propagation.report import Row
 from .streams import colored, has_colors
 

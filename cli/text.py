@@ -7,7 +7,7 @@ import sys
 from contextlib import nullcontext
 
 from ..ir.diagnostics import CompileError, Diagnostic, fail
-from ..ir.module import Module, Stage
+from ..ir.graph.module import Module, Stage
 from ..passes.base import run_pipeline
 from ..passes.pipelines import PASSES, parse_pipeline, partition
 from .common import EXIT_BAD_INPUT, EXIT_OK, context_for, print_json, read_program, report

@@ -14,14 +14,14 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from ..ir.attributes import Attributes, attribute_fields
-from ..ir.clone import clone_computation, clone_instruction, shell_of
-from ..ir.computation import Computation
 from ..ir.diagnostics import fail
-from ..ir.instruction import Instruction
-from ..ir.module import Module, Stage
-from ..ir.op import op_named
-from ..ir.ops.custom_call import CustomCallAttributes
+from ..ir.graph.attributes import Attributes, attribute_fields
+from ..ir.graph.clone import clone_computation, clone_instruction, shell_of
+from ..ir.graph.computation import Computation
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module, Stage
+from ..ir.graph.op import op_named
+from ..ir.ops.calls.custom_call import CustomCallAttributes
 from ..ir.ops.structure import GetTupleElementAttributes
 from ..ir.sharding.sharding import (
     MANUAL,

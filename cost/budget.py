@@ -8,9 +8,9 @@
 from __future__ import annotations
 
 from ..ir.diagnostics import fail
-from ..ir.module import Module
-from ..ir.op import OPS
-from ..ir.spmd import is_per_device
+from ..ir.graph.module import Module
+from ..ir.graph.op import OPS
+from ..ir.tools.spmd import is_per_device
 from .collectives import collectives
 from .table import KindTotal, by_kind, collectives_table, summary
 

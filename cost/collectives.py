@@ -13,12 +13,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..ir.computation import Computation
-from ..ir.instruction import Instruction
-from ..ir.module import Module
+from ..ir.graph.computation import Computation
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module
+from ..ir.graph.stack_frames import source_line
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.replica_groups import ExplicitGroups, group_size
-from ..ir.stack_frames import source_line
 from .groups import describe_groups, named_mesh
 from .trip_count import trip_count
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..ir.instruction import Instruction
-from ..ir.module import Module
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module
 from ..ir.sharding.digit import Digits, iota_digits, merge, recognise, split
 from ..ir.sharding.mesh import AxisRef, Mesh
 from ..ir.sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups, group_size

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ..ir.instruction import Instruction
+from ..ir.graph.instruction import Instruction
 from ..ir.ops.comparison import CompareAttributes
 from ..ir.ops.control import WhileAttributes
 from ..ir.ops.structure import ConstantAttributes, GetTupleElementAttributes

@@ -19,11 +19,11 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / folder) for folder in (".import", "tests") if str(ROOT / folder) not in sys.path]
 
 from hloom.frontends import parse  # noqa: E402
-from hloom.ir.attributes import AttributeField, attribute_fields  # noqa: E402
-from hloom.ir.building import described  # noqa: E402
-from hloom.ir.instruction import Instruction  # noqa: E402
-from hloom.ir.op import OPS, AnyOp, NotEvaluable  # noqa: E402
-from hloom.ir.printer import value_text  # noqa: E402
+from hloom.ir.graph.attributes import AttributeField, attribute_fields  # noqa: E402
+from hloom.ir.graph.building import described  # noqa: E402
+from hloom.ir.graph.instruction import Instruction  # noqa: E402
+from hloom.ir.graph.op import OPS, AnyOp, NotEvaluable  # noqa: E402
+from hloom.ir.tools.printer import value_text  # noqa: E402
 from op_samples import all_samples  # noqa: E402
 from ops.oracle import SUMS, ULPS  # noqa: E402
 from ops.type_gaps import GAPS, UNCOMPARED, UNCOMPARED_TYPES, How  # noqa: E402

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from ..ir.diagnostics import fail
-from ..ir.module import Module
+from ..ir.graph.module import Module
 from . import proto
 from .hlo_text import parse, parse_bytes, parse_replica_groups, parse_shape, parse_sharding
 from .proto import Snapshot

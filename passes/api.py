@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..ir.clone import clone_module
-from ..ir.module import Module
-from ..ir.verifier import check
+from ..ir.graph.clone import clone_module
+from ..ir.graph.module import Module
+from ..ir.tools.verifier import check
 from . import pipelines
 from .base import PassContext, Rules
 

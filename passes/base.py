@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 from ..cost.links import DEFAULT, Links
 from ..ir.diagnostics import CompileError, Diagnostics, InternalError, fail
 from ..ir.factors.sharding_rule import ShardingRule
-from ..ir.garbage import paused_collector
-from ..ir.module import Module, Stage
-from ..ir.op import OpCall
+from ..ir.gc_pause import paused_collector
+from ..ir.graph.module import Module, Stage
+from ..ir.graph.op import OpCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def run_pipeline(passes: Iterable[Pass], module: Module, context: PassContext) -
 
 
 def _verify(name: str, module: Module) -> None:
-    from ..ir.verifier import check
+    from ..ir.tools.verifier import check
 
     try:
         check(module)

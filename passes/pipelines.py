@@ -12,8 +12,8 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
 from ..ir.diagnostics import Diagnostic, Severity, fail
-from ..ir.module import Module, Stage
-from ..ir.spmd import is_per_device
+from ..ir.graph.module import Module, Stage
+from ..ir.tools.spmd import is_per_device
 from .base import Pass, PassContext, run_pipeline
 from .cleanup.batching import IndexBatching
 from .cleanup.cse import CommonSubexpressions

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..ir.computation import Computation
-from ..ir.instruction import Instruction
-from ..ir.module import Module
+from ..ir.graph.computation import Computation
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module
 from ..ir.ops.control import Call, Conditional, Fusion
 
 

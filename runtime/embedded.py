@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..ir.computation import Computation
-from ..ir.op import Kernel, NotEvaluable, Value
+from ..ir.graph.computation import Computation
+from ..ir.graph.op import Kernel, NotEvaluable, Value
 from .steps import NO_DEVICE, Compute, flatten, unflatten
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostics import fail
-from ..ir.module import Module
-from ..ir.spmd import has_regions, is_per_device, region_devices
+from ..ir.graph.module import Module
+from ..ir.tools.spmd import has_regions, is_per_device, region_devices
 from .collectives import LocalFabric
 from .executor import Executable
 from .limits import require_few

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..ir.diagnostics import CompileError, InternalError, fail
-from ..ir.instruction import Instruction
-from ..ir.module import Module
-from ..ir.op import NotEvaluable, RandomState, ShapeError, Value
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module
+from ..ir.graph.op import NotEvaluable, RandomState, ShapeError, Value
+from ..ir.tools.unknown_values import require_values
 from ..ir.types.shape import Shape
-from ..ir.unknown_values import require_values
 from .call_graph import live_in
 from .collectives import Collective
 from .limits import TimeLimit, memory, too_large

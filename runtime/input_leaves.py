@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.diagnostics import Location
-from ..ir.module import Module
-from ..ir.names import names_of
-from ..ir.spmd import is_per_device
+from ..ir.graph.module import Module
+from ..ir.tools.names import names_of
+from ..ir.tools.spmd import is_per_device
 from ..ir.types.shape import Shape
 from .simulator import placements
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..ir.diagnostics import Location, SourceFile, fail
-from ..ir.names import fits, name_pattern, suggestions
+from ..ir.graph.value_range import Range
+from ..ir.tools.names import fits, name_pattern, suggestions
 from ..ir.types.element_type import ElementType, Kind
-from ..ir.value_range import Range
 from .draw import Bell, Constant, Distribution, Even, Whole, component_type, integer_limits, largest, representable
 from .input_leaves import InputLeaf
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostics import fail
-from ..ir.module import Module
+from ..ir.graph.module import Module
+from ..ir.graph.value_range import Columns, Demand, joined
 from ..ir.types.shape import UNBOUNDED, Shape
-from ..ir.value_range import Columns, Demand, joined
 from .array_files import NamedArrays, as_element, load_array, read_arrays
 from .demands import input_demands
 from .draw import Words, draw, draw_demanded, streams

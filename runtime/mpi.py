@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostics import fail
-from ..ir.module import Module
+from ..ir.graph.module import Module
 from .executor import Executable
 from .mpi_fabric import MpiFabric
 from .process_grid import ProcessGrid

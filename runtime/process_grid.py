@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import itemgetter
 
-from ..ir.module import Module
+from ..ir.graph.module import Module
 from ..ir.sharding.replica_groups import Groups
 
 Pairs = tuple[tuple[int, int], ...]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..ir.instruction import Instruction
+from ..ir.graph.instruction import Instruction
 from .lookout import Lookout
 from .rank_failed import LONGEST_MESSAGE, Comm, RankFailed, arrive, deadline, exit_code_of, text_of
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.instruction import Instruction
-from ..ir.op import NotEvaluable
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.op import NotEvaluable
 from ..ir.sharding.digit import product
 from ..ir.sharding.replica_groups import enumerate_groups, over_digits
-from ..ir.spmd import Border
+from ..ir.tools.spmd import Border
 from ..ir.types.shape import Shape
 from .collectives import Collective, Operands
 from .process_grid import GroupMode, ProcessGrid

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..ir.diagnostics import fail
 from ..ir.factors.sharding_rule import Monoid
-from ..ir.monoid import identity
+from ..ir.graph.monoid import identity
 from ..ir.sharding.digit import Digits, product
 from ..ir.sharding.tiling import Tiling
 from ..ir.types.element_type import Kind, from_numpy

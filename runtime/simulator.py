@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostics import fail
-from ..ir.instruction import Instruction
-from ..ir.module import Module, Stage
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module, Stage
 from ..ir.sharding.sharding import leaf_shardings
 from ..ir.sharding.tiling import Tiling
-from ..ir.spmd import devices_problem, is_per_device
+from ..ir.tools.spmd import devices_problem, is_per_device
 from ..ir.types.shape import Shape
 from .collectives import LocalFabric
 from .executor import Executable, check_inputs

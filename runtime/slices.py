@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir.instruction import Instruction
+from ..ir.graph.instruction import Instruction
 
 if TYPE_CHECKING:
     from .collectives import Collective

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir.instruction import Instruction
-from ..ir.op import Kernel, NotEvaluable, Value
-from ..ir.ops.custom_call import CustomCallAttributes
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.op import Kernel, NotEvaluable, Value
+from ..ir.ops.calls.custom_call import CustomCallAttributes
 from ..ir.types.shape import Shape
 from .limits import check_time
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hloom.ir.attributes import Pairs, SliceDim, SliceDims
-from hloom.ir.clone import clone_module
-from hloom.ir.computation import Computation
-from hloom.ir.instruction import Instruction
-from hloom.ir.module import Module
+from hloom.ir.graph.attributes import Pairs, SliceDim, SliceDims
+from hloom.ir.graph.clone import clone_module
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.module import Module
 from hloom.ir.sharding.replica_groups import ExplicitGroups, Groups, enumerate_groups
 from hloom.ir.types.literal import Literal
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 import hloom
 import shardy_oracle
 from hloom.cost.trip_count import trip_count
-from hloom.ir.clone import clone_module
-from hloom.ir.computation import Computation
-from hloom.ir.instruction import Instruction
-from hloom.ir.module import Module
+from hloom.ir.graph.clone import clone_module
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.module import Module
 from hloom.ir.sharding.mesh import Mesh
 from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling, TupleSharding, leaf_shardings
 from hloom.ir.sharding.tiling import Tiling

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from hloom.ir.computation import Computation
-from hloom.ir.module import Module
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.module import Module
 from hloom.ir.sharding.mesh import Mesh
 from hloom.ir.sharding.sharding import TupleSharding
 from hloom.ir.types.element_type import ELEMENT_TYPES, Kind

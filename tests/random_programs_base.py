@@ -16,9 +16,9 @@ from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
-from hloom.ir.computation import Computation
-from hloom.ir.instruction import Instruction
-from hloom.ir.module import Module
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.module import Module
 from hloom.ir.sharding.mesh import AxisRef, IotaOrder, Mesh
 from hloom.ir.sharding.sharding import REPLICATED, DimSharding, Sharding, ShardingKind, Spelling
 from hloom.ir.types.element_type import ELEMENT_TYPES, ElementType, Kind

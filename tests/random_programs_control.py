@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hloom.ir.instruction import Instruction
+from hloom.ir.graph.instruction import Instruction
 from hloom.ir.types.element_type import ELEMENT_TYPES, PRED, S32
 from hloom.ir.types.shape import array, tuple_shape
 from random_programs_base import LARGEST, Builder, Family

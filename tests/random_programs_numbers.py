@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloom.ir.instruction import Instruction
+from hloom.ir.graph.instruction import Instruction
 from hloom.ir.types.element_type import ELEMENT_TYPES, F32, PRED, S32, Kind
 from random_programs_base import Builder, Family
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from hloom.ir.instruction import Instruction
+from hloom.ir.graph.instruction import Instruction
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling
 from hloom.ir.types.element_type import S32, Kind

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hloom.ir.computation import Computation
-from hloom.ir.instruction import Instruction
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.instruction import Instruction
 from hloom.ir.types.element_type import S32, Kind
 from hloom.ir.types.shape import array
 from random_programs_base import Builder, Family

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from hloom.ir.attributes import DimLabels
-from hloom.ir.computation import Computation
-from hloom.ir.instruction import Instruction
+from hloom.ir.graph.attributes import DimLabels
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.instruction import Instruction
 from hloom.ir.types.element_type import F32, PRED, S32, Kind
 from hloom.ir.types.shape import array
 from random_programs_base import Builder, Family

@@ -14,8 +14,8 @@ import hloom
 import numpy as np
 from hloom.cost.links import DEFAULT, Links
 from hloom.frontends import parse_sharding
-from hloom.ir.computation import Computation
-from hloom.ir.module import EntryLayout, Stage
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.module import EntryLayout, Stage
 from hloom.ir.ops.structure import ParameterAttributes
 from hloom.ir.sharding.digit import Digit, Digits, primes, product
 from hloom.ir.sharding.mesh import AxisRef, IotaOrder, Mesh

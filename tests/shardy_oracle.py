@@ -22,8 +22,8 @@ from typing import Any
 
 import hloom
 from hloom.frontends.hlo_text.shardings import parse_shardy
-from hloom.ir.instruction import Metadata
-from hloom.ir.module import Module
+from hloom.ir.graph.instruction import Metadata
+from hloom.ir.graph.module import Module
 from hloom.ir.sharding.mesh import Mesh
 from hloom.ir.sharding.sharding import Sharding
 from hloom.passes.base import PassContext, run_pipeline

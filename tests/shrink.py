@@ -20,14 +20,14 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / ".import")]
 
 from hloom.frontends import parse
-from hloom.ir.clone import clone_module
-from hloom.ir.computation import Computation
 from hloom.ir.diagnostics import CompileError, InternalError
-from hloom.ir.instruction import Instruction
-from hloom.ir.module import Module
+from hloom.ir.graph.clone import clone_module
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.module import Module
 from hloom.ir.ops.structure import ParameterAttributes
 from hloom.ir.sharding.sharding import AnySharding, DimSharding, Sharding, TupleSharding
-from hloom.ir.verifier import verify
+from hloom.ir.tools.verifier import verify
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.dce import DeadCodeElimination
 from hloom.passes.pipelines import PROPAGATE

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.op import OPS
-from hloom.ir.ops.custom_call import BEHAVIOURS
+from hloom.ir.graph.op import OPS
+from hloom.ir.ops.calls.custom_call import BEHAVIOURS
 from hloom.passes.pipelines import partition
 from ops.test_samples import SAMPLES
 from random_programs import INNER, REGIONS

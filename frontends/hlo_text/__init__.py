@@ -15,12 +15,12 @@ from typing import TypeVar
 
 from ...ir.diagnostics import CompileError as _CompileError
 from ...ir.diagnostics import Diagnostic, Location, Severity, SourceFile, fail
-from ...ir.garbage import paused_collector
-from ...ir.module import Module
+from ...ir.gc_pause import paused_collector
+from ...ir.graph.module import Module
 from ...ir.sharding.replica_groups import ReplicaGroups
 from ...ir.sharding.sharding import AnySharding
+from ...ir.tools.verifier import check
 from ...ir.types.shape import Shape
-from ...ir.verifier import check
 from . import shapes, shardings
 from .errors import TextError
 from .module_reader import ModuleReader

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ...ir.attributes import NONE, AttributeField, Attributes, attribute_fields
-from ...ir.computation import Computation
 from ...ir.diagnostics import Diagnostic, SourceFile
-from ...ir.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction, Metadata
-from ...ir.op import AnyOp
+from ...ir.graph.attributes import NONE, AttributeField, Attributes, attribute_fields
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction, Metadata
+from ...ir.graph.op import AnyOp
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.sharding.mesh import Mesh
 from ...ir.sharding.sharding import AnySharding, Sharding, TupleSharding

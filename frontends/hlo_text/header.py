@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from typing import NoReturn
 
-from ...ir.instruction import NO_FRONTEND_ATTRIBUTES
-from ...ir.module import EntryLayout, Module, Stage
-from ...ir.printer import GLOBAL_LAYOUT_KEY, STAGE_KEY
+from ...ir.graph.instruction import NO_FRONTEND_ATTRIBUTES
+from ...ir.graph.module import EntryLayout, Module, Stage
 from ...ir.strings import Raw
+from ...ir.tools.printer import GLOBAL_LAYOUT_KEY, STAGE_KEY
 from .attribute_reader import parse_frontend_attributes
 from .cursor import Cursor
 from .errors import TextError, did_you_mean

@@ -10,13 +10,13 @@ import re
 from dataclasses import dataclass, field
 
 from ...ir import ops as ops  # registers all ops
-from ...ir.attributes import NONE, attribute_fields
-from ...ir.computation import Computation
-from ...ir.dynamic_sizes import may_repeat, result_shape, same_bounds
-from ...ir.instruction import Instruction
-from ...ir.mixed_precision import inferred_shape
-from ...ir.op import OPS, AnyOp, ShapeError, find_op
+from ...ir.graph.attributes import NONE, attribute_fields
+from ...ir.graph.computation import Computation
+from ...ir.graph.dynamic_sizes import may_repeat, result_shape, same_bounds
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import OPS, AnyOp, ShapeError, find_op
 from ...ir.sharding.sharding import AnySharding, TupleSharding
+from ...ir.tools.mixed_precision import inferred_shape
 from ...ir.types.element_type import ELEMENT_TYPES
 from ...ir.types.literal import Literal
 from ...ir.types.shape import Shape

@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 import re
 
-from ...ir.clone import clone_computation
-from ...ir.computation import Computation
 from ...ir.diagnostics import CompileError, Diagnostic, SourceFile
-from ...ir.dynamic_sizes import may_repeat
-from ...ir.module import EntryLayout, Module
+from ...ir.graph.clone import clone_computation
+from ...ir.graph.computation import Computation
+from ...ir.graph.dynamic_sizes import may_repeat
+from ...ir.graph.module import EntryLayout, Module
 from ...ir.strings import unescape
 from ...ir.types.shape import Shape
 from .cursor import Poisoned, Syntax

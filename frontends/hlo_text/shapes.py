@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ...ir.module import EntryLayout
+from ...ir.graph.module import EntryLayout
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType
 from ...ir.types.shape import UNBOUNDED, Layout, Shape, array, tuple_shape
 from .errors import DEPTH_LIMIT, TextError, did_you_mean

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...ir.attributes import PadDim, PaddingConfig, Pairs, SliceDim, Window, WindowDim, Word
+from ...ir.graph.attributes import PadDim, PaddingConfig, Pairs, SliceDim, Window, WindowDim, Word
 from ...ir.sharding.replica_groups import ReplicaGroups
 from ...ir.strings import Raw, unescape
 from ...ir.types.shape import Shape

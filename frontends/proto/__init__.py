@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ...ir.diagnostics import fail
-from ...ir.module import SERIALIZERS, Module
-from ...ir.unknown_values import require_values
-from ...ir.verifier import check
+from ...ir.graph.module import SERIALIZERS, Module
+from ...ir.tools.unknown_values import require_values
+from ...ir.tools.verifier import check
 from ..hlo_text.errors import TextError
 from ..hlo_text.shapes import parse_shape
 from .literals import read_literal

@@ -5,7 +5,7 @@ Nothing here knows an op, except where two ops mean different fields by one name
 
 from __future__ import annotations
 
-from ...ir.op import AnyOp
+from ...ir.graph.op import AnyOp
 from ...ir.ops.comparison import COMPARISON_TYPES
 from ...ir.types.element_type import ELEMENT_TYPES
 from . import codecs as c

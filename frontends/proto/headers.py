@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from ...ir.module import EntryLayout, Module
-from ...ir.printer import header_frontend_attributes
+from ...ir.graph.module import EntryLayout, Module
 from ...ir.strings import quote, unescape
+from ...ir.tools.printer import header_frontend_attributes
 from ...ir.types.element_type import ELEMENT_TYPES
 from .metadata import frontend_attributes_record, frontend_attributes_text
 from .recovery import recovery_text

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
-from ...ir.instruction import FrontendAttributes
+from ...ir.graph.instruction import FrontendAttributes
 from ...ir.strings import Raw, key_text, quote, unescape
 from ..hlo_text.errors import TextError
 from ..hlo_text.scan import raw_end

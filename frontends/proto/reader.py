@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.attributes import AttributeField, attribute_fields
-from ...ir.computation import Computation
 from ...ir.diagnostics import SourceFile
-from ...ir.module import Module
-from ...ir.op import AnyOp, find_op
+from ...ir.graph.attributes import AttributeField, attribute_fields
+from ...ir.graph.computation import Computation
+from ...ir.graph.module import Module
+from ...ir.graph.op import AnyOp, find_op
 from ...ir.ops.async_ops import AsyncStart
 from ...ir.types.literal import Literal
 from ..hlo_text.module_reader import ModuleReader

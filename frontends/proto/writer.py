@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...ir.attributes import attribute_fields
-from ...ir.computation import Computation
-from ...ir.instruction import Instruction
-from ...ir.module import EntryLayout, Module
-from ...ir.op import OPS, AnyOp
+from ...ir.graph.attributes import attribute_fields
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import EntryLayout, Module
+from ...ir.graph.op import OPS, AnyOp
 from ...ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
-from ...ir.printer import value_text
 from ...ir.strings import Raw
+from ...ir.tools.printer import value_text
 from ...ir.types.literal import Literal
 from ...ir.types.shape import Shape
 from ..hlo_text import parse

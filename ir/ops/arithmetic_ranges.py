@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..graph.value_range import ALL, INFINITY, NOT_NEGATIVE, POSITIVE, Fact, Range, whole
 from ..types.element_type import ElementType
-from ..value_range import ALL, INFINITY, NOT_NEGATIVE, POSITIVE, Fact, Range, whole
 
 RangeRule = Callable[[Sequence[Fact]], Fact]
 DemandRule = Callable[[ElementType, Sequence[Fact], Range | None], tuple[Range | None, ...]]

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..attributes import Attributes, attribute_fields
-from ..dynamic_sizes import result_shape
 from ..factors.sharding_rule import ShardingRule, replicated_rule
-from ..op import OPS, AnyOp, Compile, Kernel, Op, OpCall, ShapeError, Value, register, register_family
+from ..graph.attributes import Attributes, attribute_fields
+from ..graph.dynamic_sizes import result_shape
+from ..graph.op import OPS, AnyOp, Compile, Kernel, Op, OpCall, ShapeError, Value, register, register_family
+from ..graph.value_range import Demand, Fact, Visitor, joined
 from ..strings import Raw
 from ..types.shape import Shape, tuple_shape
-from ..value_range import Demand, Fact, Visitor, joined
 from . import collectives as collectives  # registers what is wrapped below
 from . import conversion as conversion
 from .checks import text
@@ -32,8 +32,8 @@ from .control import CallAttributes
 from .structure import leaf_rule, leaves_of, unchanged
 
 if TYPE_CHECKING:
-    from ..computation import Computation
-    from ..instruction import Instruction
+    from ..graph.computation import Computation
+    from ..graph.instruction import Instruction
 
 T = TypeVar("T")
 MAIN_THREAD = "main"

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..attributes import Attributes, Dims
 from ..factors.sharding_rule import Factor, FactorKind, RuleBuilder, ShardingRule, replicated_rule
-from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Dims
+from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..types.shape import Shape
 from .checks import require_array, require_declared, require_static, text
 from .numerics import Array, numpy_type

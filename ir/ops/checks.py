@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ..op import ShapeError
+from ..graph.op import ShapeError
 from ..types.element_type import Kind
 from ..types.shape import UNBOUNDED, Shape, merged_dims
 

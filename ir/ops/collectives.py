@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from ..attributes import Attributes, Dims, Pairs, Word
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, elementwise_rule, replicated_rule
-from ..op import Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Dims, Pairs, Word
+from ..graph.op import Op, OpCall, ShapeError, register
+from ..graph.value_range import Demand, Fact, Visitor, joined, meet_demands
 from ..sharding.replica_groups import ExplicitGroups, IotaGroups, ReplicaGroups
 from ..types.shape import Shape, array, tuple_shape
-from ..value_range import Demand, Fact, Visitor, joined, meet_demands
 from .checks import text
 from .computations import check_arrays, check_dims, check_reducer, combined_demands
 from .structure import leaves_of
 
 if TYPE_CHECKING:
-    from ..computation import Computation
-    from ..instruction import Instruction
+    from ..graph.computation import Computation
+    from ..graph.instruction import Instruction
 
 ALL = ExplicitGroups()
 

@@ -9,11 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from ..attributes import Attributes
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.value_range import ALL, Demand, Fact, Range, Visitor, joined
 from ..types.element_type import PRED, Kind
 from ..types.shape import Shape
-from ..value_range import ALL, Demand, Fact, Range, Visitor, joined
 from .checks import elementwise_shape, require_array, require_kind, require_same_element, text, with_dynamic
 from .numerics import Array, Function, compute_type, lift, maximum_complex, minimum_complex, total_order_key
 

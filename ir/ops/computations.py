@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..attributes import Dims
-from ..op import Kernel, NotEvaluable, ShapeError
+from ..graph.attributes import Dims
+from ..graph.op import Kernel, NotEvaluable, ShapeError
+from ..graph.value_range import Demand, Fact, Visitor, meet_demands
 from ..types.element_type import ElementType
 from ..types.shape import Shape
-from ..value_range import Demand, Fact, Visitor, meet_demands
 from .checks import require_array, text
 
 if TYPE_CHECKING:
-    from ..computation import Computation
+    from ..graph.computation import Computation
 
 
 def numpy_type(element: ElementType) -> np.dtype[Any]:

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..attributes import Attributes, Dims
 from ..factors.sharding_rule import ShardingRule, replicated_rule
-from ..monoid import elementwise_kernel
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Dims
+from ..graph.monoid import elementwise_kernel
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.value_range import Demand, Fact, Range, Visitor, meet_demands
 from ..strings import Raw
 from ..types.element_type import PRED, S32
 from ..types.shape import Shape, array
-from ..value_range import Demand, Fact, Range, Visitor, meet_demands
 from .checks import text
 from .computations import check_arrays, check_signature, numpy_type
 from .structure import GetTupleElementAttributes, Tuple, leaves_of
 
 if TYPE_CHECKING:
-    from ..computation import Computation
+    from ..graph.computation import Computation
 
 
 class _Control(Op[Any]):

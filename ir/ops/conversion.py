@@ -8,12 +8,12 @@ from operator import methodcaller
 
 import numpy as np
 
-from ..attributes import Attributes
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
-from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes
+from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.value_range import Demand, Fact, Range, Visitor, joined, whole
 from ..types.element_type import Kind
 from ..types.shape import Shape
-from ..value_range import Demand, Fact, Range, Visitor, joined, whole
 from . import numerics
 from .checks import require_array, require_declared, require_kind, require_static, text
 from .structure import leaf_rule, leaves_of, unchanged

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import Attributes, DimLabels, Window, WindowDim
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
-from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, DimLabels, Window, WindowDim
+from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..strings import Raw
 from ..types.element_type import Kind
 from ..types.shape import Shape, array

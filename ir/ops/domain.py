@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..attributes import Attributes
 from ..factors.sharding_rule import ShardingRule
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..strings import Raw
 from ..types.shape import Shape
 from .structure import leaf_rule, leaves_of, unchanged

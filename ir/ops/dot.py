@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import PRINTED_ALWAYS, Attributes, Dims
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import PRINTED_ALWAYS, Attributes, Dims
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import ElementType, Kind, precision
 from ..types.shape import Shape, array
 from . import numerics

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import Attributes, Dims
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
-from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Dims
+from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.value_range import Demand, Fact, Range, Visitor, joined
 from ..types.element_type import S32
 from ..types.shape import Shape, array
-from ..value_range import Demand, Fact, Range, Visitor, joined
 from .checks import require_array, require_declared, require_dims, text
 from .computations import numpy_type
 

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..attributes import Attributes
-from ..op import A, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes
+from ..graph.op import A, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.value_range import Demand, Fact, Range, Visitor, joined
 from ..types.element_type import ELEMENT_TYPES, PRED, ElementType, Kind, component
 from ..types.shape import Shape, array
-from ..value_range import Demand, Fact, Range, Visitor, joined
 from . import arithmetic_ranges as r
 from . import numerics as n
 from .checks import elementwise_shape, require_kind
 from .numerics import ByWidth, Function
 
 if TYPE_CHECKING:
-    from ..computation import Computation
+    from ..graph.computation import Computation
 
 Functions = Mapping[Kind, Function | ByWidth]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import Attributes, Dims
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Dims
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import ELEMENT_TYPES, ElementType, Kind
 from ..types.shape import Shape
 from .checks import require_kind, require_static, text

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import Attributes, Dims
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
-from ..monoid import choice_monoid
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Dims
+from ..graph.monoid import choice_monoid
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.value_range import Demand, Fact, Visitor, columns, index_range, joined
 from ..types.shape import Shape, array
-from ..value_range import Demand, Fact, Visitor, columns, index_range, joined
 from .computations import always, check_arrays, check_dims, numpy_type
 
 

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..attributes import Attributes
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import Kind
 from ..types.shape import Shape
 from .checks import require_kind, require_same_element, require_static, text

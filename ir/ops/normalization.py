@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..attributes import Attributes
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.value_range import NOT_NEGATIVE, Demand, Fact, Visitor
 from ..types.element_type import Kind
 from ..types.shape import Shape, tuple_shape
-from ..value_range import NOT_NEGATIVE, Demand, Fact, Visitor
 from .checks import require_kind, require_same_element, require_static, text
 from .computations import accumulator, numpy_type
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
-from ..op import NotEvaluable
+from ..graph.op import NotEvaluable
 from ..types.element_type import ELEMENT_TYPES, ElementType, Kind, component
 
 Array = np.ndarray[Any, Any]

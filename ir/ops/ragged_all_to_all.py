@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..attributes import Attributes, Dims
-from ..op import Op, ShapeError, register
+from ..graph.attributes import Attributes, Dims
+from ..graph.op import Op, ShapeError, register
 from ..sharding.replica_groups import ReplicaGroups
 from ..types.shape import Shape
 from .checks import require_array, require_same_element, text

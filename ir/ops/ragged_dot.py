@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import Attributes, Dims
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Dims
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.value_range import Demand, Fact, Range, Visitor
 from ..types.shape import Shape, array
-from ..value_range import Demand, Fact, Range, Visitor
 from .checks import require_static, text
 from .computations import check_arrays, check_dims, rounded
 from .dot import Precisions, conversions, result_element, summed

@@ -15,11 +15,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..attributes import Attributes
-from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, RandomState, ShapeError, register
+from ..graph.attributes import Attributes
+from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, RandomState, ShapeError, register
+from ..graph.value_range import Demand, Fact, Visitor, whole
 from ..types.element_type import ELEMENT_TYPES, ElementType, Kind
 from ..types.shape import Shape, array, tuple_shape
-from ..value_range import Demand, Fact, Visitor, whole
 from .checks import require_array, require_declared, require_kind, require_same_element, require_static, text
 from .computations import accumulator, numpy_type, rounded
 from .random_bits import philox_bits, threefry_bits

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import Dims
+from ..graph.attributes import Dims
 from ..types.element_type import ElementType
 from .numerics import Array, numpy_type
 

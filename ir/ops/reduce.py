@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..attributes import Attributes, Dims
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
-from ..monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Dims
+from ..graph.monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.value_range import Demand, Fact, Visitor
 from ..types.shape import Shape, array, tuple_shape
-from ..value_range import Demand, Fact, Visitor
 from .checks import text
 from .computations import (
     accumulator,
@@ -32,7 +32,7 @@ from .computations import (
 )
 
 if TYPE_CHECKING:
-    from ..computation import Computation
+    from ..graph.computation import Computation
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..attributes import Attributes, Dims
 from ..factors.sharding_rule import ShardingRule, replicated_rule
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Dims
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.shape import Shape, tuple_shape
 from .checks import require_array, require_static, text
 from .computations import check_arrays, check_signature, numpy_type
 
 if TYPE_CHECKING:
-    from ..computation import Computation
+    from ..graph.computation import Computation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

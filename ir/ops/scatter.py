@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..attributes import Attributes, Dims
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
-from ..monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Dims
+from ..graph.monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.value_range import Demand, Fact, Visitor
 from ..types.element_type import ElementType
 from ..types.shape import Shape, array, tuple_shape
-from ..value_range import Demand, Fact, Visitor
 from .checks import text
 from .computations import accumulator, check_arrays, check_dims, check_reducer, combined_demands, rounded
 from .gather import WindowPlaces, batch_dims, check_index_dims, indexable, start_demand
 
 if TYPE_CHECKING:
-    from ..computation import Computation
+    from ..graph.computation import Computation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

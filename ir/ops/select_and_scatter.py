@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..attributes import Attributes, Window
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
-from ..monoid import MONOID_OPS, elementwise_kernel, reduction_monoid
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Window
+from ..graph.monoid import MONOID_OPS, elementwise_kernel, reduction_monoid
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import PRED
 from ..types.shape import Shape, array
 from .checks import require_static, text
@@ -27,7 +27,7 @@ from .scatter import accumulate, one_by_one
 from .window import is_trivial, window_count, window_reach, window_view
 
 if TYPE_CHECKING:
-    from ..computation import Computation
+    from ..graph.computation import Computation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

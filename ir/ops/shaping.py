@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import Attributes, Dims
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
-from ..op import A, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Dims
+from ..graph.op import A, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.value_range import Demand, Fact, Range, Visitor, split_demand
 from ..types.element_type import Kind
 from ..types.shape import Layout, Shape
-from ..value_range import Demand, Fact, Range, Visitor, split_demand
 from .checks import (
     require_array,
     require_declared,

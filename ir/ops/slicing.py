@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import Attributes, Dims, PadDim, PaddingConfig, SliceDim, SliceDims
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
-from ..monoid import choice_monoid
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Dims, PadDim, PaddingConfig, SliceDim, SliceDims
+from ..graph.monoid import choice_monoid
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.value_range import Demand, Fact, Range, Visitor, columns, index_range, joined
 from ..types.shape import Shape
-from ..value_range import Demand, Fact, Range, Visitor, columns, index_range, joined
 from .checks import require_array, require_index, require_rank, require_same_element, require_static, text
 from .numerics import Array, numpy_type
 

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..attributes import Attributes, Dims
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
-from ..monoid import elementwise_kernel
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Dims
+from ..graph.monoid import elementwise_kernel
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.value_range import Fact, Visitor
 from ..types.element_type import PRED
 from ..types.shape import Shape, array, tuple_shape
-from ..value_range import Fact, Visitor
 from .computations import check_arrays, check_dims, check_signature
 from .merge_order import merged_order
 from .sort_keys import Comparator
 
 if TYPE_CHECKING:
-    from ..computation import Computation
+    from ..graph.computation import Computation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

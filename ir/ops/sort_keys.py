@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..monoid import maps_scalars
-from ..op import Compile, NotEvaluable
+from ..graph.monoid import maps_scalars
+from ..graph.op import Compile, NotEvaluable
 from ..types.element_type import Kind
 from .comparison import Compare, CompareAttributes, ComparisonType, holds
 from .numerics import Array, total_order_key
 
 if TYPE_CHECKING:
-    from ..computation import Computation
-    from ..instruction import Instruction
+    from ..graph.computation import Computation
+    from ..graph.instruction import Instruction
 
 _MOST_KEYS = 6
 _LEFT, _RIGHT = 1, 2

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import Attributes
-from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes
+from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..types.element_type import Kind
 from ..types.shape import Shape
 from .checks import require_declared, require_kind, text

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import Attributes
 from ..factors.sharding_rule import RuleBuilder, ShardingRule
-from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes
+from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.value_range import Demand, Fact, Range, Visitor
 from ..types.element_type import TOKEN, U32
 from ..types.literal import Literal
 from ..types.shape import Shape, array, tuple_shape
-from ..value_range import Demand, Fact, Range, Visitor
 from .checks import text
 from .computations import always
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..attributes import Attributes
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import S32, Kind
 from ..types.shape import Shape, array, tuple_shape
+from .calls.custom_call import descending_order
 from .checks import require_kind, require_static, text
-from .custom_call import descending_order
 from .numerics import total_order_key
 
 

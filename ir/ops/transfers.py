@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..attributes import Attributes
 from ..factors.sharding_rule import ShardingRule, replicated_rule
-from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes
+from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..types.element_type import TOKEN, U32
 from ..types.shape import Shape, array, tuple_shape
 from .checks import text

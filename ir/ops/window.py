@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..attributes import Attributes, Window, WindowDim
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
-from ..monoid import MONOID_OPS, elementwise_kernel, neutral, reduction_monoid
-from ..op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.attributes import Attributes, Window, WindowDim
+from ..graph.monoid import MONOID_OPS, elementwise_kernel, neutral, reduction_monoid
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.value_range import Demand, Fact, Visitor
 from ..types.element_type import from_numpy
 from ..types.shape import Shape, array, tuple_shape
-from ..value_range import Demand, Fact, Visitor
 from .checks import text
 from .computations import (
     accumulator,
@@ -38,7 +38,7 @@ from .computations import (
 from .reduce import skipping, tree
 
 if TYPE_CHECKING:
-    from ..computation import Computation
+    from ..graph.computation import Computation
 
 
 def dilated(size: int, dilation: int) -> int:

@@ -14,9 +14,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...ir.computation import Computation
-from ...ir.instruction import Instruction
-from ...ir.module import Module
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
 from ...ir.ops.gather import GatherAttributes
 from ...ir.ops.scatter import ScatterAttributes
 from ...ir.ops.shaping import BroadcastAttributes, ConcatenateAttributes, IotaAttributes

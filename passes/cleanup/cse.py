@@ -15,9 +15,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ...ir.computation import Computation
-from ...ir.instruction import Instruction
-from ...ir.module import Module
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
 from ...ir.ops.shaping import BroadcastAttributes, IotaAttributes
 from ..base import Pass, PassContext
 

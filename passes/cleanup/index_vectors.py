@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...ir.attributes import SliceDim
-from ...ir.computation import Computation
-from ...ir.instruction import Instruction
-from ...ir.module import Module
+from ...ir.graph.attributes import SliceDim
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
 from ...ir.ops.slicing import DynamicSlice, DynamicUpdateSlice, is_index_vector
 from ..base import Pass, PassContext
 from .rewriting import rewrite

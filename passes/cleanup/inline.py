@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...ir.clone import clone_instruction, shell_of
-from ...ir.computation import Computation
 from ...ir.diagnostics import fail
-from ...ir.instruction import Instruction
-from ...ir.module import Module
+from ...ir.graph.clone import clone_instruction, shell_of
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
 from ...ir.ops.structure import ParameterAttributes
 from ..base import Pass, PassContext
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from ...cost.trip_count import trip_count
-from ...ir.clone import clone_instruction
-from ...ir.computation import Computation
-from ...ir.instruction import Instruction
-from ...ir.module import Module, Stage
+from ...ir.graph.clone import clone_instruction
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module, Stage
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.types.shape import tuple_shape

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ...ir.attributes import Attributes, Dims
-from ...ir.computation import Computation
-from ...ir.instruction import Instruction
-from ...ir.module import Module
+from ...ir.graph.attributes import Attributes, Dims
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
 from ...ir.ops.dot import DotAttributes
 from ...ir.ops.reduce import ReduceAttributes
 from ...ir.ops.shaping import BroadcastAttributes, Reshape, reshape_groups

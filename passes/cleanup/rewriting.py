@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...ir.computation import Computation
-from ...ir.instruction import Instruction
-from ...ir.module import Module
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
 
 Expand = Callable[[Computation, Instruction], Instruction | None]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...ir.computation import Computation
-from ...ir.instruction import Instruction
-from ...ir.module import Module
-from ...ir.spmd import joins_replica_with_itself
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ...ir.tools.spmd import joins_replica_with_itself
 from ..base import Pass, PassContext
 from .rewriting import rewrite
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, cast
 
-from ...ir.attributes import PadDim, PaddingConfig, SliceDim
-from ...ir.computation import Computation
-from ...ir.instruction import Instruction
-from ...ir.module import Module, Stage
-from ...ir.ops.custom_call import is_annotation
+from ...ir.graph.attributes import PadDim, PaddingConfig, SliceDim
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module, Stage
+from ...ir.ops.calls.custom_call import is_annotation
 from ...ir.ops.slicing import PadAttributes, SliceAttributes
 from ..base import Pass, PassContext
 from ..spmd.rules.roll import find_roll

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...ir.computation import Computation
 from ...ir.diagnostics import fail
-from ...ir.instruction import Instruction
-from ...ir.module import Module
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
 from ...ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
 from ...ir.types.element_type import TOKEN
 from ...ir.types.literal import scalar

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...ir.computation import Computation
-from ...ir.instruction import Instruction
-from ...ir.mixed_precision import computed
-from ...ir.module import Module
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ...ir.tools.mixed_precision import computed
 from ...ir.types.shape import Shape
 from ..base import Pass, PassContext
 from .rewriting import rewrite

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from ...ir.diagnostics import Diagnostics
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.factors.shardy_rule import KEY as RULE_KEY
-from ...ir.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction
-from ...ir.module import Module
-from ...ir.monoid import choice_monoid
+from ...ir.graph.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction
+from ...ir.graph.module import Module
+from ...ir.graph.monoid import choice_monoid
 from ...ir.sharding.digit import Digit, Digits, merge
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ...ir.sharding.tiling import Tiling
-from ...ir.spmd import parts
-from ...ir.verifier import device_problem
+from ...ir.tools.spmd import parts
+from ...ir.tools.verifier import device_problem
 from ..base import PassContext
 from .causes import Gain
 from .devices import Order, anonymous_mesh, main_mesh, main_order, num_devices

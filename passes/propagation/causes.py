@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...ir.instruction import Instruction
+from ...ir.graph.instruction import Instruction
 from ...ir.sharding.digit import Digit, Digits, disjoint
 
 if TYPE_CHECKING:

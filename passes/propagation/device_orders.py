@@ -20,13 +20,13 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from ...ir.module import Module
+from ...ir.graph.module import Module
 from ...ir.sharding.digit import Digit, Digits, primes, product, recognise, split
 from ...ir.sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
 from ...ir.sharding.tiling import Tiling
-from ...ir.spmd import parts
+from ...ir.tools.spmd import parts
+from ...ir.tools.verifier import device_problem
 from ...ir.types.literal import Array
-from ...ir.verifier import device_problem
 from ..base import Pass, PassContext
 from .devices import Order
 

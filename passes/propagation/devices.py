@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from ...ir.diagnostics import fail
-from ...ir.instruction import Instruction
-from ...ir.module import Module
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
 from ...ir.sharding.digit import Digits, refine
 from ...ir.sharding.mesh import LARGEST_MESH, Mesh
 from ...ir.sharding.sharding import Sharding
-from ...ir.spmd import is_border, parts
+from ...ir.tools.spmd import is_border, parts
 from ..base import PassContext
 
 Order = tuple[int, ...] | None

@@ -10,12 +10,12 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.clone import clone_module
 from ...ir.diagnostics import fail
-from ...ir.instruction import Instruction
-from ...ir.module import Module
-from ...ir.names import fits, name_pattern, names_of
+from ...ir.graph.clone import clone_module
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
 from ...ir.sharding.sharding import Sharding
+from ...ir.tools.names import fits, name_pattern, names_of
 from ..base import PassContext
 from .causes import trace
 from .report import Dispute, Row, Solved, short, solved

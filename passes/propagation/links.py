@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from ...ir.diagnostics import Diagnostics, fail
 from ...ir.factors.sharding_rule import elementwise_rule
-from ...ir.instruction import Instruction
-from ...ir.spmd import parts
+from ...ir.graph.instruction import Instruction
+from ...ir.tools.spmd import parts
 from .values import Direction, Leaf, Relation, ValueGraph
 
 Group = tuple[str, int]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...ir.diagnostics import fail
-from ...ir.module import Module, Stage
+from ...ir.graph.module import Module, Stage
 from ..base import Pass, PassContext
 from ..cleanup.synchronous import refuse_starts
 from .annotations import annotate

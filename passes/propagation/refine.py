@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from ...cost.links import Links
 from ...ir.factors.factor_digits import value_digits
-from ...ir.instruction import Instruction
-from ...ir.module import Module
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
 from ...ir.sharding.digit import Digit, disjoint, merge
 from ...ir.sharding.tiling import Tiling
 from ..spmd.assignment import OpSharding, legal

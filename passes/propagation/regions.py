@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...ir.computation import Computation
 from ...ir.diagnostics import Diagnostics
 from ...ir.factors.sharding_rule import elementwise_rule
-from ...ir.instruction import Instruction
-from ...ir.module import Module
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
 from ...ir.sharding.digit import Digits, cut, disjoint, merge, product, refine
 from .shardy_regions import INTO, OUT_OF, SHARDY_INTO, SHARDY_OUT_OF
 from .values import Relation, ValueGraph

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...ir.diagnostics import fail
-from ...ir.instruction import Instruction
-from ...ir.module import Module
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import REPLICATED, AnySharding, Sharding, TupleSharding
 

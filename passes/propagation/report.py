@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...ir.instruction import Instruction
-from ...ir.module import Module, Stage
-from ...ir.names import fits, name_pattern, names_of
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module, Stage
 from ...ir.sharding.mesh import Mesh
 from ...ir.sharding.sharding import Sharding, leaf_shardings
+from ...ir.tools.names import fits, name_pattern, names_of
 from ..base import PassContext, run_pipeline
 from ..pipelines import PROPAGATE
 from .causes import Place

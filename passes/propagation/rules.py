@@ -12,8 +12,8 @@ from functools import lru_cache
 from ...ir.diagnostics import fail
 from ...ir.factors.rule_text import RuleText, parse_rule
 from ...ir.factors.sharding_rule import ShardingRule, check_rule
-from ...ir.instruction import Instruction
-from ...ir.op import ShapeError
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import ShapeError
 from ..base import Rules
 
 

@@ -18,10 +18,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ...ir.computation import Computation
 from ...ir.diagnostics import fail
-from ...ir.instruction import Instruction
-from ...ir.module import Module
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
 from ...ir.sharding.mesh import AxisRef
 from ...ir.sharding.sharding import DimSharding, Sharding, leaf_shardings
 from ...ir.types.shape import Shape

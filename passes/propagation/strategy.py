@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...ir.diagnostics import Location, SourceFile, fail
-from ...ir.instruction import Instruction
-from ...ir.module import Module
-from ...ir.names import fits, name_pattern, names_of, suggestions
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling
+from ...ir.tools.names import fits, name_pattern, names_of, suggestions
 from .devices import parts
 
 _WHERE = re.compile(r"\(at (?:line (\d+), column (\d+)|end of document)\)")

@@ -18,11 +18,11 @@ from typing import NamedTuple
 from ...cost.links import Links
 from ...cost.trip_count import trip_count
 from ...cost.weights import UNKNOWN_TRIPS
-from ...ir.computation import Computation
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
-from ...ir.instruction import Instruction
-from ...ir.module import Module
-from ...ir.ops.custom_call import CustomCallAttributes, behaviour
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ...ir.ops.calls.custom_call import CustomCallAttributes, behaviour
 from ...ir.sharding.tiling import Tiling
 from ..spmd.assignment import OpSharding, arithmetic, choose_rule, memory_traffic, result_cost
 from ..spmd.localize import EXCHANGED, form_name

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from enum import Flag
 from typing import Any
 
-from ...ir.computation import Computation
 from ...ir.factors.sharding_rule import ShardingRule, elementwise_rule
-from ...ir.instruction import Instruction
-from ...ir.module import Module
-from ...ir.op import OpCall
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ...ir.graph.op import OpCall
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ...ir.sharding.digit import Digits

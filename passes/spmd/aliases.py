@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ...ir.diagnostics import Diagnostics
-from ...ir.module import Module
+from ...ir.graph.module import Module
 
 _ENTRY = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}[^()]*\)")
 

@@ -17,7 +17,7 @@ from ...cost.links import DEFAULT, Links
 from ...cost.weights import INDEX_POINT, MEMORY_BYTE
 from ...ir.factors.factor_digits import dim_digits, is_expressible, value_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
-from ...ir.op import OpCall
+from ...ir.graph.op import OpCall
 from ...ir.sharding.digit import Digits, disjoint, merge, product
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.shape import Shape

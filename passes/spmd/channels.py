@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...ir.attributes import Attributes
-from ...ir.computation import Computation
 from ...ir.diagnostics import fail
 from ...ir.factors.sharding_rule import Monoid
+from ...ir.graph.attributes import Attributes
+from ...ir.graph.computation import Computation
 from ...ir.ops.structure import ParameterAttributes
 from ...ir.sharding.digit import Digits
 from ...ir.sharding.mesh import LARGEST_LIST

@@ -6,8 +6,8 @@ device alone takes, with operands that were brought there. The others take a bra
 
 from __future__ import annotations
 
-from ...ir.computation import Computation
-from ...ir.instruction import Instruction
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
 from ...ir.ops.comparison import CompareAttributes, Direction
 from ...ir.ops.control import ConditionalAttributes
 from ...ir.ops.structure import GetTupleElementAttributes, ParameterAttributes

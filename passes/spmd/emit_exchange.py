@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.instruction import FrontendAttributes, Instruction
+from ...ir.graph.instruction import FrontendAttributes, Instruction
 from ...ir.ops.collectives import CollectivePermuteAttributes
 from ...ir.ops.comparison import Direction
 from ...ir.ops.shaping import IotaAttributes

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...ir.attributes import NONE
 from ...ir.factors.sharding_rule import Monoid
-from ...ir.instruction import FrontendAttributes, Instruction
-from ...ir.monoid import identity
+from ...ir.graph.attributes import NONE
+from ...ir.graph.instruction import FrontendAttributes, Instruction
+from ...ir.graph.monoid import identity
 from ...ir.ops.collectives import (
     AllGatherAttributes,
     AllReduceAttributes,

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 
 from ...ir.diagnostics import Diagnostics
-from ...ir.instruction import Instruction
-from ...ir.module import Module
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ...ir.graph.stack_frames import source_line
 from ...ir.sharding.digit import product
 from ...ir.sharding.sharding import leaf_shardings
 from ...ir.sharding.tiling import Tiling
-from ...ir.stack_frames import source_line
 from ...ir.types.shape import Shape
 from .assignment import Assignment, OpSharding, expressible
 

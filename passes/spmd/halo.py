@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.attributes import PadDim, PaddingConfig, SliceDim
-from ...ir.instruction import FrontendAttributes, Instruction
-from ...ir.monoid import absent
+from ...ir.graph.attributes import PadDim, PaddingConfig, SliceDim
+from ...ir.graph.instruction import FrontendAttributes, Instruction
+from ...ir.graph.monoid import absent
 from ...ir.ops.collectives import CollectivePermuteAttributes
 from ...ir.ops.comparison import Direction
 from ...ir.ops.shaping import ConcatenateAttributes, IotaAttributes

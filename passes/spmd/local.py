@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.attributes import NONE, Attributes, PadDim, PaddingConfig, SliceDim
-from ...ir.computation import Computation
 from ...ir.diagnostics import fail
 from ...ir.factors.sharding_rule import Monoid
-from ...ir.instruction import FrontendAttributes, Instruction
-from ...ir.monoid import identity
+from ...ir.graph.attributes import NONE, Attributes, PadDim, PaddingConfig, SliceDim
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import FrontendAttributes, Instruction
+from ...ir.graph.monoid import identity
 from ...ir.ops.comparison import CompareAttributes, Direction
 from ...ir.ops.shaping import BroadcastAttributes, IotaAttributes, TransposeAttributes
 from ...ir.ops.slicing import DynamicSliceAttributes, PadAttributes, SliceAttributes

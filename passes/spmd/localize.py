@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
-from ...ir.instruction import Instruction
-from ...ir.monoid import identity
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.monoid import identity
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.shape import Shape, tuple_shape

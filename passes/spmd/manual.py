@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir.diagnostics import fail
-from ...ir.instruction import Instruction
+from ...ir.graph.instruction import Instruction
 from ...ir.sharding.digit import Digits, cut, merge, product, refine
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.shape import Shape

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from ...ir.factors.factor_digits import value_digits
 from ...ir.factors.sharding_rule import FactorKind, Monoid
-from ...ir.instruction import Instruction
+from ...ir.graph.instruction import Instruction
 from ...ir.sharding.tiling import Tiling
 
 Tilings = Callable[[Instruction], Sequence[Tiling]]

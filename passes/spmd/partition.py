@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...cost.links import Links, parse_links
-from ...ir.clone import MapComputation, clone_computation, map_called, shell_of
-from ...ir.computation import Computation
 from ...ir.diagnostics import InternalError, fail
 from ...ir.factors.sharding_rule import Monoid
-from ...ir.instruction import Instruction
-from ...ir.module import EntryLayout, Module, Stage
-from ...ir.ops.custom_call import is_annotation
+from ...ir.graph.clone import MapComputation, clone_computation, map_called, shell_of
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import EntryLayout, Module, Stage
+from ...ir.ops.calls.custom_call import is_annotation
 from ...ir.sharding.replica_groups import enumerate_groups
 from ...ir.sharding.sharding import leaf_shardings
 from ...ir.sharding.tiling import Tiling
+from ...ir.tools.verifier import groups_problem
 from ...ir.types.shape import Shape
-from ...ir.verifier import groups_problem
 from ..base import Pass, PassContext
 from ..cleanup.synchronous import refuse_starts
 from ..propagation.devices import main_order

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ...ir.factors.reach import Read, Span
 from ...ir.factors.sharding_rule import ShardingRule
-from ...ir.instruction import Instruction
+from ...ir.graph.instruction import Instruction
 from ...ir.sharding.digit import Digits, product
 from .assignment import Assignment, OpSharding
 from .halo import HaloExchange, Interval, padded

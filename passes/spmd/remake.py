@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from ...ir.factors.factor_digits import value_digits
 from ...ir.factors.sharding_rule import FactorKind
-from ...ir.instruction import Instruction
+from ...ir.graph.instruction import Instruction
 from ...ir.sharding.tiling import Tiling
 from .assignment import OpSharding, legal
 from .local import LocalValue

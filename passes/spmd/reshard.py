@@ -14,7 +14,7 @@ from functools import partial
 from ...cost.links import DEFAULT, Links
 from ...ir.diagnostics import fail
 from ...ir.factors.sharding_rule import Monoid
-from ...ir.monoid import choice_monoid
+from ...ir.graph.monoid import choice_monoid
 from ...ir.sharding.digit import product
 from ...ir.sharding.tiling import Tiling
 from .channels import Channels

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ...ir.attributes import NONE, SliceDim
-from ...ir.computation import Computation
-from ...ir.instruction import Instruction
-from ...ir.module import Module, Stage
+from ...ir.graph.attributes import NONE, SliceDim
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module, Stage
 from ...ir.ops.slicing import SliceAttributes
 from ...ir.ops.sort import SortAttributes
 from ...ir.ops.structure import GetTupleElementAttributes

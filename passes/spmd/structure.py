@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from ...ir.clone import map_called
-from ...ir.instruction import Instruction
+from ...ir.graph.clone import map_called
+from ...ir.graph.instruction import Instruction
+from ...ir.ops.calls.custom_call import CustomCallAttributes, behaviour
 from ...ir.ops.control import ConditionalAttributes, WhileAttributes
-from ...ir.ops.custom_call import CustomCallAttributes, behaviour
 from ...ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.shape import Shape

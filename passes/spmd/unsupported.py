@@ -9,11 +9,11 @@ every device has it, so that is what it becomes, with a remark.
 from __future__ import annotations
 
 from ...ir.diagnostics import Diagnostics
-from ...ir.instruction import Instruction
-from ...ir.module import Module
-from ...ir.ops.custom_call import CustomCallAttributes, behaviour
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ...ir.ops.calls.custom_call import CustomCallAttributes, behaviour
 from ...ir.sharding.sharding import REPLICATED, AnySharding, ShardingKind, TupleSharding, leaf_shardings
-from ...ir.spmd import parts
+from ...ir.tools.spmd import parts
 from ...ir.types.element_type import TOKEN
 
 

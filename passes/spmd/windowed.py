@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...ir.factors.sharding_rule import FactorKind, Monoid
-from ...ir.instruction import Instruction
+from ...ir.graph.instruction import Instruction
 from ...ir.ops.collectives import CollectivePermuteAttributes
 from ...ir.sharding.digit import Digits, cut, product, refine
 from ...ir.sharding.replica_groups import enumerate_groups, over_digits

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.computation import Computation
-from ...ir.instruction import Instruction
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
 from ...ir.ops.conversion import BitcastConvert
 from ...ir.ops.shaping import Broadcast
 from ...ir.ops.structure import ConstantAttributes

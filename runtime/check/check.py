@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.module import Module
+from ...ir.graph.module import Module
 from .errors import NO_ERROR, Worst, magnitudes
 from .judge import Difference, Judge, Judgement
 from .reference import Reference, float_types, widened

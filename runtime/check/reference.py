@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostics import CompileError
-from ...ir.module import Module
+from ...ir.graph.module import Module
 from ...ir.types.element_type import ELEMENT_TYPES
 from ..evaluator import evaluate, reference_grid
 from ..executor import Executable

@@ -22,12 +22,12 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
-from ...ir.attributes import Attributes, attribute_fields
-from ...ir.clone import map_called, shell_of
-from ...ir.computation import Computation
-from ...ir.instruction import Instruction
-from ...ir.module import EntryLayout, Module
-from ...ir.op import Compile, Kernel, Op, OpCall, op_named
+from ...ir.graph.attributes import Attributes, attribute_fields
+from ...ir.graph.clone import map_called, shell_of
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import EntryLayout, Module
+from ...ir.graph.op import Compile, Kernel, Op, OpCall, op_named
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType
 from ...ir.types.literal import Literal, unknown
 from ...ir.types.shape import Shape, tuple_shape

@@ -10,8 +10,8 @@ import pytest
 from command_line import EXAMPLES, NAMED
 from hloom import evaluate, load, parse
 from hloom.__main__ import main
-from hloom.ir.difference import differences
-from hloom.ir.extract import find_instruction, isolate
+from hloom.ir.tools.difference import differences
+from hloom.ir.tools.extract import find_instruction, isolate
 
 NESTED = """HloModule nested
 add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }

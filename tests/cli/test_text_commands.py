@@ -13,7 +13,7 @@ import pytest
 from command_line import EXAMPLES, NAMED, environment, hloom
 from hloom import CompileError, parse
 from hloom.__main__ import main
-from hloom.ir.module import Stage
+from hloom.ir.graph.module import Stage
 from hloom.passes.propagation.propagate import Propagate
 
 BAD = """HloModule bad

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hloom
 import pytest
 from hloom.codegen import manual_module, replica_module
-from hloom.ir.instruction import Instruction
+from hloom.ir.graph.instruction import Instruction
 from hloom.ir.types.element_type import Kind
 from hloom.runtime.compare import compare
 from hloom.runtime.process_grid import ProcessGrid

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import cast
 
 import hloom
-from hloom.ir.instruction import Instruction
-from hloom.ir.module import Module, Stage
-from hloom.ir.ops.custom_call import CustomCallAttributes, behaviour
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.module import Module, Stage
+from hloom.ir.ops.calls.custom_call import CustomCallAttributes, behaviour
 from hloom.ir.sharding.sharding import AnySharding, Sharding, ShardingKind, Spelling, TupleSharding
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.dce import DeadCodeElimination

@@ -6,7 +6,7 @@ import importlib.util
 from types import ModuleType
 
 from command_line import ROOT
-from hloom.ir.op import OPS
+from hloom.ir.graph.op import OPS
 
 
 def _maker() -> ModuleType:

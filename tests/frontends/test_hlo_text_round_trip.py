@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError, Severity
-from hloom.ir.module import Stage
+from hloom.ir.graph.module import Stage
 from hloom.ir.types.shape import Layout
 
 RICH = (Path(__file__).parent / "rich.hlo").read_text()

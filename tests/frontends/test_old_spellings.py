@@ -8,7 +8,7 @@ import hloom
 import numpy as np
 import pytest
 from hloom.frontends.proto import read_module
-from hloom.ir.difference import differences
+from hloom.ir.tools.difference import differences
 from hloom.runtime.inputs import make_inputs
 from ops.oracle import run_xla
 

@@ -13,11 +13,11 @@ from hloom.frontends import parse
 from hloom.frontends.proto import read_module, write_module
 from hloom.frontends.proto.schema import TABLES
 from hloom.frontends.proto.wire import Record, decode, encode
-from hloom.ir.attributes import attribute_fields
-from hloom.ir.computation import Computation
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.module import Module
-from hloom.ir.op import OPS
+from hloom.ir.graph.attributes import attribute_fields
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.module import Module
+from hloom.ir.graph.op import OPS
 from hloom.ir.types.literal import Literal
 from op_samples import all_samples
 

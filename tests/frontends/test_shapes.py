@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hloom.frontends.hlo_text.errors import TextError
 from hloom.frontends.hlo_text.shapes import parse_entry_layout, parse_shape
-from hloom.ir.printer import entry_layout_text
+from hloom.ir.tools.printer import entry_layout_text
 from hloom.ir.types.element_type import F32, S32
 from hloom.ir.types.shape import UNBOUNDED, Layout, Shape, array, tuple_shape
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from command_line import hloom as command
 from hloom.codegen import manual_module, replica_module
-from hloom.ir.clone import clone_module
-from hloom.ir.difference import differences
-from hloom.ir.extract import find_instruction, isolate
-from hloom.ir.module import Module
+from hloom.ir.graph.clone import clone_module
+from hloom.ir.graph.module import Module
+from hloom.ir.tools.difference import differences
+from hloom.ir.tools.extract import find_instruction, isolate
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
 

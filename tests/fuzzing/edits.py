@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fuzzing.mutators import Mutator
-from hloom.ir.attributes import Attributes
-from hloom.ir.op import OPS
+from hloom.ir.graph.attributes import Attributes
+from hloom.ir.graph.op import OPS
 from hloom.ir.types.element_type import ELEMENT_TYPES
 
 _INSTRUCTION = re.compile(r"( +)(ROOT )?(%[\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\(([^()]*)\)(.*)")

@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
-from hloom.ir.op import OPS
+from hloom.ir.graph.op import OPS
 from hloom.ir.types.element_type import ELEMENT_TYPES
 
 Mutator = Callable[[random.Random, str], str]

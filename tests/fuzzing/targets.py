@@ -36,11 +36,11 @@ from hloom.cost.trip_count import trip_count
 from hloom.frontends import parse_replica_groups, parse_shape, parse_sharding
 from hloom.frontends.proto import read_module
 from hloom.ir.diagnostics import fail
-from hloom.ir.difference import differences
 from hloom.ir.sharding.mesh import Mesh
 from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.sharding_picture import picture
-from hloom.ir.verifier import verify
+from hloom.ir.tools.difference import differences
+from hloom.ir.tools.verifier import verify
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import parse_pipeline
 from hloom.passes.propagation.report import solved

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from hloom import P
 from hloom.frontends import parse_shape
-from hloom.ir.attributes import PadDim, PaddingConfig, SliceDim, Window, WindowDim
-from hloom.ir.building import shape_of
-from hloom.ir.computation import Computation
-from hloom.ir.instruction import Instruction
-from hloom.ir.module import Module
+from hloom.ir.graph.attributes import PadDim, PaddingConfig, SliceDim, Window, WindowDim
+from hloom.ir.graph.building import shape_of
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.module import Module
 from hloom.ir.sharding.replica_groups import ExplicitGroups
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.ir.factors.sharding_rule import Monoid
-from hloom.ir.monoid import MONOID_OPS, elementwise_kernel, identity, reduction_monoid
-from hloom.ir.op import NotEvaluable
+from hloom.ir.graph.monoid import MONOID_OPS, elementwise_kernel, identity, reduction_monoid
+from hloom.ir.graph.op import NotEvaluable
 from hloom.ir.ops.computations import accumulator
 from hloom.ir.types.element_type import ELEMENT_TYPES, ElementType, Kind
 from ops.build import compile, function, reducer, shapes

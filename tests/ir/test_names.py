@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hloom
-from hloom.ir.names import result_names
+from hloom.ir.tools.names import result_names
 
 STEP = """HloModule step, input_output_alias={ {0}: (0, {}, may-alias), {2,1}: (1, {0}, may-alias) }
 ENTRY e {

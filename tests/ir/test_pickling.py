@@ -14,7 +14,7 @@ import hloom
 import numpy as np
 import pytest
 from command_line import EXAMPLES, environment
-from hloom.ir.op import OPS
+from hloom.ir.graph.op import OPS
 
 Through = Callable[[Any], Any]
 WAYS: list[Through] = [lambda value: pickle.loads(pickle.dumps(value)), copy.deepcopy]
@@ -114,7 +114,7 @@ def test_ops_are_the_registered_ones() -> None:
 
 USER_OP = """
 import hloom
-from hloom.ir.op import Op, register
+from hloom.ir.graph.op import Op, register
 
 @register
 class Twice(Op):

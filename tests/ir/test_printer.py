@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hloom.frontends import parse, parse_sharding
-from hloom.ir.instruction import Metadata
-from hloom.ir.module import Stage
-from hloom.ir.printer import computation_text, instruction_text
+from hloom.ir.graph.instruction import Metadata
+from hloom.ir.graph.module import Stage
 from hloom.ir.strings import Raw
+from hloom.ir.tools.printer import computation_text, instruction_text
 
 TEXT = """HloModule m, entry_computation_layout={(f32[4,8]{1,0})->f32[4]{0}}
 

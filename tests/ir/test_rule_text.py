@@ -6,7 +6,7 @@ import pytest
 from hloom.frontends import parse
 from hloom.ir.factors.rule_text import parse_rule, rule_text
 from hloom.ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule, check_rule
-from hloom.ir.op import ShapeError
+from hloom.ir.graph.op import ShapeError
 from op_samples import all_samples
 from ops.build import shapes
 

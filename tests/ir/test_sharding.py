@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.frontends import parse_sharding
-from hloom.ir.difference import sharding_key
 from hloom.ir.sharding.digit import Digit
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.ir.sharding.sharding import (
@@ -21,6 +20,7 @@ from hloom.ir.sharding.sharding import (
 )
 from hloom.ir.sharding.sharding_text import SUBGROUPS, shardy_text
 from hloom.ir.sharding.tiling import Tiling
+from hloom.ir.tools.difference import sharding_key
 from hloom.ir.types.element_type import F32
 from hloom.ir.types.shape import array
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hloom import partition
 from hloom.frontends import parse, parse_shape, parse_sharding
-from hloom.ir.attributes import NONE, Attributes
-from hloom.ir.computation import Computation
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.module import EntryLayout, Module, Stage
+from hloom.ir.graph.attributes import NONE, Attributes
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.module import EntryLayout, Module, Stage
 from hloom.ir.ops.control import CallAttributes
-from hloom.ir.verifier import check, verify
+from hloom.ir.tools.verifier import check, verify
 
 TEXT = """HloModule m, num_partitions=4
 

@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from hloom.ir.attributes import NONE, Attributes
-from hloom.ir.computation import Computation
-from hloom.ir.op import Kernel, OpCall, op_named
+from hloom.ir.graph.attributes import NONE, Attributes
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.op import Kernel, OpCall, op_named
 from hloom.ir.ops import structure
 from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.ir.types.shape import Shape, array

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hloom.ir.op import OPS, find_op
+from hloom.ir.graph.op import OPS, find_op
 
 _WORD = re.compile(rb"(?<=\0)[a-z][a-z0-9]*(?:-[a-z0-9]+){0,5}(?=\0)")
 

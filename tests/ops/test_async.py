@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.op import find_op, op_named
+from hloom.ir.graph.op import find_op, op_named
 from ops.samples_async import DERIVED, SAMPLES
 
 _ALL = [*DERIVED, *dict.fromkeys(text for texts in SAMPLES.values() for text in texts)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.op import NotEvaluable, ShapeError, op_named
+from hloom.ir.graph.op import NotEvaluable, ShapeError, op_named
 from hloom.ir.types.shape import Layout
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition

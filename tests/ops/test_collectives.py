@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hloom.ir.op import ShapeError
+from hloom.ir.graph.op import ShapeError
 from hloom.ir.ops.collectives import known_group_size
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.ir.sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hloom.ir.op import ShapeError
+from hloom.ir.graph.op import ShapeError
 from hloom.ir.ops.control import FusionKind
 from hloom.ir.types.shape import tuple_shape
 from ops.build import function, run, shape, shapes, use

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.frontends import parse
-from hloom.ir.attributes import DimLabels, Window, WindowDim
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.op import ShapeError, op_named
+from hloom.ir.graph.attributes import DimLabels, Window, WindowDim
+from hloom.ir.graph.op import ShapeError, op_named
 from hloom.ir.ops import convolution
 from hloom.runtime import evaluate
 from hypothesis import given, settings

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hloom.ir.op import NotEvaluable, ShapeError, op_named
+from hloom.ir.graph.op import NotEvaluable, ShapeError, op_named
 from hloom.ir.types.shape import Shape, tuple_shape
 from ops.build import rule, run, shape, shapes, use
 

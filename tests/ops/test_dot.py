@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hloom.frontends import parse
-from hloom.ir.op import ShapeError
+from hloom.ir.graph.op import ShapeError
 from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.runtime import evaluate
 from ops.build import rule, run, shape, use

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.op import NotEvaluable, ShapeError, op_named
+from hloom.ir.graph.op import NotEvaluable, ShapeError, op_named
 from hloom.ir.strings import Raw
 from hloom.runtime import evaluate
 from ops.build import compile, rule, run, shape, use

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hloom.ir.attributes import NONE
-from hloom.ir.op import OPS, OpCall, ShapeError
+from hloom.ir.graph.attributes import NONE
+from hloom.ir.graph.op import OPS, OpCall, ShapeError
 from hloom.ir.ops.comparison import ComparisonType, Direction
 from hloom.ir.ops.elementwise import AccuracyAttributes, Elementwise
 from hloom.ir.types.element_type import ELEMENT_TYPES, ElementType, Kind

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hloom.ir.computation import Computation
-from hloom.ir.op import OpCall, ShapeError, op_named
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.op import OpCall, ShapeError, op_named
 from hloom.ir.ops.gather import GatherAttributes, batch_dims
 from hloom.ir.ops.scatter import ScatterAttributes
 from hypothesis import given

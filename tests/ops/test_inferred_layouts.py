@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from hloom.frontends import parse
-from hloom.ir.dynamic_sizes import result_shape
-from hloom.ir.instruction import Instruction
-from hloom.ir.module import Module
-from hloom.ir.op import ShapeError, op_named
+from hloom.ir.graph.dynamic_sizes import result_shape
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.module import Module
+from hloom.ir.graph.op import ShapeError, op_named
 from hloom.ir.types.shape import Layout, Shape, tuple_shape
 from ops.test_samples import SAMPLES
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hloom.ir.op import ShapeError
+from hloom.ir.graph.op import ShapeError
 from hloom.ir.ops.linear_algebra import Transposition
 from ops.build import rule, run, use
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hloom.ir.op import ShapeError
+from hloom.ir.graph.op import ShapeError
 from ops.build import rule, run, use
 
 _SETTINGS = {"epsilon": 0.5, "feature_index": 1}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.frontends import parse
-from hloom.ir.op import ShapeError
+from hloom.ir.graph.op import ShapeError
 from hloom.ir.ops.ragged_dot import RaggedDotAttributes
 from hloom.ir.ops.structure import ConstantAttributes
 from hloom.runtime import evaluate

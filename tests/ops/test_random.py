@@ -9,7 +9,7 @@ import pytest
 from hloom.codegen.xla import manual_module
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.op import ShapeError
+from hloom.ir.graph.op import ShapeError
 from hloom.ir.ops.random import SEED, Algorithm, Distribution
 from hloom.ir.ops.random_bits import philox4x32, threefry2x32
 from hloom.ir.types.element_type import ELEMENT_TYPES

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hloom.ir.op import ShapeError
+from hloom.ir.graph.op import ShapeError
 from hloom.ir.types.shape import tuple_shape
 from ops.build import function, reducer, rule, run, shape, shapes, use
 

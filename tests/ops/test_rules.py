@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from hloom.frontends import parse
 from hloom.ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
-from hloom.ir.instruction import Instruction
-from hloom.ir.monoid import MONOID_OPS, identity
-from hloom.ir.op import OPS, OpCall
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.monoid import MONOID_OPS, identity
+from hloom.ir.graph.op import OPS, OpCall
 from hloom.ir.ops.computations import accumulator
 from hloom.ir.ops.gather import GatherAttributes
 from hloom.ir.ops.scatter import ScatterAttributes

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hloom.frontends import parse
 from hloom.ir.factors.sharding_rule import check_rule
-from hloom.ir.module import Module
-from hloom.ir.op import OPS
-from hloom.ir.verifier import verify
+from hloom.ir.graph.module import Module
+from hloom.ir.graph.op import OPS
+from hloom.ir.tools.verifier import verify
 from hloom.runtime import evaluate
 from ops.oracle import compared_as, input_kind, mismatch, random_inputs, run_xla, runs_on_xla
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hloom.ir.op import ShapeError
+from hloom.ir.graph.op import ShapeError
 from ops.build import rule, run, use
 
 _ROWS: dict[str, Any] = {"lhs_contracting_dims": (1,), "rhs_contracting_dims": (1,)}

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.frontends import parse
-from hloom.ir.attributes import Window, WindowDim
-from hloom.ir.op import ShapeError
+from hloom.ir.graph.attributes import Window, WindowDim
+from hloom.ir.graph.op import ShapeError
 from hypothesis import given
 from hypothesis import strategies as st
 from ops.build import reducer, rule, run, use

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hloom.ir.attributes import PadDim, PaddingConfig, SliceDim
 from hloom.ir.factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, check_rule
-from hloom.ir.op import OPS, ShapeError, op_named
+from hloom.ir.graph.attributes import PadDim, PaddingConfig, SliceDim
+from hloom.ir.graph.op import OPS, ShapeError, op_named
 from hloom.ir.ops.shaping import reshape_factors
 from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.ir.types.shape import Shape, array

@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 from hloom.frontends import parse
-from hloom.ir.computation import Computation
-from hloom.ir.monoid import elementwise_kernel
-from hloom.ir.op import ShapeError
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.monoid import elementwise_kernel
+from hloom.ir.graph.op import ShapeError
 from hloom.ir.ops.merge_order import merged_order
 from hloom.ir.ops.sort_keys import Comparator
 from hloom.ir.types.shape import tuple_shape

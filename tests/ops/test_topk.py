@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hloom.ir.op import ShapeError
+from hloom.ir.graph.op import ShapeError
 from hypothesis import given
 from hypothesis import strategies as st
 from ops.build import rule, run, use

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.op import OPS, ShapeError
+from hloom.ir.graph.op import OPS, ShapeError
 from hloom.ir.types.element_type import TOKEN
 from hloom.ir.types.shape import array, tuple_shape
 from hloom.runtime import evaluate

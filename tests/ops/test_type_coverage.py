@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hloom.ir.op import OPS
+from hloom.ir.graph.op import OPS
 from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.runtime.simulator import run_devices
 from ops.oracle import Array, compared_as, input_kind, mismatch, random_inputs, runs_on_xla

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hloom.ir.clone import clone_computation, clone_instruction
-from hloom.ir.computation import Computation
-from hloom.ir.instruction import Instruction
-from hloom.ir.module import Module
+from hloom.ir.graph.clone import clone_computation, clone_instruction
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.module import Module
 from hloom.ir.ops.structure import ParameterAttributes
-from hloom.ir.verifier import check
+from hloom.ir.tools.verifier import check
 
 
 def together(modules: Sequence[Module]) -> Module:

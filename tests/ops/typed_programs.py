@@ -19,11 +19,11 @@ from functools import cache
 
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.module import Module
-from hloom.ir.op import OPS
+from hloom.ir.graph.module import Module
+from hloom.ir.graph.op import OPS
 from hloom.ir.ops.elementwise import Elementwise
+from hloom.ir.tools.verifier import verify
 from hloom.ir.types.element_type import ELEMENT_TYPES
-from hloom.ir.verifier import verify
 from ops import templates_control, templates_data, templates_numbers
 from ops.template import one
 

@@ -22,10 +22,10 @@ from factor_samples import SAMPLES as MORE
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
-from hloom.ir.instruction import Instruction
-from hloom.ir.module import Module
-from hloom.ir.op import OPS
-from hloom.ir.ops.custom_call import is_annotation
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.module import Module
+from hloom.ir.graph.op import OPS
+from hloom.ir.ops.calls.custom_call import is_annotation
 from hloom.ir.sharding.digit import product
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling, TupleSharding

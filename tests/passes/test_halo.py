@@ -8,8 +8,8 @@ import hloom
 import numpy as np
 import pytest
 from hloom.cost.links import Toll, parse_links
-from hloom.ir.computation import Computation
-from hloom.ir.module import Module, Stage
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.module import Module, Stage
 from hloom.ir.ops.structure import ParameterAttributes
 from hloom.ir.sharding.digit import Digit, Digits, product
 from hloom.ir.sharding.tiling import Tiling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hloom
 import pytest
-from hloom.ir.module import Module
+from hloom.ir.graph.module import Module
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
 from hloom.runtime.compare import compare

@@ -7,8 +7,8 @@ from typing import Any
 import hloom
 import pytest
 from hloom.ir.factors.sharding_rule import replicated_rule
-from hloom.ir.instruction import Instruction
-from hloom.ir.module import Module
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.module import Module
 from hloom.ir.sharding.sharding import REPLICATED, Sharding, ShardingKind, leaf_shardings
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import PROPAGATE, parse_pipeline

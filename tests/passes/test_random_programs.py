@@ -6,7 +6,7 @@ import random
 
 import pytest
 from hloom.frontends import parse
-from hloom.ir.module import Module
+from hloom.ir.graph.module import Module
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from partition_check import difference

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import hloom
 import pytest
-from hloom.ir.module import Module
+from hloom.ir.graph.module import Module
 from hloom.passes.base import PassContext
 from hloom.passes.propagation import refine as refinement
 from hloom.passes.propagation.causes import trace

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 from hloom.frontends import parse
-from hloom.ir.computation import Computation
-from hloom.ir.instruction import Instruction
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.instruction import Instruction
 from hloom.passes.base import PassContext
 from hloom.passes.cleanup.rewriting import rewrite
 from hloom.passes.cleanup.single_replica import SingleReplica

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.module import Module
+from hloom.ir.graph.module import Module
 from hloom.ir.sharding.mesh import IotaOrder, Mesh
 from hloom.ir.sharding.sharding import TupleSharding
 from hloom.passes.base import PassContext

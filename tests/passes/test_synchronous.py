@@ -9,7 +9,7 @@ import pytest
 from async_programs import ASYNC, SYNC
 from hloom import CompileError
 from hloom.frontends import parse
-from hloom.ir.verifier import check
+from hloom.ir.tools.verifier import check
 from hloom.passes.api import partition
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.synchronous import Synchronous

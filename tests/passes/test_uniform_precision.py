@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.verifier import check
+from hloom.ir.tools.verifier import check
 from hloom.passes.api import partition
 from hloom.passes.base import PassContext
 from hloom.passes.cleanup.uniform_precision import UniformPrecision

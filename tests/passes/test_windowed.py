@@ -8,7 +8,7 @@ from collections import Counter
 import hloom
 import numpy as np
 import pytest
-from hloom.ir.module import Module
+from hloom.ir.graph.module import Module
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
 from hloom.runtime.inputs import make_inputs

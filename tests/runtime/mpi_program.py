@@ -19,7 +19,7 @@ from async_programs import ASYNC
 from hloom.cli.check import Ranks
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.module import Module
+from hloom.ir.graph.module import Module
 from hloom.runtime import rank_failed, run
 from hloom.runtime.inputs import make_inputs
 from hloom.runtime.launch import finish_rank, inside_launcher, launch, world

@@ -11,7 +11,7 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from hloom.ir.spmd import is_per_device
+from hloom.ir.tools.spmd import is_per_device
 
 F = np.float32
 RING = """HloModule ring, num_partitions=4

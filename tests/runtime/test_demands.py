@@ -9,8 +9,8 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from hloom.ir.module import Module
-from hloom.ir.value_range import NOT_NEGATIVE, POSITIVE, Columns, Demand, Range
+from hloom.ir.graph.module import Module
+from hloom.ir.graph.value_range import NOT_NEGATIVE, POSITIVE, Columns, Demand, Range
 from hloom.runtime.demands import input_demands
 from hloom.runtime.inputs import inputs_for_module
 from op_samples import all_samples

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.frontends import parse_shape
+from hloom.ir.graph.value_range import NOT_NEGATIVE, POSITIVE, Columns, Demand, Range, whole
 from hloom.ir.types.element_type import ELEMENT_TYPES
-from hloom.ir.value_range import NOT_NEGATIVE, POSITIVE, Columns, Demand, Range, whole
 from hloom.runtime.draw import draw_demanded, streams
 from hloom.runtime.inputs import make_inputs
 

@@ -7,8 +7,8 @@ import random
 import hloom
 import numpy as np
 import pytest
-from hloom.ir.module import Module
-from hloom.ir.spmd import has_regions
+from hloom.ir.graph.module import Module
+from hloom.ir.tools.spmd import has_regions
 from hloom.runtime.collectives import LocalFabric
 from hloom.runtime.executor import Executable
 from hloom.runtime.process_grid import ProcessGrid

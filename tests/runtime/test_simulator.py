@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hloom.frontends import parse, parse_shape
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.module import EntryLayout, Module, Stage
+from hloom.ir.graph.module import EntryLayout, Module, Stage
 from hloom.runtime import simulate
 from hloom.runtime.simulator import run_devices, simulate_devices
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hloom
 import pytest
-from hloom.ir.module import Module
+from hloom.ir.graph.module import Module
 from hloom.ir.sharding.sharding import leaf_shardings
 from propagation_comparison import constants, multiplications, reached
 from sharded_programs.registry import Kit, lower, parse_axes

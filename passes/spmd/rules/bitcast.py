@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....ir.instruction import Instruction
+from ....ir.graph.instruction import Instruction
 from ....ir.ops.bitcast import major_to_minor
 from ..localize import LocalOp, local_form
 

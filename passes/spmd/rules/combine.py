@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ....ir.attributes import SliceDim
-from ....ir.clone import inlined
-from ....ir.computation import Computation
-from ....ir.instruction import Instruction
+from ....ir.graph.attributes import SliceDim
+from ....ir.graph.clone import inlined
+from ....ir.graph.computation import Computation
+from ....ir.graph.instruction import Instruction
 from ....ir.ops.reduce import ReduceAttributes
 from ....ir.ops.slicing import SliceAttributes
 from ....ir.ops.structure import GetTupleElementAttributes, ParameterAttributes

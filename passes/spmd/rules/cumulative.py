@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from ....ir.attributes import WindowDim
 from ....ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
-from ....ir.instruction import Instruction
-from ....ir.monoid import identity, neutral
-from ....ir.op import OpCall
+from ....ir.graph.attributes import WindowDim
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.monoid import identity, neutral
+from ....ir.graph.op import OpCall
 from ....ir.ops.comparison import Direction
 from ....ir.ops.reduce import ReduceAttributes
 from ....ir.ops.shaping import BroadcastAttributes, IotaAttributes

@@ -7,8 +7,8 @@ from the number are not changed by that.
 
 from __future__ import annotations
 
-from ....ir.attributes import NONE
-from ....ir.instruction import Instruction
+from ....ir.graph.attributes import NONE
+from ....ir.graph.instruction import Instruction
 from ....ir.sharding.digit import complement
 from ....ir.types.element_type import S32
 from ..localize import LocalOp, local_form

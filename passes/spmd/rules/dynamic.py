@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....ir.attributes import NONE, PadDim, PaddingConfig
-from ....ir.instruction import Instruction
-from ....ir.monoid import absent
+from ....ir.graph.attributes import NONE, PadDim, PaddingConfig
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.monoid import absent
 from ....ir.ops.comparison import Direction
 from ....ir.ops.shaping import IotaAttributes
 from ....ir.ops.slicing import PadAttributes

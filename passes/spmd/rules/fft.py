@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ....ir.instruction import Instruction
+from ....ir.graph.instruction import Instruction
 from ....ir.ops.fft import FftAttributes, FftType
 from ....ir.ops.shaping import BroadcastAttributes, IotaAttributes
 from ....ir.sharding.digit import merge, product

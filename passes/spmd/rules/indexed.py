@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from ....ir.attributes import NONE, SliceDim
-from ....ir.instruction import Instruction
-from ....ir.monoid import absent
+from ....ir.graph.attributes import NONE, SliceDim
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.monoid import absent
 from ....ir.ops.comparison import Direction
 from ....ir.ops.gather import GatherAttributes, batch_dims
 from ....ir.ops.scatter import ScatterAttributes

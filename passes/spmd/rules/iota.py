@@ -6,8 +6,8 @@ from typing import cast
 
 import numpy as np
 
-from ....ir.attributes import NONE
-from ....ir.instruction import Instruction
+from ....ir.graph.attributes import NONE
+from ....ir.graph.instruction import Instruction
 from ....ir.ops.shaping import IotaAttributes
 from ....ir.ops.structure import ConstantAttributes
 from ....ir.sharding.digit import product

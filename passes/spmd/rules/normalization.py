@@ -13,9 +13,9 @@ from typing import cast
 
 import numpy as np
 
-from ....ir.attributes import NONE, SliceDim
 from ....ir.factors.sharding_rule import FactorKind, Monoid
-from ....ir.instruction import Instruction
+from ....ir.graph.attributes import NONE, SliceDim
+from ....ir.graph.instruction import Instruction
 from ....ir.ops.normalization import BatchNormAttributes
 from ....ir.ops.reduce import ReduceAttributes
 from ....ir.ops.shaping import BroadcastAttributes, ConcatenateAttributes

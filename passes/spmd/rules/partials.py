@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....ir.instruction import Instruction
+from ....ir.graph.instruction import Instruction
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.shape import Shape
 from ..assignment import OpSharding

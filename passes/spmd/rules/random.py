@@ -8,8 +8,8 @@ region's work by themselves counts, for the others may not get there. Whoever ne
 from __future__ import annotations
 
 from ....ir.factors.sharding_rule import Monoid
-from ....ir.instruction import Instruction
-from ....ir.monoid import identity
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.monoid import identity
 from ....ir.sharding.digit import complement
 from ....ir.types.element_type import PRED
 from ..assignment import Assignment, OpSharding

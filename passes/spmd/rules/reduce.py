@@ -8,8 +8,8 @@ Reductions that are no monoid are in `combine`.
 
 from __future__ import annotations
 
-from ....ir.instruction import Instruction
-from ....ir.monoid import neutral
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.monoid import neutral
 from ..assignment import Assignment, OpSharding
 from ..localize import LocalOp, elements, local_form, pack
 from .combine import combine, combined_bytes

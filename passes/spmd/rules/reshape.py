@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ....cost.links import Toll
 from ....ir.factors.sharding_rule import FactorKind, ShardingRule
-from ....ir.instruction import Instruction
+from ....ir.graph.instruction import Instruction
 from ....ir.ops.shaping import reshape_groups
 from ....ir.sharding.digit import Digits, product
 from ..assignment import Assignment, OpSharding

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from ....ir.attributes import SliceDim
-from ....ir.instruction import Instruction
+from ....ir.graph.attributes import SliceDim
+from ....ir.graph.instruction import Instruction
 from ....ir.ops.shaping import ConcatenateAttributes
 from ....ir.ops.slicing import SliceAttributes
 from ....ir.sharding.digit import product

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from ....cost.links import Toll
-from ....ir.attributes import PadDim, PaddingConfig, SliceDim
-from ....ir.instruction import Instruction
+from ....ir.graph.attributes import PadDim, PaddingConfig, SliceDim
+from ....ir.graph.instruction import Instruction
 from ....ir.ops.shaping import ConcatenateAttributes
 from ....ir.ops.slicing import PadAttributes, SliceAttributes
 from ....ir.sharding.digit import product

@@ -19,9 +19,9 @@ from typing import cast
 import numpy as np
 
 from ....cost.links import Links, Toll
-from ....ir.clone import inlined
-from ....ir.computation import Computation
-from ....ir.instruction import Instruction
+from ....ir.graph.clone import inlined
+from ....ir.graph.computation import Computation
+from ....ir.graph.instruction import Instruction
 from ....ir.ops.comparison import CompareAttributes, ComparisonType, Direction
 from ....ir.ops.shaping import ConcatenateAttributes, IotaAttributes
 from ....ir.ops.sort import SortAttributes

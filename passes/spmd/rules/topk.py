@@ -7,8 +7,8 @@ the least there is; being behind all real elements it loses every tie.
 from __future__ import annotations
 
 from ....ir.factors.sharding_rule import Monoid
-from ....ir.instruction import Instruction
-from ....ir.monoid import identity
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.monoid import identity
 from ....ir.ops.gather import GatherAttributes
 from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.ops.topk import TopKAttributes

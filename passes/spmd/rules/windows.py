@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from ....ir.attributes import Window, WindowDim
 from ....ir.factors.sharding_rule import FactorKind, Monoid
-from ....ir.instruction import Instruction
-from ....ir.monoid import identity, neutral, reduction_monoid
+from ....ir.graph.attributes import Window, WindowDim
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.monoid import identity, neutral, reduction_monoid
 from ....ir.ops.convolution import ConvolutionAttributes
 from ....ir.ops.select_and_scatter import SelectAndScatterAttributes, selects_extreme
 from ....ir.ops.structure import GetTupleElementAttributes

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from command_line import EXAMPLES
 from golden import golden_texts
-from hloom.ir.clone import clone_module
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.module import Module
+from hloom.ir.graph.clone import clone_module
+from hloom.ir.graph.module import Module
 from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.runtime.check.check import Verdict, Wide, judge, wide_program
 from hloom.runtime.check.reference import Reference

@@ -17,18 +17,18 @@ from typing import Any, cast
 
 import numpy as np
 
-from . import ops as ops  # registers all ops
+from .. import ops as ops  # registers all ops
+from ..diagnostics import fail
+from ..sharding.replica_groups import ExplicitGroups
+from ..strings import Raw
+from ..types.element_type import ELEMENT_TYPES, ElementType, from_numpy
+from ..types.literal import Literal
+from ..types.shape import Shape, array, tuple_shape
 from .attributes import NONE, AttributeField, Attributes, Word, attribute_fields
 from .computation import Computation
-from .diagnostics import fail
 from .dynamic_sizes import result_shape
 from .instruction import Instruction
 from .op import OPS, AnyOp, ShapeError, op_named
-from .sharding.replica_groups import ExplicitGroups
-from .strings import Raw
-from .types.element_type import ELEMENT_TYPES, ElementType, from_numpy
-from .types.literal import Literal
-from .types.shape import Shape, array, tuple_shape
 
 _PART = re.compile(r"\s*(?:(\w+)\[([\d,\s]*)\]|([(),]))\s*")
 _LARGEST = 2**63 - 1

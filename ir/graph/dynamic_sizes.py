@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..types.shape import UNBOUNDED, Shape, merged_dims, tuple_shape
 from .op import AnyOp, OpCall
-from .types.shape import UNBOUNDED, Shape, merged_dims, tuple_shape
 
 
 def result_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any, declared: Shape | None) -> Shape:

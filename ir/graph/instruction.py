@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ..diagnostics import Location
+from ..sharding.sharding import AnySharding, Sharding, TupleSharding
+from ..strings import Raw, quote, unescape
+from ..types.shape import Shape
 from .attributes import Attributes, attribute_fields
 from .checked_field import checked_field
-from .diagnostics import Location
 from .op import AnyOp, OpCall
-from .sharding.sharding import AnySharding, Sharding, TupleSharding
-from .strings import Raw, quote, unescape
-from .types.shape import Shape
 
 if TYPE_CHECKING:
     from .checked_field import Field

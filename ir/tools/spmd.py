@@ -10,17 +10,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from .attributes import Attributes
-from .diagnostics import Location, fail
-from .instruction import Instruction
-from .module import Module, Stage
-from .ops.collectives import AllToAllAttributes, CollectivePermuteAttributes
-from .ops.custom_call import CustomCallAttributes, behaviour
-from .sharding.digit import Digits, merge, split
-from .sharding.replica_groups import ExplicitGroups, IotaGroups
-from .sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
-from .sharding.tiling import Tiling
-from .types.shape import Shape
+from ..diagnostics import Location, fail
+from ..graph.attributes import Attributes
+from ..graph.instruction import Instruction
+from ..graph.module import Module, Stage
+from ..ops.calls.custom_call import CustomCallAttributes, behaviour
+from ..ops.collectives import AllToAllAttributes, CollectivePermuteAttributes
+from ..sharding.digit import Digits, merge, split
+from ..sharding.replica_groups import ExplicitGroups, IotaGroups
+from ..sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
+from ..sharding.tiling import Tiling
+from ..types.shape import Shape
 
 _ALONE = (ExplicitGroups(), ExplicitGroups(((0,),)))
 

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..diagnostics import fail
-from ..factors.rule_text import RuleText, parse_rule
-from ..factors.sharding_rule import FactorKind, ShardingRule
-from ..op import Compile, Kernel, NotEvaluable, ShapeError, Value
-from ..types.shape import Shape
+from ...diagnostics import fail
+from ...factors.rule_text import RuleText, parse_rule
+from ...factors.sharding_rule import FactorKind, ShardingRule
+from ...graph.op import Compile, Kernel, NotEvaluable, ShapeError, Value
+from ...types.shape import Shape
+from ..structure import leaves_of
 from .custom_call import BEHAVIOURS, USER_BEHAVIOURS, Behaviour, Call
-from .structure import leaves_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..attributes import Attributes, DimLabels, Window
-from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
-from ..factors.shardy_rule import shardy_rule
-from ..op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
-from ..strings import Raw
-from ..types.element_type import S32
-from ..types.literal import Literal
-from ..types.shape import Shape
-from ..value_range import Demand, Fact, Visitor
-from .checks import text
-from .dot import Precisions
-from .structure import leaf_rule, leaves_of, unchanged
+from ...factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
+from ...factors.shardy_rule import shardy_rule
+from ...graph.attributes import Attributes, DimLabels, Window
+from ...graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ...graph.value_range import Demand, Fact, Visitor
+from ...strings import Raw
+from ...types.element_type import S32
+from ...types.literal import Literal
+from ...types.shape import Shape
+from ..checks import text
+from ..dot import Precisions
+from ..structure import leaf_rule, leaves_of, unchanged
 
 if TYPE_CHECKING:
-    from ..computation import Computation
-    from ..instruction import Instruction
+    from ...graph.computation import Computation
+    from ...graph.instruction import Instruction
 
 
 class PaddingType(Enum):

@@ -6,9 +6,9 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from .instruction import Instruction
-from .module import Module
-from .types.shape import Shape
+from ..graph.instruction import Instruction
+from ..graph.module import Module
+from ..types.shape import Shape
 
 _ALIAS = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from .types.element_type import ElementType, Kind
+from ..types.element_type import ElementType, Kind
 
 if TYPE_CHECKING:
     from .computation import Computation

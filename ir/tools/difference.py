@@ -14,16 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from .attributes import attribute_fields
-from .computation import Computation
-from .instruction import FrontendAttributes, Instruction
-from .module import Module
+from ..graph.attributes import attribute_fields
+from ..graph.computation import Computation
+from ..graph.instruction import FrontendAttributes, Instruction
+from ..graph.module import Module
+from ..sharding.digit import product
+from ..sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups, enumerate_groups
+from ..sharding.sharding import Sharding, leaf_shardings
+from ..types.literal import Literal
+from ..types.shape import Shape
 from .printer import value_text
-from .sharding.digit import product
-from .sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups, enumerate_groups
-from .sharding.sharding import Sharding, leaf_shardings
-from .types.literal import Literal
-from .types.shape import Shape
 
 SHARDY_KEY = "xla.sdy.sharding"
 CHANNEL = "channel_id"

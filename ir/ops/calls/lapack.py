@@ -20,15 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
-from ..op import Compile, Kernel, NotEvaluable, OpCall, ShapeError, Value
-from ..types.element_type import ELEMENT_TYPES, S32, ElementType
-from ..types.shape import Shape
+from ...factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ...graph.op import Compile, Kernel, NotEvaluable, OpCall, ShapeError, Value
+from ...types.element_type import ELEMENT_TYPES, S32, ElementType
+from ...types.shape import Shape
+from ..checks import text
+from ..linear_algebra import Transposition, TriangularSolve, TriangularSolveAttributes
+from ..structure import leaves_of
 from . import lapack_routines as routines
-from .checks import text
 from .custom_call import BEHAVIOURS, Behaviour, Call
-from .linear_algebra import Transposition, TriangularSolve, TriangularSolveAttributes
-from .structure import leaves_of
 
 Options = dict[str, str | int]
 # What T, R and C stand for, by the letter that begins the name of a routine.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import ml_dtypes
 import numpy as np
 
-from .factors.sharding_rule import Monoid
+from ..factors.sharding_rule import Monoid
+from ..types.element_type import ElementType, Kind
 from .op import Compile, Kernel, NotEvaluable
-from .types.element_type import ElementType, Kind
 
 if TYPE_CHECKING:
     from .computation import Computation

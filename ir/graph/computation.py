@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..diagnostics import Location
+from ..types.shape import Shape
 from .attributes import NONE, Attributes
-from .diagnostics import Location
 from .dynamic_sizes import result_shape
 from .instruction import Instruction
 from .op import AnyOp, op_named
-from .types.shape import Shape
 
 if TYPE_CHECKING:
     from .module import Module

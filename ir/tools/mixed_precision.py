@@ -18,12 +18,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from .dynamic_sizes import result_shape, same_bounds
-from .instruction import Instruction
-from .op import AnyOp, Compile, Kernel, ShapeError, Value
-from .ops import numerics
-from .types.element_type import ElementType, precision
-from .types.shape import Shape, tuple_shape
+from ..graph.dynamic_sizes import result_shape, same_bounds
+from ..graph.instruction import Instruction
+from ..graph.op import AnyOp, Compile, Kernel, ShapeError, Value
+from ..ops import numerics
+from ..types.element_type import ElementType, precision
+from ..types.shape import Shape, tuple_shape
 
 
 def inferred_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any) -> Shape:

@@ -6,12 +6,12 @@ come along. `depth` keeps that many levels of producers too, so that a pattern c
 
 from __future__ import annotations
 
-from .clone import clone_computation, clone_instruction, shell_of
-from .computation import Computation
-from .diagnostics import fail
-from .instruction import Instruction
-from .module import Module
-from .op import op_named
+from ..diagnostics import fail
+from ..graph.clone import clone_computation, clone_instruction, shell_of
+from ..graph.computation import Computation
+from ..graph.instruction import Instruction
+from ..graph.module import Module
+from ..graph.op import op_named
 from .verifier import check
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
-from ..op import Compile, Kernel, ShapeError
-from ..types.element_type import ELEMENT_TYPES, S32, S64
-from ..types.shape import Shape
-from .checks import text
-from .computations import numpy_type
+from ...factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ...graph.op import Compile, Kernel, ShapeError
+from ...types.element_type import ELEMENT_TYPES, S32, S64
+from ...types.shape import Shape
+from ..checks import text
+from ..computations import numpy_type
 from .custom_call import BEHAVIOURS, Behaviour, Call
 
 _ELEMENTS = [ELEMENT_TYPES[name] for name in ("s32", "s64", "f32", "f64", "c64", "c128")]

@@ -32,16 +32,16 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 
-from .computation import Computation
-from .diagnostics import CompileError, Diagnostic, Location, Severity
-from .dynamic_sizes import result_shape, same_bounds
-from .instruction import Instruction
+from ..diagnostics import CompileError, Diagnostic, Location, Severity
+from ..graph.computation import Computation
+from ..graph.dynamic_sizes import result_shape, same_bounds
+from ..graph.instruction import Instruction
+from ..graph.module import Module, Stage
+from ..graph.op import ShapeError
+from ..sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
+from ..sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
+from ..types.shape import Shape
 from .mixed_precision import computed
-from .module import Module, Stage
-from .op import ShapeError
-from .sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
-from .sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
-from .types.shape import Shape
 
 MOST_BYTES = 2**63 - 1
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from ..factors.sharding_rule import ShardingRule, elementwise_rule, replicated_rule
+from ..types.shape import Shape
 from .attributes import Attributes
-from .factors.sharding_rule import ShardingRule, elementwise_rule, replicated_rule
-from .types.shape import Shape
 from .value_range import Demand, Fact, Visitor, joined
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .attributes import attribute_fields
-from .diagnostics import fail
-from .instruction import Instruction
-from .types.literal import Literal
+from ..diagnostics import fail
+from ..graph.attributes import attribute_fields
+from ..graph.instruction import Instruction
+from ..types.literal import Literal
 
 HOW_TO_PRINT = (
     "print it with large constants: HloModule.to_string with HloPrintOptions.print_large_constants, "

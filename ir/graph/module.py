@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from ..diagnostics import Diagnostic, SourceFile
+from ..sharding.mesh import Mesh
+from ..types.shape import Shape
 from .computation import Computation
-from .diagnostics import Diagnostic, SourceFile
 from .instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes
-from .sharding.mesh import Mesh
-from .types.shape import Shape
 
 
 class Stage(Enum):
@@ -131,7 +131,7 @@ class Module:
 
     def to_text(self) -> str:
         """The module as HLO text that XLA's parser and ours accept."""
-        from .printer import module_text
+        from ..tools.printer import module_text
 
         return module_text(self)
 

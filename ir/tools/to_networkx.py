@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .instruction import Instruction
-from .module import Module
+from ..graph.instruction import Instruction
+from ..graph.module import Module
 
 Node = tuple[str, str]
 

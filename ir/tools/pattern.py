@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .computation import Computation
-from .instruction import Instruction
+from ..graph.computation import Computation
+from ..graph.instruction import Instruction
 
 Bindings = Mapping[str, Instruction]
 _NOTHING: Bindings = {}

@@ -12,15 +12,15 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, cast
 
-from .attributes import NONE, Attributes, SliceDim, attribute_fields
-from .computation import Computation
-from .instruction import FrontendAttributes, Instruction
-from .module import EntryLayout, Module, Stage
-from .sharding.sharding import AnySharding
-from .strings import Raw, key_text, quote
-from .types.literal import Literal
-from .types.literal_text import literal_text, shaped_literal_text
-from .types.shape import Shape
+from ..graph.attributes import NONE, Attributes, SliceDim, attribute_fields
+from ..graph.computation import Computation
+from ..graph.instruction import FrontendAttributes, Instruction
+from ..graph.module import EntryLayout, Module, Stage
+from ..sharding.sharding import AnySharding
+from ..strings import Raw, key_text, quote
+from ..types.literal import Literal
+from ..types.literal_text import literal_text, shaped_literal_text
+from ..types.shape import Shape
 
 STAGE_KEY = "hloom.stage"
 GLOBAL_LAYOUT_KEY = "hloom.global_layout"
