@@ -23,10 +23,10 @@ from .ir.graph.module import Module
 from .ir.ops.calls.user_calls import custom_call
 from .ir.tools.pattern import P, find_all, match
 from .ir.tools.to_networkx import to_networkx
+from .passes.annotating.strategy import apply_strategy, load_strategy
 from .passes.api import partition, propagate, verify
 from .passes.propagation.explain import explain
-from .passes.propagation.strategy import apply_strategy, load_strategy
-from .passes.spmd.transfers import reshard_plan
+from .passes.resharding.transfers import reshard_plan
 from .runtime import RankFailed, evaluate, run, simulate
 
 __version__ = "0.1.0"

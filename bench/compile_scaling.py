@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import hloom
-from hloom.passes.spmd.reshard_plan import plan_reshard
+from hloom.passes.resharding.plan import plan_reshard
 
 MAKER = Path(__file__).parents[1] / "examples" / "make_transformer.py"
 MESHES = [(2, 4), (4, 8), (8, 16), (16, 32), (32, 64), (64, 128), (128, 128)]

@@ -42,7 +42,7 @@ import numpy as np
 from hloom.cost.collectives import Collective
 from hloom.ir.sharding.mesh import AxisRef, IotaOrder, Mesh
 from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind
-from hloom.passes.spmd.reshard_plan import plan_reshard
+from hloom.passes.resharding.plan import plan_reshard
 
 DEVICES = 8
 MESHES = [

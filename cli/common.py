@@ -15,10 +15,10 @@ from .. import frontends
 from ..ir.diagnostics import CATEGORIES, CompileError, Diagnostic, Severity, fail
 from ..ir.graph.module import Module, Stage
 from ..ir.sharding.mesh import LARGEST_MESH
+from ..passes.annotating.remesh import remesh
+from ..passes.annotating.strategy import Setting, Strategy, apply_strategy, load_strategy, named_meshes
 from ..passes.base import PassContext
 from ..passes.pipelines import remarks
-from ..passes.propagation.remesh import remesh
-from ..passes.propagation.strategy import Setting, Strategy, apply_strategy, load_strategy, named_meshes
 from .progress import working
 from .streams import tell
 

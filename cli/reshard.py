@@ -10,7 +10,7 @@ from ..cost.links import parse_links
 from ..ir.diagnostics import fail
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.sharding import Sharding
-from ..passes.spmd.certificate import reshard
+from ..passes.resharding.certificate import reshard
 from .common import EXIT_OK, print_json
 
 

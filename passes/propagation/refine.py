@@ -25,7 +25,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.sharding.digit import Digit, disjoint, merge
 from ...ir.sharding.tiling import Tiling
-from ..spmd.assignment import OpSharding, legal
+from ..op_sharding.assignment import OpSharding, legal
 from .causes import Cause, Conflict, Gain, trace
 from .devices import Order
 from .solve import note_conflicts

@@ -24,10 +24,10 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.ops.calls.custom_call import CustomCallAttributes, behaviour
 from ...ir.sharding.tiling import Tiling
-from ..spmd.assignment import OpSharding, arithmetic, choose_rule, memory_traffic, result_cost
+from ..op_sharding.assignment import OpSharding, arithmetic, choose_rule, memory_traffic, result_cost
+from ..resharding.plan import plan_reshard
 from ..spmd.localize import EXCHANGED, form_name
 from ..spmd.partition import HANDLERS
-from ..spmd.reshard_plan import plan_reshard
 from .devices import Order
 from .values import Leaf, Relation, ValueGraph
 

@@ -18,9 +18,9 @@ from ...ir.ops.comparison import Direction
 from ...ir.ops.shaping import IotaAttributes
 from ...ir.types.element_type import PRED, S32
 from ...ir.types.shape import array
+from ..resharding.exchange.pieces import Integers, bounds, parts
+from ..resharding.exchange.plan import ExchangePlan, Round
 from .channels import Channels
-from .exchange import Integers, bounds, parts
-from .exchange_plan import ExchangePlan, Round
 from .halo import tile_pairs
 from .local import Emitter
 

@@ -25,12 +25,23 @@ from ...ir.sharding.digit import Digits, product
 from ...ir.sharding.replica_groups import ReplicaGroups, over_digits
 from ...ir.types.element_type import ELEMENT_TYPES, PRED, S32, ElementType
 from ...ir.types.shape import Shape
+from ..resharding.exchange.plan import plan_exchange
+from ..resharding.exchange.quotient import quotient
+from ..resharding.moves import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Exchange,
+    Mask,
+    Move,
+    Permute,
+    ReduceScatter,
+    Slice,
+    Spread,
+)
 from .channels import Channels, permute_pairs
 from .emit_exchange import emit_exchange
-from .exchange_plan import plan_exchange
-from .exchange_quotient import quotient
 from .local import Emitter
-from .moves import AllGather, AllReduce, AllToAll, Exchange, Mask, Move, Permute, ReduceScatter, Slice, Spread
 
 
 @dataclass

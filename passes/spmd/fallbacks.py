@@ -18,7 +18,7 @@ from ...ir.sharding.digit import product
 from ...ir.sharding.sharding import leaf_shardings
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.shape import Shape
-from .assignment import Assignment, OpSharding, expressible
+from ..op_sharding.assignment import Assignment, OpSharding, expressible
 
 
 def report_op(instruction: Instruction, op: OpSharding, assignment: Assignment, diagnostics: Diagnostics) -> None:

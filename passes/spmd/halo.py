@@ -26,8 +26,8 @@ from ...ir.ops.structure import ConstantAttributes
 from ...ir.sharding.digit import Digits, product
 from ...ir.types.element_type import PRED, S32
 from ...ir.types.shape import array
+from ..resharding.halo_plan import HaloPlan, Line, Piece, Round, own_pieces, plan_halo
 from .channels import Channels, every_device
-from .halo_plan import HaloPlan, Line, Piece, Round, own_pieces, plan_halo
 from .local import Emitter, is_array_of
 
 

@@ -17,7 +17,7 @@ from ...ir.graph.monoid import identity
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.shape import Shape, tuple_shape
-from .assignment import Assignment, Exchanged, OpSharding
+from ..op_sharding.assignment import Assignment, Exchanged, OpSharding
 from .local import Emitter, LocalValue
 from .reshard import Resharder
 

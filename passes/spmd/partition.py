@@ -28,14 +28,14 @@ from ...ir.tools.verifier import groups_problem
 from ...ir.types.shape import Shape
 from ..base import Pass, PassContext
 from ..cleanup.synchronous import refuse_starts
+from ..op_sharding.assignment import Choice, OpSharding, choose_rule
+from ..op_sharding.partial import may_stay_partial
 from ..propagation.devices import main_order
 from .aliases import keep_fitting_aliases
-from .assignment import Choice, OpSharding, choose_rule
 from .channels import Channels, stay_apart
 from .fallbacks import report_op, report_padding
 from .local import Emitter, LocalValue, splat_scalar
 from .localize import EXCHANGED, LocalOp, emit_local, form_name, pack
-from .partial import may_stay_partial
 from .remake import remakeable
 from .reshard import Resharder
 from .unsupported import refuse_unsupported, settle_shardings

@@ -15,9 +15,9 @@ from ...ir.factors.reach import Read, Span
 from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.instruction import Instruction
 from ...ir.sharding.digit import Digits, product
-from .assignment import Assignment, OpSharding
+from ..op_sharding.assignment import Assignment, OpSharding
+from ..resharding.halo_plan import Line, check_listed, plan_halo
 from .halo import HaloExchange, Interval, padded
-from .halo_plan import Line, check_listed, plan_halo
 from .localize import LocalOp
 
 

@@ -18,7 +18,7 @@ from ...ir.factors.factor_digits import value_digits
 from ...ir.factors.sharding_rule import FactorKind
 from ...ir.graph.instruction import Instruction
 from ...ir.sharding.tiling import Tiling
-from .assignment import OpSharding, legal
+from ..op_sharding.assignment import OpSharding, legal
 from .local import LocalValue
 from .localize import LocalOp, emit_local
 

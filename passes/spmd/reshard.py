@@ -17,10 +17,10 @@ from ...ir.factors.sharding_rule import Monoid
 from ...ir.graph.monoid import choice_monoid
 from ...ir.sharding.digit import product
 from ...ir.sharding.tiling import Tiling
+from ..resharding.plan import plan_reshard
 from .channels import Channels
 from .emit_moves import MoveEmitter
 from .local import Emitter, LocalValue, splat_scalar
-from .reshard_plan import plan_reshard
 
 
 class Resharder:

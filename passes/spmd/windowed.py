@@ -23,10 +23,10 @@ from ...ir.sharding.digit import Digits, cut, product, refine
 from ...ir.sharding.replica_groups import enumerate_groups, over_digits
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.element_type import S32
-from .assignment import Assignment, OpSharding
+from ..op_sharding.assignment import Assignment, OpSharding
+from ..resharding.moves import AllGather, ReduceScatter
 from .local import LocalValue
 from .localize import LOCAL_FORMS, LocalOp, form_name, masked
-from .moves import AllGather, ReduceScatter
 
 _MOST_STEPS = 32  # a ring longer than this is a long program, and each step a small one
 

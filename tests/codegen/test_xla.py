@@ -8,7 +8,7 @@ import hloom
 import pytest
 from golden import golden_texts
 from hloom.codegen import manual_module, replica_module
-from hloom.passes.propagation.remesh import remesh
+from hloom.passes.annotating.remesh import remesh
 from hloom.runtime.compare import compare
 from hloom.runtime.inputs import make_inputs
 from hloom.runtime.process_grid import ProcessGrid

@@ -41,10 +41,10 @@ from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.sharding_picture import picture
 from hloom.ir.tools.difference import differences
 from hloom.ir.tools.verifier import verify
+from hloom.passes.annotating.strategy import Setting, Strategy, apply_strategy, parse_strategy
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import parse_pipeline
 from hloom.passes.propagation.report import solved
-from hloom.passes.propagation.strategy import Setting, Strategy, apply_strategy, parse_strategy
 from hloom.runtime.inputs import make_inputs
 
 Result = TypeVar("Result")

@@ -11,8 +11,8 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from hloom.passes.spmd import assignment
-from hloom.passes.spmd.assignment import Assignment, OpSharding
+from hloom.passes.op_sharding import assignment
+from hloom.passes.op_sharding.assignment import Assignment, OpSharding
 
 PROGRAM = """
 less {{

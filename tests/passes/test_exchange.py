@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 from hloom.ir.sharding.digit import Digit
 from hloom.ir.sharding.tiling import Tiling
-from hloom.passes.spmd import exchange_plan
-from hloom.passes.spmd.exchange import lower_bound
-from hloom.passes.spmd.exchange_plan import fewest_rounds, plan_exchange
-from hloom.passes.spmd.exchange_quotient import quotient
-from hloom.passes.spmd.moves import Exchange
-from hloom.passes.spmd.reshard_plan import plan_reshard
+from hloom.passes.resharding.exchange import plan as exchange_plan
+from hloom.passes.resharding.exchange.pieces import lower_bound
+from hloom.passes.resharding.exchange.plan import fewest_rounds, plan_exchange
+from hloom.passes.resharding.exchange.quotient import quotient
+from hloom.passes.resharding.moves import Exchange
+from hloom.passes.resharding.plan import plan_reshard
 from reshard_programs import check_all, tilings
 
 

@@ -30,11 +30,11 @@ from hloom.ir.sharding.digit import product
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling, TupleSharding
 from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.op_sharding import assignment
+from hloom.passes.op_sharding.assignment import Assignment, OpSharding
 from hloom.passes.pipelines import PROPAGATE, partition
 from hloom.passes.propagation.propagate import Propagate
-from hloom.passes.spmd import assignment
 from hloom.passes.spmd import partition as partition_pass
-from hloom.passes.spmd.assignment import Assignment, OpSharding
 from hloom.runtime import evaluate, simulate
 from hloom.runtime.compare import compare
 from hloom.runtime.inputs import make_inputs

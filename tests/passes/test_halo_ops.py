@@ -8,8 +8,8 @@ import hloom
 import pytest
 from hloom.ir.factors.sharding_rule import FactorKind
 from hloom.ir.sharding.digit import product
-from hloom.passes.spmd import assignment
-from hloom.passes.spmd.assignment import Assignment, OpSharding
+from hloom.passes.op_sharding import assignment
+from hloom.passes.op_sharding.assignment import Assignment, OpSharding
 from hloom.runtime.compare import compare
 from hloom.runtime.inputs import make_inputs
 from hypothesis import HealthCheck, assume, given, settings

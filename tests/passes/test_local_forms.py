@@ -19,9 +19,9 @@ from hloom.ir.sharding.digit import product
 from hloom.ir.sharding.mesh import IotaOrder, Mesh
 from hloom.ir.sharding.sharding import TupleSharding
 from hloom.passes.base import PassContext
+from hloom.passes.op_sharding import assignment
+from hloom.passes.op_sharding.assignment import Assignment, OpSharding
 from hloom.passes.pipelines import partition
-from hloom.passes.spmd import assignment
-from hloom.passes.spmd.assignment import Assignment, OpSharding
 from hloom.runtime import evaluate, simulate
 from hloom.runtime.compare import compare
 from hloom.runtime.inputs import make_inputs

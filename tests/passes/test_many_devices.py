@@ -9,7 +9,7 @@ from fuzz import bounded
 from hloom.__main__ import main
 from hloom.cost.table import collectives_table
 from hloom.ir.sharding.mesh import LARGEST_MESH
-from hloom.passes.propagation.remesh import remesh
+from hloom.passes.annotating.remesh import remesh
 
 STENCIL = """HloModule stencil
 add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }

@@ -22,12 +22,13 @@ from hloom.ir.sharding.tiling import Tiling
 from hloom.ir.types.element_type import F32
 from hloom.ir.types.shape import array
 from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.op_sharding import assignment
 from hloom.passes.pipelines import parse_pipeline
-from hloom.passes.spmd import assignment, reshard
-from hloom.passes.spmd.exchange import lower_bound
-from hloom.passes.spmd.exchange_rounds import Sent, rounds_of
-from hloom.passes.spmd.moves import AllGather, Exchange, Plan, Slice
-from hloom.passes.spmd.reshard_plan import NoPlan, plan_reshard
+from hloom.passes.resharding.exchange.pieces import lower_bound
+from hloom.passes.resharding.exchange.rounds import Sent, rounds_of
+from hloom.passes.resharding.moves import AllGather, Exchange, Plan, Slice
+from hloom.passes.resharding.plan import NoPlan, plan_reshard
+from hloom.passes.spmd import reshard
 from reshard_programs import check_all, program, random_tiling, tilings
 
 REAL = parse_links("1us/100GB")  # few collectives rather than few bytes, for arrays as small as here

@@ -22,12 +22,12 @@ import pytest
 from hloom.cost.links import DEFAULT, Link, Links, parse_links
 from hloom.ir.sharding.digit import Digit, Digits, cut, disjoint, merge, product, refine
 from hloom.ir.sharding.tiling import Tiling
-from hloom.passes.spmd import reshard_search
-from hloom.passes.spmd.exchange import lower_bound
-from hloom.passes.spmd.reshard_bound import DeviceBound, bound
-from hloom.passes.spmd.reshard_plan import plan_reshard
-from hloom.passes.spmd.reshard_search import Problem, search, space_of
-from hloom.passes.spmd.reshard_state import State, state_of
+from hloom.passes.resharding.exchange.pieces import lower_bound
+from hloom.passes.resharding.plan import plan_reshard
+from hloom.passes.resharding.search import search as reshard_search
+from hloom.passes.resharding.search.bound import DeviceBound, bound
+from hloom.passes.resharding.search.search import Problem, search, space_of
+from hloom.passes.resharding.search.state import State, state_of
 from reshard_programs import random_tiling
 
 Meshes = tuple[Digits, ...]  # by their smallest digits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hloom
 import pytest
 from hloom.ir.diagnostics import CompileError
-from hloom.passes.propagation.strategy import Setting, Strategy, apply_strategy, parse_strategy
+from hloom.passes.annotating.strategy import Setting, Strategy, apply_strategy, parse_strategy
 
 PROGRAM = """HloModule m
 ENTRY e {

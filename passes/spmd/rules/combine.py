@@ -24,7 +24,7 @@ from ....ir.sharding.digit import product
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.element_type import PRED
 from ....ir.types.shape import Shape, array, tuple_shape
-from ..assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, OpSharding
 from ..localize import LocalOp
 from .partials import gathered, gathered_bytes
 

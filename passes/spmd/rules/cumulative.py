@@ -22,7 +22,7 @@ from ....ir.ops.window import ReduceWindowAttributes, is_cumulative
 from ....ir.sharding.digit import Digits, product
 from ....ir.types.element_type import S32
 from ....ir.types.shape import Shape, array
-from ..assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, OpSharding
 from ..halo import sliced
 from ..local import is_array_of
 from ..localize import LocalOp

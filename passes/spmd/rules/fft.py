@@ -20,7 +20,7 @@ from ....ir.sharding.digit import merge, product
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.element_type import ELEMENT_TYPES, S32
 from ....ir.types.shape import array
-from ..assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, OpSharding
 from ..local import Emitter, LocalValue
 from ..localize import LocalOp, local_form
 

@@ -22,7 +22,7 @@ from ....ir.ops.shaping import BroadcastAttributes, ConcatenateAttributes
 from ....ir.ops.slicing import SliceAttributes
 from ....ir.types.element_type import F32, ElementType
 from ....ir.types.shape import array
-from ..assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, OpSharding
 from ..local import LocalValue
 from ..localize import LocalOp, local_form
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ....ir.graph.instruction import Instruction
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.shape import Shape
-from ..assignment import OpSharding
+from ...op_sharding.assignment import OpSharding
 from ..local import LocalValue
 from ..localize import LocalOp
 

@@ -12,7 +12,7 @@ from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import identity
 from ....ir.sharding.digit import complement
 from ....ir.types.element_type import PRED
-from ..assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, OpSharding
 from ..local import LocalValue
 from ..localize import LocalOp, local_form
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import neutral
-from ..assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, OpSharding
 from ..localize import LocalOp, elements, local_form, pack
 from .combine import combine, combined_bytes
 from .cumulative import is_neutral

@@ -15,9 +15,9 @@ from ....ir.factors.sharding_rule import FactorKind, ShardingRule
 from ....ir.graph.instruction import Instruction
 from ....ir.ops.shaping import reshape_groups
 from ....ir.sharding.digit import Digits, product
-from ..assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, OpSharding
+from ...resharding.halo_plan import Line, plan_halo
 from ..halo import Interval
-from ..halo_plan import Line, plan_halo
 from ..localize import LocalOp, local_form
 from ..reads import exchange_of
 

@@ -14,8 +14,8 @@ from ....ir.graph.instruction import Instruction
 from ....ir.ops.shaping import ConcatenateAttributes
 from ....ir.ops.slicing import SliceAttributes
 from ....ir.sharding.digit import product
+from ...resharding.halo_plan import Line
 from ..halo import HaloExchange, Interval
-from ..halo_plan import Line
 from ..local import LocalValue
 from ..partition import Leaves, Partitioner, handler
 

@@ -15,9 +15,9 @@ from ....ir.graph.instruction import Instruction
 from ....ir.ops.shaping import ConcatenateAttributes
 from ....ir.ops.slicing import PadAttributes, SliceAttributes
 from ....ir.sharding.digit import product
-from ..assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, OpSharding
+from ...resharding.halo_plan import Line, plan_joined
 from ..halo import Interval
-from ..halo_plan import Line, plan_joined
 from ..localize import LocalOp, local_form
 from ..reads import exchange_of, fetch_reads, on_grid, read_bytes
 

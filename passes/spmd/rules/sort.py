@@ -31,9 +31,9 @@ from ....ir.sharding.tiling import Tiling
 from ....ir.types.element_type import S32
 from ....ir.types.literal import Literal
 from ....ir.types.shape import Shape, array, tuple_shape
-from ..assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, OpSharding
+from ...resharding.halo_plan import Line, plan_halo
 from ..halo import HaloExchange, Interval, padded, sliced
-from ..halo_plan import Line, plan_halo
 from ..local import LocalValue
 from ..localize import LocalOp, local_form
 

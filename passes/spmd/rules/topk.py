@@ -15,7 +15,7 @@ from ....ir.ops.topk import TopKAttributes
 from ....ir.sharding.digit import Digits, product
 from ....ir.types.element_type import ELEMENT_TYPES, S32, ElementType
 from ....ir.types.shape import Shape, array, tuple_shape
-from ..assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, OpSharding
 from ..local import Emitter
 from ..localize import LocalOp, local_form
 from .partials import gathered, gathered_bytes

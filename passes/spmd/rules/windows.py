@@ -24,7 +24,7 @@ from ....ir.ops.select_and_scatter import SelectAndScatterAttributes, selects_ex
 from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.ops.window import ReduceWindowAttributes
 from ....ir.types.element_type import PRED
-from ..assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, OpSharding
 from ..halo import padded
 from ..localize import LocalOp, local_form
 from ..reads import Fetched, divided_reads, exchange_of, fetch_reads, inside_borders, on_grid, read_bytes

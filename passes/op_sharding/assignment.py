@@ -21,8 +21,8 @@ from ...ir.graph.op import OpCall
 from ...ir.sharding.digit import Digits, disjoint, merge, product
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.shape import Shape
-from .moves import Plan
-from .reshard_plan import plan_reshard
+from ..resharding.moves import Plan
+from ..resharding.plan import plan_reshard
 
 Assignment = dict[int, Digits]
 Exchanged = Callable[["OpSharding", Assignment], float]

@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 
-from ...ir.sharding.digit import Digits, disjoint, product
-from ...ir.sharding.tiling import Tiling
-from .exchange import places
-from .reshard_state import Space, State
+from ....ir.sharding.digit import Digits, disjoint, product
+from ....ir.sharding.tiling import Tiling
+from ..exchange.pieces import places
+from .state import Space, State
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 

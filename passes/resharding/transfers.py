@@ -14,7 +14,7 @@ from ...ir.diagnostics import fail
 from ...ir.sharding.sharding import Sharding, ShardingKind
 from ...ir.types.shape import Shape
 from .certificate import tiling_of
-from .exchange import bounds, pieces, takes_part
+from .exchange.pieces import bounds, pieces, takes_part
 
 Box = tuple[tuple[int, int], ...]  # start and end per dimension of the global array
 

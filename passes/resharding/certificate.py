@@ -14,13 +14,13 @@ from ...ir.sharding.digit import Digit, Digits, product
 from ...ir.sharding.sharding import Sharding, ShardingKind
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.shape import Shape
-from .exchange import lower_bound
-from .exchange_plan import plan_exchange
-from .exchange_quotient import quotient
+from .exchange.pieces import lower_bound
+from .exchange.plan import plan_exchange
+from .exchange.quotient import quotient
 from .moves import AllGather, AllReduce, AllToAll, Exchange, Mask, Move, Permute, Plan, ReduceScatter, Slice, Spread
-from .reshard_bound import bound
-from .reshard_plan import NoPlan, plan_reshard
-from .reshard_search import Problem, space_of
+from .plan import NoPlan, plan_reshard
+from .search.bound import bound
+from .search.search import Problem, space_of
 
 _MOST_DEVICES = 1 << 22
 

@@ -17,13 +17,13 @@ import math
 from dataclasses import dataclass
 from functools import cache, partial
 
-from ...cost.links import Link, Links
-from ...ir.sharding.digit import Digit, Digits, cut, primes, refine, split
-from ...ir.sharding.tiling import Tiling
-from .moves import Move, Plan
-from .reshard_bound import DeviceBound, bound
-from .reshard_state import Space, State, state_of
-from .reshard_steps import Step, steps
+from ....cost.links import Link, Links
+from ....ir.sharding.digit import Digit, Digits, cut, primes, refine, split
+from ....ir.sharding.tiling import Tiling
+from ..moves import Move, Plan
+from .bound import DeviceBound, bound
+from .state import Space, State, state_of
+from .steps import Step, steps
 
 _SAME = 1e-6  # costs that differ by less are the same
 _MOST_STEPS = 6000  # looked at before a search ends with the best plan that it has

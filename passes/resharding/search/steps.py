@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from ...ir.sharding.digit import Digits, disjoint, product
-from ...ir.sharding.tiling import Tiling
-from .moves import AllGather, AllReduce, AllToAll, Mask, Move, Permute, ReduceScatter, Shift, Slice, Spread
-from .reshard_state import Space, State
+from ....ir.sharding.digit import Digits, disjoint, product
+from ....ir.sharding.tiling import Tiling
+from ..moves import AllGather, AllReduce, AllToAll, Mask, Move, Permute, ReduceScatter, Shift, Slice, Spread
+from .state import Space, State
 
 _MOST_PERMUTES = 24  # arrangements of left-over digits tried at a state
 _FEW_ATOMS = 4  # digits of which these are all arrangements

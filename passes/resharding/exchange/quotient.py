@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ...ir.sharding.digit import Digit, Digits, common_prefix, disjoint, drop_prefix, merge, product
-from ...ir.sharding.tiling import Tiling
-from .moves import Exchange
+from ....ir.sharding.digit import Digit, Digits, common_prefix, disjoint, drop_prefix, merge, product
+from ....ir.sharding.tiling import Tiling
+from ..moves import Exchange
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,11 @@ from ...cost.links import DEFAULT, Links
 from ...ir.sharding.digit import Digit, Digits, complement, primes, product
 from ...ir.sharding.mesh import LARGEST_LIST
 from ...ir.sharding.tiling import Tiling
-from .exchange import bounds, lower_bound
-from .exchange_plan import ExchangePlan, fewest_rounds, plan_exchange
-from .exchange_quotient import quotient
+from .exchange.pieces import bounds, lower_bound
+from .exchange.plan import ExchangePlan, fewest_rounds, plan_exchange
+from .exchange.quotient import quotient
 from .moves import AllGather, AllReduce, Exchange, Mask, Move, Permute, Plan, ReduceScatter
-from .reshard_search import Problem, detour, search
+from .search.search import Problem, detour, search
 
 _MOST_DEVICES = 8192  # that exchange different pieces, where there is another plan
 _LARGER = 1.5  # how much larger than a source tile a target tile is brought in parts

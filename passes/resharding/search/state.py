@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...ir.sharding.digit import Digit, Digits, cut, merge, product
-from ...ir.sharding.tiling import Tiling
+from ....ir.sharding.digit import Digit, Digits, cut, merge, product
+from ....ir.sharding.tiling import Tiling
 
 
 class State(NamedTuple):

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.sharding.digit import Digits, product
-from ...ir.sharding.tiling import Tiling
-from .exchange_quotient import quotient
-from .moves import Exchange
+from ....ir.sharding.digit import Digits, product
+from ....ir.sharding.tiling import Tiling
+from ..moves import Exchange
+from .quotient import quotient
 
 _MOST_LOOKED_AT = 1 << 16
 

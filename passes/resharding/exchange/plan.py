@@ -15,8 +15,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...ir.sharding.tiling import Tiling
-from .exchange import (
+from ....ir.sharding.tiling import Tiling
+from .pieces import (
     Integers,
     Pieces,
     bounds,
@@ -28,8 +28,8 @@ from .exchange import (
     tiles_touched,
     turns,
 )
-from .exchange_quotient import Quotient
-from .exchange_rounds import FEW_PIECES, Sent, rounds_of
+from .quotient import Quotient
+from .rounds import FEW_PIECES, Sent, rounds_of
 
 _MOST_COLOURED = 8192  # pieces whose rounds are looked for one by one
 

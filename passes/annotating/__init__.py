@@ -1,0 +1,1 @@
+"""Annotations from outside: strategies, and meshes of other sizes."""

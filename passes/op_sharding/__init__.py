@@ -1,0 +1,1 @@
+"""How one op is divided: decides, and never emits."""

@@ -1,0 +1,1 @@
+"""Pieces sent directly: which devices receive what, and in how many rounds."""
