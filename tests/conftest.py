@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _nothing_is_replicated_on_the_way() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     """In all tests: what neither end of a resharding holds whole is never whole on a device in between."""
-    from hloom.passes.spmd.emit_moves import MoveEmitter
+    from hloom.passes.spmd.emit.moves import MoveEmitter
 
     emit, move = MoveEmitter.emit, MoveEmitter._move
     between: list[Any] = []

@@ -24,9 +24,9 @@ from hloom.ir.sharding.tiling import Tiling
 from hloom.ir.types.element_type import F32
 from hloom.ir.types.shape import array, tuple_shape
 from hloom.passes.resharding.exchange.pieces import bounds
-from hloom.passes.spmd.channels import Channels
-from hloom.passes.spmd.local import Emitter, LocalValue
-from hloom.passes.spmd.reshard import Resharder
+from hloom.passes.spmd.emit.channels import Channels
+from hloom.passes.spmd.emit.emitter import Emitter, LocalValue
+from hloom.passes.spmd.emit.resharder import Resharder
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 

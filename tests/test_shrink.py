@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hloom.frontends import parse
-from hloom.passes.spmd import localize
+from hloom.passes.spmd.emit import local_op as localize
 from region_reference import regions_are_closed
 from shrink import partition_fails, shrink
 

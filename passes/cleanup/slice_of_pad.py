@@ -25,7 +25,7 @@ from ...ir.graph.module import Module, Stage
 from ...ir.ops.calls.custom_call import is_annotation
 from ...ir.ops.slicing import PadAttributes, SliceAttributes
 from ..base import Pass, PassContext
-from ..spmd.rules.roll import find_roll
+from ..spmd.local_forms.roll import find_roll
 from .rewriting import rewrite
 
 

@@ -26,7 +26,7 @@ from ...ir.ops.calls.custom_call import CustomCallAttributes, behaviour
 from ...ir.sharding.tiling import Tiling
 from ..op_sharding.assignment import OpSharding, arithmetic, choose_rule, memory_traffic, result_cost
 from ..resharding.plan import plan_reshard
-from ..spmd.localize import EXCHANGED, form_name
+from ..spmd.emit.local_op import EXCHANGED, form_name
 from ..spmd.partition import HANDLERS
 from .devices import Order
 from .values import Leaf, Relation, ValueGraph

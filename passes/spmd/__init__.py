@@ -1,6 +1,7 @@
 """SPMD partitioning. Importing the package registers the handlers and local forms of all ops."""
 
-from . import rules, structure
+from . import local_forms
 from .partition import SpmdPartition
+from .structure import handlers
 
-__all__ = ["SpmdPartition", "rules", "structure"]
+__all__ = ["SpmdPartition", "handlers", "local_forms"]

@@ -31,15 +31,15 @@ from ..cleanup.synchronous import refuse_starts
 from ..op_sharding.assignment import Choice, OpSharding, choose_rule
 from ..op_sharding.partial import may_stay_partial
 from ..propagation.devices import main_order
-from .aliases import keep_fitting_aliases
-from .channels import Channels, stay_apart
-from .fallbacks import report_op, report_padding
-from .local import Emitter, LocalValue, splat_scalar
-from .localize import EXCHANGED, LocalOp, emit_local, form_name, pack
-from .remake import remakeable
-from .reshard import Resharder
-from .unsupported import refuse_unsupported, settle_shardings
-from .windowed import emit_windowed, find_ring
+from .checks.fallbacks import report_op, report_padding
+from .checks.unsupported import refuse_unsupported, settle_shardings
+from .emit.channels import Channels, stay_apart
+from .emit.emitter import Emitter, LocalValue, splat_scalar
+from .emit.local_op import EXCHANGED, LocalOp, emit_local, form_name, pack
+from .emit.rematerialize import remakeable
+from .emit.resharder import Resharder
+from .emit.windowed import emit_windowed, find_ring
+from .structure.aliases import keep_fitting_aliases
 
 Leaves = list[LocalValue]
 Handler = Callable[["Partitioner", Instruction], Leaves]

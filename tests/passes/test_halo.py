@@ -19,11 +19,11 @@ from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
 from hloom.passes.resharding.exchange.pieces import places
 from hloom.passes.resharding.halo_plan import HaloPlan, Line, plan_halo, plan_joined
-from hloom.passes.spmd import halo, reads
-from hloom.passes.spmd.channels import Channels
-from hloom.passes.spmd.halo import HaloExchange, Interval
-from hloom.passes.spmd.local import Emitter
-from hloom.passes.spmd.rules import reshape, slicing, sort
+from hloom.passes.spmd.emit import halo, reads
+from hloom.passes.spmd.emit.channels import Channels
+from hloom.passes.spmd.emit.emitter import Emitter
+from hloom.passes.spmd.emit.halo import HaloExchange, Interval
+from hloom.passes.spmd.local_forms import reshape, slicing, sort
 from hloom.runtime.simulator import run_devices
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -28,7 +28,7 @@ from hloom.passes.resharding.exchange.pieces import lower_bound
 from hloom.passes.resharding.exchange.rounds import Sent, rounds_of
 from hloom.passes.resharding.moves import AllGather, Exchange, Plan, Slice
 from hloom.passes.resharding.plan import NoPlan, plan_reshard
-from hloom.passes.spmd import reshard
+from hloom.passes.spmd.emit import resharder as reshard
 from reshard_programs import check_all, program, random_tiling, tilings
 
 REAL = parse_links("1us/100GB")  # few collectives rather than few bytes, for arrays as small as here

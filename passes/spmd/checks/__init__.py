@@ -1,0 +1,1 @@
+"""Rejects what cannot be partitioned; reports what partitioning costs."""

@@ -1,0 +1,105 @@
+"""What the partitioner cannot do: it is told in one go, before anything is divided.
+
+An effect outside the program must happen as often as in the program, while partitioned ops run on every device; only
+custom-calls that the program puts on one device can be kept there (`effects`). The size of a dynamic dimension is known
+to a device for its own part only. The state of control flow is never on one device alone: it gives right numbers when
+every device has it, so that is what it becomes, with a remark.
+"""
+
+from __future__ import annotations
+
+from ....ir.diagnostics import Diagnostics
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.module import Module
+from ....ir.ops.calls.custom_call import CustomCallAttributes, behaviour
+from ....ir.sharding.sharding import REPLICATED, AnySharding, ShardingKind, TupleSharding, leaf_shardings
+from ....ir.tools.spmd import parts
+from ....ir.types.element_type import TOKEN
+
+
+def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
+    """Raises CompileError with all instructions that several devices cannot run together."""
+    if module.num_partitions == 1:
+        return
+    for computation in module:
+        for instruction in computation:
+            # One word where a thing begins: users of dynamic values, dones and parameters of callees follow from it.
+            inner = instruction.opcode == "parameter" and computation is not module.entry
+            if instruction.shape.is_dynamic:
+                if not inner and not any(o.shape.is_dynamic for o in instruction.operands):
+                    diagnostics.error(
+                        f"{instruction.opcode} {instruction.name} has a dynamic dimension, which cannot be partitioned",
+                        instruction.location,
+                        help="give the array its greatest size, and mask what is beyond the actual one")
+            elif _acts_outside(instruction) and not _is_manual(instruction) and sole_device(instruction) is None:
+                if any(map(_acts_outside, instruction.operands)):
+                    continue
+                diagnostics.error(
+                    f"{_described(instruction)} has an effect outside the program, and cannot be partitioned",
+                    instruction.location,
+                    help="every device would have its own: take it out of the program, into a manual region, or put a "
+                         "custom-call on one device (sharding={maximal device=N})")
+    diagnostics.raise_errors()
+
+
+def sole_device(instruction: Instruction) -> int | None:
+    """The device that alone has the effect of a custom-call; None for anything else."""
+    attributes = instruction.attributes
+    if not isinstance(attributes, CustomCallAttributes) or not attributes.custom_call_has_side_effect:
+        return None
+    if any(not shape.is_array and shape.element is not TOKEN for shape in instruction.shape.leaves()):
+        return None
+    found = {s.device if s.kind is ShardingKind.MAXIMAL else None for s in parts(instruction.sharding)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _acts_outside(instruction: Instruction) -> bool:
+    """Whether it matters how often an instruction runs, hidden random states apart: those are alike everywhere."""
+    attributes = instruction.attributes
+    if instruction.op.is_collective or instruction.op.is_stateful:
+        return False
+    if isinstance(attributes, CustomCallAttributes):
+        known = behaviour(attributes)
+        if known.has_rule or known.only_annotates or known.is_manual_boundary:
+            return False
+    return instruction.op.has_side_effect(attributes)
+
+
+def _is_manual(instruction: Instruction) -> bool:
+    """Whether the program itself says what each device does here."""
+    values = (instruction, *instruction.operands)
+    found = (s for v in values for s in leaf_shardings(v.sharding, v.shape.num_leaves))
+    return any(s is not None and s.has_manual for s in found)
+
+
+def _described(instruction: Instruction) -> str:
+    target = getattr(instruction.attributes, "custom_call_target", None)
+    return f"{instruction.opcode} {instruction.name}" + (f' ("{target}")' if target else "")
+
+
+def settle_shardings(module: Module, diagnostics: Diagnostics) -> None:
+    """Replaces shardings on single devices, in place, where values cannot be on one: in control flow.
+
+    All devices must take the same way through it, and what meets there may come from any of them.
+    """
+    for computation in module:
+        for instruction in computation:
+            inner = instruction.opcode == "parameter" and computation is not module.entry
+            if inner or instruction.op.is_control or module.num_partitions == 1:
+                instruction.sharding = _on_all_devices(instruction, diagnostics)
+
+
+def _on_all_devices(instruction: Instruction, diagnostics: Diagnostics) -> AnySharding | None:
+    """The sharding of a value, replicated where it is on one device. A remark for each array of control flow."""
+    shapes = list(instruction.shape.leaves())
+    found = list(leaf_shardings(instruction.sharding, len(shapes)))
+    single = [n for n, s in enumerate(found) if s is not None and s.kind is ShardingKind.MAXIMAL]
+    for n in single:
+        if instruction.op.is_control and shapes[n].is_array:
+            diagnostics.remark(
+                f"{_described(instruction)} has {shapes[n].without_layout()} on one device alone; every device gets it "
+                f"instead ({shapes[n].byte_size} bytes)", instruction.location, category="replication")
+        found[n] = REPLICATED
+    if not single:
+        return instruction.sharding
+    return TupleSharding(tuple(s or REPLICATED for s in found)) if instruction.shape.is_tuple else REPLICATED

@@ -1,0 +1,1 @@
+"""Instructions on tiles: the emitter, moves, exchanges, halos, and ops on tiles."""

@@ -1,0 +1,97 @@
+"""What the collectives of one module share: channel numbers, reducers, the number of devices, who sends to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ....ir.diagnostics import fail
+from ....ir.factors.sharding_rule import Monoid
+from ....ir.graph.attributes import Attributes
+from ....ir.graph.computation import Computation
+from ....ir.ops.structure import ParameterAttributes
+from ....ir.sharding.digit import Digits
+from ....ir.sharding.mesh import LARGEST_LIST
+from ....ir.sharding.tiling import Tiling
+from ....ir.types.shape import Shape
+
+Numbers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+class Channels:
+    """Numbers collectives across the whole module, and makes the computations that reductions apply."""
+
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+        self.count = 0
+        self.reducers: dict[Hashable, Computation] = {}
+
+    def next(self) -> int:
+        self.count += 1
+        return self.count
+
+    def renumbered(self, attributes: Attributes) -> Attributes:
+        """The attributes of a collective that the program itself has, with a channel of the new module."""
+        if getattr(attributes, "channel_id", None) is None:
+            return attributes
+        return replace(attributes, channel_id=self.next())  # pyright: ignore[reportCallIssue]
+
+    def reducer(self, monoid: Monoid, shape: Shape) -> Computation:
+        return self.computation((monoid, shape.element.name), lambda: _reducer(monoid, shape))
+
+    def computation(self, key: Hashable, make: Callable[[], Computation]) -> Computation:
+        """A computation that the partitioner adds to the module, made once per key."""
+        if key not in self.reducers:
+            self.reducers[key] = make()
+        return self.reducers[key]
+
+
+def _reducer(monoid: Monoid, shape: Shape) -> Computation:
+    computation = Computation(f"{monoid.value}_{shape.element}")
+    scalar = shape.with_dims(())
+    left, right = (
+        computation.add("parameter", (), ParameterAttributes(n), scalar, name) for n, name in enumerate("ab")
+    )
+    computation.root = computation.add(monoid.value, (left, right))
+    return computation
+
+
+def permute_pairs(source: Tiling, target: Tiling, devices: int) -> tuple[tuple[int, int], ...]:
+    """Who sends to whom: the k-th holder of a tile under `source` sends to its k-th holder under `target`."""
+    if source.owner is not None and target.owner is not None:
+        return ((source.owner, target.owner),)
+    senders, receivers = _holders(source, devices), _holders(target, devices)
+    return tuple(sorted((s, r) for s, r in zip(senders, receivers, strict=True)))
+
+
+def stay_apart(groups: Iterable[Sequence[int]], digits: Digits, order: tuple[int, ...] | None) -> bool:
+    """Whether devices that differ in these digits are in different groups throughout."""
+    place = {device: n for n, device in enumerate(order)} if order is not None else None
+
+    def coordinates(device: int) -> tuple[int, ...]:
+        number = place[device] if place is not None else device
+        return tuple(number // d.stride % d.size for d in digits)
+
+    return all(len({coordinates(device) for device in group}) <= 1 for group in groups)
+
+
+def every_device(devices: int) -> Numbers:
+    """The numbers of all devices, for a collective-permute that lists who sends to whom. Raises CompileError where they
+    are too many for that.
+    """
+    if devices > LARGEST_LIST:
+        fail(f"a collective-permute of {devices:,} devices would list them one by one, at most {LARGEST_LIST:,} can be")
+    return np.arange(devices)
+
+
+def _holders(tiling: Tiling, devices: int) -> Sequence[int]:
+    """Devices sorted by the tile they hold, then by number."""
+    places = every_device(devices)
+    tile = np.zeros(devices, dtype=np.int64)
+    for digits in tiling.dims:
+        for digit in digits:
+            tile = tile * digit.size + places // digit.stride % digit.size
+    ids = places if tiling.order is None else np.asarray(tiling.order)
+    return [int(d) for d in ids[np.lexsort((ids, tile))]]

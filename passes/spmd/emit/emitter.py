@@ -1,0 +1,271 @@
+"""The program under construction: per-device instructions, and the values they stand for.
+
+A `LocalValue` is what one device holds of a global array: an instruction of the new computation, the global shape and
+the tiling. The `Emitter` appends instructions to one computation of the LOCAL module: arithmetic on the partition id,
+masks, slices and collectives. Equal scalar instructions are emitted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....ir.diagnostics import fail
+from ....ir.factors.sharding_rule import Monoid
+from ....ir.graph.attributes import NONE, Attributes, PadDim, PaddingConfig, SliceDim
+from ....ir.graph.computation import Computation
+from ....ir.graph.instruction import FrontendAttributes, Instruction
+from ....ir.graph.monoid import identity
+from ....ir.ops.comparison import CompareAttributes, Direction
+from ....ir.ops.shaping import BroadcastAttributes, IotaAttributes, TransposeAttributes
+from ....ir.ops.slicing import DynamicSliceAttributes, PadAttributes, SliceAttributes
+from ....ir.ops.structure import ConstantAttributes
+from ....ir.sharding.digit import Digits, product
+from ....ir.sharding.tiling import Tiling
+from ....ir.types.element_type import PRED, S8, S32, S64, ElementType
+from ....ir.types.literal import Array, Literal
+from ....ir.types.shape import Shape, array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalValue:
+    """`instruction` computes one device's tile of an array of shape `shape` under `tiling`.
+
+    Elements of the tile beyond the array's end are arbitrary. `monoid` says how unreduced values combine. With `remake`
+    the value is made again under another tiling without being sent (None for tilings where it is not), which takes
+    `depth` ops on top of one another. What is `whole` comes from values that every device holds whole and is no larger.
+    """
+
+    instruction: Instruction
+    shape: Shape
+    tiling: Tiling
+    monoid: Monoid | None = None
+    remake: Callable[[Tiling], LocalValue | None] | None = None
+    depth: int = 0
+    whole: bool = False
+
+
+class Emitter:
+    """Appends instructions to `computation`; location and metadata come from the instruction `like`."""
+
+    def __init__(self, computation: Computation, order: tuple[int, ...] | None) -> None:
+        self.computation = computation
+        self.order = order
+        self.like: Instruction | None = None
+        self._scalars: dict[Hashable, Instruction] = {}
+
+    def add(
+        self,
+        opcode: str,
+        operands: Sequence[Instruction],
+        attributes: Attributes = NONE,
+        shape: Shape | None = None,
+        cause: FrontendAttributes | None = None,
+        name: str | None = None,
+    ) -> Instruction:
+        """Appends an instruction; its shape is inferred if not given."""
+        result = self.computation.add(opcode, operands, attributes, shape, name, self.like)
+        if cause:
+            result.frontend_attributes = cause
+        return result
+
+    def shared(
+        self, opcode: str, operands: Sequence[Instruction], attributes: Attributes = NONE, shape: Shape | None = None
+    ) -> Instruction:
+        """Like `add`, but an equal instruction that was emitted this way before is used again."""
+        key = (opcode, tuple(map(id, operands)), attributes, shape)
+        if key not in self._scalars:
+            like, self.like = self.like, None
+            self._scalars[key] = self.add(opcode, operands, attributes, shape)
+            self.like = like
+        return self._scalars[key]
+
+    @contextmanager
+    def over(self, order: tuple[int, ...] | None) -> Generator[None]:
+        """In its scope digits count places in another device order."""
+        before, self.order = self.order, order
+        try:
+            yield
+        finally:
+            self.order = before
+
+    @contextmanager
+    def in_place_of(self, like: Instruction) -> Generator[None]:
+        """In its scope instructions come from another one of the program."""
+        before, self.like = self.like, like
+        try:
+            yield
+        finally:
+            self.like = before
+
+    # -- scalars and constants
+
+    def constant(self, value: Any, element: ElementType) -> Instruction:
+        """A scalar constant. Raises CompileError for an integer that the type cannot hold."""
+        if isinstance(value, int) and element.is_integer:
+            self.check(value, element)
+        if element.numpy is None:  # single bits, which no literal holds
+            return self.shared("convert", (self.constant(value, S8),), NONE, array(element))
+        return self.literal(Literal(np.asarray(value).astype(element.numpy)))
+
+    def literal(self, literal: Literal) -> Instruction:
+        return self.shared("constant", (), ConstantAttributes(literal), literal.shape)
+
+    def splat(self, scalar: Instruction, dims: tuple[int, ...]) -> Instruction:
+        """An array filled with a scalar."""
+        if not dims:
+            return scalar
+        return self.shared("broadcast", (scalar,), BroadcastAttributes(()), scalar.shape.with_dims(dims))
+
+    def zeros(self, element: ElementType, dims: tuple[int, ...]) -> Instruction:
+        """An array of zeros."""
+        return self.splat(self.constant(0, element), dims)
+
+    def partition_id(self) -> Instruction:
+        """This device's number as s32; its place, if devices are in an irregular order."""
+        device = self.shared("convert", (self.shared("partition-id", ()),), NONE, array(S32))
+        if self.order is None:
+            return device
+        return self.entry(np.argsort(np.asarray(self.order)).tolist(), device)
+
+    def entry(self, table: Sequence[int], place: Instruction) -> Instruction:
+        """`table[place]` as an s32 scalar. Raises CompileError for an entry that s32 cannot hold."""
+        for value in (min(table), max(table)):
+            self.check(value, S32)
+        row = (self.literal(Literal(np.array(table, np.int32))), place)
+        found = self.shared("dynamic-slice", row, DynamicSliceAttributes((1,)))
+        return self.shared("reshape", (found,), NONE, array(S32))
+
+    def coordinate(self, digits: Digits) -> Instruction:
+        """The number that the digits of this device make, as an s32 scalar."""
+        result: Instruction | None = None
+        for digit in digits:
+            part = self.partition_id()
+            if digit.stride > 1:
+                part = self.shared("divide", (part, self.constant(digit.stride, S32)))
+            part = self.shared("remainder", (part, self.constant(digit.size, S32)))
+            if result is not None:
+                result = self.shared("multiply", (result, self.constant(digit.size, S32)))
+                part = self.shared("add", (result, part))
+            result = part
+        return result if result is not None else self.constant(0, S32)
+
+    def is_first(self, digits: Digits) -> Instruction:
+        """A scalar predicate: whether this device is the first of those that differ in these digits."""
+        place = self.coordinate(tuple(sorted(digits, key=lambda d: -d.stride)))
+        return self.shared("compare", (place, self.constant(0, S32)), CompareAttributes(Direction.EQ))
+
+    def only_first(self, digits: Digits, value: Instruction, neutral: Any) -> Instruction:
+        """`value` on the first of the devices that differ in these digits, `neutral` on the others."""
+        if not digits:
+            return value
+        if isinstance(value.attributes, ConstantAttributes):
+            made = value.attributes.literal.array
+            if made is not None and is_array_of(made, neutral):
+                return value
+        dims = value.shape.dims
+        fill = self.splat(self.constant(neutral, value.shape.element), dims)
+        return self.add("select", (self.splat(self.is_first(digits), dims), value, fill))
+
+    def offset(self, digits: Digits, tile: int, element: ElementType = S32) -> Instruction:
+        """Where this device's tile of `tile` elements begins along a dimension, as a scalar.
+
+        Raises CompileError for a dimension whose places the type cannot hold.
+        """
+        self.check((product(digits) - 1) * tile, element)
+        place = self.coordinate(digits)
+        if element is not S32:
+            place = self.shared("convert", (place,), NONE, array(element))
+        return self.shared("multiply", (place, self.constant(tile, element)))
+
+    def check(self, value: int, element: ElementType) -> None:
+        """Raises CompileError for a number that the type cannot hold."""
+        if not -element.greatest - 1 <= value <= element.greatest:
+            what = f"{self.like.opcode} {self.like.name}" if self.like is not None else "this op"
+            fail(f"{what} counts elements up to {abs(value):,} along a divided dimension, {element} cannot",
+                 self.like.location if self.like is not None else None,
+                 help="split the dimension by a reshape, or divide another one")
+
+    # -- arrays
+
+    def pad_to(self, value: Instruction, dim: int, size: int) -> Instruction:
+        """The array with zeros (or false) appended up to `size` elements, or cut down to that, along one dimension."""
+        have = value.shape.dims[dim]
+        if have == size:
+            return value
+        if size < have:
+            limits = tuple(SliceDim(0, size if i == dim else n) for i, n in enumerate(value.shape.dims))
+            return self.add("slice", (value,), SliceAttributes(limits))
+        padding = PaddingConfig(
+            tuple(PadDim(0, size - have if i == dim else 0) for i in range(value.shape.rank))
+        )
+        zero = self.constant(0, value.shape.element)
+        return self.add("pad", (value, zero), PadAttributes(padding))
+
+    def dynamic_slice(self, value: Instruction, starts: dict[int, Instruction], sizes: tuple[int, ...]) -> Instruction:
+        """The part of `sizes` elements that begins at `starts` (0 where not given)."""
+        if not starts and value.shape.dims == sizes:
+            return value
+        zero = self.constant(0, S32)
+        indices = [starts.get(dim, zero) for dim in range(value.shape.rank)]
+        return self.add("dynamic-slice", (value, *indices), DynamicSliceAttributes(sizes))
+
+    def reshape(self, value: Instruction, dims: tuple[int, ...]) -> Instruction:
+        if value.shape.dims == dims:
+            return value
+        return self.add("reshape", (value,), NONE, value.shape.with_dims(dims))
+
+    def transpose(self, value: Instruction, perm: tuple[int, ...]) -> Instruction:
+        if perm == tuple(range(len(perm))):
+            return value
+        return self.add("transpose", (value,), TransposeAttributes(perm))
+
+    def compare(self, left: Instruction, right: Instruction, direction: Direction) -> Instruction:
+        return self.add("compare", (left, right), CompareAttributes(direction))
+
+    def inside(self, shape: Shape, tiling: Tiling, dims: Sequence[int]) -> Instruction | None:
+        """A mask of the tile's shape: true where all of `dims` are within the array. None if nothing is outside."""
+        local = tiling.local_dims(shape.dims)
+        mask: Instruction | None = None
+        for dim in dims:
+            if shape.dims[dim] % product(tiling.dims[dim]) == 0:
+                continue
+            element = places_type(shape.dims[dim])
+            index = self.shared("iota", (), IotaAttributes(dim), array(element, local))
+            start = self.splat(self.offset(tiling.dims[dim], local[dim], element), local)
+            index = self.shared("add", (index, start))
+            end = self.splat(self.constant(shape.dims[dim], element), local)
+            within = self.shared("compare", (index, end), CompareAttributes(Direction.LT), array(PRED, local))
+            mask = within if mask is None else self.shared("and", (mask, within))
+        return mask
+
+    def fill_outside(self, value: LocalValue, dims: Sequence[int], monoid: Monoid) -> LocalValue:
+        """The value with the monoid's identity in the padding of `dims`."""
+        mask = self.inside(value.shape, value.tiling, dims)
+        if mask is None:
+            return value
+        fill = self.splat(self.constant(identity(monoid, value.shape.element), value.shape.element), mask.shape.dims)
+        return LocalValue(self.add("select", (mask, value.instruction, fill)), value.shape, value.tiling, value.monoid)
+
+
+def places_type(size: int) -> ElementType:
+    """The integers in which places of a dimension are counted, those in its padding too."""
+    return S32 if size < 1 << 30 else S64
+
+
+def splat_scalar(value: LocalValue) -> Instruction | None:
+    """The scalar that a value repeats, if it visibly does: any tile of it can be made without communication."""
+    made = value.instruction
+    is_splat = made.opcode == "broadcast" and not made.operands[0].shape.rank and bool(value.shape.rank)
+    everywhere = not value.tiling.unreduced and value.tiling.owner is None
+    return made.operands[0] if is_splat and everywhere else None
+
+
+def is_array_of(value: Array, scalar: Any) -> bool:
+    """Whether every element of a numpy array is exactly this scalar, to the bit."""
+    expected = np.full(value.shape, scalar, dtype=value.dtype)
+    return expected.tobytes() == np.ascontiguousarray(value).tobytes()

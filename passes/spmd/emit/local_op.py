@@ -1,0 +1,153 @@
+"""The generic local form: divide each factor, run the op on tiles, leave results partial over reduction factors.
+
+Every op goes through here. An op whose tile needs more than the same op on smaller operands (an offset, a mask, other
+attributes, data of other devices) registers a *local form*: a function that emits the instruction, given operands that
+are already in the tilings the assignment asks for. A form that communicates also says how many bytes each device
+receives in it. Everything else about the op stays generic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ....ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.monoid import identity
+from ....ir.ops.structure import GetTupleElementAttributes
+from ....ir.sharding.tiling import Tiling
+from ....ir.types.shape import Shape, tuple_shape
+from ...op_sharding.assignment import Assignment, Exchanged, OpSharding
+from .emitter import Emitter, LocalValue
+from .resharder import Resharder
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOp:
+    """One op about to be emitted: the global instruction, its rule, the chosen assignment, operands in place.
+
+    `results` are the tilings that the result's leaves will have, partial results apart. Forms that communicate do so
+    through `resharder`; `why` names the op in the causes of their collectives.
+    """
+
+    instruction: Instruction
+    rule: ShardingRule
+    assignment: Assignment
+    operands: Sequence[LocalValue]
+    results: Sequence[Tiling]
+    emitter: Emitter
+    resharder: Resharder
+    why: str
+
+    def local_shape(self) -> Shape:
+        """The shape of the local result."""
+        whole = list(self.instruction.shape.leaves())
+        leaves = tuple(t.local_shape(s) for s, t in zip(whole, self.results, strict=True))
+        if self.instruction.op.has_fixed_layout(self.instruction.attributes):
+            leaves = tuple(replace(leaf, layout=s.layout) for leaf, s in zip(leaves, whole, strict=True))
+        return with_leaves(self.instruction.shape, iter(leaves))
+
+    def emit(self, operands: Sequence[Instruction] | None = None, shape: Shape | None = None) -> Instruction:
+        """The op on tiles (or on `operands` with a result of `shape`), its attributes adapted to the local sizes."""
+        given = self._packed() if operands is None else operands
+        shape = shape or self.local_shape()
+        op = self.instruction.op
+        attributes = op.localize(self.instruction.call, [o.shape for o in given], shape)
+        made = self.emitter.add(op.opcode, given, attributes, shape, name=self.instruction.name)
+        made.backend_config = self.instruction.backend_config
+        return made
+
+    def _packed(self) -> list[Instruction]:
+        """The tiles of the operands; those of a tuple as one."""
+        leaves = iter([v.instruction for v in self.operands])
+        return [pack(self.emitter, operand.shape, leaves) for operand in self.instruction.operands]
+
+    def only_first(self, value: Instruction) -> Instruction:
+        """`value` on the first of the devices that reduce together, the monoid's identity on the others."""
+        assert self.rule.monoid is not None
+        digits = tuple(d for f in self.reduced_factors() for d in self.assignment[f])
+        return self.emitter.only_first(digits, value, identity(self.rule.monoid, value.shape.element))
+
+    def reduced_factors(self) -> list[int]:
+        """Reduction factors that are divided."""
+        return [f for f, d in self.assignment.items() if d and self.rule.factors[f].kind is FactorKind.REDUCTION]
+
+
+LocalForm = Callable[[LocalOp], Instruction]
+LOCAL_FORMS: dict[str, LocalForm] = {}
+EXCHANGED: dict[str, Exchanged] = {}
+
+
+def local_form(opcode: str, exchanged: Exchanged | None = None) -> Callable[[LocalForm], LocalForm]:
+    """Registers the local form of an opcode, or of a custom-call's target (`custom-call TopK`).
+
+    `exchanged` gives the bytes that a device receives within the form (see `OpSharding`); without it the form does not
+    communicate.
+    """
+
+    def add(function: LocalForm) -> LocalForm:
+        LOCAL_FORMS[opcode] = function
+        if exchanged is not None:
+            EXCHANGED[opcode] = exchanged
+        return function
+
+    return add
+
+
+def form_name(instruction: Instruction) -> str:
+    """What the local form of an instruction is registered under."""
+    target = getattr(instruction.attributes, "custom_call_target", None)
+    return instruction.opcode if target is None else f"{instruction.opcode} {target}"
+
+
+def with_leaves(shape: Shape, leaves: Iterator[Shape]) -> Shape:
+    """The next of `leaves` in place of those of the shape."""
+    return tuple_shape(tuple(with_leaves(part, leaves) for part in shape.elements)) if shape.is_tuple else next(leaves)
+
+
+def pack(emitter: Emitter, shape: Shape, parts: Iterator[Instruction]) -> Instruction:
+    """The next leaves of `parts` as a value of this (global) shape has them: an array, or (nested) tuples."""
+    if not shape.is_tuple:
+        return next(parts)
+    return emitter.add("tuple", [pack(emitter, element, parts) for element in shape.elements])
+
+
+def emit_local(op: OpSharding, local: LocalOp) -> list[LocalValue]:
+    """The result leaves of one op, unreduced over the digits of divided reduction factors."""
+    operands = [masked(local, i) for i in range(len(local.operands))]
+    clean = local if operands == local.operands else replace(local, operands=operands)
+    form = LOCAL_FORMS.get(form_name(local.instruction))
+    result = form(clean) if form else clean.emit()
+    reduced = op.reduced(local.assignment)
+    leaves = list(local.instruction.shape.leaves())
+    monoid = Monoid.ADD if op.carried else local.rule.monoid
+    parts = elements(local.emitter, result, local.instruction.shape)
+    return [
+        LocalValue(part, shape, t.partial(reduced, op.order) if reduced else t, monoid)
+        for part, shape, t in zip(parts, leaves, local.results, strict=True)
+    ]
+
+
+def elements(emitter: Emitter, value: Instruction, shape: Shape) -> list[Instruction]:
+    """The leaves of a value whose global counterpart has this shape."""
+    if not shape.is_tuple:
+        return [value]
+    if value.opcode == "tuple":  # through a tuple, what nobody reads would be kept alive
+        parts = list(value.operands)
+    else:
+        numbers = range(len(shape.elements))
+        parts = [emitter.add("get-tuple-element", (value,), GetTupleElementAttributes(n)) for n in numbers]
+    return [leaf for part, inner in zip(parts, shape.elements, strict=True) for leaf in elements(emitter, part, inner)]
+
+
+def masked(local: LocalOp, number: int) -> LocalValue:
+    """The operand with neutral padding in the dimensions that are reduced across devices or within a padded tile."""
+    value = local.operands[number]
+    masked = local.rule.masked
+    if local.rule.monoid is None or (masked is not None and number not in masked):
+        return value
+    reduced = set(local.reduced_factors())
+    dims = [d for d, factors in enumerate(local.rule.operands[number]) if reduced.intersection(factors)]
+    if not dims:
+        return value
+    return local.emitter.fill_outside(value, dims, local.rule.monoid)

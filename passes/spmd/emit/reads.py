@@ -1,0 +1,144 @@
+"""What the reads of a sharding rule mean on tiles: the bytes that they exchange, and the exchange itself.
+
+A local form asks for the operands as its tile reads them (`fetch_reads`), adapts the attributes of the op to that, and
+registers `read_bytes` as what it exchanges. Several dimensions are fetched one after the other, so that corners come
+along with the second one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ....ir.factors.reach import Read, Span
+from ....ir.factors.sharding_rule import ShardingRule
+from ....ir.graph.instruction import Instruction
+from ....ir.sharding.digit import Digits, product
+from ...op_sharding.assignment import Assignment, OpSharding
+from ...resharding.halo_plan import Line, check_listed, plan_halo
+from .halo import HaloExchange, Interval, padded
+from .local_op import LocalOp
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """One divided dimension of an operand after the exchange: the span that each tile has of it.
+
+    The tiles from number `used` on have no index of the factor: they are all padding.
+    """
+
+    read: Read
+    digits: Digits
+    spans: Sequence[Span]
+    used: int
+
+    @property
+    def span(self) -> Span:
+        """The first tile's; all are of its size and length."""
+        return self.spans[0]
+
+    @property
+    def phase(self) -> int | None:
+        """Where the first element is on the dilated grid, if that is the same for all tiles."""
+        return self.span.phase if all(s.phase == self.span.phase for s in self.spans) else None
+
+    @property
+    def dilation(self) -> int:
+        return self.read.reaches[-1].dilation
+
+    def starts(self, line: Line, others: int) -> tuple[int, ...]:
+        """Where each tile's span begins; what is all padding wants nothing, if that saves anything.
+
+        `others` is the number of elements of the other dimensions of the tile.
+        """
+        starts = tuple(s.start for s in self.spans)
+        if self.used == len(starts):
+            return starts
+        needed = (*starts[: self.used], *(line.extent,) * (len(starts) - self.used))
+        size = self.span.size
+        return min(starts, needed, key=lambda s: plan_halo(line, s, size, others).cost(others))
+
+
+def exchange_of(local: LocalOp) -> HaloExchange:
+    """Halo exchange for one op."""
+    return HaloExchange(local.emitter, local.resharder.channels, local.why)
+
+
+def divided_reads(rule: ShardingRule, assignment: Assignment) -> Iterator[Fetched]:
+    """The reads along dimensions that an assignment divides."""
+    for read in rule.reads:
+        (factor,) = rule.operands[read.operand][read.dim]
+        digits = assignment.get(factor, ())
+        if digits:
+            size, tiles = rule.factors[factor].size, product(digits)
+            check_listed(tiles)
+            count = max(1, -(-size // tiles))
+            yield Fetched(read, digits, read.spans(size, tiles), -(-size // count))
+
+
+def read_bytes(op: OpSharding, assignment: Assignment) -> float:
+    """What the exchanges of an op's reads cost, as bytes that a device receives."""
+    total = 0.0
+    held: dict[int, list[int]] = {}
+    for found in divided_reads(op.rule, assignment):
+        number, dim = found.read.operand, found.read.dim
+        shape = op.shapes[number]
+        dims = held.setdefault(number, list(op.tiling(number, assignment).local_dims(shape.dims)))
+        toll = op.links.toll(found.digits, shape.element.byte_size, op.order)
+        line = Line(product(found.digits), dims[dim], shape.dims[dim], toll)
+        dims[dim] = 1
+        others = math.prod(dims)
+        plan = plan_halo(line, found.starts(line, others), found.span.size, others)
+        total += plan.cost(others) * shape.element.byte_size
+        dims[dim] = found.span.size
+    return total
+
+
+def fetch_reads(
+    local: LocalOp, fills: Mapping[int, Instruction | None]
+) -> tuple[list[Instruction], list[Fetched]]:
+    """The operands as the tile reads them, `fills` where they end; and what was fetched."""
+    exchange = exchange_of(local)
+    arrays = [v.instruction for v in local.operands]
+    done = list(divided_reads(local.rule, local.assignment))
+    for found in done:
+        number = found.read.operand
+        arrays[number] = exchange.fetch(
+            arrays[number], _interval(local, found, fills.get(number), arrays[number].shape.dims)
+        )
+    return arrays, done
+
+
+def inside_borders(local: LocalOp, done: Sequence[Fetched], dims: tuple[int, ...]) -> Instruction | None:
+    """True where what was fetched of one operand, an array of `dims`, lies within it; None if all does."""
+    mask: Instruction | None = None
+    for found in done:
+        inside = exchange_of(local).inside(_interval(local, found, None, dims), dims)
+        if inside is not None:
+            mask = inside if mask is None else local.emitter.add("and", (mask, inside))
+    return mask
+
+
+def _interval(local: LocalOp, found: Fetched, fill: Instruction | None, dims: tuple[int, ...]) -> Interval:
+    """What the tiles, arrays of `dims`, read along one dimension."""
+    value, dim = local.operands[found.read.operand], found.read.dim
+    toll = local.resharder.links.toll(found.digits, value.shape.element.byte_size, local.emitter.order)
+    line = Line(product(found.digits), value.instruction.shape.dims[dim], value.shape.dims[dim], toll)
+    others = math.prod(n for d, n in enumerate(dims) if d != dim)
+    return Interval(dim, found.digits, line, found.starts(line, others), found.span.size, fill)
+
+
+def on_grid(local: LocalOp, value: Instruction, found: Fetched, fill: Instruction | None) -> Instruction:
+    """The fetched elements on the dilated grid: `span.length` places, `fill` in the holes."""
+    emitter, dim = local.emitter, found.read.dim
+    length, step = found.span.length, found.dilation
+    taken = (found.span.size - 1) * step + 1
+    if found.phase is not None:
+        return padded(emitter, value, dim, found.phase, length - found.phase - taken, step - 1, fill)
+    # Each tile cuts its part out of a grid that begins at the largest phase.
+    shifts = {tile: step - 1 - span.phase for tile, span in enumerate(found.spans)}
+    high = max(0, max(shifts.values()) + length - (step - 1) - taken)
+    grid = padded(emitter, value, dim, step - 1, high, step - 1, fill)
+    dims = tuple(length if d == dim else n for d, n in enumerate(grid.shape.dims))
+    return emitter.dynamic_slice(grid, {dim: exchange_of(local).per_tile(found.digits, shifts)}, dims)

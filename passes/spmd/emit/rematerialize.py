@@ -1,0 +1,64 @@
+"""Values that every device can make for itself: any tile of them is computed instead of communicated.
+
+Iotas, constants, broadcasts of what every device holds anyway, masks computed from such: where somebody wants such a
+value in other tiles than it was made in, it is made again. An op qualifies if it computes elements independently of one
+another or only moves them, and its operands are whole on every device or qualify themselves.
+
+Where an op cannot make just the tiles that are wanted (a reversal, uneven tiles of a reshape), it makes all and cuts
+them out, if all is no larger than the whole values that it is made of; a mask broadcast from a row is larger, and sent.
+So is what is many ops deep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ....ir.factors.factor_digits import value_digits
+from ....ir.factors.sharding_rule import FactorKind
+from ....ir.graph.instruction import Instruction
+from ....ir.sharding.tiling import Tiling
+from ...op_sharding.assignment import OpSharding, legal
+from .emitter import LocalValue
+from .local_op import LocalOp, emit_local
+
+_DEEPEST = 64  # ops on top of one another that are done again
+
+
+def remakeable(
+    values: list[LocalValue], instruction: Instruction, op: OpSharding, local: LocalOp, operands: Sequence[LocalValue]
+) -> list[LocalValue]:
+    """The results of an op, which can be made again in other tiles if the op is such a one."""
+    depth = 1 + max((v.depth for v in operands), default=0)
+    if len(values) != 1 or depth > _DEEPEST or not _is_free(instruction, op, operands):
+        return values
+
+    within = all(v.tiling.is_replicated or v.whole for v in operands)
+    whole = within and values[0].shape.num_elements <= sum(v.shape.num_elements for v in operands)
+
+    def remake(target: Tiling) -> LocalValue | None:
+        variant = replace(op, order=target.order)
+        assignment = legal(variant, [value_digits(target.dims, op.rule.results[0], op.rule)], variant.independent)
+        if variant.tiling(len(operands), assignment) != target:
+            if not whole:
+                return None
+            assignment = {}
+        emitter, resharder = local.emitter, local.resharder
+        placed = [resharder.reshard(v, variant.tiling(n, assignment), local.why) for n, v in enumerate(operands)]
+        results = [variant.tiling(len(operands), assignment)]
+        with emitter.over(target.order), emitter.in_place_of(instruction):
+            made = emit_local(variant, replace(local, assignment=assignment, operands=placed, results=results))[0]
+        return resharder.reshard(made, target, local.why)
+
+    return [replace(values[0], remake=remake, depth=depth, whole=whole)]
+
+
+def _is_free(instruction: Instruction, op: OpSharding, operands: Sequence[LocalValue]) -> bool:
+    if not all(v.tiling.is_replicated or v.remake is not None for v in operands):
+        return False
+    made_of = instruction.op
+    if made_of.is_stateful or made_of.is_collective or made_of.has_side_effect(instruction.attributes):
+        return False
+    if instruction.called() or op.manual or op.carried or op.owner is not None:
+        return False
+    return all(f.kind in (FactorKind.PASS, FactorKind.PERMUTATION) for f in op.rule.factors)

@@ -1,0 +1,85 @@
+"""Resharding of values under construction: plans, emitted where they are needed.
+
+`Resharder.reshard` brings a value into a tiling. What it made for one instruction and tiling is used again. There is no
+way along the digits of a manual region, which is an error of the program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import replace
+from functools import partial
+
+from ....cost.links import DEFAULT, Links
+from ....ir.diagnostics import fail
+from ....ir.factors.sharding_rule import Monoid
+from ....ir.graph.monoid import choice_monoid
+from ....ir.sharding.digit import product
+from ....ir.sharding.tiling import Tiling
+from ...resharding.plan import plan_reshard
+from .channels import Channels
+from .emitter import Emitter, LocalValue, splat_scalar
+from .moves import MoveEmitter
+
+
+class Resharder:
+    """Emits plans into one computation."""
+
+    def __init__(self, emitter: Emitter, channels: Channels, links: Links = DEFAULT) -> None:
+        self.emitter = emitter
+        self.channels = channels
+        self.links = links
+        self._done: dict[Hashable, LocalValue] = {}
+
+    def reshard(self, value: LocalValue, target: Tiling, why: str) -> LocalValue:
+        """The value under another tiling; `why` ends up in the cause of each collective."""
+        if target.unreduced and value.monoid not in (None, Monoid.ADD):
+            # What a program calls unreduced is a sum.
+            whole = self.reshard(value, replace(value.tiling, unreduced=()).canonical(), why)
+            value = replace(whole, monoid=None)
+        if target.owner is not None and value.tiling.owner is None:
+            # What every device has, that one has; and no way to a single device takes less than the way to all.
+            target = Tiling.replicated(value.shape.rank)
+        if value.tiling == target:
+            return value
+        # One instruction may be the tiles of several values: a slice of what a tile holds anyway is no instruction.
+        key = (value.instruction, value.shape, value.tiling, value.monoid, target)
+        if key not in self._done:
+            self._done[key] = self._emit(value, target, why)
+        return self._done[key]
+
+    def _emit(self, value: LocalValue, target: Tiling, why: str) -> LocalValue:
+        # Of nothing, nothing is sent: StableHLO has no collectives of empty arrays either.
+        empty = 0 in value.shape.dims
+        scalar = self.emitter.constant(0, value.shape.element) if empty else splat_scalar(value)
+        if scalar is not None and (empty or not target.unreduced):
+            return LocalValue(self.emitter.splat(scalar, target.local_dims(value.shape.dims)), value.shape, target)
+        made = value.remake(target) if value.remake is not None else None
+        if made is not None:
+            return made
+        source, shape, array = value.tiling, value.shape, value.instruction
+        plan = plan_reshard(
+            source, target, shape.dims, self.channels.devices, size=shape.element.byte_size, links=self.links
+        )
+        manual = source.manual or target.manual
+        if math.isinf(plan.cost):
+            fail(f"{why}: devices would have to exchange data along axes that are manual there",
+                 self.emitter.like.location if self.emitter.like else None,
+                 help="values enter and leave a manual region by SPMDFullToShardShape and SPMDShardToFullShape")
+        if manual and plan.moves:
+            # See `with_manual`.
+            shape = shape.with_dims((product(manual), *shape.dims))
+            array = self.emitter.reshape(array, (1, *array.shape.dims))
+        order = source.order if source.used() else target.order
+        complete = not source.unreduced and not target.unreduced
+        monoid = choice_monoid(shape.element) if complete else value.monoid or Monoid.ADD
+        moves = MoveEmitter(self.emitter, self.channels, shape, monoid, order, {"hloom.cause": why})
+        array = moves.emit(array, plan.moves)
+        if manual and plan.moves:
+            array = self.emitter.reshape(array, array.shape.dims[1:])
+        result = LocalValue(array, value.shape, target, value.monoid)
+        if not source.is_replicated:
+            return result
+        # What is whole on every device stays within reach: no tile of it is ever communicated.
+        return replace(result, remake=partial(self.reshard, value, why=why), whole=True)

@@ -1,0 +1,19 @@
+"""The local form of bitcast: tiles have no layouts, so what the layouts move is written as transposes."""
+
+from __future__ import annotations
+
+from ....ir.graph.instruction import Instruction
+from ....ir.ops.bitcast import major_to_minor
+from ..emit.local_op import LocalOp, local_form
+
+
+@local_form("bitcast")
+def bitcast(local: LocalOp) -> Instruction:
+    """Into the order of memory, the bytes as the other type, and out of the order of memory again."""
+    source, result = local.instruction.operands[0].shape, local.instruction.shape
+    emitter, shape = local.emitter, local.local_shape()
+    order = major_to_minor(result)
+    stored = emitter.transpose(local.operands[0].instruction, major_to_minor(source))
+    target = shape.with_dims(tuple(shape.dims[d] for d in order))
+    value = emitter.add("bitcast", (stored,), shape=target, name=local.instruction.name)
+    return emitter.transpose(value, tuple(order.index(d) for d in range(len(order))))

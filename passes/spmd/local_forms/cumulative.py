@@ -1,0 +1,95 @@
+"""Cumulative windows along divided dimensions: cumulative sums, products, maxima.
+
+A tile is accumulated on its own, without the initial value; then the totals of all tiles are gathered, one row per
+tile, and what comes before the tile is combined into it, the initial value once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from ....ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
+from ....ir.graph.attributes import WindowDim
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.monoid import identity, neutral
+from ....ir.graph.op import OpCall
+from ....ir.ops.comparison import Direction
+from ....ir.ops.reduce import ReduceAttributes
+from ....ir.ops.shaping import BroadcastAttributes, IotaAttributes
+from ....ir.ops.structure import ConstantAttributes
+from ....ir.ops.window import ReduceWindowAttributes, is_cumulative
+from ....ir.sharding.digit import Digits, product
+from ....ir.types.element_type import S32
+from ....ir.types.shape import Shape, array
+from ...op_sharding.assignment import Assignment, OpSharding
+from ..emit.emitter import is_array_of
+from ..emit.halo import sliced
+from ..emit.local_op import LocalOp
+from .partials import gathered, gathered_bytes
+
+
+def cumulative_dims(
+    call: OpCall[ReduceWindowAttributes], rule: ShardingRule, assignment: Assignment
+) -> dict[int, Digits]:
+    """The divided dimensions along which windows are cumulative, with their digits."""
+    found: dict[int, Digits] = {}
+    read = {(r.operand, r.dim) for r in rule.reads}
+    for dim, factors in enumerate(rule.operands[0]):
+        digits = assignment.get(factors[0], ()) if factors else ()
+        if digits and rule.factors[factors[0]].kind is FactorKind.PERMUTATION and (0, dim) not in read:
+            assert is_cumulative(call.operands[0].dims[dim], call.attributes.window.dims[dim])
+            found[dim] = digits
+    return found
+
+
+def totals_bytes(op: OpSharding, assignment: Assignment) -> float:
+    """Every device receives a row of totals from each other tile."""
+    shape, tiling = op.shapes[-1], op.tiling(len(op.rule.operands), assignment)
+    return sum(
+        gathered_bytes(op, _totals(shape, dim, digits), tiling, {dim})
+        for dim, digits in cumulative_dims(op.call, op.rule, assignment).items()
+    )
+
+
+def on_tile(w: WindowDim, tile: int) -> WindowDim:
+    """The cumulative window of a tile."""
+    return replace(w, size=tile, low=tile - 1 if w.low else 0, high=0 if w.low else tile - 1)
+
+
+def across_tiles(local: LocalOp, value: Instruction, init: Instruction, dims: dict[int, Digits]) -> Instruction:
+    """Tiles accumulated by themselves, combined with what is in the tiles before (or behind) and the initial value."""
+    attributes = cast(ReduceWindowAttributes, local.instruction.attributes)
+    monoid = local.rule.monoid
+    assert monoid is not None
+    emitter, shape = local.emitter, local.instruction.shape
+    element = value.shape.element
+    nothing = emitter.constant(neutral(monoid, element), element)
+    *_, last = dims
+    for dim, digits in dims.items():
+        forward = attributes.window.dims[dim].low > 0
+        row = sliced(emitter, value, dim, value.shape.dims[dim] - 1 if forward else 0, 1)
+        rows = gathered(local, row, _totals(shape, dim, digits), local.results[0], {dim})
+        index = emitter.shared("iota", (), IotaAttributes(dim), array(S32, rows.shape.dims))
+        here = emitter.splat(emitter.coordinate(digits), rows.shape.dims)
+        before = emitter.compare(index, here, Direction.LT if forward else Direction.GT)
+        rows = emitter.add("select", (before, rows, emitter.splat(nothing, rows.shape.dims)))
+        reducer = local.resharder.channels.reducer(monoid, rows.shape)
+        start = init if dim == last else nothing
+        carried = emitter.add("reduce", (rows, start), ReduceAttributes((dim,), reducer))
+        kept = tuple(d for d in range(value.shape.rank) if d != dim)
+        carried = emitter.add("broadcast", (carried,), BroadcastAttributes(kept), value.shape)
+        value = emitter.add(monoid.value, (carried, value) if forward else (value, carried))
+    return value
+
+
+def is_neutral(init: Instruction, monoid: Monoid | None) -> bool:
+    """Whether an initial value is known to change nothing."""
+    if monoid is None or not isinstance(init.attributes, ConstantAttributes):
+        return False
+    data = init.attributes.literal.array
+    return data is not None and is_array_of(data, identity(monoid, init.shape.element))
+
+
+def _totals(shape: Shape, dim: int, digits: Digits) -> Shape:
+    return shape.with_dims(tuple(product(digits) if d == dim else n for d, n in enumerate(shape.dims)))

@@ -1,0 +1,142 @@
+"""Local forms of dynamic-slice and dynamic-update-slice along divided dimensions.
+
+A device holds positions [offset, offset + size) of such a dimension. A slice finds what of it lies there, at its place
+among neutral elements, so that the sum over the devices is the slice. An update is whole on every device; each writes
+the part of it that lies in its own positions. Starts are clamped to the whole array first, as the ops do. Both touch
+only as much of a tile as the slice or the update has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....ir.graph.attributes import NONE, PadDim, PaddingConfig
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.monoid import absent
+from ....ir.ops.comparison import Direction
+from ....ir.ops.shaping import IotaAttributes
+from ....ir.ops.slicing import PadAttributes
+from ....ir.types.element_type import S32
+from ....ir.types.shape import array
+from ..emit.emitter import Emitter
+from ..emit.local_op import LocalOp, local_form
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A window of `size` elements along a divided dimension, as one device sees it.
+
+    `near` is where the `seen` elements of the tile begin among which all are that the tile has of the window; the
+    window begins `ahead` elements (s32, negative if before) behind that.
+    """
+
+    size: int
+    seen: int
+    near: Instruction
+    ahead: Instruction
+
+
+@local_form("dynamic-slice")
+def dynamic_slice(local: LocalOp) -> Instruction:
+    """What of the slice is in the tile, neutral elements elsewhere."""
+    operand = local.operands[0]
+    windows = _windows(local, local.instruction.shape.dims)
+    if not windows:
+        return local.emit()
+    emitter, dims = local.emitter, local.local_shape().dims
+    starts = _starts(local, windows, local.instruction.shape.dims)
+    seen = emitter.dynamic_slice(operand.instruction, starts, _seen(windows, dims))
+    padded = surrounded(emitter, seen, {d: w.size for d, w in windows.items()})
+    shifts = {d: _plus(emitter, w.ahead, w.size) for d, w in windows.items()}
+    return emitter.dynamic_slice(padded, shifts, dims)
+
+
+@local_form("dynamic-update-slice")
+def dynamic_update_slice(local: LocalOp) -> Instruction:
+    """The part of the update that lies in the tile is written there."""
+    operand, update = local.operands[:2]
+    windows = _windows(local, update.shape.dims)
+    if not windows or 0 in update.shape.dims:
+        return local.emit()
+    emitter, updates = local.emitter, update.instruction
+    sizes = _seen(windows, updates.shape.dims)
+    starts = _starts(local, windows, update.shape.dims)
+    old = emitter.dynamic_slice(operand.instruction, starts, sizes)
+    padded = surrounded(emitter, updates, {d: w.seen for d, w in windows.items()})
+    back = {d: emitter.shared("subtract", (emitter.constant(w.seen, S32), w.ahead)) for d, w in windows.items()}
+    new = emitter.dynamic_slice(padded, back, sizes)
+    part = emitter.add("select", (_inside(emitter, windows, sizes), new, old))
+    zero = emitter.constant(0, S32)
+    places = [starts.get(d, zero) for d in range(len(sizes))]
+    return emitter.add("dynamic-update-slice", (operand.instruction, part, *places), name=local.instruction.name)
+
+
+def clamped_start(emitter: Emitter, start: Instruction, last: int) -> Instruction:
+    """A start index (or an array of them) of any integer type within [0, last], as s32. Raises CompileError where s32
+    cannot hold `last`.
+    """
+    emitter.check(last, S32)
+    element, dims = start.shape.element, start.shape.dims
+    bounds = [emitter.splat(emitter.constant(n, element), dims) for n in (0, min(last, element.greatest))]
+    inside = emitter.shared("clamp", (bounds[0], start, bounds[1]))
+    return inside if element is S32 else emitter.shared("convert", (inside,), NONE, array(S32, dims))
+
+
+def _windows(local: LocalOp, sizes: tuple[int, ...]) -> dict[int, _Window]:
+    """The windows in the divided dimensions of operand 0 that are not taken whole."""
+    operand, emitter = local.operands[0], local.emitter
+    start_of = local.operands[len(local.operands) - len(sizes) :]
+    found: dict[int, _Window] = {}
+    for dim, (digits, size, whole) in enumerate(zip(operand.tiling.dims, sizes, operand.shape.dims, strict=True)):
+        if not digits or size == whole:
+            continue
+        tile = operand.instruction.shape.dims[dim]
+        seen = min(size, tile)
+        start = clamped_start(emitter, start_of[dim].instruction, whole - size)
+        start = emitter.shared("subtract", (start, emitter.offset(digits, tile)))
+        near = clamped_start(emitter, start, tile - seen)
+        found[dim] = _Window(size, seen, near, emitter.shared("subtract", (start, near)))
+    return found
+
+
+def _starts(local: LocalOp, windows: dict[int, _Window], sizes: tuple[int, ...]) -> dict[int, Instruction]:
+    """Where to look in the tile, in each dimension that is not taken whole."""
+    whole = local.operands[0].shape.dims
+    start_of = local.operands[len(local.operands) - len(sizes) :]
+    found: dict[int, Instruction] = {}
+    for dim, size in enumerate(sizes):
+        if dim in windows:
+            found[dim] = windows[dim].near
+        elif size != whole[dim]:
+            found[dim] = clamped_start(local.emitter, start_of[dim].instruction, whole[dim] - size)
+    return found
+
+
+def _seen(windows: dict[int, _Window], dims: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(windows[d].seen if d in windows else n for d, n in enumerate(dims))
+
+
+def _plus(emitter: Emitter, scalar: Instruction, number: int) -> Instruction:
+    return emitter.shared("add", (scalar, emitter.constant(number, S32)))
+
+
+def surrounded(emitter: Emitter, value: Instruction, widths: dict[int, int]) -> Instruction:
+    """The array with so many elements that count as absent on both sides of some dimensions."""
+    if not widths:
+        return value
+    padding = PaddingConfig(tuple(PadDim(n, n) for n in (widths.get(d, 0) for d in range(value.shape.rank))))
+    element = value.shape.element
+    return emitter.add("pad", (value, emitter.constant(absent(element), element)), PadAttributes(padding))
+
+
+def _inside(emitter: Emitter, windows: dict[int, _Window], sizes: tuple[int, ...]) -> Instruction:
+    """True where the elements seen in the tile are within the window."""
+    mask: Instruction | None = None
+    for dim, window in windows.items():
+        place = emitter.shared("iota", (), IotaAttributes(dim), array(S32, sizes))
+        place = emitter.add("subtract", (place, emitter.splat(window.ahead, sizes)))
+        first, end = (emitter.splat(emitter.constant(n, S32), sizes) for n in (0, window.size))
+        for part in (emitter.compare(place, first, Direction.GE), emitter.compare(place, end, Direction.LT)):
+            mask = part if mask is None else emitter.add("and", (mask, part))
+    assert mask is not None
+    return mask

@@ -1,0 +1,177 @@
+"""Local form of fft along divided dimensions: one transform per dimension, the data transposed in between.
+
+A transform of several dimensions is one of each in turn. A divided dimension gives its digits to another one by
+all-to-all while it is transformed. If no other can take them, the transform itself is one of two dimensions: with
+n = s * m and x as a matrix [s, m], transform the columns, multiply element [k, j] by the root of unity w^(k * j) with
+w^n = 1, transform the rows, and read the matrix by columns (Bailey, "FFTs in external or hierarchical memory", 1990).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import cast
+
+from ....ir.graph.instruction import Instruction
+from ....ir.ops.fft import FftAttributes, FftType
+from ....ir.ops.shaping import BroadcastAttributes, IotaAttributes
+from ....ir.sharding.digit import merge, product
+from ....ir.sharding.tiling import Tiling
+from ....ir.types.element_type import ELEMENT_TYPES, S32
+from ....ir.types.shape import array
+from ...op_sharding.assignment import Assignment, OpSharding
+from ..emit.emitter import Emitter, LocalValue
+from ..emit.local_op import LocalOp, local_form
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The transform of one dimension, from `before` to `after` elements, of an array tiled so meanwhile.
+
+    If `tiling` divides the dimension, it is transformed as a matrix.
+    """
+
+    dim: int
+    kind: FftType
+    length: int
+    after: int
+    tiling: Tiling
+
+
+def _steps(dims: tuple[int, ...], tiling: Tiling, attributes: FftAttributes) -> Iterator[_Step | None]:
+    """The transforms, undivided dimensions first; None if one cannot be done."""
+    kind, count = attributes.fft_type, len(attributes.fft_length)
+    last = len(dims) - 1
+    lengths = dict(zip(range(len(dims) - count, len(dims)), attributes.fft_length, strict=True))
+    order = sorted(lengths, key=lambda d: bool(tiling.dims[d]))
+    if kind in (FftType.RFFT, FftType.IRFFT):
+        # Only the last dimension has half of its elements on one side, where the others are transformed.
+        order.remove(last)
+        order = [last, *order] if kind is FftType.RFFT else [*order, last]
+    for place, dim in enumerate(order):
+        whole = {FftType.RFFT: FftType.FFT, FftType.IRFFT: FftType.IFFT}.get(kind, kind)
+        own = kind if dim == last else whole
+        moved = _moved(dims, tiling, dim, order[place + 1 :])
+        if moved is None:
+            if own is not whole or dims[dim] % product(tiling.dims[dim]) ** 2:
+                yield None
+                return
+            moved = tiling
+        after = lengths[dim] // 2 + 1 if own is FftType.RFFT else lengths[dim]
+        yield _Step(dim, own, lengths[dim], after, moved)
+        tiling, dims = moved, (*dims[:dim], after, *dims[dim + 1 :])
+
+
+def _moved(dims: tuple[int, ...], tiling: Tiling, dim: int, waiting: list[int]) -> Tiling | None:
+    """The digits of a dimension on another one, which they should divide and which should be done with."""
+    digits = tiling.dims[dim]
+    if not digits:
+        return tiling
+    found: list[tuple[bool, bool, int, Tiling]] = []
+    for other, size in enumerate(dims):
+        together = merge((*tiling.dims[other], *digits))
+        if other != dim and size >= product(together):
+            target = tiling.with_dim(dim, ()).with_dim(other, together)
+            found.append((size % product(together) != 0, other in waiting, -size, target))
+    return min(found, key=lambda f: f[:3])[3] if found else None
+
+
+def _exchanged(op: OpSharding, assignment: Assignment) -> float:
+    attributes = cast(FftAttributes, op.call.attributes)
+    dims, current = op.shapes[0].dims, op.tiling(0, assignment)
+    if not any(current.dims[d] for d in _own(attributes, len(dims))):
+        return 0.0
+    if 0 in (*dims, *op.shapes[1].dims, *attributes.fft_length):
+        return math.inf
+    total = 0.0
+    widest = max(op.shapes, key=lambda s: s.element.byte_size)
+    for step in _steps(dims, current, attributes):
+        if step is None:
+            return math.inf
+        total += op.plan(current, step.tiling, widest.with_dims(dims)).cost
+        if digits := step.tiling.dims[step.dim]:
+            split, rows, columns = _as_matrix(dims, step.tiling, step.dim, product(digits))
+            total += 3 * op.plan(rows, columns, widest.with_dims(split)).cost
+        dims, current = (*dims[: step.dim], step.after, *dims[step.dim + 1 :]), step.tiling
+    total += op.plan(current, op.tiling(1, assignment), widest.with_dims(dims)).cost
+    return total * widest.element.byte_size
+
+
+def _own(attributes: FftAttributes, rank: int) -> range:
+    return range(rank - len(attributes.fft_length), rank)
+
+
+def _as_matrix(dims: tuple[int, ...], tiling: Tiling, dim: int, count: int) -> tuple[tuple[int, ...], Tiling, Tiling]:
+    """Dimensions with [count, rest] in place of one, the tiling of the rows and that of the columns."""
+    split = (*dims[:dim], count, dims[dim] // count, *dims[dim + 1 :])
+    before, digits, after = tiling.dims[:dim], tiling.dims[dim], tiling.dims[dim + 1 :]
+    rows = replace(tiling, dims=(*before, digits, (), *after))
+    return split, rows, replace(tiling, dims=(*before, (), digits, *after))
+
+
+@local_form("fft", _exchanged)
+def fft(local: LocalOp) -> Instruction:
+    attributes, operand = cast(FftAttributes, local.instruction.attributes), local.operands[0]
+    own = _own(attributes, operand.shape.rank)
+    if not any(operand.tiling.dims[d] for d in own):
+        return local.emit()
+    value, why = operand, f"transposition of {local.why}"
+    for step in _steps(operand.shape.dims, operand.tiling, attributes):
+        assert step is not None
+        value = local.resharder.reshard(value, step.tiling, why)
+        if step.tiling.dims[step.dim]:
+            made = _matrix(local, value, step)
+        else:
+            made = _transform(local.emitter, value.instruction, step.dim, step.kind, step.length)
+        dims = (*value.shape.dims[: step.dim], step.after, *value.shape.dims[step.dim + 1 :])
+        value = LocalValue(made, array(made.shape.element, dims), step.tiling)
+    return local.resharder.reshard(value, local.results[0], why).instruction
+
+
+def _transform(emitter: Emitter, value: Instruction, dim: int, kind: FftType, length: int) -> Instruction:
+    """The transform of one whole dimension."""
+    rank = value.shape.rank
+    perm = (*(d for d in range(rank) if d != dim), dim)
+    back = tuple(perm.index(d) for d in range(rank))
+    done = emitter.add("fft", (emitter.transpose(value, perm),), FftAttributes(kind, (length,)))
+    return emitter.transpose(done, back)
+
+
+def _matrix(local: LocalOp, value: LocalValue, step: _Step) -> Instruction:
+    """The transform of a divided dimension, in three all-to-alls."""
+    emitter, dim = local.emitter, step.dim
+    digits = value.tiling.dims[dim]
+    count = product(digits)
+    split, rows, columns = _as_matrix(value.shape.dims, value.tiling, dim, count)
+    shape = value.shape.with_dims(split)
+
+    def moved(x: Instruction, dims: tuple[int, ...], source: Tiling, target: Tiling) -> Instruction:
+        held = LocalValue(emitter.reshape(x, source.local_dims(dims)), shape.with_dims(dims), source)
+        return local.resharder.reshard(held, target, f"transposition of {local.why}").instruction
+
+    x = moved(value.instruction, split, rows, columns)
+    x = _transform(emitter, x, dim, step.kind, count)
+    x = emitter.add("multiply", (x, _roots(emitter, x, step, emitter.offset(digits, x.shape.dims[dim + 1]))))
+    x = moved(x, split, columns, rows)
+    x = _transform(emitter, x, dim + 1, step.kind, split[dim + 1])
+    swapped = (*range(dim), dim + 1, dim, *range(dim + 2, len(split)))
+    x = moved(emitter.transpose(x, swapped), tuple(split[d] for d in swapped), columns, rows)
+    return emitter.reshape(x, value.instruction.shape.dims)
+
+
+def _roots(emitter: Emitter, like: Instruction, step: _Step, start: Instruction) -> Instruction:
+    """exp(-2 pi i k j / n) for row k and column j of a matrix (of the inverse its conjugate), j from `start` on."""
+    dim, dims = step.dim, like.shape.dims[step.dim : step.dim + 2]
+    real = ELEMENT_TYPES["f32" if like.shape.element.name == "c64" else "f64"]
+    places = array(S32, dims)
+    row, column = (emitter.shared("iota", (), IotaAttributes(d), places) for d in range(2))
+    column = emitter.shared("add", (column, emitter.splat(start, dims)))
+    turn = emitter.add("convert", (emitter.add("multiply", (row, column)),), shape=array(real, dims))
+    # Pi as an op, so that the program says which number is meant, in whatever precision it runs.
+    pi = emitter.add("atan2", (emitter.constant(0, real), emitter.constant(-1, real)))
+    sign = emitter.constant(-2 if step.kind is FftType.FFT else 2, real)
+    full = emitter.add("divide", (emitter.add("multiply", (pi, sign)), emitter.constant(step.length, real)))
+    angle = emitter.add("multiply", (turn, emitter.splat(full, dims)))
+    roots = emitter.add("complex", (emitter.add("cosine", (angle,)), emitter.add("sine", (angle,))))
+    return emitter.add("broadcast", (roots,), BroadcastAttributes((dim, dim + 1)), like.shape)

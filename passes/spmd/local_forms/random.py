@@ -1,0 +1,36 @@
+"""Local forms of ops that draw from the hidden random state of a device: all devices get the numbers of the first.
+
+Every device draws, so that the states advance alike; then all take what the first device has drawn, as XLA's own
+partitioner has it, for on real devices the states differ. Within a manual region the first of those that divide the
+region's work by themselves counts, for the others may not get there. Whoever needs a part slices the whole.
+"""
+
+from __future__ import annotations
+
+from ....ir.factors.sharding_rule import Monoid
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.monoid import identity
+from ....ir.sharding.digit import complement
+from ....ir.types.element_type import PRED
+from ...op_sharding.assignment import Assignment, OpSharding
+from ..emit.emitter import LocalValue
+from ..emit.local_op import LocalOp, local_form
+
+
+def _exchanged(op: OpSharding, assignment: Assignment) -> float:
+    """Every device receives the numbers, in one all-reduce."""
+    return 2.0 * op.shapes[-1].byte_size
+
+
+@local_form("rng", _exchanged)
+@local_form("rng-get-and-update-state", _exchanged)
+def drawn(local: LocalOp) -> Instruction:
+    value, emitter, resharder = local.emit(), local.emitter, local.resharder
+    (tiling,) = local.results
+    together = complement(resharder.channels.devices, tiling.manual)
+    if not together:
+        return value
+    monoid = Monoid.OR if value.shape.element is PRED else Monoid.ADD
+    own = emitter.only_first(together, value, identity(monoid, value.shape.element))
+    parts = LocalValue(own, value.shape, tiling.partial(together, emitter.order), monoid)
+    return resharder.reshard(parts, tiling, f"state of {local.why}").instruction

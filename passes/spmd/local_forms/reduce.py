@@ -1,0 +1,38 @@
+"""Local form of reduce: the initial value takes part once, not once per device.
+
+It is combined with the result rather than given to the reduce where that is divided, or has as many elements as its
+operand: of the latter XLA forgets the initial value, and along a divided dimension a tile may have just one element.
+
+Reductions that are no monoid are in `combine`.
+"""
+
+from __future__ import annotations
+
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.monoid import neutral
+from ...op_sharding.assignment import Assignment, OpSharding
+from ..emit.local_op import LocalOp, elements, local_form, pack
+from .combine import combine, combined_bytes
+from .cumulative import is_neutral
+
+
+def _exchanged(op: OpSharding, assignment: Assignment) -> float:
+    return 0.0 if op.rule.monoid is not None else combined_bytes(op, assignment)
+
+
+@local_form("reduce", _exchanged)
+def reduce(local: LocalOp) -> Instruction:
+    """The first device of each group has the initial value, all reduce from the monoid's identity."""
+    given = [v.instruction for v in local.operands]
+    monoid, emitter, count = local.rule.monoid, local.emitter, len(given) // 2
+    divided, operands, inits = local.reduced_factors(), given[:count], given[count:]
+    if monoid is None:
+        return combine(local) if divided else local.emit(given)
+    forgotten = operands[0].shape.num_elements == next(local.local_shape().leaves()).num_elements
+    if not (divided or forgotten) or all(is_neutral(init, monoid) for init in inits):
+        return local.emit(given)
+    nothing = [emitter.constant(neutral(monoid, i.shape.element), i.shape.element) for i in inits]
+    parts = elements(emitter, local.emit([*operands, *nothing]), local.instruction.shape)
+    starts = [emitter.splat(local.only_first(i), part.shape.dims) for i, part in zip(inits, parts, strict=True)]
+    combined = [emitter.add(monoid.value, pair) for pair in zip(starts, parts, strict=True)]
+    return pack(emitter, local.instruction.shape, iter(combined))

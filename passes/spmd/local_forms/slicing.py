@@ -1,0 +1,121 @@
+"""Local forms of the ops that move elements along a dimension: slice, pad, reverse, concatenate.
+
+Each fetches what its tile of the result reads and does the rest on the device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import cast
+
+from ....cost.links import Toll
+from ....ir.graph.attributes import PadDim, PaddingConfig, SliceDim
+from ....ir.graph.instruction import Instruction
+from ....ir.ops.shaping import ConcatenateAttributes
+from ....ir.ops.slicing import PadAttributes, SliceAttributes
+from ....ir.sharding.digit import product
+from ...op_sharding.assignment import Assignment, OpSharding
+from ...resharding.halo_plan import Line, plan_joined
+from ..emit.halo import Interval
+from ..emit.local_op import LocalOp, local_form
+from ..emit.reads import exchange_of, fetch_reads, on_grid, read_bytes
+
+
+@local_form("slice", exchanged=read_bytes)
+def slice_(local: LocalOp) -> Instruction:
+    """Of what was fetched, every stride-th element from the first on."""
+    if local.reduced_factors():
+        return _own_part(local)
+    (value,), done = fetch_reads(local, {})
+    attributes = cast(SliceAttributes, local.instruction.attributes)
+    limits = list(attributes.slice)
+    for dim, (before, limit) in enumerate(zip(local.operands[0].shape.dims, limits, strict=True)):
+        if limit == SliceDim(0, before):
+            limits[dim] = SliceDim(0, value.shape.dims[dim])
+    for found in done:
+        dim = found.read.dim
+        limits[dim] = SliceDim(0, found.span.size, limits[dim].stride)
+    if all(limit == SliceDim(0, n) for limit, n in zip(limits, value.shape.dims, strict=True)):
+        return value
+    return local.emitter.add("slice", (value,), SliceAttributes(tuple(limits)), name=local.instruction.name)
+
+
+def _own_part(local: LocalOp) -> Instruction:
+    """What the tile has of the slice, absent elements elsewhere."""
+    operand = local.operands[0]
+    value, exchange = operand.instruction, exchange_of(local)
+    limits = list(cast(SliceAttributes, local.instruction.attributes).slice)
+    for dim, (size, limit) in enumerate(zip(operand.shape.dims, limits, strict=True)):
+        tiles = operand.tiling.tiles(dim)
+        if limit == SliceDim(0, size):
+            limits[dim] = SliceDim(0, value.shape.dims[dim])
+        elif tiles > 1:
+            length = limit.limit - limit.start
+            line = Line(tiles, value.shape.dims[dim], size)
+            value = exchange.own(value, Interval(dim, operand.tiling.dims[dim], line, (limit.start,) * tiles, length))
+            limits[dim] = SliceDim(0, length, limit.stride)
+    if all(limit == SliceDim(0, n) for limit, n in zip(limits, value.shape.dims, strict=True)):
+        return value
+    return local.emitter.add("slice", (value,), SliceAttributes(tuple(limits)), name=local.instruction.name)
+
+
+@local_form("pad", exchanged=read_bytes)
+def pad(local: LocalOp) -> Instruction:
+    """What was fetched, on the grid of the padded array; dimensions that are whole are padded as ever."""
+    fill = local.operands[1].instruction
+    (value, _), done = fetch_reads(local, {0: fill})
+    for found in done:
+        value = on_grid(local, value, found, fill)
+    divided = {found.read.dim for found in done}
+    padding = cast(PadAttributes, local.instruction.attributes).padding.dims
+    rest = tuple(PadDim(0, 0) if d in divided else p for d, p in enumerate(padding))
+    if all(p == PadDim(0, 0) for p in rest):
+        return value
+    return local.emitter.add("pad", (value, fill), PadAttributes(PaddingConfig(rest)), name=local.instruction.name)
+
+
+@local_form("reverse", exchanged=read_bytes)
+def reverse(local: LocalOp) -> Instruction:
+    """The tile from the other end, reversed."""
+    arrays, _ = fetch_reads(local, {})
+    return local.emit(arrays)
+
+
+def _joined_bytes(op: OpSharding, assignment: Assignment) -> float:
+    (dim,) = cast(ConcatenateAttributes, op.call.attributes).dimensions
+    count = len(op.rule.operands)
+    digits = op.tiling(count, assignment).dims[dim]
+    if not digits:
+        return 0.0
+    result = op.tiling(count, assignment).local_dims(op.shapes[count].dims)
+    others = math.prod(n for d, n in enumerate(result) if d != dim)
+    sizes = [s.dims[dim] for s in op.shapes[:count]]
+    size = op.shapes[count].element.byte_size
+    lines = _lines(sizes, product(digits), op.links.toll(digits, size, op.order))
+    return plan_joined(lines, result[dim], others).cost(others) * size
+
+
+def _lines(sizes: Sequence[int], tiles: int, toll: Toll) -> tuple[Line, ...]:
+    return tuple(Line(tiles, -(-n // tiles), n, toll) for n in sizes if n)
+
+
+@local_form("concatenate", exchanged=_joined_bytes)
+def concatenate(local: LocalOp) -> Instruction:
+    """The tiles of all operands behind each other are what a device has; its tile of the result is put together of
+    pieces of such.
+    """
+    (dim,) = cast(ConcatenateAttributes, local.instruction.attributes).dimensions
+    digits = local.results[0].dims[dim]
+    if not digits:
+        return local.emit()
+    held = [v.instruction for v in local.operands if v.shape.dims[dim]]
+    if len(held) > 1:
+        held = [local.emitter.add("concatenate", held, ConcatenateAttributes((dim,)))]
+    dims = local.local_shape().dims
+    others = math.prod(n for d, n in enumerate(dims) if d != dim)
+    toll = local.resharder.links.toll(digits, local.instruction.shape.element.byte_size, local.emitter.order)
+    lines = _lines([v.shape.dims[dim] for v in local.operands], product(digits), toll)
+    plan = plan_joined(lines, dims[dim], others)
+    wanted = Interval(dim, digits, lines[0], (), dims[dim])
+    return exchange_of(local).carry_out(held[0], wanted, plan)

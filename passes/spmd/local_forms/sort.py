@@ -1,0 +1,262 @@
+"""Local form of sort along a divided dimension: columnsort (Leighton, "Tight bounds on the complexity of parallel
+sorting", 1985), with one column of the matrix per tile.
+
+1. Every device sorts its tile. 2. All-to-all: element i goes to column i mod s. 3. Sort. 4. All-to-all back. Then every
+element is less than s * (s - 1) places from its own one, so that after 5., another sort, only so many elements at both
+sides of each border need to be merged. Each device receives about two tiles, however many there are; a gather is s - 1.
+
+The order must have no ties for this, so the number of each element's place sorts along, as the last key. It makes the
+outcome that of a stable sort, and marks padding, which comes last. Columns are padded to a multiple of s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+
+from ....cost.links import Links, Toll
+from ....ir.graph.clone import inlined
+from ....ir.graph.computation import Computation
+from ....ir.graph.instruction import Instruction
+from ....ir.ops.comparison import CompareAttributes, ComparisonType, Direction
+from ....ir.ops.shaping import ConcatenateAttributes, IotaAttributes
+from ....ir.ops.sort import SortAttributes
+from ....ir.ops.structure import ConstantAttributes, GetTupleElementAttributes, ParameterAttributes
+from ....ir.sharding.digit import Digits, product
+from ....ir.sharding.tiling import Tiling
+from ....ir.types.element_type import S32
+from ....ir.types.literal import Literal
+from ....ir.types.shape import Shape, array, tuple_shape
+from ...op_sharding.assignment import Assignment, OpSharding
+from ...resharding.halo_plan import Line, plan_halo
+from ..emit.emitter import LocalValue
+from ..emit.halo import HaloExchange, Interval, padded, sliced
+from ..emit.local_op import LocalOp, local_form
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """`count` tiles of `tile` elements along `dim`, padded to `rows`, of which `near` are merged at borders.
+
+    `extent` is the size of the dimension, `toll` that of a round between the tiles.
+    """
+
+    dim: int
+    digits: Digits
+    count: int
+    tile: int
+    rows: int
+    extent: int
+    toll: Toll
+
+    @property
+    def near(self) -> int:
+        return self.count * (self.count - 1)
+
+    @property
+    def borders(self) -> tuple[Line, tuple[int, ...]]:
+        """Where the elements in front of each column are."""
+        return Line(self.count, self.rows, self.count * self.rows, self.toll), tuple(
+            column * self.rows - self.near for column in range(self.count)
+        )
+
+    @property
+    def back(self) -> tuple[Line, tuple[int, ...]]:
+        """Where the merged elements are that belong to the end of each column."""
+        return Line(self.count, self.near, self.count * self.near, self.toll), tuple(
+            (column + 1) * self.near for column in range(self.count)
+        )
+
+    @property
+    def tiles(self) -> tuple[Line, tuple[int, ...]]:
+        """Where the elements of each tile are once columns are sorted."""
+        return self.borders[0], tuple(column * self.tile for column in range(self.count))
+
+    def split(self, dims: tuple[int, ...], column: int, rest: int) -> tuple[int, ...]:
+        """Dimensions with the sorted one as [column it is on, rows per column and column, column it goes to]."""
+        return (*dims[: self.dim], column, self.rows // self.count, rest, *dims[self.dim + 1 :])
+
+
+def _columns(shape: Shape, tiling: Tiling, dim: int, links: Links) -> _Columns:
+    digits = tiling.dims[dim]
+    count = product(digits)
+    tile = -(-shape.dims[dim] // count)
+    toll = links.toll(digits, shape.element.byte_size, tiling.order)
+    return _Columns(dim, digits, count, tile, -(-tile // count) * count, shape.dims[dim], toll)
+
+
+def _exchanged(op: OpSharding, assignment: Assignment) -> float:
+    (dim,) = cast(SortAttributes, op.call.attributes).dimensions
+    shape, tiling = op.shapes[0], op.tiling(0, assignment)
+    columns = _columns(shape, tiling, dim, op.links)
+    if columns.count == 1:
+        return 0.0
+    if columns.rows < 2 * columns.near:
+        return math.inf
+    local = tiling.local_dims(shape.dims)
+    others = math.prod(n for d, n in enumerate(local) if d != dim)
+    whole = columns.split(shape.dims, columns.count, columns.count)
+    there, here = _exchange(tiling, dim)
+    elements = 2 * op.plan(there, here, shape.with_dims(whole)).cost
+    for (line, starts), size in (
+        (columns.borders, columns.near), (columns.back, columns.near), (columns.tiles, columns.tile),
+    ):  # fmt: skip
+        elements += plan_halo(line, starts, size, others).cost(others)
+    arrays = op.shapes[: len(op.rule.operands)]
+    size = sum(s.element.byte_size for s in arrays)
+    if _needs_places(arrays, cast(SortAttributes, op.call.attributes), columns):
+        size += S32.byte_size
+    return elements * size
+
+
+def _exchange(tiling: Tiling, dim: int) -> tuple[Tiling, Tiling]:
+    """The tilings before and after the first all-to-all, with the sorted dimension split into three."""
+    before, digits, after = tiling.dims[:dim], tiling.dims[dim], tiling.dims[dim + 1 :]
+    there = replace(tiling, dims=(*before, digits, (), (), *after))
+    return there, replace(tiling, dims=(*before, (), (), digits, *after))
+
+
+@local_form("sort", _exchanged)
+def sort(local: LocalOp) -> Instruction:
+    attributes = cast(SortAttributes, local.instruction.attributes)
+    (dim,) = attributes.dimensions
+    operand = local.operands[0]
+    columns = _columns(operand.shape, operand.tiling, dim, local.resharder.links)
+    if columns.count == 1:
+        return local.emit()
+    return _Columnsort(local, attributes, columns).run()
+
+
+def _needs_places(arrays: Sequence[Shape], attributes: SortAttributes, columns: _Columns) -> bool:
+    """Whether ties or padding can be told from the result: not if equal elements are the same bits."""
+    root = attributes.to_apply.root
+    total = arrays[0].element.is_integer or (
+        isinstance(root.attributes, CompareAttributes) and root.attributes.type is ComparisonType.TOTALORDER
+    )
+    plain = isinstance(root.attributes, CompareAttributes) and root.operands in (
+        attributes.to_apply.parameters, attributes.to_apply.parameters[::-1],
+    )  # fmt: skip
+    strict = plain and cast(CompareAttributes, root.attributes).direction in (Direction.LT, Direction.GT)
+    even = columns.count * columns.rows == columns.extent
+    return not (len(arrays) == 1 and total and strict and even)
+
+
+class _Columnsort:
+    """Columns of the operands, and of the places, sorted together."""
+
+    def __init__(self, local: LocalOp, attributes: SortAttributes, columns: _Columns) -> None:
+        self.local, self.emitter, self.columns = local, local.emitter, columns
+        self.dim = columns.dim
+        shapes = [v.shape for v in local.operands]
+        self.values = [padded(self.emitter, v.instruction, self.dim, 0, columns.rows - columns.tile)
+                       for v in local.operands]  # fmt: skip
+        self.order = attributes.to_apply
+        if _needs_places(shapes, attributes, columns):
+            self.values.append(self._places())
+            extent, plain = columns.extent, attributes.to_apply
+            self.order = local.resharder.channels.computation(
+                ("sort by place", plain, extent), lambda: by_place(plain, extent)
+            )
+        self.halo = HaloExchange(self.emitter, local.resharder.channels, local.why)
+
+    def run(self) -> Instruction:
+        columns, dim = self.columns, self.dim
+        shape, tiling = self.local.operands[0].shape, self.local.operands[0].tiling
+        there, here = _exchange(tiling, dim)
+        values = self._moved(self._sorted(self.values), shape, there, here)
+        values = self._moved(self._sorted(values), shape, here, there)
+        values = self._merged(self._sorted(values))
+        if columns.rows != columns.tile:
+            values = [self._fetched(v, columns.tiles, columns.tile) for v in values]
+        results = values[: len(self.local.operands)]
+        if not self.local.instruction.shape.is_tuple:
+            return results[0]
+        return self.emitter.add("tuple", results, name=self.local.instruction.name)
+
+    def _places(self) -> Instruction:
+        """The place of each element in the whole array; the greatest number for what the column is padded with."""
+        columns, emitter = self.columns, self.emitter
+        dims = self.local.operands[0].instruction.shape.dims
+        emitter.check(columns.count * columns.rows, S32)
+        places = emitter.shared("iota", (), IotaAttributes(self.dim), array(S32, dims))
+        start = emitter.splat(emitter.offset(columns.digits, columns.tile), dims)
+        last = emitter.constant(2**31 - 1, S32)
+        places = emitter.add("add", (places, start))
+        return padded(emitter, places, self.dim, 0, columns.rows - columns.tile, fill=last)
+
+    def _sorted(self, values: list[Instruction]) -> list[Instruction]:
+        emitter, attributes = self.emitter, SortAttributes(dimensions=(self.dim,), to_apply=self.order)
+        if len(values) == 1:
+            return [emitter.add("sort", values, attributes, values[0].shape)]
+        made = emitter.add("sort", values, attributes, tuple_shape(tuple(v.shape for v in values)))
+        return [emitter.add("get-tuple-element", (made,), GetTupleElementAttributes(n)) for n in range(len(values))]
+
+    def _moved(self, values: list[Instruction], shape: Shape, source: Tiling, target: Tiling) -> list[Instruction]:
+        """All columns give every other one its share."""
+        columns, local = self.columns, self.local
+        whole = columns.split(shape.dims, columns.count, columns.count)
+        result: list[Instruction] = []
+        for value in values:
+            dims = value.shape.dims
+            is_there = bool(source.dims[self.dim])
+            first, last = (1, columns.count) if is_there else (columns.count, 1)
+            split = self.emitter.reshape(value, columns.split(dims, first, last))
+            held = LocalValue(split, value.shape.with_dims(whole), source)
+            moved = local.resharder.reshard(held, target, f"exchange of {local.why}").instruction
+            result.append(self.emitter.reshape(moved, dims))
+        return result
+
+    def _merged(self, values: list[Instruction]) -> list[Instruction]:
+        """The end of each column and the beginning of the next, merged and put back."""
+        columns, emitter, dim = self.columns, self.emitter, self.dim
+        near, rows = columns.near, columns.rows
+        before = [self._fetched(v, columns.borders, near) for v in values]
+        after = [sliced(emitter, v, dim, 0, near) for v in values]
+        both = self._sorted([self._joined(pair) for pair in zip(before, after, strict=True)])
+        place = emitter.coordinate(columns.digits)
+        first = emitter.is_first(columns.digits)
+        end = emitter.constant(columns.count - 1, S32)
+        last = emitter.shared("compare", (place, end), CompareAttributes(Direction.EQ))
+        results: list[Instruction] = []
+        for value, top, merged in zip(values, after, both, strict=True):
+            low = self._fetched(sliced(emitter, merged, dim, 0, near), columns.back, near)
+            top = self._either(first, top, sliced(emitter, merged, dim, near, near))
+            bottom = self._either(last, sliced(emitter, value, dim, rows - near, near), low)
+            middle = [sliced(emitter, value, dim, near, rows - 2 * near)] if rows > 2 * near else []
+            results.append(self._joined([top, *middle, bottom]))
+        return results
+
+    def _fetched(self, value: Instruction, where: tuple[Line, tuple[int, ...]], size: int) -> Instruction:
+        line, starts = where
+        return self.halo.fetch(value, Interval(self.dim, self.columns.digits, line, starts, size))
+
+    def _joined(self, parts: Sequence[Instruction]) -> Instruction:
+        return self.emitter.add("concatenate", parts, ConcatenateAttributes((self.dim,)))
+
+    def _either(self, test: Instruction, yes: Instruction, no: Instruction) -> Instruction:
+        return self.emitter.add("select", (self.emitter.splat(test, yes.shape.dims), yes, no))
+
+
+def by_place(comparator: Computation, extent: int) -> Computation:
+    """The comparator, ties broken by two more parameters, the places; those from `extent` on come last."""
+    target = Computation(f"{comparator.name}_by_place")
+    shapes = [p.shape for p in comparator.parameters]
+    given = [target.add("parameter", (), ParameterAttributes(n), s, f"p{n}") for n, s in enumerate(shapes)]
+    count = len(given)
+    left, right = (
+        target.add("parameter", (), ParameterAttributes(count + n), array(S32), f"place{n}") for n in range(2)
+    )
+    swapped = [given[n ^ 1] for n in range(count)]
+    before, after = inlined(target, comparator, given), inlined(target, comparator, swapped)
+    earlier = target.add("compare", (left, right), CompareAttributes(Direction.LT))
+    tie = target.add("and", (target.add("not", (after,)), earlier))
+    end = target.add("constant", (), ConstantAttributes(Literal(np.asarray(extent, np.int32))), array(S32))
+    later = target.add("maximum", (left, right))
+    padding = target.add("compare", (later, end), CompareAttributes(Direction.GE))
+    target.root = target.add("select", (padding, earlier, target.add("or", (before, tie))))
+    return target
+

@@ -1,0 +1,192 @@
+"""Local forms of the ops with windows: reduce-window, convolution, select-and-scatter.
+
+A tile of the result (or of the kernel, in the gradient of a convolution's kernel) reads an interval of the input: the
+halo is fetched, and the window loses its padding, for that is among what was fetched. Where a dilated input begins
+elsewhere in its grid from tile to tile it is dilated before the op.
+
+Numbers that are not finite: taps that are padding of an uneven kernel gradient are zero, and times infinity that is
+not-a-number; where all that a pooling window holds is the least number, the gradient may get lost at a border.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+from ....ir.factors.sharding_rule import FactorKind, Monoid
+from ....ir.graph.attributes import Window, WindowDim
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.monoid import identity, neutral, reduction_monoid
+from ....ir.ops.convolution import ConvolutionAttributes
+from ....ir.ops.select_and_scatter import SelectAndScatterAttributes, selects_extreme
+from ....ir.ops.structure import GetTupleElementAttributes
+from ....ir.ops.window import ReduceWindowAttributes
+from ....ir.types.element_type import PRED
+from ...op_sharding.assignment import Assignment, OpSharding
+from ..emit.halo import padded
+from ..emit.local_op import LocalOp, local_form
+from ..emit.reads import Fetched, divided_reads, exchange_of, fetch_reads, inside_borders, on_grid, read_bytes
+from .combine import adjoined, is_closed
+from .cumulative import across_tiles, cumulative_dims, is_neutral, on_tile, totals_bytes
+
+
+@local_form("convolution", exchanged=read_bytes)
+def convolution(local: LocalOp) -> Instruction:
+    """Zeros beyond the borders; where the kernel is divided, its tile is the window."""
+    element = local.operands[0].instruction.shape.element
+    zero = local.emitter.constant(0, element)
+    attributes = cast(ConvolutionAttributes, local.instruction.attributes)
+    labels, window = attributes.dim_labels, list(attributes.window.dims)
+    # Products of the kernel's padding with what lies between or around the input's elements must be zero.
+    places = [labels.rhs.index(label) for label in labels.spatial]
+    apart = [d for d in places if all(local.rule.factors[f].kind is FactorKind.PASS for f in local.rule.operands[1][d])]
+    kernel = local.emitter.fill_outside(local.operands[1], apart, Monoid.ADD)
+    local = replace(local, operands=[local.operands[0], kernel])
+    (lhs, rhs), done = fetch_reads(local, {0: zero})
+    if not done:
+        return local.emit()
+    for found in done:
+        label = labels.lhs[found.read.dim]
+        number = labels.spatial.index(label)
+        taps = rhs.shape.dims[labels.rhs.index(label)]
+        lhs, window[number] = _within(local, lhs, replace(window[number], size=taps), found, zero)
+    shape = local.local_shape()
+    call = replace(local.instruction.call, attributes=replace(attributes, window=Window(tuple(window))))
+    adapted = local.instruction.op.localize(call, (lhs.shape, rhs.shape), shape)
+    made = local.emitter.add("convolution", (lhs, rhs), adapted, shape, name=local.instruction.name)
+    made.backend_config = local.instruction.backend_config
+    return made
+
+
+def _window_bytes(op: OpSharding, assignment: Assignment) -> float:
+    if op.rule.monoid is None and any(divided_reads(op.rule, assignment)) and not is_closed(op):
+        return math.inf
+    return read_bytes(op, assignment) + totals_bytes(op, assignment)
+
+
+@local_form("reduce-window", exchanged=_window_bytes)
+def reduce_window(local: LocalOp) -> Instruction:
+    """What is beyond the borders changes nothing, and the initial value counts once per window."""
+    return _marked(local) if local.rule.monoid is None else _accumulated(local, local.rule.monoid)
+
+
+def _accumulated(local: LocalOp, monoid: Monoid) -> Instruction:
+    """The monoid's identity beyond the borders; cumulative windows go on from tile to tile."""
+    emitter = local.emitter
+    operand, init = local.operands[0], local.operands[1].instruction
+    element = operand.shape.element
+    # A sum that starts from 0.0 never is -0.0: there plain zeros do, which is what permutes leave at the ends anyway.
+    fill = emitter.constant((identity if is_neutral(init, monoid) else neutral)(monoid, element), element)
+    cumulative = cumulative_dims(local.instruction.call, local.rule, local.assignment)
+    if cumulative:
+        operand = emitter.fill_outside(operand, list(cumulative), monoid)
+    (array, _), done = fetch_reads(replace(local, operands=[operand, local.operands[1]]), {0: fill})
+    if local.reduced_factors():
+        init = local.only_first(init)
+    adapted = local.instruction.op.localize(local.instruction.call, (array.shape, init.shape), local.local_shape())
+    attributes = cast(ReduceWindowAttributes, adapted)
+    if not cumulative:
+        return _windows(local, attributes, [array, init], done, {0: fill})
+    window = tuple(on_tile(w, n) if d in cumulative else w
+                   for d, (w, n) in enumerate(zip(attributes.window.dims, array.shape.dims, strict=True)))  # fmt: skip
+    start = emitter.constant(neutral(monoid, init.shape.element), init.shape.element)
+    tiles = _windows(local, replace(attributes, window=Window(window)), [array, start], done, {0: fill})
+    return across_tiles(local, tiles, init, cumulative)
+
+
+def _marked(local: LocalOp) -> Instruction:
+    """Any computation. Where windows reach beyond the borders it gets an identity, and a mask of what is there."""
+    emitter, count = local.emitter, len(local.operands) // 2
+    attributes = cast(ReduceWindowAttributes, local.instruction.attributes)
+    operands, done = fetch_reads(local, {})
+    own = [f for f in done if f.read.operand == 0]
+    if all(f.phase is not None and not _is_padded(attributes.window.dims[f.read.dim]) for f in own):
+        return _windows(local, attributes, operands, done, {})
+    true, false = (emitter.constant(value, PRED) for value in (True, False))
+    dims = operands[0].shape.dims
+    there = inside_borders(local, own, dims) or emitter.splat(true, dims)
+    lifted = replace(attributes, to_apply=adjoined(local, attributes.to_apply))
+    marked = [*operands[:count], there, *operands[count:], true]
+    marks = [replace(f, read=replace(f.read, operand=count)) for f in own]
+    both = _windows(local, lifted, marked, [*done, *marks], {count: false})
+    parts = [emitter.add("get-tuple-element", (both,), GetTupleElementAttributes(n)) for n in range(count)]
+    return parts[0] if count == 1 else emitter.add("tuple", parts)
+
+
+def _is_padded(w: WindowDim) -> bool:
+    return w.low > 0 or w.high > 0
+
+
+def _windows(
+    local: LocalOp, attributes: ReduceWindowAttributes, operands: Sequence[Instruction], done: Sequence[Fetched],
+    fills: Mapping[int, Instruction],
+) -> Instruction:
+    """The op on what was fetched, `fills` in holes that tiles have at different places."""
+    arrays = list(operands)
+    window = list(attributes.window.dims)
+    for found in done:
+        number, dim = found.read.operand, found.read.dim
+        fill = fills.get(number)
+        arrays[number], window[dim] = _within(local, arrays[number], attributes.window.dims[dim], found, fill)
+    adapted = replace(attributes, window=Window(tuple(window)))
+    return local.emitter.add("reduce-window", arrays, adapted, name=local.instruction.name)
+
+
+def _within(
+    local: LocalOp, value: Instruction, w: WindowDim, found: Fetched, fill: Instruction | None
+) -> tuple[Instruction, WindowDim]:
+    """The value and the window such that the windows are those within what was fetched."""
+    if found.phase is None:
+        return on_grid(local, value, found, fill), replace(w, low=0, high=0, lhs_dilate=1)
+    taken = (found.span.size - 1) * found.dilation + 1
+    return value, replace(w, low=found.phase, high=found.span.length - found.phase - taken)
+
+
+@local_form("select-and-scatter", exchanged=read_bytes)
+def select_and_scatter(local: LocalOp) -> Instruction:
+    """All windows that touch the tile, on all that they hold; then the tile is cut out of that.
+
+    Elements beyond the borders are such that they are not selected.
+    """
+    attributes = cast(SelectAndScatterAttributes, local.instruction.attributes)
+    init = local.operands[2].instruction
+    arrays, done = fetch_reads(local, _unselected(local, attributes))
+    if not done:
+        return local.emit()
+    window = list(attributes.window.dims)
+    operand, source, _ = arrays
+    for found in done:
+        window[found.read.dim] = replace(attributes.window.dims[found.read.dim], low=0, high=0)
+    adapted = replace(attributes, window=Window(tuple(window)))
+    shape = local.local_shape().with_dims(operand.shape.dims)
+    result = local.emitter.add("select-and-scatter", (operand, source, init), adapted, shape)
+    for found in done:
+        if found.read.operand == 0:
+            result = _tile_of(local, result, found, init)
+    return result
+
+
+def _unselected(local: LocalOp, attributes: SelectAndScatterAttributes) -> dict[int, Instruction | None]:
+    """What stands beyond the borders: elements that lose every comparison, numbers that change nothing."""
+    emitter = local.emitter
+    largest, scatter = selects_extreme(attributes.select), reduction_monoid(attributes.scatter)
+    if largest is None or scatter is None:
+        return {}
+    element, number = (local.operands[n].shape.element for n in range(2))
+    worst = identity(Monoid.MAXIMUM if largest else Monoid.MINIMUM, element)
+    return {0: emitter.constant(worst, element), 1: emitter.constant(identity(scatter, number), number)}
+
+
+def _tile_of(local: LocalOp, value: Instruction, found: Fetched, init: Instruction) -> Instruction:
+    """The tile of the result, from the result on all that was fetched; no window touches what is missing."""
+    emitter, dim = local.emitter, found.read.dim
+    tile = local.local_shape().dims[dim]
+    places = {number: number * tile - span.start for number, span in enumerate(found.spans)}
+    low = max(0, -min(places.values()))
+    high = max(0, max(places.values()) + tile - found.span.size)
+    value = padded(emitter, value, dim, low, high, fill=init)
+    start = exchange_of(local).per_tile(found.digits, {n: p + low for n, p in places.items()})
+    dims = tuple(tile if d == dim else n for d, n in enumerate(value.shape.dims))
+    return emitter.dynamic_slice(value, {dim: start}, dims)

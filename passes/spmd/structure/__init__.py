@@ -1,0 +1,1 @@
+"""Parameters, tuples, control flow, manual regions and effects."""

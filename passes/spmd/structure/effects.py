@@ -1,0 +1,71 @@
+"""Effects on one device: a custom-call that the program puts on one device happens there, and nowhere else.
+
+JAX places its callbacks so (`jax.debug.print`). All devices run one program: the call stands in a branch that its
+device alone takes, with operands that were brought there. The others take a branch that gives zeros.
+"""
+
+from __future__ import annotations
+
+from ....ir.graph.computation import Computation
+from ....ir.graph.instruction import Instruction
+from ....ir.ops.comparison import CompareAttributes, Direction
+from ....ir.ops.control import ConditionalAttributes
+from ....ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
+from ....ir.sharding.tiling import Tiling
+from ....ir.types.element_type import S32
+from ....ir.types.shape import Shape
+from ..emit.emitter import Emitter
+from ..emit.local_op import pack
+from ..partition import Partitioner
+
+
+def owned(shape: Shape, device: int) -> Tiling:
+    """The tiling of a value on this device. What is no array is nowhere."""
+    return Tiling(((),) * shape.rank, owner=device if shape.is_array else None)
+
+
+def run_alone(p: Partitioner, instruction: Instruction, device: int) -> Instruction:
+    """The result of a custom-call on this device, zeros on the others."""
+    view, emitter = p.calling(instruction), p.emitter
+    operands = p.operands(instruction)
+    tilings = [owned(v.shape, device) for v in operands]
+    placed = p.reshard(operands, tilings, f"operand of {instruction.opcode} {instruction.name}")
+    leaves = iter([v.instruction for v in placed])
+    argument = emitter.add("tuple", [pack(emitter, o.shape, leaves) for o in instruction.operands])
+    place = device if emitter.order is None else emitter.order.index(device)
+    at = (emitter.partition_id(), emitter.constant(place, S32))
+    here = emitter.shared("compare", at, CompareAttributes(Direction.EQ))
+    attributes = ConditionalAttributes(
+        true_computation=_call(p, view, argument.shape), false_computation=_zeros(p, view, argument.shape))
+    return emitter.add("conditional", (here, argument, argument), attributes, name=instruction.name)
+
+
+def _call(p: Partitioner, view: Instruction, argument: Shape) -> Computation:
+    """The call, its operands being the elements of one argument."""
+    emitter, parameter = _branch(p, f"{view.name}.here", argument)
+    elements = range(len(view.operands))
+    operands = [emitter.add("get-tuple-element", (parameter,), GetTupleElementAttributes(n)) for n in elements]
+    made = emitter.add(view.opcode, operands, view.attributes, view.shape, name=view.name)
+    made.backend_config = view.backend_config
+    # XLA wants a root that gives something: a tuple of nothing will do, a call without results will not.
+    emitter.computation.root = made if view.shape.num_leaves else emitter.add("tuple", ())
+    return emitter.computation
+
+
+def _zeros(p: Partitioner, view: Instruction, argument: Shape) -> Computation:
+    """What the other devices have for the result."""
+    emitter, _ = _branch(p, f"{view.name}.elsewhere", argument)
+
+    def zeros(shape: Shape) -> Instruction:
+        return emitter.zeros(shape.element, shape.dims)
+
+    leaves = [zeros(s) if s.is_array else emitter.add("after-all", ()) for s in view.shape.leaves()]
+    emitter.computation.root = pack(emitter, view.shape, iter(leaves))
+    return emitter.computation
+
+
+def _branch(p: Partitioner, name: str, argument: Shape) -> tuple[Emitter, Instruction]:
+    """An empty computation with its parameter."""
+    emitter = Emitter(p.state.module.new_computation(name), None)
+    emitter.like = p.emitter.like
+    return emitter, emitter.add("parameter", (), ParameterAttributes(0), argument)

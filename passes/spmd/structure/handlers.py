@@ -1,0 +1,126 @@
+"""Structure: parameters, tuples, control flow, annotations. What moves values rather than computing them."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ....ir.graph.clone import map_called
+from ....ir.graph.instruction import Instruction
+from ....ir.ops.calls.custom_call import CustomCallAttributes, behaviour
+from ....ir.ops.control import ConditionalAttributes, WhileAttributes
+from ....ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
+from ....ir.sharding.tiling import Tiling
+from ....ir.types.shape import Shape
+from ..checks.unsupported import sole_device
+from ..emit.emitter import LocalValue
+from ..emit.local_op import elements, with_leaves
+from ..partition import Leaves, Partitioner, handler
+from .effects import owned, run_alone
+from .manual import enter, leave
+
+
+def local_shape(shape: Shape, tilings: list[Tiling]) -> Shape:
+    """The shape of a (possibly nested) value when its leaves are tiled so."""
+    return with_leaves(shape, (t.local_shape(leaf) for leaf, t in zip(shape.leaves(), tilings, strict=True)))
+
+
+def unpack(p: Partitioner, value: Instruction, shape: Shape, tilings: list[Tiling]) -> Leaves:
+    """The leaves of an emitted value of global shape `shape`."""
+    parts = zip(elements(p.emitter, value, shape), shape.leaves(), tilings, strict=True)
+    return [LocalValue(part, leaf.without_layout(), tiling) for part, leaf, tiling in parts]
+
+
+@handler("parameter")
+def parameter(p: Partitioner, instruction: Instruction) -> Leaves:
+    """A parameter of local shape; in the entry it keeps its sharding."""
+    tilings = p.tilings(instruction)
+    shape = local_shape(instruction.shape, tilings)
+    number = cast(ParameterAttributes, instruction.attributes).number
+    value = p.emitter.add("parameter", (), ParameterAttributes(number), shape, name=instruction.name)
+    value.sharding = instruction.sharding
+    return unpack(p, value, instruction.shape, tilings)
+
+
+@handler("tuple")
+def make_tuple(p: Partitioner, instruction: Instruction) -> Leaves:
+    return p.reshard(p.operands(instruction), p.tilings(instruction), f"tuple {instruction.name}")
+
+
+@handler("opt-barrier")
+def barrier(p: Partitioner, instruction: Instruction) -> Leaves:
+    """The barrier stays around the local values."""
+    leaves = p.reshard(p.operands(instruction), p.tilings(instruction), f"opt-barrier {instruction.name}")
+    packed = p.pack(instruction, leaves)
+    return unpack(p, p.emitter.add("opt-barrier", (packed,)), instruction.shape, [v.tiling for v in leaves])
+
+
+@handler("get-tuple-element")
+def get_tuple_element(p: Partitioner, instruction: Instruction) -> Leaves:
+    operand = instruction.operands[0]
+    start, end = operand.shape.leaf_range(cast(GetTupleElementAttributes, instruction.attributes).index)
+    leaves = p.values[operand][start:end]
+    if not operand.op.is_control:
+        return leaves
+    return p.reshard(leaves, p.tilings(instruction), f"result of {operand.opcode} {operand.name}")
+
+
+@handler("custom-call")
+def custom_call(p: Partitioner, instruction: Instruction) -> Leaves:
+    """Annotations place their operand and vanish; any other target goes the generic way."""
+    attributes = cast(CustomCallAttributes, instruction.attributes)
+    target, known = attributes.custom_call_target, behaviour(attributes)
+    if known.only_annotates:
+        if not instruction.shape.num_leaves:
+            return []
+        return p.reshard(p.operands(instruction), p.tilings(instruction), f"sharding annotation {instruction.name}")
+    if known.is_manual_boundary:
+        return leave(p, instruction) if known.leaves_region else enter(p, instruction)
+    if (device := sole_device(instruction)) is not None and p.state.channels.devices > 1:
+        owners = [owned(shape, device) for shape in instruction.shape.leaves()]
+        return unpack(p, run_alone(p, instruction, device), instruction.shape, owners)
+    tilings = [*p.tilings(instruction), *(v.tiling for v in p.operands(instruction))]
+    if not (known.has_rule or instruction.call.rule) and not all(t.is_replicated for t in tilings):
+        p.state.context.diagnostics.warning(
+            f"custom-call {target} has no sharding rule: every device computes all of it "
+            f"({instruction.shape.byte_size} bytes)", instruction.location, category="replication",
+            help=f'give it one from Python: hloom.custom_call("{target}", rule="([i], ..) -> [i]")')
+    return p.generic(instruction)
+
+
+@handler("while")
+def loop(p: Partitioner, instruction: Instruction) -> Leaves:
+    """The state of the loop has one sharding, at its start, in the condition, and around the body."""
+    attributes = cast(WhileAttributes, instruction.attributes)
+    tilings = p.tilings(instruction)
+    why = f"state of while {instruction.name}"
+    start = p.pack(instruction, p.reshard(p.operands(instruction), tilings, why))
+    condition = p.child(attributes.condition)
+    condition.finish(condition.run(), [Tiling.replicated(0)], "condition of while")
+    body = p.child(attributes.body)
+    body.finish(body.run(), tilings, why)
+    local = WhileAttributes(condition=condition.target, body=body.target)
+    shape = local_shape(instruction.shape, tilings)
+    result = p.emitter.add("while", (start,), local, shape, name=instruction.name)
+    return unpack(p, result, instruction.shape, tilings)
+
+
+@handler("conditional")
+def conditional(p: Partitioner, instruction: Instruction) -> Leaves:
+    """The predicate is whole; each branch takes its operand as its parameter is sharded, and gives the result's."""
+    attributes = cast(ConditionalAttributes, instruction.attributes)
+    tilings = p.tilings(instruction)
+    why = f"conditional {instruction.name}"
+    predicate = p.reshard(p.values[instruction.operands[0]], [Tiling.replicated(0)], f"predicate of {why}")
+    operands = [predicate[0].instruction]
+    targets: list[Partitioner] = []
+    for operand, branch in zip(instruction.operands[1:], instruction.called(), strict=True):
+        child = p.child(branch)
+        leaves = p.reshard(p.values[operand], p.tilings(branch.parameters[0]), f"operand of {why}")
+        operands.append(p.pack(operand, leaves))
+        child.finish(child.run(), tilings, f"branch of {why}")
+        targets.append(child)
+    made = {child.source: child.target for child in targets}
+    shape = local_shape(instruction.shape, tilings)
+    local = map_called(attributes, made.__getitem__)
+    result = p.emitter.add("conditional", operands, local, shape, name=instruction.name)
+    return unpack(p, result, instruction.shape, tilings)

@@ -1,0 +1,73 @@
+"""Manual regions: where the program itself says what each device does (shard_map).
+
+Inside, a value is that of one coordinate of the region's manual digits (`Tiling.manual`), ops are partitioned over the
+other digits as anywhere, and the program's own collectives and device numbers are let through. At the edges nothing is
+computed: the tile of a whole array *is* the region's array, once the whole array is divided as the edge says. The
+digits that the region divides come first in each dimension, and divide it evenly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....ir.diagnostics import fail
+from ....ir.graph.instruction import Instruction
+from ....ir.sharding.digit import Digits, cut, merge, product, refine
+from ....ir.sharding.tiling import Tiling
+from ....ir.types.shape import Shape
+from ..emit.emitter import LocalValue
+from ..partition import Leaves, Partitioner
+
+
+def enter(p: Partitioner, instruction: Instruction) -> Leaves:
+    """Whole arrays become those of the region, divided as the operands are annotated."""
+    (operand,) = instruction.operands
+    (before,), (wanted,) = p.tilings(operand), p.tilings(instruction)
+    # A region has no value on one device.
+    outside = _even(replace(before, owner=None), wanted.manual, operand.shape)
+    why = f"operand of {instruction.opcode} {instruction.name}"
+    (value,) = p.reshard(p.values[operand], [outside], why)
+    inside = _inside(outside, wanted.manual, operand.shape, instruction.shape, instruction)
+    return p.reshard([LocalValue(value.instruction, instruction.shape.without_layout(), inside)], [wanted], why)
+
+
+def leave(p: Partitioner, instruction: Instruction) -> Leaves:
+    """The region's arrays become whole ones, divided as the result is annotated."""
+    (operand,) = instruction.operands
+    (wanted,), (before,) = p.tilings(instruction), p.tilings(operand)
+    outside = _even(replace(wanted, owner=None), before.manual, instruction.shape)
+    inside = _inside(outside, before.manual, instruction.shape, operand.shape, instruction)
+    why = f"operand of {instruction.opcode} {instruction.name}"
+    (value,) = p.reshard(p.values[operand], [inside], why)
+    return p.reshard([LocalValue(value.instruction, instruction.shape.without_layout(), outside)], [wanted], why)
+
+
+def _even(outside: Tiling, manual: Digits, whole: Shape) -> Tiling:
+    """`outside` without the digits behind manual ones that do not divide the rest evenly: there the tiles of the whole
+    array and those of the region's would begin at different elements.
+    """
+    dims: list[Digits] = []
+    for n, digits in zip(whole.dims, outside.dims, strict=True):
+        cuts = refine([digits, manual])
+        own = set(cut(manual, cuts))
+        first = tuple(d for d in cut(digits, cuts) if d in own)
+        dims.append(merge(first) if first and n % product(digits) else digits)
+    return replace(outside, dims=tuple(dims)).canonical()
+
+
+def _inside(outside: Tiling, manual: Digits, whole: Shape, part: Shape, instruction: Instruction) -> Tiling:
+    """The tiling of the region's array `part`, where the whole array has the tiling `outside`."""
+    dims: list[Digits] = []
+    for dim, digits in enumerate(outside.dims):
+        cuts = refine([digits, manual])
+        pieces, own = cut(digits, cuts), set(cut(manual, cuts))
+        count = next((n for n, d in enumerate(pieces) if d not in own), len(pieces))
+        tiles = product(pieces[:count])
+        if own.intersection(pieces[count:]):
+            fail(f"dimension {dim} is divided by the manual region after it is divided by other axes",
+                 instruction.location, help="manual axes come first in a dimension")
+        if part.dims[dim] * tiles != whole.dims[dim]:
+            fail(f"the manual region cuts dimension {dim} of {whole} into {tiles} parts, inside it is {part}",
+                 instruction.location)
+        dims.append(merge(pieces[count:]))
+    return Tiling(tuple(dims), outside.unreduced, outside.order, manual).canonical()
