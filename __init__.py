@@ -15,7 +15,6 @@ places to edit, `to_networkx` gives the graph: see docs/editing.md.
 Errors in programs are `CompileError`, with `.diagnostics`; `run` raises `RankFailed` for those of other MPI ranks.
 """
 
-from .cost.budget import assert_collectives
 from .cost.collectives import Collective, collectives
 from .frontends import Snapshot, load, load_snapshot, parse, parse_shape, parse_sharding
 from .ir.diagnostics import CompileError, Diagnostic, Severity
@@ -25,8 +24,9 @@ from .ir.tools.pattern import P, find_all, match
 from .ir.tools.to_networkx import to_networkx
 from .passes.annotating.strategy import apply_strategy, load_strategy
 from .passes.api import partition, propagate, verify
-from .passes.propagation.explain import explain
 from .passes.resharding.transfers import reshard_plan
+from .report.budget import assert_collectives
+from .report.explain import explain
 from .runtime import RankFailed, evaluate, run, simulate
 
 __version__ = "0.1.0"

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ..cost.collectives import Collective, collectives
-from ..cost.table import by_kind, collectives_table, summary
 from ..ir.graph.module import Module
 from ..ir.tools.spmd import is_per_device
 from ..passes.pipelines import partition
+from ..report.collectives import by_kind, collectives_table, summary
 from .common import EXIT_OK, context_for, print_json, read_program, report
 from .progress import working
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ..cost.collectives import collectives
-from ..cost.table import kinds_text
 from ..ir.diagnostics import fail
 from ..ir.graph.clone import clone_module
 from ..ir.graph.module import Module
@@ -23,6 +22,7 @@ from ..ir.tools.names import result_names
 from ..ir.tools.spmd import is_per_device
 from ..ir.tools.unknown_values import require_values
 from ..passes.pipelines import partition
+from ..report.collectives import kinds_text
 from ..runtime.call_graph import live_in
 from ..runtime.evaluator import reference_grid
 from ..runtime.executor import Executable

@@ -9,10 +9,10 @@ from dataclasses import asdict
 
 from .. import frontends
 from ..ir.diagnostics import fail
-from ..ir.sharding_picture import picture
 from ..ir.tools.names import suggestions
-from ..passes.propagation.explain import Explanation, explain, without
-from ..passes.propagation.report import Row, Solved, solved
+from ..report.explain import Explanation, explain, without
+from ..report.picture import picture
+from ..report.shardings import Row, Solved, solved
 from .common import EXIT_OK, context_for, print_json, read_program, report
 from .progress import working
 from .reshard import parse_one_sharding

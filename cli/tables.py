@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from ..ir.tools.names import fits, name_pattern
-from ..passes.propagation.report import Row
+from ..report.shardings import Row
 from .streams import colored, has_colors
 
 _HEAD = ("value", "shape", "per device", "sharding", "because of")

@@ -31,20 +31,20 @@ from hloom.__main__ import main
 from hloom.cli.common import mesh_sizes
 from hloom.codegen import manual_module, replica_module
 from hloom.cost.links import parse_links
-from hloom.cost.table import collectives_table, summary
 from hloom.cost.trip_count import trip_count
 from hloom.frontends import parse_replica_groups, parse_shape, parse_sharding
 from hloom.frontends.proto import read_module
 from hloom.ir.diagnostics import fail
 from hloom.ir.sharding.mesh import Mesh
 from hloom.ir.sharding.sharding import Sharding
-from hloom.ir.sharding_picture import picture
 from hloom.ir.tools.difference import differences
 from hloom.ir.tools.verifier import verify
 from hloom.passes.annotating.strategy import Setting, Strategy, apply_strategy, parse_strategy
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import parse_pipeline
-from hloom.passes.propagation.report import solved
+from hloom.report.collectives import collectives_table, summary
+from hloom.report.picture import picture
+from hloom.report.shardings import solved
 from hloom.runtime.inputs import make_inputs
 
 Result = TypeVar("Result")

@@ -13,7 +13,7 @@ import pytest
 from fuzz import Crash, attempt, bounded
 from fuzzing.programs import entry
 from fuzzing.targets import TARGETS
-from hloom.cost.table import collectives_table
+from hloom.report.collectives import collectives_table
 from hloom.runtime.inputs import make_inputs
 
 

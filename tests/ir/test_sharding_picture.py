@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hloom.frontends import parse_shape, parse_sharding
 from hloom.ir.sharding.sharding import Sharding
-from hloom.ir.sharding_picture import picture, short_list
+from hloom.report.picture import picture, short_list
 
 
 def drawn(shape: str, text: str) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hloom
 import pytest
 from hloom.passes.base import PassContext
-from hloom.passes.propagation.explain import explain, without
-from hloom.passes.propagation.report import solved
+from hloom.report.explain import explain, without
+from hloom.report.shardings import solved
 
 MESH = "mesh['x'=2,'y'=4]"
 SOURCE = 'op_name="inputs" source_file="m.py" source_line=7'

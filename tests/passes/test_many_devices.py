@@ -7,9 +7,9 @@ import pytest
 from command_line import EXAMPLES
 from fuzz import bounded
 from hloom.__main__ import main
-from hloom.cost.table import collectives_table
 from hloom.ir.sharding.mesh import LARGEST_MESH
 from hloom.passes.annotating.remesh import remesh
+from hloom.report.collectives import collectives_table
 
 STENCIL = """HloModule stencil
 add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hloom
 import pytest
-from hloom.passes.propagation.explain import explain
+from hloom.report.explain import explain
 from planted_causes import planted
 
 

@@ -10,8 +10,8 @@ from hloom.ir.graph.module import Module
 from hloom.passes.base import PassContext
 from hloom.passes.propagation import refine as refinement
 from hloom.passes.propagation.causes import trace
-from hloom.passes.propagation.explain import explain
-from hloom.passes.propagation.report import Solved, solved
+from hloom.report.explain import explain
+from hloom.report.shardings import Solved, solved
 from hloom.runtime.compare import compare
 from hloom.runtime.inputs import make_inputs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .collectives import Collective
+from ..cost.collectives import Collective
 
 HEAD = ("kind", "bytes sent", "runs", "groups", "cause", "source")
 RIGHT = (False, True, True, False, False, False)

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...ir.graph.instruction import Instruction
-from ...ir.graph.module import Module, Stage
-from ...ir.sharding.mesh import Mesh
-from ...ir.sharding.sharding import Sharding, leaf_shardings
-from ...ir.tools.names import fits, name_pattern, names_of
-from ..base import PassContext, run_pipeline
-from ..pipelines import PROPAGATE
-from .causes import Place
-from .propagate import Propagate, propagation
-from .values import Leaf, ValueGraph
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module, Stage
+from ..ir.sharding.mesh import Mesh
+from ..ir.sharding.sharding import Sharding, leaf_shardings
+from ..ir.tools.names import fits, name_pattern, names_of
+from ..passes.base import PassContext, run_pipeline
+from ..passes.pipelines import PROPAGATE
+from ..passes.propagation.causes import Place
+from ..passes.propagation.propagate import Propagate, propagation
+from ..passes.propagation.values import Leaf, ValueGraph
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,16 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.diagnostics import fail
-from ...ir.graph.clone import clone_module
-from ...ir.graph.instruction import Instruction
-from ...ir.graph.module import Module
-from ...ir.sharding.sharding import Sharding
-from ...ir.tools.names import fits, name_pattern, names_of
-from ..base import PassContext
-from .causes import trace
-from .report import Dispute, Row, Solved, short, solved
-from .values import Leaf
+from ..ir.diagnostics import fail
+from ..ir.graph.clone import clone_module
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module
+from ..ir.sharding.sharding import Sharding
+from ..ir.tools.names import fits, name_pattern, names_of
+from ..passes.base import PassContext
+from ..passes.propagation.causes import trace
+from ..passes.propagation.values import Leaf
+from .shardings import Dispute, Row, Solved, short, solved
 
 
 @dataclass(frozen=True, slots=True)

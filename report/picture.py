@@ -17,10 +17,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from .sharding.digit import product
-from .sharding.sharding import Sharding, ShardingKind
-from .sharding.tiling import Tiling
-from .types.shape import Shape
+from ..ir.sharding.digit import product
+from ..ir.sharding.sharding import Sharding, ShardingKind
+from ..ir.sharding.tiling import Tiling
+from ..ir.types.shape import Shape
 
 _MOST_TILES = 12  # rows, columns or slices shown; of more, the first and the last ones
 _MOST_SLICES = 16

@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
+from ..cost.collectives import collectives
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.graph.op import OPS
 from ..ir.tools.spmd import is_per_device
-from .collectives import collectives
-from .table import KindTotal, by_kind, collectives_table, summary
+from .collectives import KindTotal, by_kind, collectives_table, summary
 
 KINDS = {kind.replace("-", "_"): kind for kind, op in OPS.items() if op.is_collective and not kind.endswith("-start")}
 

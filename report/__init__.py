@@ -1,0 +1,1 @@
+"""What people read: tables of shardings and collectives, causes, pictures, budgets."""
