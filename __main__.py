@@ -44,7 +44,7 @@ def _guarded(argv: list[str]) -> int:
     from .ir.diagnostics import CompileError
     from .runtime.mpi import MpiMissing
     from .runtime.outputs import OutputError
-    from .runtime.rank_failed import RankFailed
+    from .runtime.ranks.failed import RankFailed
 
     if not prepare_streams():
         return EXIT_OUTPUT
@@ -84,7 +84,7 @@ def _guarded(argv: list[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    from .runtime.launch import finish_rank, inside_launcher
+    from .runtime.ranks.launch import finish_rank, inside_launcher
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     if inside_launcher():

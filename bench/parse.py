@@ -117,9 +117,9 @@ def chain(step: str) -> str:
 
 def interpreter(runs: int) -> None:
     """Prints what an evaluated instruction costs beyond numpy's time."""
-    executor: Any = importlib.import_module("hloom.runtime.executor")
-    grids: Any = importlib.import_module("hloom.runtime.process_grid")
-    fabrics: Any = importlib.import_module("hloom.runtime.collectives")
+    executor: Any = importlib.import_module("hloom.runtime.plan.interpreter")
+    grids: Any = importlib.import_module("hloom.runtime.fabric.process_grid")
+    fabrics: Any = importlib.import_module("hloom.runtime.fabric.reference")
     print(f"interpreter, microseconds per instruction on f32[8] ({CHAIN} in a chain)")
     print("  op                  Hloom     numpy    overhead")
     start = np.linspace(0, 1, 8, dtype=np.float32)

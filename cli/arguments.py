@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..runtime.input_specs import KINDS
+from ..runtime.inputs.specs import KINDS
 from .common import device_count, mesh_sizes, names, not_negative, positive, tolerance
 from .completion import SHELLS
 from .examples import EXAMPLES

@@ -16,10 +16,10 @@ from ..ir.graph.module import Module
 from ..runtime.check.check import Verdict, Wide, judge, wide_program
 from ..runtime.check.errors import Worst
 from ..runtime.check.reference import Reference
-from ..runtime.inputs import KINDS
+from ..runtime.inputs.inputs import KINDS
 from ..runtime.mpi import MpiProgram, load_mpi
-from ..runtime.rank_failed import RankFailed
-from ..runtime.rank_watch import RankWatch
+from ..runtime.ranks.failed import RankFailed
+from ..runtime.ranks.watch import RankWatch
 from ..runtime.simulator import simulate
 
 Array = np.ndarray[Any, Any]

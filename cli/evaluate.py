@@ -14,9 +14,9 @@ from ..ir.graph.module import Module
 from ..ir.tools.names import result_names
 from ..ir.types.element_type import from_numpy
 from ..runtime.evaluator import evaluate, reference_grid
-from ..runtime.inputs import inputs_for_module
+from ..runtime.fabric.tiles import same_bits
+from ..runtime.inputs.inputs import inputs_for_module
 from ..runtime.outputs import check_outputs, save_outputs
-from ..runtime.sharding_io import same_bits
 from .assumptions import remark_callbacks
 from .common import EXIT_OK, print_json, read_program, show_diagnostics
 from .progress import working

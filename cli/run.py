@@ -23,14 +23,14 @@ from ..ir.tools.spmd import is_per_device
 from ..ir.tools.unknown_values import require_values
 from ..passes.pipelines import partition
 from ..report.collectives import kinds_text
-from ..runtime.call_graph import live_in
 from ..runtime.evaluator import reference_grid
-from ..runtime.executor import Executable
-from ..runtime.launch import inside_launcher, launch, world
-from ..runtime.limits import require_few
+from ..runtime.fabric.process_grid import ProcessGrid
 from ..runtime.outputs import check_outputs, save_outputs
-from ..runtime.process_grid import ProcessGrid
-from ..runtime.rank_failed import deadline, together
+from ..runtime.plan.call_graph import live_in
+from ..runtime.plan.interpreter import Executable
+from ..runtime.plan.limits import require_few
+from ..runtime.ranks.failed import deadline, together
+from ..runtime.ranks.launch import inside_launcher, launch, world
 from ..runtime.simulator import placements
 from .assumptions import remark_callbacks, remark_placements, unplaced
 from .check import Devices, Ranks, Simulated, check, verdict_json, verify_options

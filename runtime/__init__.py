@@ -2,7 +2,7 @@
 
 from .evaluator import evaluate
 from .mpi import run
-from .rank_failed import RankFailed
+from .ranks.failed import RankFailed
 from .simulator import simulate
 
 __all__ = ["RankFailed", "evaluate", "run", "simulate"]

@@ -10,11 +10,11 @@ import numpy as np
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.spmd import has_regions, is_per_device, region_devices
-from .collectives import LocalFabric
-from .executor import Executable
-from .limits import require_few
-from .process_grid import ProcessGrid
-from .sharding_io import agreed
+from .fabric.process_grid import ProcessGrid
+from .fabric.reference import LocalFabric
+from .fabric.tiles import agreed
+from .plan.interpreter import Executable
+from .plan.limits import require_few
 
 Array = np.ndarray[Any, Any]
 

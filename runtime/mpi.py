@@ -17,10 +17,10 @@ import numpy as np
 
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
-from .executor import Executable
-from .mpi_fabric import MpiFabric
-from .process_grid import ProcessGrid
-from .rank_watch import RankWatch
+from .fabric.mpi import MpiFabric
+from .fabric.process_grid import ProcessGrid
+from .plan.interpreter import Executable
+from .ranks.watch import RankWatch
 from .simulator import join_outputs, placements, split_inputs
 
 Array = np.ndarray[Any, Any]

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..ir.diagnostics import CompileError, Diagnostic, Severity
 from ..ir.types.element_type import from_numpy
-from .array_files import MANIFEST, storable
+from .inputs.array_files import MANIFEST, storable
 
 Array = np.ndarray[Any, Any]
 

@@ -23,11 +23,11 @@ from ..ir.sharding.sharding import leaf_shardings
 from ..ir.sharding.tiling import Tiling
 from ..ir.tools.spmd import devices_problem, is_per_device
 from ..ir.types.shape import Shape
-from .collectives import LocalFabric
-from .executor import Executable, check_inputs
-from .limits import require_few, require_memory
-from .process_grid import ProcessGrid
-from .sharding_io import agreed, assemble, copied_bytes, shard
+from .fabric.process_grid import ProcessGrid
+from .fabric.reference import LocalFabric
+from .fabric.tiles import agreed, assemble, copied_bytes, shard
+from .plan.interpreter import Executable, check_inputs
+from .plan.limits import require_few, require_memory
 
 Array = np.ndarray[Any, Any]
 

@@ -18,7 +18,7 @@ from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling
 from hloom.ir.types.element_type import S32, Kind
 from hloom.ir.types.shape import Shape, array
-from hloom.runtime.sharding_io import digit_value
+from hloom.runtime.fabric.tiles import digit_value
 from random_programs_base import LARGEST, Builder
 
 STARTED = ["all-reduce", "all-gather", "collective-permute"]

@@ -20,7 +20,7 @@ from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.types.element_type import Kind
 from hloom.ir.types.shape import array
 from hloom.runtime.evaluator import evaluate
-from hloom.runtime.sharding_io import digit_value
+from hloom.runtime.fabric.tiles import digit_value
 from hloom.runtime.simulator import simulate
 
 Array = np.ndarray[Any, Any]

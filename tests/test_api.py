@@ -277,7 +277,7 @@ print("rank is right", flush=True)
 """
 START = """
 import sys
-from hloom.runtime.launch import launch
+from hloom.runtime.ranks.launch import launch
 sys.exit(launch(sys.argv[3:], int(sys.argv[1]), sys.argv[2:3]))
 """
 

@@ -18,9 +18,9 @@ from ...ir.diagnostics import CompileError
 from ...ir.graph.module import Module
 from ...ir.types.element_type import ELEMENT_TYPES
 from ..evaluator import evaluate, reference_grid
-from ..executor import Executable
-from ..limits import TimeLimit, memory, time_limit
-from ..peak import peak_bytes
+from ..plan.interpreter import Executable
+from ..plan.limits import TimeLimit, memory, time_limit
+from ..plan.peak import peak_bytes
 from .retype import WIDE, retyped
 
 Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ from hloom.codegen import manual_module, replica_module
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.types.element_type import Kind
 from hloom.runtime.compare import compare
-from hloom.runtime.process_grid import ProcessGrid
+from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.simulator import join_outputs, placements, split_inputs
 from hypothesis import HealthCheck, assume, given, settings
 from random_programs import inputs_of, programs

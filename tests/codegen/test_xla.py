@@ -10,8 +10,8 @@ from golden import golden_texts
 from hloom.codegen import manual_module, replica_module
 from hloom.passes.annotating.remesh import remesh
 from hloom.runtime.compare import compare
-from hloom.runtime.inputs import make_inputs
-from hloom.runtime.process_grid import ProcessGrid
+from hloom.runtime.fabric.process_grid import ProcessGrid
+from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.simulator import join_outputs, placements, split_inputs
 from xla_runner import run_manual, run_replicas
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hloom.frontends.proto import read_module
 from hloom.ir.tools.difference import differences
-from hloom.runtime.inputs import make_inputs
+from hloom.runtime.inputs.inputs import make_inputs
 from ops.oracle import run_xla
 
 ADD = "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }"

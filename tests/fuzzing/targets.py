@@ -45,7 +45,7 @@ from hloom.passes.pipelines import parse_pipeline
 from hloom.report.collectives import collectives_table, summary
 from hloom.report.picture import picture
 from hloom.report.shardings import solved
-from hloom.runtime.inputs import make_inputs
+from hloom.runtime.inputs.inputs import make_inputs
 
 Result = TypeVar("Result")
 MOST_BYTES = 1 << 22  # of all values of a program that is evaluated

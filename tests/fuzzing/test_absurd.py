@@ -14,7 +14,7 @@ from fuzz import Crash, attempt, bounded
 from fuzzing.programs import entry
 from fuzzing.targets import TARGETS
 from hloom.report.collectives import collectives_table
-from hloom.runtime.inputs import make_inputs
+from hloom.runtime.inputs.inputs import make_inputs
 
 
 def calls(levels: int, times: int) -> str:

@@ -17,9 +17,9 @@ from hloom.ir.types.shape import tuple_shape
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate
-from hloom.runtime.collectives import LocalFabric
-from hloom.runtime.executor import Executable
-from hloom.runtime.process_grid import ProcessGrid
+from hloom.runtime.fabric.process_grid import ProcessGrid
+from hloom.runtime.fabric.reference import LocalFabric
+from hloom.runtime.plan.interpreter import Executable
 from hloom.runtime.simulator import simulate
 from ops.build import rule, run, shapes, use
 from ops.oracle import run_xla

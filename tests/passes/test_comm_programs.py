@@ -6,7 +6,7 @@ import hloom
 import pytest
 from comm_programs.cases import programs
 from hloom.runtime.compare import compare
-from hloom.runtime.inputs import make_inputs
+from hloom.runtime.inputs.inputs import make_inputs
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ from hloom.passes.propagation.propagate import Propagate
 from hloom.passes.spmd import partition as partition_pass
 from hloom.runtime import evaluate, simulate
 from hloom.runtime.compare import compare
-from hloom.runtime.inputs import make_inputs
+from hloom.runtime.inputs.inputs import make_inputs
 from ops.test_samples import SAMPLES
 from random_programs import INNER
 from random_programs_base import one_call

@@ -24,7 +24,7 @@ from golden import ARROW, FOLDER, Case, cases_of
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline, partition
 from hloom.runtime.compare import compare
-from hloom.runtime.inputs import make_inputs
+from hloom.runtime.inputs.inputs import make_inputs
 
 _ALL = [case for file in sorted(FOLDER.glob("*.hlo")) for case in cases_of(file)]
 

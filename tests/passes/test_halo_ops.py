@@ -11,7 +11,7 @@ from hloom.ir.sharding.digit import product
 from hloom.passes.op_sharding import assignment
 from hloom.passes.op_sharding.assignment import Assignment, OpSharding
 from hloom.runtime.compare import compare
-from hloom.runtime.inputs import make_inputs
+from hloom.runtime.inputs.inputs import make_inputs
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 

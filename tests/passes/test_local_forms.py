@@ -24,7 +24,7 @@ from hloom.passes.op_sharding.assignment import Assignment, OpSharding
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate, simulate
 from hloom.runtime.compare import compare
-from hloom.runtime.inputs import make_inputs
+from hloom.runtime.inputs.inputs import make_inputs
 from hypothesis import HealthCheck, given, settings
 from ops.test_samples import SAMPLES
 from random_programs import inputs_of, programs

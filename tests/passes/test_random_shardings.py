@@ -10,7 +10,7 @@ import pytest
 from hloom.ir.sharding.mesh import IotaOrder, Mesh
 from hloom.ir.sharding.sharding import AnySharding, TupleSharding
 from hloom.runtime.compare import compare
-from hloom.runtime.inputs import make_inputs
+from hloom.runtime.inputs.inputs import make_inputs
 from random_shardings import random_sharding
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -13,7 +13,7 @@ from hloom.passes.propagation.causes import trace
 from hloom.report.explain import explain
 from hloom.report.shardings import Solved, solved
 from hloom.runtime.compare import compare
-from hloom.runtime.inputs import make_inputs
+from hloom.runtime.inputs.inputs import make_inputs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MESH = "mesh['x'=4]"

@@ -19,7 +19,7 @@ from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate, simulate
 from hloom.runtime.compare import compare
-from hloom.runtime.inputs import make_inputs
+from hloom.runtime.inputs.inputs import make_inputs
 from ops.test_samples import SAMPLES
 from random_shardings import random_sharding
 

@@ -11,7 +11,7 @@ import pytest
 from hloom.ir.graph.module import Module
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
-from hloom.runtime.inputs import make_inputs
+from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.simulator import simulate
 
 MESH = "mesh['a'=2,'b'=4]"

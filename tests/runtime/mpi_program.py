@@ -20,11 +20,12 @@ from hloom.cli.check import Ranks
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.module import Module
-from hloom.runtime import rank_failed, run
-from hloom.runtime.inputs import make_inputs
-from hloom.runtime.launch import finish_rank, inside_launcher, launch, world
+from hloom.runtime import run
+from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.mpi import MpiMissing, MpiProgram
-from hloom.runtime.rank_failed import RankFailed, together
+from hloom.runtime.ranks import failed as rank_failed
+from hloom.runtime.ranks.failed import RankFailed, together
+from hloom.runtime.ranks.launch import finish_rank, inside_launcher, launch, world
 from hloom.runtime.simulator import run_devices, simulate
 
 COLLECTIVES = """HloModule m, num_partitions=4

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hloom.ir.graph.module import Module
 from hloom.ir.graph.value_range import NOT_NEGATIVE, POSITIVE, Columns, Demand, Range
-from hloom.runtime.demands import input_demands
-from hloom.runtime.inputs import inputs_for_module
+from hloom.runtime.inputs.demands import input_demands
+from hloom.runtime.inputs.inputs import inputs_for_module
 from op_samples import all_samples
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

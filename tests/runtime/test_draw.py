@@ -11,8 +11,8 @@ import pytest
 from hloom.frontends import parse_shape
 from hloom.ir.graph.value_range import NOT_NEGATIVE, POSITIVE, Columns, Demand, Range, whole
 from hloom.ir.types.element_type import ELEMENT_TYPES
-from hloom.runtime.draw import draw_demanded, streams
-from hloom.runtime.inputs import make_inputs
+from hloom.runtime.inputs.draw import draw_demanded, streams
+from hloom.runtime.inputs.inputs import make_inputs
 
 FLOATS = [name for name, t in ELEMENT_TYPES.items() if t.is_float and name != "f8e8m0fnu"]
 

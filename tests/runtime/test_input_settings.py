@@ -10,8 +10,8 @@ import hloom
 import numpy as np
 import pytest
 from hloom.ir.diagnostics import CompileError
-from hloom.runtime.array_files import save_npz
-from hloom.runtime.inputs import inputs_for_module, make_inputs
+from hloom.runtime.inputs.array_files import save_npz
+from hloom.runtime.inputs.inputs import inputs_for_module, make_inputs
 from hloom.runtime.outputs import save_outputs
 
 PROGRAM = """HloModule m

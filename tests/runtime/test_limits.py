@@ -15,9 +15,9 @@ from command_line import environment
 from hloom.frontends.hlo_text import parse_sharding
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.sharding.sharding import Sharding
-from hloom.runtime import limits
-from hloom.runtime.inputs import inputs_for_module
-from hloom.runtime.sharding_io import copied_bytes, shard
+from hloom.runtime.fabric.tiles import copied_bytes, shard
+from hloom.runtime.inputs.inputs import inputs_for_module
+from hloom.runtime.plan import limits
 
 LARGE_INPUT = """HloModule mid
 ENTRY main {
@@ -109,7 +109,7 @@ def test_memory_that_runs_out_all_the_same_is_a_diagnostic(monkeypatch: pytest.M
     def exhausted(*arguments: object) -> None:
         raise MemoryError("Unable to allocate 13.4 GiB")
 
-    monkeypatch.setattr("hloom.runtime.inputs.draw_demanded", exhausted)
+    monkeypatch.setattr("hloom.runtime.inputs.inputs.draw_demanded", exhausted)
     with pytest.raises(CompileError, match=re.escape("inputs cannot be made: Unable to allocate 13.4 GiB")):
         inputs_for_module(hloom.parse("ENTRY e { ROOT x = f32[2] parameter(0) }"))
 

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from hloom.runtime import launch
 from hloom.runtime.mpi import MpiMissing, devices_of
+from hloom.runtime.ranks import launch
 
 PROGRAM = Path(__file__).with_name("mpi_program.py")
 TESTS = Path(__file__).parents[1]

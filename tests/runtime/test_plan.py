@@ -10,11 +10,11 @@ import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.runtime import evaluate
-from hloom.runtime.collectives import LocalFabric
-from hloom.runtime.executor import Executable
-from hloom.runtime.process_grid import ProcessGrid
+from hloom.runtime.fabric.process_grid import ProcessGrid
+from hloom.runtime.fabric.reference import LocalFabric
+from hloom.runtime.plan.interpreter import Executable
+from hloom.runtime.plan.steps import Compute, Start, Wait
 from hloom.runtime.simulator import run_devices
-from hloom.runtime.steps import Compute, Start, Wait
 
 ALONE = ProcessGrid()
 F = np.float32

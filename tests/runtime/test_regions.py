@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hloom.ir.graph.module import Module
 from hloom.ir.tools.spmd import has_regions
-from hloom.runtime.collectives import LocalFabric
-from hloom.runtime.executor import Executable
-from hloom.runtime.process_grid import ProcessGrid
+from hloom.runtime.fabric.process_grid import ProcessGrid
+from hloom.runtime.fabric.reference import LocalFabric
+from hloom.runtime.plan.interpreter import Executable
 from random_programs import REGIONS, inputs_of, program
 from region_reference import whole_results
 

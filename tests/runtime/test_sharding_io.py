@@ -11,7 +11,7 @@ from hloom.ir.diagnostics import CompileError
 from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.sharding.tiling import Tiling
 from hloom.ir.types.element_type import ELEMENT_TYPES
-from hloom.runtime.sharding_io import assemble, poison_value, shard
+from hloom.runtime.fabric.tiles import assemble, poison_value, shard
 from hypothesis import given
 from hypothesis import strategies as st
 

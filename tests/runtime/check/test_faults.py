@@ -20,7 +20,7 @@ from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.runtime.check.check import Verdict, Wide, judge, wide_program
 from hloom.runtime.check.reference import Reference
 from hloom.runtime.check.retype import retyped
-from hloom.runtime.inputs import inputs_for_module
+from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.simulator import simulate
 from planted_faults import Fault, faults
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..ir.graph.dynamic_sizes import is_called_static, result_shape
-from ..ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall, Value
-from ..ir.types.shape import Shape
+from ...ir.graph.dynamic_sizes import is_called_static, result_shape
+from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall, Value
+from ...ir.types.shape import Shape
 
 Sizes = tuple[tuple[int, ...], ...]
 

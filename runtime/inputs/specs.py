@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..ir.diagnostics import Location, SourceFile, fail
-from ..ir.graph.value_range import Range
-from ..ir.tools.names import fits, name_pattern, suggestions
-from ..ir.types.element_type import ElementType, Kind
+from ...ir.diagnostics import Location, SourceFile, fail
+from ...ir.graph.value_range import Range
+from ...ir.tools.names import fits, name_pattern, suggestions
+from ...ir.types.element_type import ElementType, Kind
 from .draw import Bell, Constant, Distribution, Even, Whole, component_type, integer_limits, largest, representable
-from .input_leaves import InputLeaf
+from .leaves import InputLeaf
 
 KINDS = "int[a,b) int[a,b] uniform[a,b) normal(mean,deviation) zeros ones constant(v) FILE.npy"
 _SETTING = re.compile(r"""(?:[^;'"]|'[^']*(?:'|$)|"[^"]*(?:"|$))+""")

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..ir.graph.computation import Computation
-from ..ir.graph.op import Kernel, NotEvaluable, Value
+from ...ir.graph.computation import Computation
+from ...ir.graph.op import Kernel, NotEvaluable, Value
 from .steps import NO_DEVICE, Compute, flatten, unflatten
 
 if TYPE_CHECKING:
-    from .collectives import Collective
-    from .plan import Plan
-    from .process_grid import ProcessGrid
+    from ..fabric.process_grid import ProcessGrid
+    from ..fabric.reference import Collective
+    from .compile import Plan
 
 
 def embedded_kernel(plan: Plan, computation: Computation, grid: ProcessGrid) -> Kernel:
@@ -26,7 +26,7 @@ def embedded_kernel(plan: Plan, computation: Computation, grid: ProcessGrid) -> 
     if simple and not any(s.is_tuple for s in shapes) and not computation.root.shape.is_tuple:
         return _closure(plan)
 
-    from .executor import Machine
+    from .interpreter import Machine
 
     machine = Machine(grid, NoFabric())
 

@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .rank_failed import RankFailed, first_report
+from .failed import RankFailed, first_report
 
 if TYPE_CHECKING:
-    from .rank_watch import Place, RankWatch
+    from .watch import Place, RankWatch
 
 SILENT_SECONDS = 3600.0
 _ANSWER_SECONDS = 3.0  # after which a rank counts as silent

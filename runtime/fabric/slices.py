@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir.graph.instruction import Instruction
+from ...ir.graph.instruction import Instruction
 
 if TYPE_CHECKING:
-    from .collectives import Collective
+    from .reference import Collective
 
 Array = np.ndarray[Any, Any]
 Operands = list[Array]

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir.graph.instruction import Instruction
-from ..ir.graph.op import Kernel, NotEvaluable, Value
-from ..ir.ops.calls.custom_call import CustomCallAttributes
-from ..ir.types.shape import Shape
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import Kernel, NotEvaluable, Value
+from ...ir.ops.calls.custom_call import CustomCallAttributes
+from ...ir.types.shape import Shape
 from .limits import check_time
 
 if TYPE_CHECKING:
-    from .collectives import Collective
-    from .executor import Machine
-    from .plan import Plan
+    from ..fabric.reference import Collective
+    from .compile import Plan
+    from .interpreter import Machine
 
 Frame = list[Any]
 Tree = Any  # a buffer number, or the tuple of the trees of a tuple's elements

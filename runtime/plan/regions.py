@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.graph.instruction import Instruction
-from ..ir.graph.op import NotEvaluable
-from ..ir.sharding.digit import product
-from ..ir.sharding.replica_groups import enumerate_groups, over_digits
-from ..ir.tools.spmd import Border
-from ..ir.types.shape import Shape
-from .collectives import Collective, Operands
-from .process_grid import GroupMode, ProcessGrid
-from .sharding_io import shard, tile_slices
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import NotEvaluable
+from ...ir.sharding.digit import product
+from ...ir.sharding.replica_groups import enumerate_groups, over_digits
+from ...ir.tools.spmd import Border
+from ...ir.types.shape import Shape
+from ..fabric.process_grid import GroupMode, ProcessGrid
+from ..fabric.reference import Collective, Operands
+from ..fabric.tiles import shard, tile_slices
 from .steps import NO_DEVICE, Frame, Step
 
 Array = np.ndarray[Any, Any]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..ir.diagnostics import CompileError, fail
+from ...ir.diagnostics import CompileError, fail
 
 TIMEOUT = "HLOOM_TIMEOUT"
 REPORT_SECONDS = 60.0

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.diagnostics import fail
-from ..ir.factors.sharding_rule import Monoid
-from ..ir.graph.instruction import Instruction
-from ..ir.graph.monoid import elementwise_kernel, reduction_monoid
-from ..ir.graph.op import Compile, Kernel, NotEvaluable
-from ..ir.sharding.replica_groups import Groups, enumerate_groups
-from ..ir.types.shape import Shape
+from ...ir.diagnostics import fail
+from ...ir.factors.sharding_rule import Monoid
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.monoid import elementwise_kernel, reduction_monoid
+from ...ir.graph.op import Compile, Kernel, NotEvaluable
+from ...ir.sharding.replica_groups import Groups, enumerate_groups
+from ...ir.types.shape import Shape
 from .process_grid import Pairs, ProcessGrid, group_mode
 from .slices import cut_slices, fill_slices, ragged_all_to_all
 

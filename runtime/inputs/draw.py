@@ -14,9 +14,9 @@ from typing import Any, Protocol, cast
 import ml_dtypes
 import numpy as np
 
-from ..ir.graph.value_range import ALL, Columns, Demand, Range
-from ..ir.types.element_type import ElementType, Kind
-from ..ir.types.shape import Shape
+from ...ir.graph.value_range import ALL, Columns, Demand, Range
+from ...ir.types.element_type import ElementType, Kind
+from ...ir.types.shape import Shape
 
 Array = np.ndarray[Any, Any]
 

@@ -12,18 +12,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..ir.diagnostics import CompileError, InternalError, fail
-from ..ir.graph.instruction import Instruction
-from ..ir.graph.module import Module
-from ..ir.graph.op import NotEvaluable, RandomState, ShapeError, Value
-from ..ir.tools.unknown_values import require_values
-from ..ir.types.shape import Shape
+from ...ir.diagnostics import CompileError, InternalError, fail
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ...ir.graph.op import NotEvaluable, RandomState, ShapeError, Value
+from ...ir.tools.unknown_values import require_values
+from ...ir.types.shape import Shape
+from ..fabric.process_grid import ProcessGrid
+from ..fabric.reference import Collective
+from ..ranks.failed import RankFailed
 from .call_graph import live_in
-from .collectives import Collective
+from .compile import Compilation, Plan
 from .limits import TimeLimit, memory, too_large
-from .plan import Compilation, Plan
-from .process_grid import ProcessGrid
-from .rank_failed import RankFailed
 from .steps import Frame
 
 Array = np.ndarray[Any, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .plan import Plan
+from .compile import Plan
 
 
 def peak_bytes(plan: Plan) -> int:

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.diagnostics import fail
-from ..ir.factors.sharding_rule import Monoid
-from ..ir.graph.monoid import identity
-from ..ir.sharding.digit import Digits, product
-from ..ir.sharding.tiling import Tiling
-from ..ir.types.element_type import Kind, from_numpy
+from ...ir.diagnostics import fail
+from ...ir.factors.sharding_rule import Monoid
+from ...ir.graph.monoid import identity
+from ...ir.sharding.digit import Digits, product
+from ...ir.sharding.tiling import Tiling
+from ...ir.types.element_type import Kind, from_numpy
 
 Array = np.ndarray[Any, Any]
 

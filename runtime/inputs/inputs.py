@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.diagnostics import fail
-from ..ir.graph.module import Module
-from ..ir.graph.value_range import Columns, Demand, joined
-from ..ir.types.shape import UNBOUNDED, Shape
+from ...ir.diagnostics import fail
+from ...ir.graph.module import Module
+from ...ir.graph.value_range import Columns, Demand, joined
+from ...ir.types.shape import UNBOUNDED, Shape
+from ..plan.limits import require_memory, too_large
 from .array_files import NamedArrays, as_element, load_array, read_arrays
 from .demands import input_demands
 from .draw import Words, draw, draw_demanded, streams
-from .input_leaves import InputLeaf, by_name, input_leaves
-from .input_specs import InputSetting, settings_for
-from .limits import require_memory, too_large
+from .leaves import InputLeaf, by_name, input_leaves
+from .specs import InputSetting, settings_for
 
 Array = np.ndarray[Any, Any]
 KINDS = ("random", "zeros")

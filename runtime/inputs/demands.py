@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir.graph.computation import Computation
-from ..ir.graph.instruction import Instruction
-from ..ir.graph.module import Module
-from ..ir.graph.value_range import Columns, Demand, Fact, Range, columns, joined, meet_demands
-from ..ir.types.shape import Shape
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ...ir.graph.value_range import Columns, Demand, Fact, Range, columns, joined, meet_demands
+from ...ir.types.shape import Shape
 
 # Instructions looked at, those of a called computation once per call: whatever lies beyond demands nothing.
 _MOST = 500_000

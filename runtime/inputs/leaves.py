@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..ir.diagnostics import Location
-from ..ir.graph.module import Module
-from ..ir.tools.names import names_of
-from ..ir.tools.spmd import is_per_device
-from ..ir.types.shape import Shape
-from .simulator import placements
+from ...ir.diagnostics import Location
+from ...ir.graph.module import Module
+from ...ir.tools.names import names_of
+from ...ir.tools.spmd import is_per_device
+from ...ir.types.shape import Shape
+from ..simulator import placements
 
 
 @dataclass(frozen=True, slots=True)

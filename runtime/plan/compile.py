@@ -14,24 +14,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from ..ir.diagnostics import Diagnostic, Severity
-from ..ir.graph.computation import Computation
-from ..ir.graph.instruction import Instruction
-from ..ir.graph.module import Module
-from ..ir.graph.op import Kernel, NotEvaluable, ShapeError, Value
-from ..ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate, blank
-from ..ir.ops.control import Call as CallOp
-from ..ir.ops.control import Conditional as ConditionalOp
-from ..ir.ops.control import Fusion
-from ..ir.ops.control import While as WhileOp
-from ..ir.ops.structure import AddDependency, GetTupleElement, OptimizationBarrier, Tuple
-from ..ir.tools import mixed_precision
-from ..ir.tools.spmd import Border, borders_of, is_border
+from ...ir.diagnostics import Diagnostic, Severity
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ...ir.graph.op import Kernel, NotEvaluable, ShapeError, Value
+from ...ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate, blank
+from ...ir.ops.control import Call as CallOp
+from ...ir.ops.control import Conditional as ConditionalOp
+from ...ir.ops.control import Fusion
+from ...ir.ops.control import While as WhileOp
+from ...ir.ops.structure import AddDependency, GetTupleElement, OptimizationBarrier, Tuple
+from ...ir.tools import mixed_precision
+from ...ir.tools.spmd import Border, borders_of, is_border
+from ..fabric.process_grid import ProcessGrid
+from ..fabric.reference import Collective
 from .call_graph import callees_first, count_call_sites, in_branches, live_instructions
-from .collectives import Collective
 from .dynamic_kernel import for_any_sizes
 from .embedded import embedded_kernel
-from .process_grid import ProcessGrid
 from .regions import Cut, Join
 from .steps import (
     Call,

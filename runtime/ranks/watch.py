@@ -14,9 +14,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..ir.graph.instruction import Instruction
+from ...ir.graph.instruction import Instruction
+from .failed import LONGEST_MESSAGE, Comm, RankFailed, arrive, deadline, exit_code_of, text_of
 from .lookout import Lookout
-from .rank_failed import LONGEST_MESSAGE, Comm, RankFailed, arrive, deadline, exit_code_of, text_of
 
 _TAG = 1  # of failures
 _SAME_ERROR_SECONDS = 0.5  # for a lower rank to find what this one has found

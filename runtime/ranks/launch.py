@@ -32,9 +32,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from ..ir.diagnostics import fail
-from .mpi import EXIT_MPI_MISSING, MpiMissing, load_mpi
-from .rank_failed import EXIT_RANK_FAILED
+from ...ir.diagnostics import fail
+from ..mpi import EXIT_MPI_MISSING, MpiMissing, load_mpi
+from .failed import EXIT_RANK_FAILED
 
 EXPECTED_RANKS = "HLOOM_EXPECTED_RANKS"
 MPIEXEC = "HLOOM_MPIEXEC"

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from ..ir.diagnostics import fail
-from ..ir.types.shape import Shape
+from ...ir.diagnostics import fail
+from ...ir.types.shape import Shape
 
 LARGEST_RANK = 64  # numpy's
 LARGEST_COUNT = 2**63 // 16 - 1

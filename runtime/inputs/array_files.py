@@ -16,8 +16,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from ..ir.diagnostics import fail
-from ..ir.types.element_type import ELEMENT_TYPES, ElementType, from_numpy
+from ...ir.diagnostics import fail
+from ...ir.types.element_type import ELEMENT_TYPES, ElementType, from_numpy
 
 Array = np.ndarray[Any, Any]
 MANIFEST = "manifest.json"

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.factors.sharding_rule import Monoid
-from .collectives import Collective, Operands, Send, check_complete, left_out, reduce_members, split_parts
-from .rank_watch import RankWatch
+from ...ir.factors.sharding_rule import Monoid
+from ..ranks.watch import RankWatch
+from .reference import Collective, Operands, Send, check_complete, left_out, reduce_members, split_parts
 
 Array = np.ndarray[Any, Any]
 Group = tuple[int, ...]

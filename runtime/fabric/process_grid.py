@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import itemgetter
 
-from ..ir.graph.module import Module
-from ..ir.sharding.replica_groups import Groups
+from ...ir.graph.module import Module
+from ...ir.sharding.replica_groups import Groups
 
 Pairs = tuple[tuple[int, int], ...]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..ir.graph.computation import Computation
-from ..ir.graph.instruction import Instruction
-from ..ir.graph.module import Module
-from ..ir.ops.control import Call, Conditional, Fusion
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ...ir.ops.control import Call, Conditional, Fusion
 
 
 def count_call_sites(module: Module) -> dict[Computation, int]:

@@ -1,0 +1,1 @@
+"""Inputs: random numbers that mean something to the program, and arrays from files."""
