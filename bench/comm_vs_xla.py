@@ -119,7 +119,7 @@ def of_hloom(module: Module) -> Counted:
 
 def of_xla(name: str, text: str, dumps: Path) -> Counted:
     """The cheaper of XLA's two modules. Raises what XLA raises."""
-    from xla_runner import compile_text
+    from support.xla_runner import compile_text
 
     for old in dumps.glob("*.txt"):
         old.unlink()

@@ -29,9 +29,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import hloom
-import shardy_oracle
 from sharded_programs.registry import Kit, lower, parse_axes
 from sharded_programs.transformers import BOTH, DATA, Transformer
+from support import shardy_oracle
 
 MESHES = [(2, 4), (8, 8), (32, 16), (64, 64), (128, 128)]
 SMALLEST = "data=2,model=4"

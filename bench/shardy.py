@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import time
 
-from propagation_comparison import Comparison, compare
 from sharded_programs.catalog import PROGRAMS
+from support.propagation_comparison import Comparison, compare
 
 HEADER = ("program", "values", "differ", "agreement", "bytes ours", "bytes Shardy", "fewer", "work")
 

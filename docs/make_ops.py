@@ -24,9 +24,9 @@ from hloom.ir.graph.building import described  # noqa: E402
 from hloom.ir.graph.instruction import Instruction  # noqa: E402
 from hloom.ir.graph.op import OPS, AnyOp, NotEvaluable  # noqa: E402
 from hloom.ir.tools.printer import value_text  # noqa: E402
-from op_samples import all_samples  # noqa: E402
 from ops.oracle import SUMS, ULPS  # noqa: E402
 from ops.type_gaps import GAPS, UNCOMPARED, UNCOMPARED_TYPES, How  # noqa: E402
+from support.op_samples import all_samples  # noqa: E402
 
 PAGE = ROOT / "docs" / "ops.md"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from virtual_devices import eight_devices
+from support.virtual_devices import eight_devices
 
 eight_devices()
 

@@ -31,9 +31,9 @@ from hloom.ir.tools.verifier import verify
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.dce import DeadCodeElimination
 from hloom.passes.pipelines import PROPAGATE
-from partition_check import difference
-from random_programs import inputs_of
-from region_reference import regions_are_closed
+from programs.random.generate import inputs_of
+from support.partition_check import difference
+from support.region_reference import regions_are_closed
 
 Fails = Callable[[Module], str | None]  # how a program fails, in a word, or None
 Edit = Callable[[Module], object]  # changes a copy in place

@@ -12,7 +12,7 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from command_line import EXAMPLES, NAMED, environment
+from support.command_line import EXAMPLES, NAMED, environment
 
 PLAIN = """HloModule plain
 ENTRY main {

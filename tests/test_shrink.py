@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hloom.frontends import parse
 from hloom.passes.spmd.emit import local_op as localize
-from region_reference import regions_are_closed
 from shrink import partition_fails, shrink
+from support.region_reference import regions_are_closed
 
 TEXT = """
 HloModule m, num_partitions=4

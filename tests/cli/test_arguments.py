@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from command_line import EXAMPLES, NAMED, ROOT, environment, hloom
 from hloom.__main__ import main
 from hloom.cli import examples, progress
 from hloom.cli.arguments import make_parser
+from support.command_line import EXAMPLES, NAMED, ROOT, environment, hloom
 
 COMMANDS = make_parser().commands
 

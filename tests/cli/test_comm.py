@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import EXAMPLES, NAMED, hloom
+from support.command_line import EXAMPLES, NAMED, hloom
 
 # A factorisation needs its matrix whole; uneven rows waste most of a tile.
 FALLS_BACK = """HloModule falls

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import NAMED, hloom
 from hloom import parse
+from support.command_line import NAMED, hloom
 
 
 def printed(form: str, cwd: Path) -> str:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import EXAMPLES, NAMED
 from hloom import evaluate, load, parse
 from hloom.__main__ import main
 from hloom.ir.tools.difference import differences
 from hloom.ir.tools.extract import find_instruction, isolate
+from support.command_line import EXAMPLES, NAMED
 
 NESTED = """HloModule nested
 add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import EXAMPLES, ROOT
 from hloom.__main__ import main
 from hloom.frontends import parse_sharding
 from hloom.ir.sharding.sharding import Sharding
+from support.command_line import EXAMPLES, ROOT
 
 README = (ROOT / "README.md").read_text()
 

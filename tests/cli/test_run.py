@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import EXAMPLES, NAMED, have_mpi, hloom
 from hloom.__main__ import main
 from hloom.runtime import evaluate
+from support.command_line import EXAMPLES, NAMED, have_mpi, hloom
 
 PLAIN = """HloModule plain
 ENTRY main {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import have_mpi, hloom
+from support.command_line import have_mpi, hloom
 
 PER_DEVICE = """HloModule ring, num_partitions=2
 ENTRY e {

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import EXAMPLES
 from hloom.__main__ import main
 from hloom.ir.diagnostics import CATEGORIES
 from hloom.passes.pipelines import PASSES
+from support.command_line import EXAMPLES
 
 MLP = str(EXAMPLES / "mlp_named.hlo")
 PLAIN = """ENTRY e {

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import EXAMPLES, NAMED, Outcome, environment
+from support.command_line import EXAMPLES, NAMED, Outcome, environment
 
 FULL = Path("/dev/full")
 full_disk = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")

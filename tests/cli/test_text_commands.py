@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import EXAMPLES, NAMED, environment, hloom
 from hloom import CompileError, parse
 from hloom.__main__ import main
 from hloom.ir.graph.module import Stage
 from hloom.passes.propagation.propagate import Propagate
+from support.command_line import EXAMPLES, NAMED, environment, hloom
 
 BAD = """HloModule bad
 ENTRY main {

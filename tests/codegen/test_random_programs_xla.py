@@ -11,11 +11,11 @@ from hloom.runtime.compare import compare
 from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.simulator import join_outputs, placements, split_inputs
 from hypothesis import HealthCheck, assume, given, settings
-from random_programs import inputs_of, programs
-from random_programs_numbers import binary, clamp, iota, mapped, select, unary
-from random_programs_shaping import SHAPING, scatter
-from random_programs_sums import dot, reduce_, reduce_pairs
-from xla_runner import run_manual, run_replicas
+from programs.random.generate import inputs_of, programs
+from programs.random.numbers import binary, clamp, iota, mapped, select, unary
+from programs.random.shaping import SHAPING, scatter
+from programs.random.sums import dot, reduce_, reduce_pairs
+from support.xla_runner import run_manual, run_replicas
 
 pytest.importorskip("jax")
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import hloom
 import pytest
-from golden import golden_texts
 from hloom.codegen import manual_module, replica_module
 from hloom.passes.annotating.remesh import remesh
 from hloom.runtime.compare import compare
 from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.simulator import join_outputs, placements, split_inputs
-from xla_runner import run_manual, run_replicas
+from support.golden import golden_texts
+from support.xla_runner import run_manual, run_replicas
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAMS: list[tuple[str, dict[str, int]]] = [

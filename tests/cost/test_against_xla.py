@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from comm_programs.cases import programs
 from comm_programs.reasons import REASONS
-from command_line import ROOT, environment
+from support.command_line import ROOT, environment
 
 
 def measured(*options: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import ROOT
+from support.command_line import ROOT
 
 _BLOCK = re.compile(r"^## ([^\n]*)\n|^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 from types import ModuleType
 
-from command_line import ROOT
 from hloom.ir.graph.op import OPS
+from support.command_line import ROOT
 
 
 def _maker() -> ModuleType:

@@ -19,7 +19,7 @@ from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.module import Module
 from hloom.ir.graph.op import OPS
 from hloom.ir.types.literal import Literal
-from op_samples import all_samples
+from support.op_samples import all_samples
 
 SAMPLES = all_samples()
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.hlo"))

@@ -10,7 +10,6 @@ from pathlib import Path
 import hloom
 import numpy as np
 import pytest
-from command_line import hloom as command
 from hloom.codegen import manual_module, replica_module
 from hloom.ir.graph.clone import clone_module
 from hloom.ir.graph.module import Module
@@ -18,6 +17,7 @@ from hloom.ir.tools.difference import differences
 from hloom.ir.tools.extract import find_instruction, isolate
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
+from support.command_line import hloom as command
 
 TEXT = """HloModule m, num_partitions=4
 add { p = f32[16] parameter(0) c = f32[16] constant({...}) ROOT s = f32[16] add(p, c) }

@@ -11,13 +11,13 @@ from functools import cache
 from pathlib import Path
 
 from comm_programs.cases import programs as comm_programs
-from command_line import EXAMPLES
 from fuzzing.edits import EDITS, plain
 from fuzzing.mutators import ALL, GENTLE, characters, numbers, same_kind
 from fuzzing.strings import MESHES, sharding_text
 from hloom import CompileError, parse
-from op_samples import all_samples
-from virtual_devices import eight_devices
+from support.command_line import EXAMPLES
+from support.op_samples import all_samples
+from support.virtual_devices import eight_devices
 
 TESTS = Path(__file__).parents[1]
 _SHARDING = re.compile(r", sharding=\{[^\n]*?\}(?=, [a-z_]+=|$|\n)", re.MULTILINE)

@@ -7,8 +7,8 @@ import random
 import shlex
 from collections.abc import Sequence
 
-from command_line import EXAMPLES, ROOT
 from fuzzing.mutators import ABSURD, SMALL, characters, cut, numbers, small_numbers, tokens
+from support.command_line import EXAMPLES, ROOT
 
 Axes = Sequence[tuple[str, int]]
 

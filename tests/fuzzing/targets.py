@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import hloom
-from command_line import EXAMPLES, NAMED, ROOT
 from fuzzing.messages import message
 from fuzzing.programs import corpus, large, lowered, program, sharded_program, swept_program
 from fuzzing.shardings import sharded
@@ -46,6 +45,7 @@ from hloom.report.collectives import collectives_table, summary
 from hloom.report.picture import picture
 from hloom.report.shardings import solved
 from hloom.runtime.inputs.inputs import make_inputs
+from support.command_line import EXAMPLES, NAMED, ROOT
 
 Result = TypeVar("Result")
 MOST_BYTES = 1 << 22  # of all values of a program that is evaluated

@@ -24,7 +24,7 @@ import ml_dtypes
 import numpy as np
 from hloom.ir.types.element_type import ElementType, Kind
 from hloom.ir.types.shape import Shape
-from xla_runner import Executable, compile_text
+from support.xla_runner import Executable, compile_text
 
 Array = np.ndarray[Any, Any]
 

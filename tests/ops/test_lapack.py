@@ -251,7 +251,7 @@ def test_sizes_that_do_not_fit_the_options(
 
 def test_xla_runs_what_is_partitioned_with_the_layouts_that_lapack_needs() -> None:
     pytest.importorskip("jax")
-    from xla_runner import run_manual
+    from support.xla_runner import run_manual
 
     text = call("lapack_sgeqrf_ffi", ["f32 4,3"], ["f32 4,3", "f32 3"], "", "6")
     text = text.replace("parameter(0)", "parameter(0), sharding={devices=[4,1,1]<=[4]}")

@@ -23,7 +23,7 @@ from hloom.runtime.plan.interpreter import Executable
 from hloom.runtime.simulator import simulate
 from ops.build import rule, run, shapes, use
 from ops.oracle import run_xla
-from xla_runner import run_manual
+from support.xla_runner import run_manual
 
 
 def _all(word: int, count: int) -> tuple[np.ndarray, ...]:

@@ -20,8 +20,8 @@ from ops.test_samples import SAMPLES
 from ops.together import together
 from ops.type_gaps import ALL, GAPS, UNCOMPARED, UNCOMPARED_TYPES, UNTYPED, How
 from ops.typed_programs import CLASSES, TEMPLATES, Program, accepted, chosen
-from xla_attempts import survives
-from xla_runner import compile_text
+from support.xla_attempts import survives
+from support.xla_runner import compile_text
 
 CLASS_OF = {element: name for name, elements in CLASSES.items() for element in elements}
 

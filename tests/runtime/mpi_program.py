@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from async_programs import ASYNC
 from hloom.cli.check import Ranks
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
@@ -27,6 +26,7 @@ from hloom.runtime.ranks import failed as rank_failed
 from hloom.runtime.ranks.failed import RankFailed, together
 from hloom.runtime.ranks.launch import finish_rank, inside_launcher, launch, world
 from hloom.runtime.simulator import run_devices, simulate
+from support.async_programs import ASYNC
 
 COLLECTIVES = """HloModule m, num_partitions=4
 combine {{ a = {t}[] parameter(0)  b = {t}[] parameter(1)  ROOT r = {t}[] {op}(a, b) }}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from async_programs import ASYNC, SYNC
 from hloom.frontends import parse
 from hloom.runtime import evaluate
 from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.plan.compile import Compilation
 from hloom.runtime.plan.steps import Start, Wait
 from hloom.runtime.simulator import run_devices
+from support.async_programs import ASYNC, SYNC
 
 
 def test_simulator_gives_what_the_synchronous_program_gives() -> None:

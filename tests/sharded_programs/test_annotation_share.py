@@ -11,9 +11,9 @@ import hloom
 import pytest
 from hloom.ir.graph.module import Module
 from hloom.ir.sharding.sharding import leaf_shardings
-from propagation_comparison import constants, multiplications, reached
 from sharded_programs.registry import Kit, lower, parse_axes
 from sharded_programs.transformers import DATA, TENSOR, Transformer
+from support.propagation_comparison import constants, multiplications, reached
 
 pytest.importorskip("jax")
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from propagation_comparison import Comparison, compare
 from sharded_programs.catalog import PROGRAMS
+from support.propagation_comparison import Comparison, compare
 
 pytest.importorskip("jax")
 

@@ -11,8 +11,6 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from command_line import EXAMPLES
-from golden import golden_texts
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.clone import clone_module
 from hloom.ir.graph.module import Module
@@ -22,7 +20,9 @@ from hloom.runtime.check.reference import Reference
 from hloom.runtime.check.retype import retyped
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.simulator import simulate
-from planted_faults import Fault, faults
+from support.command_line import EXAMPLES
+from support.golden import golden_texts
+from support.planted_faults import Fault, faults
 
 Array = np.ndarray[Any, Any]
 EXAMPLE_NAMES = ("mlp_named", "mlp_train", "transformer_train", "transformer_scan_train")

@@ -1,0 +1,72 @@
+"""Starts and dones become the ops that they stand for, and such programs can be partitioned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hloom import CompileError
+from hloom.frontends import parse
+from hloom.ir.tools.verifier import check
+from hloom.passes.api import partition
+from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.cleanup.synchronous import Synchronous
+from hloom.passes.pipelines import parse_pipeline
+from hloom.runtime import simulate
+from support.async_programs import ASYNC, SYNC
+
+
+def test_all_forms() -> None:
+    module = parse(ASYNC)
+    assert Synchronous().run(module, PassContext())
+    check(module)
+    wanted = sorted((i.name, i.opcode, str(i.shape)) for i in parse(SYNC).entry)
+    assert sorted((i.name, i.opcode, str(i.shape)) for i in module.entry) == wanted
+    assert not Synchronous().run(module, PassContext())
+
+
+X = np.arange(8, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("s = ((f32[8]), f32[3], s32[]) slice-start(x), slice={[1:7:2]} ROOT r = f32[3] slice-done(s)", X[1:7:2]),
+        ("s = ((f32[8]), f32[8], s32[]) async-start(x), calls=w ROOT r = f32[8] async-done(s)", -X),
+        (
+            "s = (f32[8], f32[8], u32[]) copy-start(x) y = f32[8] abs(x), control-predecessors={s} "
+            "d = f32[8] copy-done(s), control-predecessors={y} ROOT r = f32[8] add(d, y), control-predecessors={d}",
+            X + X,
+        ),
+        (
+            "s = (f32[8], f32[8], u32[]) copy-start(x) d = f32[8] copy-done(s), sharding={replicated} "
+            "e = f32[8] copy-done(s) ROOT r = f32[8] add(d, e)",
+            X + X,
+        ),
+        (
+            "s = ((f32[8]), f32[8], (u32[3], token[])) negate-start(x) "
+            "u = ((f32[8]), f32[8], (u32[3], token[])) negate-update(s) d = f32[8] negate-done(u) "
+            "c = (u32[3], token[]) get-tuple-element(u), index=2 n = u32[3] get-tuple-element(c), index=0 "
+            "y = f32[8] get-tuple-element(s), index=1 z = f32[8] add(d, y) k = f32[3] convert(n) "
+            "q = f32[] constant(0) o = f32[8] pad(k, q), padding=0_5 ROOT r = f32[8] subtract(o, z)",
+            X + X,
+        ),
+    ],
+)
+def test_partitioned(lines: str, expected: np.ndarray[Any, Any]) -> None:
+    module = parse(
+        "HloModule m, num_partitions=2\nw { p = f32[8] parameter(0) ROOT z = f32[8] negate(p) }\n"
+        "ENTRY e { x = f32[8] parameter(0), sharding={devices=[2]<=[2]} " + lines + " }"
+    )
+    check(module)
+    local = partition(module)
+    assert not any("-start" in i.opcode for c in local for i in c)
+    np.testing.assert_array_equal(simulate(local, [X])[0], expected)
+
+
+def test_starts_are_refused_where_they_would_be_looked_into() -> None:
+    module = parse("ENTRY e { x = f32[8] parameter(0) s = (f32[8], f32[8], u32[]) copy-start(x) "
+                   "ROOT d = f32[8] copy-done(s) }")  # fmt: skip
+    with pytest.raises(CompileError, match="pass propagate cannot look into copy-start s"):
+        run_pipeline(parse_pipeline("propagate"), module, PassContext())

@@ -1,0 +1,134 @@
+"""Refinement: disagreements between annotations are settled where that sends least, with causes that are true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hloom
+import pytest
+from hloom.ir.graph.module import Module
+from hloom.passes.base import PassContext
+from hloom.passes.propagation import refine as refinement
+from hloom.passes.propagation.causes import trace
+from hloom.report.explain import explain
+from hloom.report.shardings import Solved, solved
+from hloom.runtime.compare import compare
+from hloom.runtime.inputs.inputs import make_inputs
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+MESH = "mesh['x'=4]"
+ROWS, COLUMNS = f"{{{MESH}, [{{'x'}}, {{}}]}}", f"{{{MESH}, [{{}}, {{'x'}}]}}"
+
+LOOP = """HloModule m
+cond {{
+  p = (s32[], f32[8,12]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(5)
+  ROOT less = pred[] compare(i, n), direction=LT
+}}
+body {{
+  p = (s32[], f32[8,12]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  h = f32[8,12] get-tuple-element(p), index=1
+  next = f32[8,12] {op}
+  ROOT r = (s32[], f32[8,12]) tuple(j, next)
+}}
+ENTRY e {{
+  zero = s32[] constant(0)
+  x = f32[8,12] parameter(0), sharding={start}
+  s = (s32[], f32[8,12]) tuple(zero, x)
+  w = (s32[], f32[8,12]) while(s), condition=cond, body=body
+  ROOT y = f32[8,12] get-tuple-element(w), index=1, sharding={end}
+}}
+"""
+
+# Where columns meet rows, the value that is resharded is larger than where it began, and there are two of it.
+FAR = f"""HloModule m
+ENTRY e {{
+  x = f32[16,64] parameter(0), sharding={ROWS}
+  w = bf16[16,64] parameter(1), sharding={COLUMNS}
+  c = f32[16,64] convert(w)
+  s = f32[16,64] sine(c)
+  t = f32[16,64] cosine(c)
+  m = f32[16,64] multiply(s, x)
+  n = f32[16,64] multiply(t, x)
+  a = f32[16,64] add(m, n)
+  ROOT r = f32[16,64] negate(a), sharding={ROWS}
+}}
+"""
+
+
+def sent(module: Module) -> int:
+    return sum(c.sent_bytes for c in hloom.collectives(hloom.partition(module)))
+
+
+def check(text: str) -> Module:
+    """The program with its numbers checked on all devices."""
+    module = hloom.parse(text, "m")
+    inputs = make_inputs([p.shape for p in module.entry.parameters], seed=0)
+    result = compare(hloom.simulate(hloom.partition(module), inputs, poison=True), hloom.evaluate(module, inputs))
+    assert result.equal, result
+    return module
+
+
+def test_the_state_of_a_loop_does_not_follow_what_its_result_is_annotated_as() -> None:
+    module = check(LOOP.format(op="sine(h)", start=ROWS, end="{replicated}"))
+    (gather,) = hloom.collectives(hloom.partition(module))
+    assert (gather.kind, gather.count, gather.cause) == ("all-gather", 1, "result of while w")
+
+
+def test_the_state_of_a_loop_is_what_costs_least_on_all_trips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums over rows are divided as the columns are: one move before the loop instead of five sums of all devices."""
+    op = "add(h, sums)\n"
+    sums = ("zero = f32[] constant(0)\n  sum = f32[12] reduce(h, zero), dimensions={0}, to_apply=plus\n"
+            "  sums = f32[8,12] broadcast(sum), dimensions={1}\n  next = ")
+    text = LOOP.format(op=op, start=ROWS, end=COLUMNS).replace("next = ", sums)
+    plus = "plus {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
+    module = check(text.replace("cond {", plus + "cond {"))
+    (found,) = hloom.collectives(hloom.partition(module))
+    assert (found.kind, found.count) == ("all-to-all", 1)
+    monkeypatch.setattr(refinement, "_ROUNDS", 0)
+    assert any(c.count == 5 for c in hloom.collectives(hloom.partition(module)))
+
+
+def test_a_disagreement_goes_where_the_value_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = check(FAR)
+    tile = 16 * 64 // 4 * 3 // 4
+    assert sent(module) == tile * 2
+    monkeypatch.setattr(refinement, "_ROUNDS", 0)
+    assert sent(module) == tile * 4 * 2
+
+
+def test_the_causes_of_what_was_changed() -> None:
+    """Propagation gave `s` the columns of `w`."""
+    (found,) = explain(hloom.parse(FAR, "m"), "s")
+    assert found.sharding == "[x, -]"
+    (reason,) = found.axes
+    assert [step.value for step in reason.steps] == ["s", "x"]
+    disputes = list(solved(hloom.parse(FAR, "m"), PassContext()).disputes())
+    assert {(d.via, d.lost) for d in disputes} <= {("c", "w dimension 1: x"), ("c", "c dimension 0: x")}
+    assert disputes
+
+
+@pytest.mark.parametrize("example", ["mlp_train.hlo", "transformer_train.hlo"])
+def test_every_digit_has_a_cause(example: str) -> None:
+    _check_causes(solved(hloom.load(EXAMPLES / example), PassContext()))
+    _check_causes(solved(hloom.parse(FAR, "m"), PassContext()))
+
+
+def _check_causes(found: Solved) -> None:
+    for _, leaf, _ in found.named():
+        for dim, digits in enumerate(leaf.dims):
+            for digit in digits:
+                *_, (last, place, cause) = trace(leaf, dim, digit)
+                assert cause is None
+                assert last.annotated
+                assert last.dims[place]
+
+
+def test_a_program_without_conflicts_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refinement, "Traffic", None)
+    agreed = FAR.replace(COLUMNS, ROWS)
+    assert sent(hloom.parse(agreed, "m")) == 0

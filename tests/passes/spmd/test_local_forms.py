@@ -1,0 +1,108 @@
+"""Local forms at all sizes: the samples, partitioned as if dividing what needs more than tiles were free.
+
+For small arrays a gather is cheaper than what most local forms do, so that the choice by cost hardly ever tries them.
+Here the cost of an assignment is beaten by every digit that it gives to a factor that does not simply pass through.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+from hloom.frontends import parse
+from hloom.ir.diagnostics import CompileError
+from hloom.ir.factors.sharding_rule import FactorKind
+from hloom.ir.graph.clone import clone_module
+from hloom.ir.graph.module import Module
+from hloom.ir.sharding.digit import product
+from hloom.ir.sharding.mesh import IotaOrder, Mesh
+from hloom.ir.sharding.sharding import TupleSharding
+from hloom.passes.base import PassContext
+from hloom.passes.op_sharding import assignment
+from hloom.passes.op_sharding.assignment import Assignment, OpSharding
+from hloom.passes.pipelines import partition
+from hloom.runtime import evaluate, simulate
+from hloom.runtime.compare import compare
+from hloom.runtime.inputs.inputs import make_inputs
+from hypothesis import HealthCheck, given, settings
+from ops.test_samples import SAMPLES
+from programs.random.generate import inputs_of, programs
+from support.random_shardings import random_sharding
+
+MESHES = [
+    Mesh((("x", 2),)),
+    Mesh((("x", 4),)),
+    Mesh((("x", 2), ("y", 2))),
+    Mesh((("x", 4), ("y", 2)), IotaOrder((2, 4), (1, 0))),
+    Mesh((("x", 3), ("y", 2)), (3, 1, 4, 0, 5, 2)),
+    Mesh((("x", 2), ("y", 2), ("z", 2))),
+]
+OPCODES = [
+    "reduce", "sort", "topk", "gather", "scatter", "dynamic-slice", "dynamic-update-slice", "fft",
+    "batch-norm-training", "batch-norm-grad", "custom-call", "slice", "pad", "reverse", "concatenate", "reduce-window",
+    "convolution", "select-and-scatter", "reshape",
+]  # fmt: skip
+_cost = assignment.cost
+
+
+def _eager(op: OpSharding, chosen: Assignment) -> float:
+    bonus = sum(
+        product(digits) for f, digits in chosen.items() if op.rule.factors[f].kind is not FactorKind.PASS
+    )
+    return _cost(op, chosen) - 1e12 * bonus
+
+
+def _annotate(module: Module, mesh: Mesh, rng: np.random.Generator) -> None:
+    for instruction in module.entry:
+        leaves = list(instruction.shape.leaves())
+        if instruction.opcode != "get-tuple-element" and all(s.is_array for s in leaves):
+            found = [random_sharding(rng, mesh, s) for s in leaves]
+            instruction.sharding = TupleSharding(tuple(found)) if instruction.shape.is_tuple else found[0]
+
+
+QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+
+def _check(module: Module) -> None:
+    inputs = inputs_of(module)
+    expected = evaluate(module, inputs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assignment, "cost", _eager)
+        local = partition(clone_module(module), PassContext(verify=True))
+    result = compare(simulate(local, inputs, poison=True), expected)
+    assert result.equal, f"{result}\n{module.to_text()}\n{local.to_text()}"
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@given(programs())
+def test_random_programs_with_divided_factors(module: Module) -> None:
+    _check(module)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None, suppress_health_check=QUIET)
+@given(programs(max_ops=8))
+def test_many_random_programs_with_divided_factors(module: Module) -> None:
+    _check(module)
+
+
+@pytest.mark.parametrize("opcode", OPCODES)
+def test_samples_with_divided_factors(opcode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment, "cost", _eager)
+    for text in SAMPLES[opcode]:
+        whole = parse(text)
+        if whole.num_partitions > 1 or not all(p.shape.is_array for p in whole.entry.parameters):
+            continue
+        inputs = make_inputs([p.shape for p in whole.entry.parameters], seed=1)
+        try:
+            expected = evaluate(whole, inputs)
+        except CompileError:
+            continue  # it has no meaning on one device either
+        for trial, mesh in enumerate(MESHES):
+            rng = np.random.default_rng([zlib.crc32(text.encode()), trial])
+            module = parse(text)
+            _annotate(module, mesh, rng)
+            local = partition(module, PassContext(verify=True))
+            result = compare(simulate(local, inputs, poison=True), expected)
+            assert result.equal, f"{result}\n{module.to_text()}\n{local.to_text()}"

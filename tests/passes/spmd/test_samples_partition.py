@@ -1,0 +1,85 @@
+"""Every op, partitioned: the samples of all ops under many random shardings give the numbers of one device.
+
+Parameters, results and some values in between are sharded at random on several meshes, evenly or not; the padding of
+inputs is poisoned.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+from hloom.frontends import parse
+from hloom.ir.diagnostics import CompileError
+from hloom.ir.graph.module import Module
+from hloom.ir.sharding.mesh import IotaOrder, Mesh
+from hloom.ir.sharding.sharding import TupleSharding
+from hloom.passes.base import PassContext
+from hloom.passes.pipelines import partition
+from hloom.runtime import evaluate, simulate
+from hloom.runtime.compare import compare
+from hloom.runtime.inputs.inputs import make_inputs
+from ops.test_samples import SAMPLES
+from support.random_shardings import random_sharding
+
+MESHES = [
+    Mesh((("x", 2),)),
+    Mesh((("x", 2), ("y", 2))),
+    Mesh((("x", 4), ("y", 2)), IotaOrder((2, 4), (1, 0))),
+    Mesh((("x", 3),)),
+    Mesh((("x", 2), ("y", 3)), (3, 1, 4, 0, 5, 2)),
+]
+_CASES = [
+    pytest.param(text, id=f"{opcode}-{number}")
+    for opcode, texts in SAMPLES.items()
+    for number, text in enumerate(texts)
+]
+
+
+def _annotate(module: Module, mesh: Mesh, rng: np.random.Generator) -> None:
+    """Shards parameters, the root, and one in four of the other values of the entry."""
+    entry = module.entry
+    for instruction in entry:
+        leaves = list(instruction.shape.leaves())
+        if not all(s.is_array for s in leaves) or instruction.opcode == "get-tuple-element":
+            continue
+        if instruction.opcode == "parameter" or instruction is entry.root or rng.integers(4) == 0:
+            found = [random_sharding(rng, mesh, s) for s in leaves]
+            instruction.sharding = TupleSharding(tuple(found)) if instruction.shape.is_tuple else found[0]
+
+
+def _is_alone(module: Module) -> bool:
+    return module.num_partitions == module.replica_count == 1
+
+
+def _partitioned(module: Module) -> Module | None:
+    """The LOCAL module; None if the partitioner says that it cannot do this."""
+    try:
+        return partition(module, PassContext(verify=True))
+    except CompileError as error:
+        refusals = ("cannot be partitioned", "not partitioned yet")
+        if all(any(r in d.message for r in refusals) for d in error.diagnostics):
+            return None
+        raise
+
+
+@pytest.mark.parametrize("text", _CASES)
+def test_samples_partitioned(text: str) -> None:
+    whole = parse(text)
+    if not _is_alone(whole) or not all(s.is_array for p in whole.entry.parameters for s in p.shape.leaves()):
+        return
+    inputs = make_inputs([p.shape for p in whole.entry.parameters], seed=1)
+    try:
+        expected = evaluate(whole, inputs)
+    except CompileError:
+        return  # it has no meaning on one device either
+    for trial in range(6):
+        rng = np.random.default_rng([zlib.crc32(text.encode()), trial])
+        module = parse(text)
+        _annotate(module, MESHES[trial % len(MESHES)], rng)
+        local = _partitioned(module)
+        if local is None:
+            continue
+        result = compare(simulate(local, inputs, poison=True), expected)
+        assert result.equal, f"{result}\n{module.to_text()}"

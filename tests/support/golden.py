@@ -1,0 +1,49 @@
+"""Golden cases as data: the files `tests/passes/golden/*.hlo`, cut into cases. `test_golden` says what verbs mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "passes" / "golden"
+ARROW = "// ==>"
+
+
+@dataclass
+class Case:
+    file: Path
+    name: str
+    verbs: list[str] = field(default_factory=list[str])
+    text: str = ""
+    expected: str = ""
+    lines: tuple[int, int] = (0, 0)  # of the expected text in the file, as a slice
+
+
+def cases_of(file: Path) -> list[Case]:
+    found: list[Case] = []
+    part: list[str] = []
+    for number, line in enumerate([*file.read_text().splitlines(), "// CASE"]):
+        if line.startswith("// CASE"):
+            if found:
+                _finish(found[-1], part, number)
+            found.append(Case(file, line.removeprefix("// CASE").strip()))
+            part = []
+        else:
+            part.append(line)
+    return found[:-1]
+
+
+def _finish(case: Case, lines: list[str], end: int) -> None:
+    verbs = [n for n, line in enumerate(lines) if line.startswith("// ") and line.split()[1].isupper()]
+    case.verbs = [lines[n].removeprefix("// ") for n in verbs]
+    body = lines[len(verbs) :]
+    split = body.index(ARROW) if ARROW in body else len(body)
+    case.text = "\n".join(body[:split])
+    case.expected = "\n".join(body[split + 1 :]).strip()
+    start = end - len(body) + split + 1
+    case.lines = (min(start, end), end)
+
+
+def golden_texts(stem: str, verb: str) -> list[str]:
+    """The inputs of the cases of one file that have a verb."""
+    return [c.text for c in cases_of(FOLDER / f"{stem}.hlo") if any(v.split()[0] == verb for v in c.verbs)]
