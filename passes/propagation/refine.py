@@ -36,7 +36,8 @@ _ROUNDS = 8
 _LONGEST = 8  # changes in a trail
 _LEAST = 1e-3  # what a trail must gain
 _ARITHMETIC = 0.1  # of the bytes that it saves: so much more local arithmetic it may cause
-_MOST = 20_000  # changes tried in a program: a second or two
+_MOST = 20_000  # changes tried in a program
+_MOST_DECISIONS = 3000  # of how ops are divided, which is what takes time; equal ops of like layers share one
 
 Change = tuple[Leaf, Tiling]
 
@@ -96,7 +97,7 @@ class _Refiner:
             again: dict[Leaf, None] = {}
             worth = (x for x in asked if self.is_open(x) and self.traffic.around(x).received > _LEAST)
             for leaf in sorted(worth, key=self._key):
-                for tiling in self._candidates(leaf) if self.tried < _MOST else ():
+                for tiling in self._candidates(leaf) if self._goes_on() else ():
                     if trail := self._trail(leaf, tiling):
                         for changed, old in trail.items():
                             first.setdefault(changed, old)
@@ -105,6 +106,10 @@ class _Refiner:
             asked = again
         now = {leaf: self.traffic.tiling(leaf) for leaf in first}
         return {leaf: tiling for leaf, tiling in now.items() if tiling != first[leaf]}
+
+    def _goes_on(self) -> bool:
+        """Whether the search may still begin a trail."""
+        return self.tried < _MOST and self.traffic.decisions < _MOST_DECISIONS
 
     def is_open(self, leaf: Leaf) -> bool:
         """Whether nothing but propagation says how a leaf is sharded."""

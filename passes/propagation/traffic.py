@@ -69,6 +69,11 @@ class Traffic:
         self._free: dict[Leaf, bool] = {}
         self._sent: dict[Leaf, float] = {}
 
+    @property
+    def decisions(self) -> int:
+        """How many uses of ops have been divided so far, under some tilings of their values; equal uses count once."""
+        return len(self._known)
+
     def tiling(self, leaf: Leaf) -> Tiling:
         found = self._tilings.get(leaf)
         if found is None:

@@ -101,6 +101,14 @@ def test_a_disagreement_goes_where_the_value_is_small(monkeypatch: pytest.Monkey
     assert sent(module) == tile * 4 * 2
 
 
+def test_the_search_ends_when_it_has_decided_often_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, tile = hloom.parse(FAR, "m"), 16 * 64 // 4 * 3 // 4
+    monkeypatch.setattr(refinement, "_MOST_DECISIONS", 1)
+    assert sent(module) == tile * 4 * 2
+    monkeypatch.setattr(refinement, "_MOST_DECISIONS", 100)
+    assert sent(module) == tile * 2
+
+
 def test_the_causes_of_what_was_changed() -> None:
     """Propagation gave `s` the columns of `w`."""
     (found,) = explain(hloom.parse(FAR, "m"), "s")
