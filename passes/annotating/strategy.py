@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,6 +65,14 @@ class Strategy:
     mesh: Mapping[str, int] | None = None
     settings: Sequence[Setting] = field(default_factory=tuple[Setting, ...])
 
+    @staticmethod
+    def of(shardings: Mapping[str, str], mesh: Mapping[str, int] | None = None) -> Strategy:
+        """The strategy that the tables of a file would give: `{"w*": ",y"}`. Raises CompileError."""
+        for axis, size in (mesh or {}).items():
+            if size < 1:
+                fail(f"axis '{axis}' needs a size of at least 1")
+        return Strategy(mesh, tuple(Setting(pattern, _dims(spec, None)) for pattern, spec in shardings.items()))
+
 
 def load_strategy(path: str | Path) -> Strategy:
     """The strategy in a TOML file. Raises CompileError with the place in the file."""
@@ -105,14 +113,23 @@ def _table(content: dict[str, Any], name: str, source: SourceFile) -> dict[str, 
     return cast(dict[str, Any], table)
 
 
-def apply_strategy(module: Module, strategy: Strategy) -> None:
-    """Annotates a GLOBAL module, in place. Raises CompileError for patterns that fit nothing, unknown axes, and
-    parameters of another rank.
+def apply_strategy(
+    module: Module, strategy: Strategy | Mapping[str, str], mesh: Mapping[str, int] | None = None
+) -> None:
+    """Annotates a GLOBAL module, in place.
+
+    A strategy may be a dict from patterns to shardings, as in a file. `mesh` gives the sizes of the axes, in place of
+    those of the strategy. Raises CompileError for patterns that fit nothing, unknown axes, and parameters of another
+    rank.
     """
-    mesh = _mesh(module, strategy)
+    if not isinstance(strategy, Strategy):
+        strategy = Strategy.of(strategy, mesh)
+    elif mesh is not None:
+        strategy = replace(strategy, mesh=mesh)
+    devices = _mesh(module, strategy)
     for setting in strategy.settings:
         for instruction in _fitting(module, setting):
-            sharding = Sharding(ShardingKind.TILED, mesh, _checked(setting, mesh), spelling=Spelling.NAMED)
+            sharding = Sharding(ShardingKind.TILED, devices, _checked(setting, devices), spelling=Spelling.NAMED)
             try:
                 sharding.tiling(len(setting.dims))
             except ValueError as error:

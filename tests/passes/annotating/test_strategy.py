@@ -67,6 +67,17 @@ def test_mesh_of_the_program() -> None:
         apply_strategy(several, Strategy(settings=[Setting.parse("w2=x,")]))
 
 
+def test_a_dict_says_what_a_file_says() -> None:
+    module, other = hloom.parse(PROGRAM), hloom.parse(PROGRAM)
+    hloom.apply_strategy(module, {"w*": ",y", "w1": "x,"}, {"x": 2, "y": 4})
+    hloom.apply_strategy(other, parse_strategy("[mesh]\nx = 2\ny = 4\n[shardings]\n'w*' = ',y'\nw1 = 'x,'\n"))
+    assert module.to_text() == other.to_text()
+    hloom.apply_strategy(other, Strategy.of({"w1": ",x"}), {"x": 8})
+    assert str(other.entry.parameters[0].sharding) == "{mesh['x'=8], [{}, {'x'}]}"
+    with pytest.raises(CompileError, match="axis 'x' needs a size of at least 1"):
+        hloom.apply_strategy(module, {"w1": "x,"}, {"x": 0})
+
+
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
