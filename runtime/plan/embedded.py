@@ -26,13 +26,13 @@ def embedded_kernel(plan: Plan, computation: Computation, grid: ProcessGrid) -> 
     if simple and not any(s.is_tuple for s in shapes) and not computation.root.shape.is_tuple:
         return _closure(plan)
 
-    from .interpreter import Machine
+    from .interpreter import Interpreter
 
-    machine = Machine(grid, NoFabric())
+    interpreter = Interpreter(grid, NoFabric())
 
     def run(*arguments: Value) -> Value:
         leaves = [leaf for value, shape in zip(arguments, shapes, strict=True) for leaf in flatten(value, shape)]
-        return unflatten(machine.execute(plan, [plan.frame(NO_DEVICE, leaves)])[0], computation.root.shape)
+        return unflatten(interpreter.execute(plan, [plan.frame(NO_DEVICE, leaves)])[0], computation.root.shape)
 
     return run
 

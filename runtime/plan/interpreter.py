@@ -1,8 +1,8 @@
 """The interpreter of plans, and modules made ready to run.
 
-One `Machine` serves the evaluator (one device), the simulator (all devices in lock step) and MPI (the devices of one
-rank); they differ in the fabric that moves data. Devices may disagree about a condition: each branch then runs with the
-devices that chose it.
+One `Interpreter` serves the evaluator (one device), the simulator (all devices in lock step) and MPI (the devices of
+one rank); they differ in the fabric that moves data. Devices may disagree about a condition: each branch then runs with
+the devices that chose it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Fabric(Protocol):
         ...
 
 
-class Machine:
+class Interpreter:
     """Runs plans on a fabric, once. Errors of the program become CompileErrors at the instruction."""
 
     def __init__(self, grid: ProcessGrid, fabric: Fabric) -> None:
@@ -117,7 +117,7 @@ class Executable:
         frames = [self.plan.frame(device, values) for device, values in zip(devices, checked, strict=True)]
         del checked, inputs
         with np.errstate(all="ignore"):
-            results = Machine(self.grid, fabric).execute(self.plan, frames)
+            results = Interpreter(self.grid, fabric).execute(self.plan, frames)
         arrays = [n for n, leaf in enumerate(self.module.entry.root.shape.leaves()) if leaf.is_array]
         return [[values[n] for n in arrays] for values in results]
 

@@ -35,7 +35,7 @@ class Cut(Step):
         super().__init__(instruction, (read,), (write,))
         self.border, self.partitions = border, partitions
 
-    def run(self, frames: list[Frame], machine: Any) -> None:
+    def run(self, frames: list[Frame], interpreter: Any) -> None:
         (read,), (write,), tiling = self.reads, self.writes, self.border.tiling
         wholes = [frame[read] for frame in frames]
         made: dict[Any, Array] = {}

@@ -22,7 +22,7 @@ from .limits import check_time
 if TYPE_CHECKING:
     from ..fabric.reference import Collective
     from .compile import Plan
-    from .interpreter import Machine
+    from .interpreter import Interpreter
 
 Frame = list[Any]
 Tree = Any  # a buffer number, or the tuple of the trees of a tuple's elements
@@ -40,7 +40,7 @@ class Step:
         self.writes = tuple(writes)
         self.dead: tuple[int, ...] = ()
 
-    def run(self, frames: list[Frame], machine: Machine) -> None:
+    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         """Executes the step on the frames of the active devices."""
         raise NotImplementedError
 
@@ -76,7 +76,7 @@ class Compute(Step):
         attributes = instruction.attributes
         self.shares = not (isinstance(attributes, CustomCallAttributes) or instruction.op.has_side_effect(attributes))
 
-    def run(self, frames: list[Frame], machine: Machine) -> None:
+    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         kernel, reads, write, dead = self.kernel, self.reads, self.writes[0], self.dead
         made: dict[Any, Value] = {}
         # All keys before the first result: what is freed meanwhile leaves its id to others.
@@ -102,7 +102,7 @@ class TupleCompute(Step):
         self.kernel = kernel
         self.operands = tuple(operands)
 
-    def run(self, frames: list[Frame], machine: Machine) -> None:
+    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         for frame in frames:
             result = self.kernel(*[pack(tree, frame) for tree in self.operands])
             for i, value in zip(self.writes, flatten(result, self.instruction.shape), strict=True):
@@ -116,12 +116,12 @@ class DeviceId(Step):
 
     __slots__ = ()
 
-    def run(self, frames: list[Frame], machine: Machine) -> None:
+    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         opcode, dtype = self.instruction.opcode, self.instruction.shape.element.numpy
         for frame in frames:
             if frame[0] == NO_DEVICE:
                 raise NotEvaluable(f"{opcode} cannot stand inside a computation that is applied to elements")
-            frame[self.writes[0]] = np.asarray(machine.grid.id_of(frame[0], opcode), dtype)
+            frame[self.writes[0]] = np.asarray(interpreter.grid.id_of(frame[0], opcode), dtype)
         self.take(frames)
 
 
@@ -134,13 +134,13 @@ class Draw(Step):
         super().__init__(instruction, reads, (write,))
         self.kernel = kernel
 
-    def run(self, frames: list[Frame], machine: Machine) -> None:
+    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         for frame, values in zip(frames, self.take(frames), strict=True):
             if frame[0] == NO_DEVICE:
                 raise NotEvaluable(
                     f"{self.instruction.opcode} cannot stand inside a computation that is applied to elements"
                 )
-            frame[self.writes[0]] = self.kernel(machine.random_state(frame[0]), *values)
+            frame[self.writes[0]] = self.kernel(interpreter.random_state(frame[0]), *values)
         free_unused(self, frames)
 
 
@@ -155,9 +155,9 @@ class Start(Step):
         super().__init__(instruction, reads, (handle,))
         self.collective = collective
 
-    def run(self, frames: list[Frame], machine: Machine) -> None:
+    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         devices = [frame[0] for frame in frames]
-        frames[0][self.writes[0]] = machine.fabric.start(self.collective, devices, self.take(frames))
+        frames[0][self.writes[0]] = interpreter.fabric.start(self.collective, devices, self.take(frames))
 
 
 class Wait(Step):
@@ -165,8 +165,8 @@ class Wait(Step):
 
     __slots__ = ()
 
-    def run(self, frames: list[Frame], machine: Machine) -> None:
-        results = machine.fabric.wait(frames[0][self.reads[0]])
+    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
+        results = interpreter.fabric.wait(frames[0][self.reads[0]])
         self.give(frames, results)
         self.take(frames)
 
@@ -183,9 +183,9 @@ class Call(Step):
     def plans(self) -> tuple[Plan, ...]:
         return (self.callee,)
 
-    def run(self, frames: list[Frame], machine: Machine) -> None:
+    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         inner = [self.callee.frame(f[0], values) for f, values in zip(frames, self.take(frames), strict=True)]
-        self.give(frames, machine.execute(self.callee, inner))
+        self.give(frames, interpreter.execute(self.callee, inner))
         free_unused(self, frames)
 
 
@@ -204,20 +204,20 @@ class While(Step):
     def plans(self) -> tuple[Plan, ...]:
         return (self.condition, self.body)
 
-    def run(self, frames: list[Frame], machine: Machine) -> None:
+    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         devices = [frame[0] for frame in frames]
         states = self.take(frames)
         active = list(range(len(frames)))
         while active:
             check_time()
-            tests = machine.execute(self.condition, [self.condition.frame(devices[i], states[i]) for i in active])
+            tests = interpreter.execute(self.condition, [self.condition.frame(devices[i], states[i]) for i in active])
             active = [i for i, test in zip(active, tests, strict=True) if test[0]]
             inner: list[Frame] = []
             for i in active:
                 inner.append(self.body.frame(devices[i], states[i]))
                 states[i] = []  # the frame alone holds the state, and drops it as it goes
             if inner:
-                for i, state in zip(active, machine.execute(self.body, inner), strict=True):
+                for i, state in zip(active, interpreter.execute(self.body, inner), strict=True):
                     states[i] = state
         self.give(frames, states)
         free_unused(self, frames)
@@ -254,7 +254,7 @@ class Conditional(Step):
         index = int(selector)
         return index if 0 <= index < len(self.branches) else len(self.branches) - 1
 
-    def run(self, frames: list[Frame], machine: Machine) -> None:
+    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         taken = self.take(frames)
         chosen = [self.choose(values[0]) for values in taken]
         for number in sorted(set(chosen)):
@@ -263,7 +263,7 @@ class Conditional(Step):
             inner = [branch.frame(frames[i][0], taken[i][self.slices[number]]) for i in members]
             for i in members:
                 taken[i] = []
-            self.give([frames[i] for i in members], machine.execute(branch, inner))
+            self.give([frames[i] for i in members], interpreter.execute(branch, inner))
         free_unused(self, frames)
 
 
