@@ -117,14 +117,14 @@ def chain(step: str) -> str:
 
 def interpreter(runs: int) -> None:
     """Prints what an evaluated instruction costs beyond numpy's time."""
-    executor: Any = importlib.import_module("hloom.runtime.plan.interpreter")
+    executor: Any = importlib.import_module("hloom.runtime.plan.executable")
     grids: Any = importlib.import_module("hloom.runtime.fabric.process_grid")
     fabrics: Any = importlib.import_module("hloom.runtime.fabric.reference")
     print(f"interpreter, microseconds per instruction on f32[8] ({CHAIN} in a chain)")
     print("  op                  Hloom     numpy    overhead")
     start = np.linspace(0, 1, 8, dtype=np.float32)
     for name, (step, function) in STEPS.items():
-        program = executor.Executable(hloom.parse(chain(step)), grids.ProcessGrid(alone=True))
+        program = executor.Executable(hloom.parse(chain(step)), grids.ProcessGrid())
         fabric = fabrics.LocalFabric()
 
         def plain(function: Callable[[Array], Any] = function) -> Array:

@@ -27,7 +27,7 @@ from ..runtime.evaluator import reference_grid
 from ..runtime.fabric.process_grid import ProcessGrid
 from ..runtime.outputs import check_outputs, save_outputs
 from ..runtime.plan.call_graph import live_in
-from ..runtime.plan.interpreter import Executable
+from ..runtime.plan.executable import Executable
 from ..runtime.plan.limits import require_few
 from ..runtime.ranks.failed import deadline, together
 from ..runtime.ranks.launch import inside_launcher, launch, world

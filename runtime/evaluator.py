@@ -13,7 +13,7 @@ from ..ir.tools.spmd import has_regions, is_per_device, region_devices
 from .fabric.process_grid import ProcessGrid
 from .fabric.reference import LocalFabric
 from .fabric.tiles import agreed
-from .plan.interpreter import Executable
+from .plan.executable import Executable
 from .plan.limits import require_few
 
 Array = np.ndarray[Any, Any]

@@ -19,7 +19,7 @@ from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from .fabric.mpi import MpiFabric
 from .fabric.process_grid import ProcessGrid
-from .plan.interpreter import Executable
+from .plan.executable import Executable
 from .ranks.watch import RankWatch
 from .simulator import join_outputs, placements, split_inputs
 

@@ -26,7 +26,7 @@ from ..ir.types.shape import Shape
 from .fabric.process_grid import ProcessGrid
 from .fabric.reference import LocalFabric
 from .fabric.tiles import agreed, assemble, copied_bytes, shard
-from .plan.interpreter import Executable, check_inputs
+from .plan.executable import Executable, check_inputs
 from .plan.limits import require_few, require_memory
 
 Array = np.ndarray[Any, Any]

@@ -18,7 +18,7 @@ from ...ir.diagnostics import CompileError
 from ...ir.graph.module import Module
 from ...ir.types.element_type import ELEMENT_TYPES
 from ..evaluator import evaluate, reference_grid
-from ..plan.interpreter import Executable
+from ..plan.executable import Executable
 from ..plan.limits import TimeLimit, memory, time_limit
 from ..plan.peak import peak_bytes
 from .retype import WIDE, retyped

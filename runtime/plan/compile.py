@@ -11,7 +11,7 @@ Assumption: operands come before their users, and a computation is not part of i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ...ir.diagnostics import Diagnostic, Severity
@@ -32,6 +32,7 @@ from ..fabric.reference import Collective
 from .call_graph import callees_first, count_call_sites, in_branches, live_instructions
 from .dynamic_kernel import for_any_sizes
 from .embedded import embedded_kernel
+from .interpreter import Plan, Step
 from .regions import Cut, Join
 from .steps import (
     Call,
@@ -39,9 +40,7 @@ from .steps import (
     Conditional,
     DeviceId,
     Draw,
-    Frame,
     Start,
-    Step,
     Tree,
     TupleCompute,
     Wait,
@@ -54,25 +53,6 @@ FOLDED_BYTES = 1 << 16  # results of ops without operands up to this size are co
 # Their kernels work on trees as on values.
 _MOVES = (Tuple, GetTupleElement, OptimizationBarrier, AddDependency, AsyncUpdate, AsyncDone)
 _CALLS = (CallOp, Fusion)
-
-
-@dataclass
-class Plan:
-    """`parameters` and `results` are the buffers of the leaves; `template` is a fresh frame, constants in place."""
-
-    name: str
-    steps: list[Step] = field(default_factory=list[Step])
-    parameters: tuple[int, ...] = ()
-    results: tuple[int, ...] = ()
-    template: Frame = field(default_factory=lambda: [None])
-
-    def frame(self, device: int, arguments: list[Value]) -> Frame:
-        """The buffers of one device before the first step."""
-        frame = self.template[:]
-        frame[0] = device
-        for buffer, value in zip(self.parameters, arguments, strict=True):
-            frame[buffer] = value
-        return frame
 
 
 class Compilation:

@@ -7,16 +7,14 @@ of element-wise ops; see `ir.monoid.elementwise_kernel`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.op import Kernel, NotEvaluable, Value
-from .steps import NO_DEVICE, Compute, flatten, unflatten
-
-if TYPE_CHECKING:
-    from ..fabric.process_grid import ProcessGrid
-    from ..fabric.reference import Collective
-    from .compile import Plan
+from ..fabric.process_grid import ProcessGrid
+from ..fabric.reference import Collective
+from .interpreter import NO_DEVICE, Interpreter, Plan
+from .steps import Compute, flatten, unflatten
 
 
 def embedded_kernel(plan: Plan, computation: Computation, grid: ProcessGrid) -> Kernel:
@@ -25,8 +23,6 @@ def embedded_kernel(plan: Plan, computation: Computation, grid: ProcessGrid) -> 
     simple = all(type(step) is Compute for step in plan.steps)
     if simple and not any(s.is_tuple for s in shapes) and not computation.root.shape.is_tuple:
         return _closure(plan)
-
-    from .interpreter import Interpreter
 
     interpreter = Interpreter(grid, NoFabric())
 

@@ -1,32 +1,81 @@
-"""The interpreter of plans, and modules made ready to run.
+"""Plans and what runs them: the types that steps, the compiler of plans and fabrics share.
 
-One `Interpreter` serves the evaluator (one device), the simulator (all devices in lock step) and MPI (the devices of
-one rank); they differ in the fabric that moves data. Devices may disagree about a condition: each branch then runs with
-the devices that chose it.
+A frame holds the buffers of one device: slot 0 is the number of the device, each other slot an array (None for a token
+or a freed buffer). A plan is a flat list of steps over such buffers. A step runs on the frames of all active devices at
+once, so that one interpreter serves one device (the evaluator), many devices in lock step (the simulator), and the
+devices of an MPI rank; they differ in the fabric that moves data. Devices may disagree about a condition: each branch
+then runs with the devices that chose it. Arrays are never written to after creation, hence buffers may share memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
-
-import numpy as np
 
 from ...ir.diagnostics import CompileError, InternalError, fail
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.module import Module
 from ...ir.graph.op import NotEvaluable, RandomState, ShapeError, Value
-from ...ir.tools.unknown_values import require_values
-from ...ir.types.shape import Shape
 from ..fabric.process_grid import ProcessGrid
 from ..fabric.reference import Collective
 from ..ranks.failed import RankFailed
-from .call_graph import live_in
-from .compile import Compilation, Plan
-from .limits import TimeLimit, memory, too_large
-from .steps import Frame
+from .limits import TimeLimit
 
-Array = np.ndarray[Any, Any]
+Frame = list[Any]
+NO_DEVICE = -1
+
+
+class Step:
+    """One step. `reads` and `writes` are buffers; `dead` those that nobody reads afterwards: the step frees them."""
+
+    __slots__ = ("dead", "instruction", "reads", "writes")
+
+    def __init__(self, instruction: Instruction, reads: Sequence[int], writes: Sequence[int]) -> None:
+        self.instruction = instruction
+        self.reads = tuple(reads)
+        self.writes = tuple(writes)
+        self.dead: tuple[int, ...] = ()
+
+    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
+        """Executes the step on the frames of the active devices."""
+        raise NotImplementedError
+
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans that the step runs, one at a time."""
+        return ()
+
+    def take(self, frames: list[Frame]) -> list[list[Value]]:
+        """The operands of each frame, after freeing what is dead: a callee can then drop them as it goes."""
+        taken = [[frame[i] for i in self.reads] for frame in frames]
+        for frame in frames:
+            for i in self.dead:
+                frame[i] = None
+        return taken
+
+    def give(self, frames: list[Frame], results: list[list[Value]]) -> None:
+        """Stores the results of each frame."""
+        for frame, values in zip(frames, results, strict=True):
+            for i, value in zip(self.writes, values, strict=True):
+                frame[i] = value
+
+
+@dataclass
+class Plan:
+    """`parameters` and `results` are the buffers of the leaves; `template` is a fresh frame, constants in place."""
+
+    name: str
+    steps: list[Step] = field(default_factory=list[Step])
+    parameters: tuple[int, ...] = ()
+    results: tuple[int, ...] = ()
+    template: Frame = field(default_factory=lambda: [None])
+
+    def frame(self, device: int, arguments: list[Value]) -> Frame:
+        """The buffers of one device before the first step."""
+        frame = self.template[:]
+        frame[0] = device
+        for buffer, value in zip(self.parameters, arguments, strict=True):
+            frame[buffer] = value
+        return frame
 
 
 class Fabric(Protocol):
@@ -63,99 +112,20 @@ class Interpreter:
             raise
         except (NotEvaluable, ShapeError) as error:
             assert step is not None
-            fail(f"{_name(step.instruction)}: {error}", step.instruction.location, error.help)
+            fail(f"{label(step.instruction)}: {error}", step.instruction.location, error.help)
         except RecursionError:
             assert step is not None
-            fail(f"{_name(step.instruction)}: loops and branches nest too deep", step.instruction.location)
+            fail(f"{label(step.instruction)}: loops and branches nest too deep", step.instruction.location)
         except MemoryError:
             assert step is not None
             size = step.instruction.shape.byte_size
-            fail(f"{_name(step.instruction)}: out of memory ({size:,} bytes asked for)", step.instruction.location)
+            fail(f"{label(step.instruction)}: out of memory ({size:,} bytes asked for)", step.instruction.location)
         except Exception as error:
             assert step is not None
-            raise InternalError(f"{_name(step.instruction)}: {type(error).__name__}: {error}", "runtime") from error
+            raise InternalError(f"{label(step.instruction)}: {type(error).__name__}: {error}", "runtime") from error
         return [[frame[i] for i in plan.results] for frame in frames]
 
 
-def _name(instruction: Instruction) -> str:
+def label(instruction: Instruction) -> str:
+    """What messages call an instruction: its opcode and its name."""
     return f"{instruction.opcode} {instruction.name}"
-
-
-class Executable:
-    """A module compiled for a process grid; may be run any number of times.
-
-    Raises CompileError for what is known before it runs: values that are too large, ops that cannot be evaluated,
-    collectives and manual regions that do not fit the grid.
-    """
-
-    def __init__(self, module: Module, grid: ProcessGrid) -> None:
-        _check_sizes(module)
-        require_values(live_in(module.entry), "to run the program")
-        self.module = module
-        self.grid = grid
-        self.compilation = Compilation(module, grid)
-        with np.errstate(all="ignore"):
-            self.plan = self.compilation.plan(module.entry)
-        if self.compilation.refused:
-            raise CompileError(self.compilation.refused)
-
-    @property
-    def parameter_shapes(self) -> list[Shape]:
-        """The leaves of all parameters, in order: what one device takes."""
-        return [leaf for p in self.module.entry.parameters for leaf in p.shape.leaves()]
-
-    def run(self, devices: Sequence[int], inputs: Sequence[Sequence[Array]], fabric: Fabric) -> list[list[Array]]:
-        """Runs the program on these devices, each with inputs of its own; the arrays of the result per device.
-
-        Raises CompileError if inputs do not fit the parameters or the program cannot be run.
-        """
-        if len(inputs) != len(devices):
-            fail(f"inputs for {len(devices)} devices are needed, {len(inputs)} were given")
-        shapes = self.parameter_shapes
-        checked = [check_inputs(shapes, values) for values in inputs]
-        _check_together(self.module, len(devices))
-        frames = [self.plan.frame(device, values) for device, values in zip(devices, checked, strict=True)]
-        del checked, inputs
-        with np.errstate(all="ignore"):
-            results = Interpreter(self.grid, fabric).execute(self.plan, frames)
-        arrays = [n for n, leaf in enumerate(self.module.entry.root.shape.leaves()) if leaf.is_array]
-        return [[values[n] for n in arrays] for values in results]
-
-
-def _check_sizes(module: Module) -> None:
-    """Raises CompileError at a value that numpy or this machine cannot hold, before anything is allocated."""
-    for instruction in (i for computation in module for i in computation):
-        problem = too_large(instruction.shape)
-        if problem:
-            fail(f"{_name(instruction)}: {problem}", instruction.location)
-
-
-def _check_together(module: Module, devices: int) -> None:
-    """Raises CompileError at a value that so many devices cannot hold at once, in step as they are. Values that are
-    moved are left out, for they may be views.
-    """
-    largest = max(
-        (i for c in module for i in c if i.op.is_elementwise and not i.op.carries),
-        key=lambda i: i.shape.byte_size, default=None,
-    )  # fmt: skip
-    if largest is not None and devices > 1 and largest.shape.byte_size * devices > memory():
-        fail(f"{_name(largest)}: {largest.shape.without_layout()} takes {largest.shape.byte_size * devices:,} bytes on "
-             f"{devices} devices together, this process may have {memory():,}", largest.location)  # fmt: skip
-
-
-def check_inputs(shapes: Sequence[Shape], inputs: Sequence[Array]) -> list[Value]:
-    """The inputs as arrays. Raises CompileError unless there is one of the right type and dimensions per shape."""
-    wanted = [shape for shape in shapes if shape.is_array]
-    if len(inputs) != len(wanted):
-        fail(f"the program takes {len(wanted)} arrays, {len(inputs)} were given")
-    rest = iter(enumerate(inputs))
-    return [_check_input(shape, *next(rest)) if shape.is_array else None for shape in shapes]
-
-
-def _check_input(shape: Shape, number: int, value: Array) -> Array:
-    array = np.asarray(value)
-    if array.shape != shape.dims:
-        fail(f"input {number} has dimensions {list(array.shape)}, the program takes {shape.without_layout()}")
-    if array.dtype != shape.element.numpy:
-        fail(f"input {number} has element type {array.dtype}, the program takes {shape.without_layout()}")
-    return array

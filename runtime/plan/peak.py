@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .compile import Plan
+from .interpreter import Plan
 
 
 def peak_bytes(plan: Plan) -> int:

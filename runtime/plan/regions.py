@@ -21,7 +21,7 @@ from ...ir.types.shape import Shape
 from ..fabric.process_grid import GroupMode, ProcessGrid
 from ..fabric.reference import Collective, Operands
 from ..fabric.tiles import shard, tile_slices
-from .steps import NO_DEVICE, Frame, Step
+from .interpreter import NO_DEVICE, Frame, Interpreter, Step
 
 Array = np.ndarray[Any, Any]
 
@@ -35,7 +35,7 @@ class Cut(Step):
         super().__init__(instruction, (read,), (write,))
         self.border, self.partitions = border, partitions
 
-    def run(self, frames: list[Frame], interpreter: Any) -> None:
+    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         (read,), (write,), tiling = self.reads, self.writes, self.border.tiling
         wholes = [frame[read] for frame in frames]
         made: dict[Any, Array] = {}

@@ -1,15 +1,9 @@
-"""The steps of a plan: what one instruction does to the buffers of the devices that run it.
-
-A frame holds the buffers of one device: slot 0 is the number of the device, each other slot an array (None for a token
-or a freed buffer). A step runs on the frames of all active devices at once, so that one interpreter serves one device,
-many devices in lock step, and the devices of an MPI rank. Arrays are never written to after creation, hence buffers
-may share memory.
-"""
+"""The steps of a plan: what one instruction does to the buffers of the devices that run it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,50 +11,11 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Kernel, NotEvaluable, Value
 from ...ir.ops.calls.custom_call import CustomCallAttributes
 from ...ir.types.shape import Shape
+from ..fabric.reference import Collective
+from .interpreter import NO_DEVICE, Frame, Interpreter, Plan, Step
 from .limits import check_time
 
-if TYPE_CHECKING:
-    from ..fabric.reference import Collective
-    from .compile import Plan
-    from .interpreter import Interpreter
-
-Frame = list[Any]
 Tree = Any  # a buffer number, or the tuple of the trees of a tuple's elements
-NO_DEVICE = -1
-
-
-class Step:
-    """One step. `reads` and `writes` are buffers; `dead` those that nobody reads afterwards: the step frees them."""
-
-    __slots__ = ("dead", "instruction", "reads", "writes")
-
-    def __init__(self, instruction: Instruction, reads: Sequence[int], writes: Sequence[int]) -> None:
-        self.instruction = instruction
-        self.reads = tuple(reads)
-        self.writes = tuple(writes)
-        self.dead: tuple[int, ...] = ()
-
-    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
-        """Executes the step on the frames of the active devices."""
-        raise NotImplementedError
-
-    def plans(self) -> tuple[Plan, ...]:
-        """The plans that the step runs, one at a time."""
-        return ()
-
-    def take(self, frames: list[Frame]) -> list[list[Value]]:
-        """The operands of each frame, after freeing what is dead: a callee can then drop them as it goes."""
-        taken = [[frame[i] for i in self.reads] for frame in frames]
-        for frame in frames:
-            for i in self.dead:
-                frame[i] = None
-        return taken
-
-    def give(self, frames: list[Frame], results: list[list[Value]]) -> None:
-        """Stores the results of each frame."""
-        for frame, values in zip(frames, results, strict=True):
-            for i, value in zip(self.writes, values, strict=True):
-                frame[i] = value
 
 
 class Compute(Step):

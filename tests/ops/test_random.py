@@ -19,7 +19,7 @@ from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate
 from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.fabric.reference import LocalFabric
-from hloom.runtime.plan.interpreter import Executable
+from hloom.runtime.plan.executable import Executable
 from hloom.runtime.simulator import simulate
 from ops.build import rule, run, shapes, use
 from ops.oracle import run_xla

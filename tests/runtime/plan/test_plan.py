@@ -12,7 +12,7 @@ from hloom.ir.diagnostics import CompileError
 from hloom.runtime import evaluate
 from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.fabric.reference import LocalFabric
-from hloom.runtime.plan.interpreter import Executable
+from hloom.runtime.plan.executable import Executable
 from hloom.runtime.plan.steps import Compute, Start, Wait
 from hloom.runtime.simulator import run_devices
 

@@ -11,7 +11,7 @@ from hloom.ir.graph.module import Module
 from hloom.ir.tools.spmd import has_regions
 from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.fabric.reference import LocalFabric
-from hloom.runtime.plan.interpreter import Executable
+from hloom.runtime.plan.executable import Executable
 from programs.random.generate import REGIONS, inputs_of, program
 from support.region_reference import whole_results
 

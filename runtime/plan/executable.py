@@ -1,0 +1,101 @@
+"""Modules made ready to run: compiled for a process grid, and refused where they cannot run there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.diagnostics import CompileError, fail
+from ...ir.graph.module import Module
+from ...ir.graph.op import Value
+from ...ir.tools.unknown_values import require_values
+from ...ir.types.shape import Shape
+from ..fabric.process_grid import ProcessGrid
+from .call_graph import live_in
+from .compile import Compilation
+from .interpreter import Fabric, Interpreter, label
+from .limits import memory, too_large
+
+Array = np.ndarray[Any, Any]
+
+
+class Executable:
+    """A module compiled for a process grid; may be run any number of times.
+
+    Raises CompileError for what is known before it runs: values that are too large, ops that cannot be evaluated,
+    collectives and manual regions that do not fit the grid.
+    """
+
+    def __init__(self, module: Module, grid: ProcessGrid) -> None:
+        _check_sizes(module)
+        require_values(live_in(module.entry), "to run the program")
+        self.module = module
+        self.grid = grid
+        self.compilation = Compilation(module, grid)
+        with np.errstate(all="ignore"):
+            self.plan = self.compilation.plan(module.entry)
+        if self.compilation.refused:
+            raise CompileError(self.compilation.refused)
+
+    @property
+    def parameter_shapes(self) -> list[Shape]:
+        """The leaves of all parameters, in order: what one device takes."""
+        return [leaf for p in self.module.entry.parameters for leaf in p.shape.leaves()]
+
+    def run(self, devices: Sequence[int], inputs: Sequence[Sequence[Array]], fabric: Fabric) -> list[list[Array]]:
+        """Runs the program on these devices, each with inputs of its own; the arrays of the result per device.
+
+        Raises CompileError if inputs do not fit the parameters or the program cannot be run.
+        """
+        if len(inputs) != len(devices):
+            fail(f"inputs for {len(devices)} devices are needed, {len(inputs)} were given")
+        shapes = self.parameter_shapes
+        checked = [check_inputs(shapes, values) for values in inputs]
+        _check_together(self.module, len(devices))
+        frames = [self.plan.frame(device, values) for device, values in zip(devices, checked, strict=True)]
+        del checked, inputs
+        with np.errstate(all="ignore"):
+            results = Interpreter(self.grid, fabric).execute(self.plan, frames)
+        arrays = [n for n, leaf in enumerate(self.module.entry.root.shape.leaves()) if leaf.is_array]
+        return [[values[n] for n in arrays] for values in results]
+
+
+def _check_sizes(module: Module) -> None:
+    """Raises CompileError at a value that numpy or this machine cannot hold, before anything is allocated."""
+    for instruction in (i for computation in module for i in computation):
+        problem = too_large(instruction.shape)
+        if problem:
+            fail(f"{label(instruction)}: {problem}", instruction.location)
+
+
+def _check_together(module: Module, devices: int) -> None:
+    """Raises CompileError at a value that so many devices cannot hold at once, in step as they are. Values that are
+    moved are left out, for they may be views.
+    """
+    largest = max(
+        (i for c in module for i in c if i.op.is_elementwise and not i.op.carries),
+        key=lambda i: i.shape.byte_size, default=None,
+    )  # fmt: skip
+    if largest is not None and devices > 1 and largest.shape.byte_size * devices > memory():
+        fail(f"{label(largest)}: {largest.shape.without_layout()} takes {largest.shape.byte_size * devices:,} bytes on "
+             f"{devices} devices together, this process may have {memory():,}", largest.location)  # fmt: skip
+
+
+def check_inputs(shapes: Sequence[Shape], inputs: Sequence[Array]) -> list[Value]:
+    """The inputs as arrays. Raises CompileError unless there is one of the right type and dimensions per shape."""
+    wanted = [shape for shape in shapes if shape.is_array]
+    if len(inputs) != len(wanted):
+        fail(f"the program takes {len(wanted)} arrays, {len(inputs)} were given")
+    rest = iter(enumerate(inputs))
+    return [_check_input(shape, *next(rest)) if shape.is_array else None for shape in shapes]
+
+
+def _check_input(shape: Shape, number: int, value: Array) -> Array:
+    array = np.asarray(value)
+    if array.shape != shape.dims:
+        fail(f"input {number} has dimensions {list(array.shape)}, the program takes {shape.without_layout()}")
+    if array.dtype != shape.element.numpy:
+        fail(f"input {number} has element type {array.dtype}, the program takes {shape.without_layout()}")
+    return array
