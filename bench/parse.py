@@ -119,7 +119,7 @@ def interpreter(runs: int) -> None:
     """Prints what an evaluated instruction costs beyond numpy's time."""
     executor: Any = importlib.import_module("hloom.runtime.plan.executable")
     grids: Any = importlib.import_module("hloom.runtime.fabric.process_grid")
-    fabrics: Any = importlib.import_module("hloom.runtime.fabric.reference")
+    fabrics: Any = importlib.import_module("hloom.runtime.fabric.local")
     print(f"interpreter, microseconds per instruction on f32[8] ({CHAIN} in a chain)")
     print("  op                  Hloom     numpy    overhead")
     start = np.linspace(0, 1, 8, dtype=np.float32)

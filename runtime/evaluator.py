@@ -10,8 +10,8 @@ import numpy as np
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.spmd import has_regions, is_per_device, region_devices
+from .fabric.local import LocalFabric
 from .fabric.process_grid import ProcessGrid
-from .fabric.reference import LocalFabric
 from .fabric.tiles import agreed
 from .plan.executable import Executable
 from .plan.limits import require_few

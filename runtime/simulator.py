@@ -23,8 +23,8 @@ from ..ir.sharding.sharding import leaf_shardings
 from ..ir.sharding.tiling import Tiling
 from ..ir.tools.spmd import devices_problem, is_per_device
 from ..ir.types.shape import Shape
+from .fabric.local import LocalFabric
 from .fabric.process_grid import ProcessGrid
-from .fabric.reference import LocalFabric
 from .fabric.tiles import agreed, assemble, copied_bytes, shard
 from .plan.executable import Executable, check_inputs
 from .plan.limits import require_few, require_memory

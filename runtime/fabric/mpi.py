@@ -16,7 +16,8 @@ import numpy as np
 
 from ...ir.factors.sharding_rule import Monoid
 from ..ranks.watch import RankWatch
-from .reference import Collective, Operands, Send, check_complete, left_out, reduce_members, split_parts
+from .collective import Collective, Operands, Send, check_complete, left_out
+from .reference import perform, received, reduce_members, sent, split_parts
 
 Array = np.ndarray[Any, Any]
 Group = tuple[int, ...]
@@ -85,7 +86,9 @@ class MpiFabric:
     def _begin(self, collective: Collective, arrived: dict[int, Operands], requests: Requests) -> list[Finish]:
         if collective.kind == "collective-permute":
             return [self._permute(collective, arrived, requests)]
-        finish: list[Finish] = []
+        member_of = {device for _, mine in self.groups[collective] for device in mine}
+        alone = {d: left_out(collective, d, arrived[d]) for d in arrived if d not in member_of}
+        finish: list[Finish] = [lambda: alone]
         for group, mine in self.groups[collective]:
             if any(device in arrived for device in mine):
                 check_complete(collective, mine, arrived)
@@ -99,7 +102,7 @@ class MpiFabric:
         results: dict[int, Operands] = {}
         for end in finish:
             results.update(end())
-        return [results[d] if d in results else left_out(collective, d) for d in devices]
+        return [results[d] for d in devices]
 
     def _wait(self, collective: Collective, requests: Requests) -> None:
         self.watch.wait(requests, collective.instruction, self.members[collective])
@@ -126,7 +129,7 @@ class MpiFabric:
     ) -> Finish:
         ranks = self._ranks(group)
         if len(ranks) == 1:
-            outcome = collective.perform([arrived[device] for device in group])
+            outcome = perform(collective, [arrived[device] for device in group])
             return lambda: dict(zip(group, outcome, strict=True))
         comm = self.comms[ranks]
         if len(ranks) == len(group):
@@ -152,20 +155,20 @@ class MpiFabric:
         def finish(_: Array = send) -> dict[int, Operands]:
             rows = received.reshape(len(group), width)
             members = {device: unpack(row, like) for device, row in zip(order, rows, strict=True)}
-            outcome = collective.perform([members[device] for device in group])
+            outcome = perform(collective, [members[device] for device in group])
             return {device: result for device, result in zip(group, outcome, strict=True) if device in arrived}
 
         return finish
 
     def _permute(self, collective: Collective, arrived: dict[int, Operands], requests: Requests) -> Finish:
-        received: dict[int, list[tuple[int, Operands]]] = {}
+        come: dict[int, list[tuple[int, Operands]]] = {}
         tag, kept = self.tags[collective], list[Array]()
         for source, target, slot in self.sends[collective]:
             here = self._local((source, target))
             if not any(device in arrived for device in here):
                 continue
             check_complete(collective, here, arrived)
-            pieces = collective.sent(arrived[here[0]], slot)  # of the target alone: to see what will come
+            pieces = sent(collective, arrived[here[0]], slot)  # of the target alone: to see what will come
             if here == (source,):
                 for array in pieces:
                     kept.append(as_bytes(array))
@@ -175,10 +178,10 @@ class MpiFabric:
                 pieces = [np.empty_like(a, order="C") for a in pieces]
                 for array in pieces:
                     requests.append(self.comm.Irecv([as_bytes(array), self.mpi.BYTE], self.rank_of[source], tag))
-            received.setdefault(target, []).append((slot, pieces))
+            come.setdefault(target, []).append((slot, pieces))
 
         def finish(_: list[Array] = kept) -> dict[int, Operands]:
-            return {d: collective.received(operands, received.get(d, ())) for d, operands in arrived.items()}
+            return {d: received(collective, operands, come.get(d, ())) for d, operands in arrived.items()}
 
         return finish
 

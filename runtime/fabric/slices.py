@@ -1,23 +1,20 @@
 """Collectives on slices: the ragged all-to-all, and the permute that sends slices and fills places of an operand.
 
-Reference code like `collectives`, in a file of its own. Operands are the leaves of the instruction's operands.
+Reference code like `reference`, in a file of its own. Operands are the leaves of the instruction's operands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...ir.graph.instruction import Instruction
-
-if TYPE_CHECKING:
-    from .reference import Collective
+from .collective import Collective, Operands
 
 Array = np.ndarray[Any, Any]
-Operands = list[Array]
 Part = tuple[int, int, list[int], tuple[int, ...]]  # buffer, slice of that buffer, start indices, sizes
 
 

@@ -27,13 +27,13 @@ from ...ir.ops.control import While as WhileOp
 from ...ir.ops.structure import AddDependency, GetTupleElement, OptimizationBarrier, Tuple
 from ...ir.tools import mixed_precision
 from ...ir.tools.spmd import Border, borders_of, is_border
+from ..fabric.collective import Collective
 from ..fabric.process_grid import ProcessGrid
-from ..fabric.reference import Collective
 from .call_graph import callees_first, count_call_sites, in_branches, live_instructions
 from .dynamic_kernel import for_any_sizes
 from .embedded import embedded_kernel
 from .interpreter import Plan, Step
-from .regions import Cut, Join
+from .regions import Cut, join
 from .steps import (
     Call,
     Compute,
@@ -213,7 +213,7 @@ class _Builder:
             return value
         result = self.new_buffer()
         if border.leaves_region:
-            self.emit_collective(Join.at(instruction, border, self.owner.grid), [value], [result])
+            self.emit_collective(join(instruction, border, self.owner.grid), [value], [result])
         else:
             self.push(Cut(instruction, border, self.owner.grid.partitions, value, result))
         return result

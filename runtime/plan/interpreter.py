@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from ...ir.diagnostics import CompileError, InternalError, fail
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import NotEvaluable, RandomState, ShapeError, Value
+from ..fabric.collective import Collective
 from ..fabric.process_grid import ProcessGrid
-from ..fabric.reference import Collective
 from ..ranks.failed import RankFailed
 from .limits import TimeLimit
 

@@ -7,7 +7,7 @@ digits of the tiles. Collectives inside are what they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,8 @@ from ...ir.graph.op import NotEvaluable
 from ...ir.sharding.digit import product
 from ...ir.sharding.replica_groups import enumerate_groups, over_digits
 from ...ir.tools.spmd import Border
-from ...ir.types.shape import Shape
+from ..fabric.collective import Collective, Operands
 from ..fabric.process_grid import GroupMode, ProcessGrid
-from ..fabric.reference import Collective, Operands
 from ..fabric.tiles import shard, tile_slices
 from .interpreter import NO_DEVICE, Frame, Interpreter, Step
 
@@ -52,40 +51,28 @@ class Cut(Step):
         self.take(frames)
 
 
-@dataclass(frozen=True, eq=False)
-class Join(Collective):
-    """Puts the tiles of devices together to a whole array, which all of them get."""
+def join(instruction: Instruction, border: Border, grid: ProcessGrid) -> Collective:
+    """The collective that puts the tiles of one array together where it leaves a region: all devices get the whole."""
+    tiling = border.tiling
+    digits = (*(d for dim in tiling.dims for d in dim), *tiling.unreduced)
+    partitions = enumerate_groups(over_digits(grid.partitions, digits, tiling.order), grid.partitions)
+    groups = grid.process_groups(GroupMode.CROSS_PARTITION, partitions)
+    return Collective(instruction, instruction.opcode, (border.whole,), groups, meaning=partial(_joined, border))
 
-    border: Border | None = None
 
-    @staticmethod
-    def at(instruction: Instruction, border: Border, grid: ProcessGrid) -> Join:
-        """The collective of one array at a border out of a region."""
-        tiling = border.tiling
-        digits = (*(d for dim in tiling.dims for d in dim), *tiling.unreduced)
-        groups = enumerate_groups(over_digits(grid.partitions, digits, tiling.order), grid.partitions)
-        return Join(instruction, instruction.opcode, grid,
-                    grid.process_groups(GroupMode.CROSS_PARTITION, groups), border=border)
-
-    @property
-    def results(self) -> list[Shape]:
-        assert self.border is not None
-        return [self.border.whole]
-
-    def perform(self, members: list[Operands]) -> list[Operands]:
-        assert self.border is not None
-        tiling, whole, part = self.border.tiling, self.border.whole, self.border.part
-        counts = [tiling.tiles(d) for d in range(part.rank)]
-        parts = [m[0] for m in members]
-        summands = product(tiling.unreduced)
-        tiles = [_sum(parts[i : i + summands]) for i in range(0, len(parts), summands)]
-        if len(tiles) == 1:
-            return [[tiles[0]]] * len(members)
-        grid = np.stack(tiles).reshape(*counts, *part.dims)
-        axes = [axis for d in range(part.rank) for axis in (d, part.rank + d)]
-        padded = grid.transpose(axes).reshape([c * n for c, n in zip(counts, part.dims, strict=True)])
-        result = np.ascontiguousarray(padded[tuple(slice(0, n) for n in whole.dims)])
-        return [[result]] * len(members)
+def _joined(border: Border, members: list[Operands]) -> list[Operands]:
+    tiling, whole, part = border.tiling, border.whole, border.part
+    counts = [tiling.tiles(d) for d in range(part.rank)]
+    parts = [m[0] for m in members]
+    summands = product(tiling.unreduced)
+    tiles = [_sum(parts[i : i + summands]) for i in range(0, len(parts), summands)]
+    if len(tiles) == 1:
+        return [[tiles[0]]] * len(members)
+    grid = np.stack(tiles).reshape(*counts, *part.dims)
+    axes = [axis for d in range(part.rank) for axis in (d, part.rank + d)]
+    padded = grid.transpose(axes).reshape([c * n for c, n in zip(counts, part.dims, strict=True)])
+    result = np.ascontiguousarray(padded[tuple(slice(0, n) for n in whole.dims)])
+    return [[result]] * len(members)
 
 
 def _sum(parts: list[Array]) -> Array:

@@ -11,7 +11,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Kernel, NotEvaluable, Value
 from ...ir.ops.calls.custom_call import CustomCallAttributes
 from ...ir.types.shape import Shape
-from ..fabric.reference import Collective
+from ..fabric.collective import Collective
 from .interpreter import NO_DEVICE, Frame, Interpreter, Plan, Step
 from .limits import check_time
 

@@ -17,8 +17,8 @@ from hloom.ir.types.shape import tuple_shape
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate
+from hloom.runtime.fabric.local import LocalFabric
 from hloom.runtime.fabric.process_grid import ProcessGrid
-from hloom.runtime.fabric.reference import LocalFabric
 from hloom.runtime.plan.executable import Executable
 from hloom.runtime.simulator import simulate
 from ops.build import rule, run, shapes, use

@@ -10,8 +10,8 @@ import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.runtime import evaluate
+from hloom.runtime.fabric.local import LocalFabric
 from hloom.runtime.fabric.process_grid import ProcessGrid
-from hloom.runtime.fabric.reference import LocalFabric
 from hloom.runtime.plan.executable import Executable
 from hloom.runtime.plan.steps import Compute, Start, Wait
 from hloom.runtime.simulator import run_devices

@@ -1,0 +1,135 @@
+"""Collectives on a process grid: who takes part, along which dimension, and by which reducer values combine.
+
+What they compute is the reference's, or the fabric's own. The words are those of the StableHLO specification.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.diagnostics import fail
+from ...ir.factors.sharding_rule import Monoid
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.monoid import elementwise_kernel, reduction_monoid
+from ...ir.graph.op import Compile
+from ...ir.sharding.replica_groups import Groups, enumerate_groups
+from ...ir.types.shape import Shape
+from .process_grid import Pairs, ProcessGrid, group_mode
+
+Array = np.ndarray[Any, Any]
+Operands = list[Array]  # the operands, or the results, of one device
+Meaning = Callable[[list[Operands]], list[Operands]]
+Send = tuple[int, int, int]  # source, target, index of this pair among those of its source
+
+
+@dataclass(frozen=True, eq=False)
+class Collective:
+    """One collective instruction on a process grid.
+
+    `results` are the shapes of what each device gets. `groups` (or, for a permute, `sends`) hold device numbers.
+    `dimension` is the one that is gathered, scattered or split; None for the tuple form of all-to-all. `reducer`
+    combines two lists of operands. `meaning`, where the kind says nothing of it, makes the results of all members of a
+    group from their operands.
+    """
+
+    instruction: Instruction
+    kind: str
+    results: tuple[Shape, ...]
+    groups: Groups = ()
+    sends: tuple[Send, ...] = ()
+    dimension: int | None = None
+    reducer: Callable[[Operands, Operands], Operands] | None = None
+    monoid: Monoid | None = None
+    meaning: Meaning | None = None
+
+    @staticmethod
+    def of(instruction: Instruction, grid: ProcessGrid, compile: Compile) -> Collective:
+        """The collective of an instruction. Raises CompileError if its groups do not fit the grid."""
+        kind = instruction.opcode
+        attributes: Any = instruction.attributes
+        dims = getattr(attributes, "dimensions", None)
+        to_apply = getattr(attributes, "to_apply", None)
+        groups, pairs = _members(instruction, kind, grid)
+        return Collective(
+            instruction,
+            kind,
+            tuple(instruction.shape.leaves()),
+            groups,
+            _sends(pairs),
+            dims[0] if dims else None,
+            _reducer(instruction, compile) if to_apply is not None else None,
+            reduction_monoid(to_apply) if to_apply is not None else None,
+        )
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it is a permute that fills slices of an operand."""
+        return bool(getattr(self.instruction.attributes, "slice_sizes", ()))
+
+    def zeros(self, operands: Operands) -> Operands:
+        """What a device with these operands gets that nobody sends anything to."""
+        return [np.zeros(shape.dims, a.dtype) for shape, a in zip(self.results, operands, strict=True)]
+
+    def fail(self, message: str) -> None:
+        """Reports an error at the instruction."""
+        fail(f"{self.kind} {self.instruction.name}: {message}", self.instruction.location)
+
+
+def _members(instruction: Instruction, kind: str, grid: ProcessGrid) -> tuple[Groups, Pairs]:
+    attributes: Any = instruction.attributes
+    has_channel = bool(getattr(attributes, "channel_id", None))
+    gathers = kind in ("all-reduce", "all-gather", "reduce-scatter")
+    mode = group_mode(gathers, has_channel, bool(getattr(attributes, "use_global_device_ids", False)))
+    try:
+        if kind == "collective-permute":
+            most = len(attributes.slice_sizes) // instruction.operands[0].shape.num_leaves or 1
+            return (), grid.process_pairs(mode, attributes.source_target_pairs, most)
+        lists = enumerate_groups(attributes.replica_groups, grid.count(mode))
+        return grid.process_groups(mode, lists), ()
+    except ValueError as error:
+        hint = None if has_channel else "without channel_id the numbers count replicas"
+        if grid.size == 1:
+            hint = "the header names no devices: say num_partitions=N, or replica_count=N"
+        fail(f"{kind} {instruction.name}: {error}", instruction.location, hint)
+
+
+def _sends(pairs: Pairs) -> tuple[Send, ...]:
+    met: Counter[int] = Counter()
+    sends: list[Send] = []
+    for source, target in pairs:
+        sends.append((source, target, met[source]))
+        met[source] += 1
+    return tuple(sends)
+
+
+def _reducer(instruction: Instruction, compile: Compile) -> Callable[[Operands, Operands], Operands]:
+    attributes: Any = instruction.attributes
+    kernel = elementwise_kernel(attributes.to_apply, compile)
+    return lambda a, b: [kernel(x, y) for x, y in zip(a, b, strict=True)]
+
+
+def check_complete(collective: Collective, group: Sequence[int], arrived: dict[int, Operands]) -> None:
+    """Reports the devices of a group that do not take part."""
+    missing = [device for device in group if device not in arrived]
+    if missing:
+        collective.fail(
+            f"group {{{','.join(map(str, group))}}} is incomplete: {numbered(missing)} took another way "
+            f"(a branch or the end of a loop) and would never join {numbered(sorted(set(group) & set(arrived)))}"
+        )
+
+
+def left_out(collective: Collective, device: int, operands: Operands) -> Operands:
+    """What a device in no group gets: zeros from a broadcast, an error from all else."""
+    if collective.kind != "collective-broadcast":
+        collective.fail(f"device {device} is in no replica group")
+    return collective.zeros(operands)
+
+
+def numbered(devices: Sequence[int]) -> str:
+    """`device 3` or `devices 1, 2`."""
+    return f"device{'s' if len(devices) > 1 else ''} {', '.join(map(str, devices))}"

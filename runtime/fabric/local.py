@@ -1,0 +1,47 @@
+"""The fabric of devices that all run in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .collective import Collective, Operands, check_complete, left_out
+from .reference import perform, received, sent
+
+
+class LocalFabric:
+    """All devices in this process, in lock step: a collective is complete as soon as it starts.
+
+    A group of which only some devices arrive (because the others took another branch, or left the loop) is an error of
+    the program: on a machine it would hang.
+    """
+
+    def start(self, collective: Collective, devices: Sequence[int], operands: list[Operands]) -> list[Operands]:
+        """The results of each device. Raises CompileError for an incomplete group."""
+        arrived = dict(zip(devices, operands, strict=True))
+        if collective.kind == "collective-permute":
+            return self._permute(collective, devices, arrived)
+        results: dict[int, Operands] = {}
+        made: dict[tuple[int, ...], list[Operands]] = {}  # groups with the same arrays share one outcome
+        for group in collective.groups:
+            if any(device in arrived for device in group):
+                check_complete(collective, group, arrived)
+                members = [arrived[device] for device in group]
+                key = tuple(id(array) for operands in members for array in operands)
+                if key not in made:
+                    made[key] = perform(collective, members)
+                results.update(zip(group, made[key], strict=True))
+        return [results[d] if d in results else left_out(collective, d, arrived[d]) for d in devices]
+
+    def wait(self, handle: list[Operands]) -> list[Operands]:
+        """The results of each device."""
+        return handle
+
+    def _permute(
+        self, collective: Collective, devices: Sequence[int], arrived: dict[int, Operands]
+    ) -> list[Operands]:
+        results: dict[int, list[tuple[int, Operands]]] = {}
+        for source, target, slot in collective.sends:
+            if source in arrived or target in arrived:
+                check_complete(collective, (source, target), arrived)
+                results.setdefault(target, []).append((slot, sent(collective, arrived[source], slot)))
+        return [received(collective, arrived[d], results.get(d, ())) for d in devices]
