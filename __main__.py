@@ -42,9 +42,9 @@ def _guarded(argv: list[str]) -> int:
     from .cli.common import EXIT_BAD_INPUT, EXIT_MEMORY, EXIT_USAGE, internal_error, show_diagnostics
     from .cli.streams import EXIT_OUTPUT, output_failed, prepare_streams, tell
     from .ir.diagnostics import CompileError
-    from .runtime.mpi import MpiMissing
     from .runtime.outputs import OutputError
     from .runtime.ranks.failed import RankFailed
+    from .runtime.ranks.library import MpiMissing
 
     if not prepare_streams():
         return EXIT_OUTPUT

@@ -17,8 +17,9 @@ from ..runtime.check.check import Verdict, Wide, judge, wide_program
 from ..runtime.check.errors import Worst
 from ..runtime.check.reference import Reference
 from ..runtime.inputs.inputs import KINDS
-from ..runtime.mpi import MpiProgram, load_mpi
+from ..runtime.mpi import MpiProgram
 from ..runtime.ranks.failed import RankFailed
+from ..runtime.ranks.library import load_mpi
 from ..runtime.ranks.watch import RankWatch
 from ..runtime.simulator import simulate
 

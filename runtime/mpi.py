@@ -5,7 +5,7 @@ is finished where its result is first needed. Communicators are made before the 
 of a group get the same bits: MPI reduces what it can, everything else is gathered and combined in group order by the
 reference code. A rank that fails tells all others, which raise RankFailed wherever they wait (see `rank_watch`).
 
-Needs mpi4py, which is imported when it is first used.
+Needs mpi4py.
 """
 
 from __future__ import annotations
@@ -20,29 +20,12 @@ from ..ir.graph.module import Module
 from .fabric.mpi import MpiFabric
 from .fabric.process_grid import ProcessGrid
 from .plan.executable import Executable
+from .ranks.library import load_mpi
 from .ranks.watch import RankWatch
 from .simulator import join_outputs, placements, split_inputs
 
 Array = np.ndarray[Any, Any]
 Comm = Any  # mpi4py.MPI.Intracomm
-EXIT_MPI_MISSING = 69  # EX_UNAVAILABLE of sysexits.h
-
-
-class MpiMissing(Exception):
-    """MPI cannot be used: a library or the launcher is not there, or they do not belong together."""
-
-    exit_code = EXIT_MPI_MISSING
-
-
-def load_mpi() -> Any:
-    """The module `mpi4py.MPI`; importing it initialises MPI. Raises MpiMissing."""
-    try:
-        from mpi4py import MPI
-    except ImportError as error:
-        raise MpiMissing(f"mpi4py cannot be imported ({error}); pip install 'hloom[mpi]'") from error
-    except RuntimeError as error:
-        raise MpiMissing(f"mpi4py finds no MPI library ({error}); pip install 'hloom[mpi]'") from error
-    return MPI
 
 
 def devices_of(rank: int, ranks: int, devices: int) -> range:

@@ -33,8 +33,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ...ir.diagnostics import fail
-from ..mpi import EXIT_MPI_MISSING, MpiMissing, load_mpi
 from .failed import EXIT_RANK_FAILED
+from .library import EXIT_MPI_MISSING, MpiMissing, load_mpi
 
 EXPECTED_RANKS = "HLOOM_EXPECTED_RANKS"
 MPIEXEC = "HLOOM_MPIEXEC"

@@ -15,18 +15,50 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from .failed import RankFailed, first_report
-
-if TYPE_CHECKING:
-    from .watch import Place, RankWatch
+from ...ir.graph.instruction import Instruction
+from .failed import Comm, RankFailed, first_report
 
 SILENT_SECONDS = 3600.0
 _ANSWER_SECONDS = 3.0  # after which a rank counts as silent
 _TICK_SECONDS = 0.25
 _MOST_NAMED = 8  # late ranks in one report
 _QUESTION, _ANSWER = 2, 3  # tags
+
+
+class Place(NamedTuple):
+    """Where a rank is: waiting for `members` (None: for all ranks), or working since it waited there."""
+
+    where: Instruction | str
+    members: tuple[int, ...] | None = None
+    waiting: bool = False
+    since: float = 0.0
+
+    def __str__(self) -> str:
+        if isinstance(self.where, str):
+            return self.where
+        location = f" ({self.where.location})" if self.where.location else ""
+        return f"{self.where.opcode} {self.where.name}{location}"
+
+
+class Watched(Protocol):
+    """A rank among others: where it is, who the others are (host and process of each), and how they hear of a failure.
+    """
+
+    mpi: Any
+    comm: Comm
+    timeout: float | None
+    place: Place
+    peers: list[tuple[str, int]]
+
+    def name(self, rank: int) -> str:
+        """`rank 3 (host x, process 4711)`."""
+        ...
+
+    def send(self, failure: RankFailed, to_itself: bool = False) -> None:
+        """Sends a failure to all other ranks."""
+        ...
 
 
 class Late(NamedTuple):
@@ -40,7 +72,7 @@ class Late(NamedTuple):
 class Lookout:
     """The thread of one watch, on this rank."""
 
-    def __init__(self, watch: RankWatch) -> None:
+    def __init__(self, watch: Watched) -> None:
         self.watch = watch
         self.comm = watch.comm
         self.others = [rank for rank in range(self.comm.size) if rank != self.comm.rank]

@@ -12,29 +12,14 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...ir.graph.instruction import Instruction
 from .failed import LONGEST_MESSAGE, Comm, RankFailed, arrive, deadline, exit_code_of, text_of
-from .lookout import Lookout
+from .lookout import Lookout, Place
 
 _TAG = 1  # of failures
 _SAME_ERROR_SECONDS = 0.5  # for a lower rank to find what this one has found
-
-
-class Place(NamedTuple):
-    """Where a rank is: waiting for `members` (None: for all ranks), or working since it waited there."""
-
-    where: Instruction | str
-    members: tuple[int, ...] | None = None
-    waiting: bool = False
-    since: float = 0.0
-
-    def __str__(self) -> str:
-        if isinstance(self.where, str):
-            return self.where
-        location = f" ({self.where.location})" if self.where.location else ""
-        return f"{self.where.opcode} {self.where.name}{location}"
 
 
 class RankWatch:

@@ -21,10 +21,11 @@ from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.module import Module
 from hloom.runtime import run
 from hloom.runtime.inputs.inputs import make_inputs
-from hloom.runtime.mpi import MpiMissing, MpiProgram
+from hloom.runtime.mpi import MpiProgram
 from hloom.runtime.ranks import failed as rank_failed
 from hloom.runtime.ranks.failed import RankFailed, together
 from hloom.runtime.ranks.launch import finish_rank, inside_launcher, launch, world
+from hloom.runtime.ranks.library import MpiMissing
 from hloom.runtime.simulator import run_devices, simulate
 from support.async_programs import ASYNC
 

@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from hloom.runtime.mpi import MpiMissing, devices_of
+from hloom.runtime.mpi import devices_of
 from hloom.runtime.ranks import launch
+from hloom.runtime.ranks.library import MpiMissing
 
 PROGRAM = Path(__file__).with_name("mpi_program.py")
 TESTS = Path(__file__).parents[1]

@@ -41,8 +41,8 @@ def hloom(*arguments: str | Path, cwd: Path, text: str | None = None, **variable
 
 def have_mpi() -> bool:
     """Whether ranks can be started."""
-    from hloom.runtime.mpi import MpiMissing
     from hloom.runtime.ranks import launch
+    from hloom.runtime.ranks.library import MpiMissing
 
     try:
         launch.find_mpiexec()
