@@ -8,7 +8,7 @@ from ..ir.diagnostics import Diagnostics
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.ops.calls.custom_call import CustomCallAttributes, behaviour
-from ..runtime.simulator import Placement, placements
+from ..ir.tools.placement import Placement, placements
 
 
 def unplaced(places: Sequence[Placement]) -> list[int]:

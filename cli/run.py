@@ -19,6 +19,7 @@ from ..ir.diagnostics import fail
 from ..ir.graph.clone import clone_module
 from ..ir.graph.module import Module
 from ..ir.tools.names import result_names
+from ..ir.tools.placement import placements
 from ..ir.tools.spmd import is_per_device
 from ..ir.tools.unknown_values import require_values
 from ..passes.pipelines import partition
@@ -31,7 +32,6 @@ from ..runtime.plan.executable import Executable
 from ..runtime.plan.limits import require_few
 from ..runtime.ranks.failed import deadline, together
 from ..runtime.ranks.launch import inside_launcher, launch, world
-from ..runtime.simulator import placements
 from .assumptions import remark_callbacks, remark_placements, unplaced
 from .check import Devices, Ranks, Simulated, check, verdict_json, verify_options
 from .comm import collectives_json

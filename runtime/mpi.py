@@ -17,12 +17,13 @@ import numpy as np
 
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
+from ..ir.tools.placement import placements
 from .fabric.mpi import MpiFabric
 from .fabric.process_grid import ProcessGrid
+from .global_arrays import join_outputs, split_inputs
 from .plan.executable import Executable
 from .ranks.library import load_mpi
 from .ranks.watch import RankWatch
-from .simulator import join_outputs, placements, split_inputs
 
 Array = np.ndarray[Any, Any]
 Comm = Any  # mpi4py.MPI.Intracomm

@@ -16,8 +16,9 @@ import numpy as np
 from ..codegen import replica_module
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
+from ..ir.tools.placement import placements
 from .fabric.process_grid import ProcessGrid
-from .simulator import join_outputs, placements, split_inputs
+from .global_arrays import join_outputs, split_inputs
 
 Array = np.ndarray[Any, Any]
 _COUNT = "--xla_force_host_platform_device_count"

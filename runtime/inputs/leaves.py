@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ...ir.diagnostics import Location
 from ...ir.graph.module import Module
 from ...ir.tools.names import names_of
+from ...ir.tools.placement import placements
 from ...ir.tools.spmd import is_per_device
 from ...ir.types.shape import Shape
-from ..simulator import placements
 
 
 @dataclass(frozen=True, slots=True)

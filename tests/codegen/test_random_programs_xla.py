@@ -6,10 +6,11 @@ import hloom
 import pytest
 from hloom.codegen import manual_module, replica_module
 from hloom.ir.graph.instruction import Instruction
+from hloom.ir.tools.placement import placements
 from hloom.ir.types.element_type import Kind
 from hloom.runtime.compare import compare
 from hloom.runtime.fabric.process_grid import ProcessGrid
-from hloom.runtime.simulator import join_outputs, placements, split_inputs
+from hloom.runtime.global_arrays import join_outputs, split_inputs
 from hypothesis import HealthCheck, assume, given, settings
 from programs.random.generate import inputs_of, programs
 from programs.random.numbers import binary, clamp, iota, mapped, select, unary

@@ -7,11 +7,12 @@ from pathlib import Path
 import hloom
 import pytest
 from hloom.codegen import manual_module, replica_module
+from hloom.ir.tools.placement import placements
 from hloom.passes.annotating.remesh import remesh
 from hloom.runtime.compare import compare
 from hloom.runtime.fabric.process_grid import ProcessGrid
+from hloom.runtime.global_arrays import join_outputs, split_inputs
 from hloom.runtime.inputs.inputs import make_inputs
-from hloom.runtime.simulator import join_outputs, placements, split_inputs
 from support.golden import golden_texts
 from support.xla_runner import run_manual, run_replicas
 

@@ -1,0 +1,63 @@
+"""Global arrays of a program per device to the arrays of each device, and back.
+
+A parameter of which the program does not say where it lies takes one array for all devices, or one with a first
+dimension that counts the devices; such a result comes with such a dimension.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.tools.placement import Placement
+from .fabric.process_grid import ProcessGrid
+from .fabric.tiles import agreed, assemble, copied_bytes, shard
+from .plan.executable import check_inputs
+from .plan.limits import require_memory
+
+Array = np.ndarray[Any, Any]
+
+
+def split_inputs(
+    inputs: Sequence[Array],
+    places: Sequence[Placement],
+    devices: Sequence[int],
+    grid: ProcessGrid,
+    poison: bool = False,
+) -> list[list[Array]]:
+    """Global inputs as the local inputs of each of these devices. Raises CompileError if they do not fit."""
+    wanted = [p for p in places if p.shape.is_array]
+    shapes = [
+        p.shape.with_dims((grid.size, *p.shape.dims)) if p.tiling is None and np.ndim(a) > p.shape.rank else p.shape
+        for p, a in itertools.zip_longest(wanted, inputs[: len(wanted)])
+    ]
+    arrays = check_inputs(shapes, inputs)
+    copies = (copied_bytes(p.shape.dims, a.dtype, p.tiling) for a, p in zip(arrays, wanted, strict=True) if p.tiling)
+    require_memory(sum(copies) * len(devices), f"the tiles of the inputs on {len(devices)} devices")
+
+    def part(array: Array, place: Placement, device: int) -> Array:
+        if place.tiling is None:
+            return array[device] if array.ndim > place.shape.rank else array
+        return shard(array, place.tiling, device % grid.partitions, poison)
+
+    return [[part(a, p, device) for a, p in zip(arrays, wanted, strict=True)] for device in devices]
+
+
+def join_outputs(outputs: Sequence[Sequence[Array]], places: Sequence[Placement], grid: ProcessGrid) -> list[Array]:
+    """Global results from those of all devices. Raises CompileError where replicas disagree."""
+    partitions = grid.partitions
+    joined: list[Array] = []
+    for number, place in enumerate(p for p in places if p.shape.is_array):
+        parts = [values[number] for values in outputs]
+        if place.tiling is None:
+            joined.append(np.stack(parts))
+            continue
+        wholes = [
+            assemble(parts[i : i + partitions], place.tiling, place.shape.dims, f"result {number}")
+            for i in range(0, len(parts), partitions)
+        ]
+        joined.append(agreed(wholes, f"result {number}"))
+    return joined
