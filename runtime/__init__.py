@@ -2,7 +2,8 @@
 
 from .evaluator import evaluate
 from .mpi import run
+from .plan.kernels import KernelProvider, NumpyKernels
 from .ranks.failed import RankFailed
 from .simulator import simulate
 
-__all__ = ["RankFailed", "evaluate", "run", "simulate"]
+__all__ = ["KernelProvider", "NumpyKernels", "RankFailed", "evaluate", "run", "simulate"]

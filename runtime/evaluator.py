@@ -14,24 +14,41 @@ from .fabric.local import LocalFabric
 from .fabric.process_grid import ProcessGrid
 from .fabric.tiles import agreed
 from .plan.executable import Executable
+from .plan.kernels import NUMPY, KernelProvider
 from .plan.limits import require_few
 
 Array = np.ndarray[Any, Any]
 
 
-def evaluate(module: Module, inputs: Sequence[Array]) -> list[Array]:
+class WholeProgram:
+    """A program of whole tensors made ready to run, any number of times.
+
+    Raises CompileError for a program per device, and for what cannot be run.
+    """
+
+    def __init__(self, module: Module, kernels: KernelProvider = NUMPY) -> None:
+        self.module = module
+        self.grid = reference_grid(module)
+        self.executable = Executable(module, self.grid, kernels)
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """One array per leaf of the parameters in, one per leaf of the result out."""
+        devices = range(self.grid.size)
+        results = self.executable.run(devices, [inputs] * len(devices), LocalFabric())
+        return [agreed(parts, f"result {number}") for number, parts in enumerate(zip(*results, strict=True))]
+
+
+def evaluate(module: Module, inputs: Sequence[Array], kernels: KernelProvider = NUMPY) -> list[Array]:
     """The results of a GLOBAL or SHARDED module.
 
     `inputs` holds one array per leaf of the parameters, in order; the answer one per leaf of the result. The program
     runs on one device. A program with manual regions runs on all its devices: each computes whole arrays outside of
-    regions and its own tiles inside (see `regions`).
+    regions and its own tiles inside (see `regions`). `kernels` computes the ops.
 
     Raises CompileError for a program per device, if the inputs do not fit, where an op cannot be evaluated, or if what
     leaves manual regions makes devices disagree about a result.
     """
-    grid = reference_grid(module)
-    results = Executable(module, grid).run(range(grid.size), [inputs] * grid.size, LocalFabric())
-    return [agreed(parts, f"result {number}") for number, parts in enumerate(zip(*results, strict=True))]
+    return WholeProgram(module, kernels).run(inputs)
 
 
 def reference_grid(module: Module) -> ProcessGrid:

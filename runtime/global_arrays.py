@@ -16,6 +16,7 @@ from ..ir.tools.placement import Placement
 from .fabric.process_grid import ProcessGrid
 from .fabric.tiles import agreed, assemble, copied_bytes, shard
 from .plan.executable import check_inputs
+from .plan.kernels import NUMPY, KernelProvider
 from .plan.limits import require_memory
 
 Array = np.ndarray[Any, Any]
@@ -27,6 +28,7 @@ def split_inputs(
     devices: Sequence[int],
     grid: ProcessGrid,
     poison: bool = False,
+    kernels: KernelProvider = NUMPY,
 ) -> list[list[Array]]:
     """Global inputs as the local inputs of each of these devices. Raises CompileError if they do not fit."""
     wanted = [p for p in places if p.shape.is_array]
@@ -34,7 +36,7 @@ def split_inputs(
         p.shape.with_dims((grid.size, *p.shape.dims)) if p.tiling is None and np.ndim(a) > p.shape.rank else p.shape
         for p, a in itertools.zip_longest(wanted, inputs[: len(wanted)])
     ]
-    arrays = check_inputs(shapes, inputs)
+    arrays = check_inputs(shapes, inputs, kernels)
     copies = (copied_bytes(p.shape.dims, a.dtype, p.tiling) for a, p in zip(arrays, wanted, strict=True) if p.tiling)
     require_memory(sum(copies) * len(devices), f"the tiles of the inputs on {len(devices)} devices")
 

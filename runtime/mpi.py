@@ -22,6 +22,7 @@ from .fabric.mpi import MpiFabric
 from .fabric.process_grid import ProcessGrid
 from .global_arrays import join_outputs, split_inputs
 from .plan.executable import Executable
+from .plan.kernels import NUMPY, KernelProvider
 from .ranks.library import load_mpi
 from .ranks.watch import RankWatch
 
@@ -44,7 +45,12 @@ class MpiProgram:
     """
 
     def __init__(
-        self, module: Module, comm: Comm, timeout: float | None = None, within: RankWatch | None = None
+        self,
+        module: Module,
+        comm: Comm,
+        timeout: float | None = None,
+        within: RankWatch | None = None,
+        kernels: KernelProvider = NUMPY,
     ) -> None:
         self.comm = comm
         self.module = module
@@ -52,7 +58,7 @@ class MpiProgram:
         self.parameters, self.results = placements(module)
         if comm.size > self.grid.size:
             fail(f"the program runs on {self.grid.size} devices, too few for {comm.size} ranks")
-        self.executable = Executable(module, self.grid)
+        self.executable = Executable(module, self.grid, kernels)
         rank_of = [r for r in range(comm.size) for _ in devices_of(r, comm.size, self.grid.size)]
         self.devices = devices_of(comm.rank, comm.size, self.grid.size)
         self.watch = RankWatch(load_mpi(), comm, timeout, within)
@@ -71,7 +77,7 @@ class MpiProgram:
 
     def run_global(self, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
         """Global arrays in, on every rank; global results out on rank 0, None on the others."""
-        mine = self.run(split_inputs(inputs, self.parameters, self.devices, self.grid, poison))
+        mine = self.run(split_inputs(inputs, self.parameters, self.devices, self.grid, poison, self.executable.kernels))
         self.watch.meet("the results of the program")
         gathered: list[list[list[Array]]] | None = self.comm.gather(mine, root=0)
         if gathered is None:
@@ -95,17 +101,24 @@ class MpiProgram:
         self.watch.stop()
 
 
-def run(local_module: Module, inputs: Sequence[Any], comm: Comm, timeout: float | None = None) -> list[Any]:
+def run(
+    local_module: Module,
+    inputs: Sequence[Any],
+    comm: Comm,
+    timeout: float | None = None,
+    kernels: KernelProvider = NUMPY,
+) -> list[Any]:
     """Runs a LOCAL module on all ranks of `comm`: local arrays in, local arrays out.
 
     With one device per rank `inputs` and the answer are lists of arrays, one per leaf of parameters and result. With
     fewer ranks than devices they are lists of such lists, one per device of this rank (see `devices_of`). `timeout` is
-    how many seconds a rank waits for others at one collective; None takes HLOOM_TIMEOUT, or any time.
+    how many seconds a rank waits for others at one collective; None takes HLOOM_TIMEOUT, or any time. `kernels`, alike
+    on all ranks, computes the ops.
 
     Raises CompileError if the program cannot be run or the inputs do not fit, RankFailed if another rank fails or does
     not come, MpiMissing without mpi4py.
     """
-    with MpiProgram(local_module, comm, timeout) as program:
+    with MpiProgram(local_module, comm, timeout, kernels=kernels) as program:
         if comm.size == program.grid.size:
             return program.run([inputs])[0]
         return program.run(inputs)

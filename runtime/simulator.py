@@ -14,6 +14,7 @@ from .fabric.local import LocalFabric
 from .fabric.process_grid import ProcessGrid
 from .global_arrays import join_outputs, split_inputs
 from .plan.executable import Executable
+from .plan.kernels import NUMPY, KernelProvider
 from .plan.limits import require_few
 
 Array = np.ndarray[Any, Any]
@@ -27,22 +28,38 @@ class Simulation:
     per_device: list[list[Array]]
 
 
-def run_devices(module: Module, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
+class SimulatedProgram:
+    """A program per device made ready to run on all its devices in this process, any number of times.
+
+    Raises CompileError if the module is not partitioned, or for what cannot be run.
+    """
+
+    def __init__(self, module: Module, kernels: KernelProvider = NUMPY) -> None:
+        self.module = module
+        self.grid = ProcessGrid.of(module)
+        require_few(self.grid.size)
+        self.parameters, self.results = placements(module)
+        self.executable = Executable(module, self.grid, kernels)
+
+    def simulate(self, inputs: Sequence[Array], poison: bool = False) -> Simulation:
+        """Global arrays in, global and local results out."""
+        devices, kernels = range(self.grid.size), self.executable.kernels
+        local = split_inputs(inputs, self.parameters, devices, self.grid, poison, kernels)
+        per_device = self.executable.run(devices, local, LocalFabric())
+        return Simulation(join_outputs(per_device, self.results, self.grid), per_device)
+
+
+def run_devices(
+    module: Module, inputs: Sequence[Sequence[Array]], kernels: KernelProvider = NUMPY
+) -> list[list[Array]]:
     """Runs a program per device with local inputs of each device; the local results of each."""
     grid = ProcessGrid.of(module)
-    return Executable(module, grid).run(range(grid.size), inputs, LocalFabric())
+    return Executable(module, grid, kernels).run(range(grid.size), inputs, LocalFabric())
 
 
-def simulate_devices(module: Module, inputs: Sequence[Array], poison: bool = False) -> Simulation:
-    """As `simulate`, with the results of every device as well."""
-    grid = ProcessGrid.of(module)
-    require_few(grid.size)
-    parameters, results = placements(module)
-    per_device = run_devices(module, split_inputs(inputs, parameters, range(grid.size), grid, poison))
-    return Simulation(join_outputs(per_device, results, grid), per_device)
-
-
-def simulate(module: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array]:
+def simulate(
+    module: Module, inputs: Sequence[Array], poison: bool = False, kernels: KernelProvider = NUMPY
+) -> list[Array]:
     """Runs a program per device on all its devices: global arrays in, one per leaf of the parameters, and global arrays
     out.
 
@@ -50,9 +67,9 @@ def simulate(module: Module, inputs: Sequence[Array], poison: bool = False) -> l
     sharding takes one array for all devices, or one of dimensions [devices, ..] with what each device gets; a result
     without a sharding comes as such an array.
 
-    `poison` fills the padding of the inputs with NaN and largest integers instead of zeros.
+    `poison` fills the padding of the inputs with NaN and largest integers instead of zeros; `kernels` computes the ops.
 
     Raises CompileError if the module is not partitioned, inputs do not fit, an op cannot be evaluated, a collective is
     reached by some devices of a group only, or devices disagree about a replicated result.
     """
-    return simulate_devices(module, inputs, poison).outputs
+    return SimulatedProgram(module, kernels).simulate(inputs, poison).outputs

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.factors.sharding_rule import Monoid
+from ...ir.types.shape import Shape
 from ..ranks.watch import RankWatch
 from .collective import Collective, Operands, Send, check_complete, left_out
 from .reference import perform, received, reduce_members, sent, split_parts
@@ -207,7 +208,7 @@ class _OneEach:
         return kinds[self.collective.kind](operands) if self.collective.kind in kinds else None
 
     def all_reduce(self, operands: Operands) -> Callable[[], Operands] | None:
-        ops = [self.native_op(array) for array in operands]
+        ops = self.native_ops(operands)
         if None in ops:
             large = sum(array.nbytes for array in operands) > _DIRECT_BYTES and self.comm.size > 2
             return self.spread_reduce(operands) if large else None
@@ -236,7 +237,7 @@ class _OneEach:
         return finish
 
     def reduce_scatter(self, operands: Operands) -> Callable[[], Operands]:
-        ops = [self.native_op(array) for array in operands]
+        ops = self.native_ops(operands)
         if None in ops:
             parts = [self.parts(array) for array in operands]
             return self.exchange(parts, lambda members: reduce_members(self.collective, members))
@@ -287,9 +288,15 @@ class _OneEach:
         assert dim is not None
         return stack_rows(split_parts(array, count, dim, self.collective))
 
-    def native_op(self, array: Array) -> Any:
-        """MPI's op for the collective's monoid and the array's type, if it has one of the same meaning."""
-        if self.collective.monoid is None or array.dtype.isbuiltin != 1 or array.dtype == np.float16:
+    def native_ops(self, operands: Operands) -> list[Any]:
+        """MPI's op of the same meaning for each operand, None where it has none."""
+        return [self.native_op(a, shape) for a, shape in zip(operands, self.collective.results, strict=True)]
+
+    def native_op(self, array: Array, shape: Shape) -> Any:
+        """MPI's op for the collective's monoid and the array's type, which must be the numbers that the program means.
+        """
+        is_plain = array.dtype == shape.element.numpy and array.dtype.isbuiltin == 1 and array.dtype != np.float16
+        if self.collective.monoid is None or not is_plain:
             return None
         tables = [ops for kinds, ops in _NATIVE.items() if array.dtype.kind in kinds]
         name = tables[0].get(self.collective.monoid) if tables else None

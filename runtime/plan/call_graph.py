@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.ops.async_ops import AsyncStart
 from ...ir.ops.control import Call, Conditional, Fusion
+from ...ir.tools.spmd import is_border
 
 
 def count_call_sites(module: Module) -> dict[Computation, int]:
@@ -34,10 +36,45 @@ def in_branches(module: Module) -> set[Computation]:
     return set(module.computations) - certain
 
 
-def callees_first(computation: Computation) -> list[Computation]:
-    """The computation and all it calls, callees before callers, without recursion."""
+def tied_to_devices(module: Module) -> set[Computation]:
+    """The computations that hold, or call what holds, an op that is more than a function of its operands: it
+    communicates, has an effect, tells devices apart, or draws from their random state.
+    """
+    callers: dict[Computation, set[Computation]] = {}
+    stack: list[Computation] = []
+    for computation in module:
+        for callee in called_by(computation):
+            callers.setdefault(callee, set()).add(computation)
+        if any(map(_is_tied, computation)):
+            stack.append(computation)
+    tied = set(stack)
+    while stack:
+        new = callers.get(stack.pop(), set()) - tied
+        tied |= new
+        stack += new
+    return tied
+
+
+def _is_tied(instruction: Instruction) -> bool:
+    op, attributes = instruction.op, instruction.attributes
+    if isinstance(op, AsyncStart):
+        op, attributes = op.unwrap(attributes)
+    if op.is_collective or op.is_device_id or op.is_stateful:
+        return True
+    return op.has_side_effect(attributes) or is_border(instruction)
+
+
+def called_by(computation: Computation) -> Iterator[Computation]:
+    """The computations that the instructions of a computation call."""
+    return (callee for instruction in computation for callee in instruction.called())
+
+
+def callees_first(
+    computation: Computation, called: Callable[[Computation], Iterator[Computation]] = called_by
+) -> list[Computation]:
+    """The computation and all that is called, callees before callers, without recursion."""
     order: dict[Computation, None] = {}
-    stack: list[tuple[Computation, Iterator[Computation]]] = [(computation, _called(computation))]
+    stack: list[tuple[Computation, Iterator[Computation]]] = [(computation, called(computation))]
     while stack:
         current, rest = stack[-1]
         callee = next((c for c in rest if c not in order), None)
@@ -45,17 +82,13 @@ def callees_first(computation: Computation) -> list[Computation]:
             order[current] = None
             stack.pop()
         else:
-            stack.append((callee, _called(callee)))
+            stack.append((callee, called(callee)))
     return list(order)
 
 
 def live_in(computation: Computation) -> Iterator[Instruction]:
     """What may run when the computation does, in it and in all that it calls."""
     return (instruction for callee in callees_first(computation) for instruction in live_instructions(callee))
-
-
-def _called(computation: Computation) -> Iterator[Computation]:
-    return (callee for instruction in computation for callee in instruction.called())
 
 
 def live_instructions(computation: Computation) -> list[Instruction]:

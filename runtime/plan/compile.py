@@ -25,14 +25,13 @@ from ...ir.ops.control import Conditional as ConditionalOp
 from ...ir.ops.control import Fusion
 from ...ir.ops.control import While as WhileOp
 from ...ir.ops.structure import AddDependency, GetTupleElement, OptimizationBarrier, Tuple
-from ...ir.tools import mixed_precision
 from ...ir.tools.spmd import Border, borders_of, is_border
 from ..fabric.collective import Collective
 from ..fabric.process_grid import ProcessGrid
-from .call_graph import callees_first, count_call_sites, in_branches, live_instructions
-from .dynamic_kernel import for_any_sizes
+from .call_graph import callees_first, count_call_sites, in_branches, live_instructions, tied_to_devices
 from .embedded import embedded_kernel
 from .interpreter import Plan, Step
+from .kernels import GROUPS, NUMPY, KernelProvider
 from .regions import Cut, join
 from .steps import (
     Call,
@@ -60,20 +59,23 @@ class Compilation:
     `refused` the errors of ops that have no kernel and will be executed.
     """
 
-    def __init__(self, module: Module, grid: ProcessGrid) -> None:
+    def __init__(self, module: Module, grid: ProcessGrid, kernels: KernelProvider = NUMPY) -> None:
         self.module = module
         self.grid = grid
+        self.kernels = kernels
         self.collectives: list[Collective] = []
         self.refused: list[Diagnostic] = []
         self._optional = in_branches(module)
         self._plans: dict[Computation, Plan] = {}
         self._kernels: dict[Computation, Kernel] = {}
+        self._groups: dict[Instruction, Kernel | None] = {}
+        self._tied = tied_to_devices(module)
         self._call_sites = count_call_sites(module)
 
     def plan(self, computation: Computation) -> Plan:
         """The plan of a computation. Raises CompileError for collectives that do not fit the grid."""
         if computation not in self._plans:
-            for callee in callees_first(computation):
+            for callee in callees_first(computation, self._called):
                 if callee not in self._plans and (callee is computation or not self.is_inlined(callee)):
                     self._plans[callee] = _Builder(self, callee).build()
         return self._plans[computation]
@@ -83,6 +85,33 @@ class Compilation:
         if computation not in self._kernels:
             self._kernels[computation] = embedded_kernel(self.plan(computation), computation, self.grid)
         return self._kernels[computation]
+
+    def kernel_of(self, instruction: Instruction) -> Kernel | None:
+        """The kernel of an instruction; one that cannot be had is refused, in a branch only if it is executed. None for
+        a group whose ops have kernels of their own.
+        """
+        try:
+            kernel = self.kernels.kernel(instruction, self.kernel)
+            return NUMPY.kernel(instruction, self.kernel) if kernel is None else kernel
+        except (NotEvaluable, ShapeError) as error:
+            self.refuse(instruction, error)
+            message, help = error.message, error.help
+
+        def report(*_: Value) -> NoReturn:
+            raise NotEvaluable(message, help)
+
+        return report
+
+    def group(self, instruction: Instruction) -> Kernel | None:
+        """The kernel of an instruction with all that it calls, if the provider takes them together."""
+        if instruction not in self._groups:
+            can_be = isinstance(instruction.op, GROUPS) and self._tied.isdisjoint(instruction.called())
+            self._groups[instruction] = self.kernel_of(instruction) if can_be else None
+        return self._groups[instruction]
+
+    def _called(self, computation: Computation) -> Iterator[Computation]:
+        """The computations that instructions call, but for those that the provider takes as groups."""
+        return (callee for i in computation if i.called() and self.group(i) is None for callee in i.called())
 
     def refuse(self, instruction: Instruction, error: NotEvaluable | ShapeError) -> None:
         """Notes an op without a kernel. A branch need not be taken, unless it is there for an effect."""
@@ -141,7 +170,7 @@ class _Builder:
             elif instruction not in scope.values:
                 operands = [scope.values[o] for o in instruction.operands]
                 callee = instruction.called()[0] if isinstance(instruction.op, _CALLS) else None
-                if callee is not None and self.owner.is_inlined(callee):
+                if callee is not None and self.owner.is_inlined(callee) and self.owner.group(instruction) is None:
                     scopes.append(_scope(callee, operands, instruction))
                 else:
                     scope.values[instruction] = self.emit(instruction, operands)
@@ -160,21 +189,22 @@ class _Builder:
             return result
         if is_border(instruction):
             return self.emit_border(instruction, operands)
-        for kind, emit in _CONTROL.items():
-            if isinstance(op, kind):
-                return emit(self, instruction, operands)
-        result = self.new_tree(instruction)
         if op.is_device_id:
+            result = self.new_tree(instruction)
             self.push(DeviceId(instruction, (), tree_leaves(result)))
-        elif op.is_stateful:
-            self.push(Draw(instruction, _kernel(instruction, self.owner), operands, result))
+            return result
+        is_group = isinstance(op, GROUPS)
+        kernel = self.owner.group(instruction) if is_group else self.owner.kernel_of(instruction)
+        if kernel is None:
+            return next(emit for kind, emit in _CONTROL.items() if isinstance(op, kind))(self, instruction, operands)
+        result = self.new_tree(instruction)
+        if op.is_stateful:
+            self.push(Draw(instruction, kernel, operands, result))
         else:
-            self.emit_compute(instruction, operands, result)
+            self.emit_compute(instruction, kernel, operands, result)
         return result
 
-    def emit_compute(self, instruction: Instruction, operands: list[Tree], result: Tree) -> None:
-        kernel = _kernel(instruction, self.owner)
-        kernel = for_any_sizes(instruction.op, instruction.call, kernel, self.owner.kernel)
+    def emit_compute(self, instruction: Instruction, kernel: Kernel, operands: list[Tree], result: Tree) -> None:
         if not operands and self.fold(instruction, kernel, result):
             return
         if isinstance(result, int) and all(isinstance(o, int) for o in operands):
@@ -292,20 +322,6 @@ class _Builder:
 def _scope(computation: Computation, arguments: list[Tree], call: Instruction | None) -> _Scope:
     values = dict(zip(computation.parameters, arguments, strict=True))
     return _Scope(computation, iter(live_instructions(computation)), values, call)
-
-
-def _kernel(instruction: Instruction, owner: Compilation) -> Kernel:
-    """The kernel of an instruction; one that cannot be had is refused, in a branch only if it is executed."""
-    try:
-        return mixed_precision.kernel(instruction, owner.kernel)
-    except (NotEvaluable, ShapeError) as error:
-        owner.refuse(instruction, error)
-        message, help = error.message, error.help
-
-    def report(*_: Value) -> NoReturn:
-        raise NotEvaluable(message, help)
-
-    return report
 
 
 _Emit = Callable[[_Builder, Instruction, list[Tree]], Tree]

@@ -23,7 +23,7 @@ def for_any_sizes(op: AnyOp, call: OpCall[Any], kernel: Kernel, compile: Compile
     operands = call.operands
     if not any(shape.is_array and any(shape.dynamic) for shape in operands) or not all(s.is_array for s in operands):
         return kernel
-    if op.infers_dynamic:
+    if op.infers_dynamic or op.is_stateful:
         return kernel
     known: dict[Sizes, Kernel] = {tuple(shape.dims for shape in operands): kernel}
     called_static = is_called_static(result_shape(op, operands, call.attributes, call.shape), call.shape)

@@ -16,6 +16,7 @@ from ..fabric.process_grid import ProcessGrid
 from .call_graph import live_in
 from .compile import Compilation
 from .interpreter import Fabric, Interpreter, label
+from .kernels import NUMPY, KernelProvider
 from .limits import memory, too_large
 
 Array = np.ndarray[Any, Any]
@@ -28,12 +29,13 @@ class Executable:
     collectives and manual regions that do not fit the grid.
     """
 
-    def __init__(self, module: Module, grid: ProcessGrid) -> None:
+    def __init__(self, module: Module, grid: ProcessGrid, kernels: KernelProvider = NUMPY) -> None:
         _check_sizes(module)
         require_values(live_in(module.entry), "to run the program")
         self.module = module
         self.grid = grid
-        self.compilation = Compilation(module, grid)
+        self.kernels = kernels
+        self.compilation = Compilation(module, grid, kernels)
         with np.errstate(all="ignore"):
             self.plan = self.compilation.plan(module.entry)
         if self.compilation.refused:
@@ -52,7 +54,7 @@ class Executable:
         if len(inputs) != len(devices):
             fail(f"inputs for {len(devices)} devices are needed, {len(inputs)} were given")
         shapes = self.parameter_shapes
-        checked = [check_inputs(shapes, values) for values in inputs]
+        checked = [check_inputs(shapes, values, self.kernels) for values in inputs]
         _check_together(self.module, len(devices))
         frames = [self.plan.frame(device, values) for device, values in zip(devices, checked, strict=True)]
         del checked, inputs
@@ -83,19 +85,19 @@ def _check_together(module: Module, devices: int) -> None:
              f"{devices} devices together, this process may have {memory():,}", largest.location)  # fmt: skip
 
 
-def check_inputs(shapes: Sequence[Shape], inputs: Sequence[Array]) -> list[Value]:
+def check_inputs(shapes: Sequence[Shape], inputs: Sequence[Array], kernels: KernelProvider = NUMPY) -> list[Value]:
     """The inputs as arrays. Raises CompileError unless there is one of the right type and dimensions per shape."""
     wanted = [shape for shape in shapes if shape.is_array]
     if len(inputs) != len(wanted):
         fail(f"the program takes {len(wanted)} arrays, {len(inputs)} were given")
     rest = iter(enumerate(inputs))
-    return [_check_input(shape, *next(rest)) if shape.is_array else None for shape in shapes]
+    return [_check_input(shape, *next(rest), kernels) if shape.is_array else None for shape in shapes]
 
 
-def _check_input(shape: Shape, number: int, value: Array) -> Array:
+def _check_input(shape: Shape, number: int, value: Array, kernels: KernelProvider) -> Array:
     array = np.asarray(value)
     if array.shape != shape.dims:
         fail(f"input {number} has dimensions {list(array.shape)}, the program takes {shape.without_layout()}")
-    if array.dtype != shape.element.numpy:
+    if array.dtype != kernels.numpy_type(shape.element):
         fail(f"input {number} has element type {array.dtype}, the program takes {shape.without_layout()}")
     return array

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import hloom
 import numpy as np
 from hloom.cli.check import Ranks
 from hloom.frontends import parse
@@ -27,6 +28,7 @@ from hloom.runtime.ranks.failed import RankFailed, together
 from hloom.runtime.ranks.launch import finish_rank, inside_launcher, launch, world
 from hloom.runtime.ranks.library import MpiMissing
 from hloom.runtime.simulator import run_devices, simulate
+from support import field_kernels
 from support.async_programs import ASYNC
 
 COLLECTIVES = """HloModule m, num_partitions=4
@@ -198,6 +200,17 @@ def programs() -> int:
     return collectives() or loops() or sharded() or one_device() or asynchronous() or slices()
 
 
+def kernels() -> int:
+    """A provider's values are summed as it says, not as MPI would."""
+    field = field_kernels.FieldKernels()
+    local, inputs = hloom.partition(parse(field_kernels.PROGRAM), 4), field_kernels.inputs()
+    with MpiProgram(local, world(), kernels=field) as program:
+        found = program.run_global(inputs)
+    for a, b in zip(found or [], simulate(local, inputs, kernels=field), strict=found is not None):
+        np.testing.assert_array_equal(a, b)
+    return 0
+
+
 def too_many() -> int:
     text = """HloModule m, frontend_attributes={hloom.stage="local"}
 ENTRY e { x = f32[] parameter(0)  ROOT r = f32[] negate(x) }"""
@@ -336,7 +349,7 @@ def sleeps() -> int:
 CASES: dict[str, Callable[[], int]] = {
     f.__name__: f
     for f in (
-        programs, too_many, killed, one_fails, raises, mismatch, stdin, threads, sleeps,
+        programs, kernels, too_many, killed, one_fails, raises, mismatch, stdin, threads, sleeps,
         wrong_input, same_mistake, only_there, stopped, slow, lost,
     )
 }  # fmt: skip

@@ -52,6 +52,12 @@ def test_ranks_give_what_the_simulator_gives(ranks: int) -> None:
     assert code == 0, errors
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_ask_the_provider(ranks: int) -> None:
+    code, errors = outcome("kernels", ranks)
+    assert code == 0, errors
+
+
 @pytest.mark.parametrize(
     ("case", "code"),
     [("killed", 75), ("raises", 75), ("too_many", 65), ("mismatch", 69), ("threads", 0)],

@@ -8,7 +8,7 @@ from hloom.frontends import parse, parse_shape
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.module import EntryLayout, Module, Stage
 from hloom.runtime import simulate
-from hloom.runtime.simulator import run_devices, simulate_devices
+from hloom.runtime.simulator import SimulatedProgram, run_devices
 
 F = np.float32
 ADD = "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }\n"
@@ -54,7 +54,7 @@ ENTRY e {
 }"""
     module = with_global(text, "f32[5]", "f32[5]")
     x = np.arange(5, dtype=F)
-    done = simulate_devices(module, [x], poison=True)
+    done = SimulatedProgram(module).simulate([x], poison=True)
     np.testing.assert_array_equal(done.outputs[0], -x)
     np.testing.assert_array_equal(done.per_device[3][0], [0, -1])
     assert done.per_device[2][0][0] == -4
