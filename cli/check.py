@@ -16,12 +16,13 @@ from ..ir.graph.module import Module
 from ..runtime.check.check import Verdict, Wide, judge, wide_program
 from ..runtime.check.errors import Worst
 from ..runtime.check.reference import Reference
+from ..runtime.evaluator import WholeProgram
 from ..runtime.inputs.inputs import KINDS
 from ..runtime.mpi import MpiProgram
 from ..runtime.ranks.failed import RankFailed
 from ..runtime.ranks.library import load_mpi
 from ..runtime.ranks.watch import RankWatch
-from ..runtime.simulator import simulate
+from ..runtime.simulator import SimulatedProgram
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -40,10 +41,14 @@ class Devices(Protocol):
 
 
 class Simulated:
-    """All devices in this process."""
+    """All devices in this process. One program was made ready before."""
+
+    def __init__(self, ready: SimulatedProgram) -> None:
+        self.ready = ready
 
     def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
-        return simulate(local, inputs, poison)
+        program = self.ready if local is self.ready.module else SimulatedProgram(local)
+        return program.simulate(inputs, poison).outputs
 
     def share(self, value: T) -> T:
         return value
@@ -94,14 +99,13 @@ def verify_options(args: argparse.Namespace) -> None:
 
 
 def check(
-    args: argparse.Namespace, program: Module, local: Module, inputs: list[Array], outputs: list[Array] | None,
-    devices: Devices,
+    args: argparse.Namespace, program: WholeProgram | None, local: Module, inputs: list[Array],
+    outputs: list[Array] | None, devices: Devices,
 ) -> Verdict | None:  # fmt: skip
-    """The verdict on the results of a partitioned run; None on all processes but the first.
-
-    Raises CompileError if the unpartitioned program cannot be run.
+    """The verdict on the results of a partitioned run; None on all processes but the first, which has the unpartitioned
+    program.
     """
-    reference = Reference(program, inputs) if outputs is not None else None
+    reference = Reference(program, inputs) if program is not None else None
     wide = wide_program(reference, local) if reference is not None else None
     if devices.share(wide is not None):
         wide = wide or Wide.of(local, inputs)

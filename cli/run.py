@@ -7,8 +7,8 @@ is deterministic), runs its block of devices, and rank 0 reports. Under a launch
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,14 @@ from ..ir.tools.spmd import is_per_device
 from ..ir.tools.unknown_values import require_values
 from ..passes.pipelines import partition
 from ..report.collectives import kinds_text
-from ..runtime.evaluator import reference_grid
+from ..runtime.evaluator import WholeProgram
 from ..runtime.fabric.process_grid import ProcessGrid
 from ..runtime.outputs import check_outputs, save_outputs
 from ..runtime.plan.call_graph import live_in
 from ..runtime.plan.executable import Executable
-from ..runtime.plan.limits import require_few
 from ..runtime.ranks.failed import deadline, together
 from ..runtime.ranks.launch import inside_launcher, launch, world
+from ..runtime.simulator import SimulatedProgram
 from .assumptions import remark_callbacks, remark_placements, unplaced
 from .check import Devices, Ranks, Simulated, check, verdict_json, verify_options
 from .comm import collectives_json
@@ -42,13 +42,33 @@ from .progress import working
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Job:
-    """A program ready to run: as read, and per device."""
+    """A program as read and per device, and what it is to run with. Both are made ready to run once, when it is needed.
+    """
 
     program: Module
     local: Module
-    inputs: list[Array]
+    inputs: list[Array] = field(default_factory=list[Array])
+
+    @cached_property
+    def whole(self) -> WholeProgram:
+        """The program on one device. Raises CompileError if it cannot be run."""
+        return WholeProgram(self.program)
+
+    @cached_property
+    def simulated(self) -> SimulatedProgram:
+        """The program of each device, on all of them in this process. Raises CompileError if it cannot be run."""
+        return SimulatedProgram(self.local)
+
+    def refuse(self, ranks: int | None, check: bool) -> None:
+        """Raises CompileError for what cannot be run, before anything is said or started."""
+        if ranks is None:
+            _ = self.simulated
+        else:
+            Executable(self.local, ProcessGrid.of(self.local))
+        if check:
+            _ = self.whole
 
 
 def run(args: argparse.Namespace, argv: list[str]) -> int:
@@ -65,7 +85,7 @@ def run(args: argparse.Namespace, argv: list[str]) -> int:
         return _run_rank(args)
     job = _prepare(args, None)
     _describe(args, job, f"{_devices(job.local)} simulated devices")
-    return _report(args, job, Simulated())
+    return _report(args, job, Simulated(job.simulated))
 
 
 def _run_rank(args: argparse.Namespace) -> int:
@@ -92,18 +112,16 @@ def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -
         raise argparse.ArgumentTypeError("--check needs the program that this one was made from, before partitioning")
     if ranks is not None and ranks > _devices(local):
         fail(f"the program runs on {_devices(local)} devices, too few for {ranks} ranks")
-    if not inside_launcher():  # what cannot be run is refused before anything is said or started
-        if ranks is None:
-            require_few(_devices(local))
-        Executable(local, ProcessGrid.of(local))
-        if args.check:
-            Executable(program, reference_grid(program))
+    job = Job(program, local)
+    if not inside_launcher():
+        job.refuse(ranks, args.check)
     remark_placements(local, context.diagnostics)
     remark_callbacks(local, context.diagnostics)
     report(args, context, quiet)
     if args.out is not None and not (inside_launcher() and quiet):  # the first rank writes
         check_outputs(Path(args.out))
-    return Job(program, local, inputs_for(args, program, args.seed))
+    job.inputs = inputs_for(args, program, args.seed)
+    return job
 
 
 def _devices(module: Module) -> int:
@@ -146,7 +164,8 @@ def _check(args: argparse.Namespace, job: Job, outputs: list[Array] | None, devi
             inputs = inputs_for(args, job.program, seed)
             outputs = devices.run(job.local, inputs)
         with working(f"checking seed {seed}"):
-            verdict = check(args, job.program, job.local, inputs, outputs, devices)
+            whole = job.whole if outputs is not None else None
+            verdict = check(args, whole, job.local, inputs, outputs, devices)
         if verdict is not None:
             passed &= verdict.passed
             checks.append({"seed": seed, **verdict_json(verdict)})

@@ -17,8 +17,7 @@ import numpy as np
 from ...ir.diagnostics import CompileError
 from ...ir.graph.module import Module
 from ...ir.types.element_type import ELEMENT_TYPES
-from ..evaluator import evaluate, reference_grid
-from ..plan.executable import Executable
+from ..evaluator import WholeProgram
 from ..plan.limits import TimeLimit, memory, time_limit
 from ..plan.peak import peak_bytes
 from .retype import WIDE, retyped
@@ -54,12 +53,12 @@ class Reference:
     Raises CompileError if the program cannot be run.
     """
 
-    def __init__(self, program: Module, inputs: Arrays) -> None:
-        self.program = program
+    def __init__(self, program: WholeProgram, inputs: Arrays) -> None:
+        self.program = program.module
         self.inputs = inputs
-        self.types = float_types(program)
+        self.types = float_types(self.program)
         start = time.monotonic()
-        self.own: list[Array] = evaluate(program, inputs)
+        self.own: list[Array] = program.run(inputs)
         self._seconds = _LEAST_SECONDS + _TIMES_LONGER * (time.monotonic() - start)
         self._samples: dict[tuple[int, int], list[Array]] = {}
         self.why_not_wide = ""
@@ -103,14 +102,14 @@ class Reference:
         return self._samples[key]
 
     def _run(self, grid: int | None, seed: int) -> list[Array] | None:
-        module = retyped(self.program, grid=grid, seed=seed)
-        needed = peak_bytes(Executable(module, reference_grid(module)).plan)
+        program = WholeProgram(retyped(self.program, grid=grid, seed=seed))
+        needed = peak_bytes(program.executable.plan)
         if needed > _SHARE_OF_MEMORY * memory():
             self.why_not_wide = f"it would take about {needed:,} bytes"
             return None
         try:
             with time_limit(self._seconds):
-                return evaluate(module, widened(self.inputs))
+                return program.run(widened(self.inputs))
         except TimeLimit:
             self.why_not_wide = f"it takes more than {self._seconds:.0f} s"
         except CompileError as error:
