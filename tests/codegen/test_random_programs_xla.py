@@ -8,7 +8,6 @@ from hloom.codegen import manual_module, replica_module
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.tools.placement import placements
 from hloom.ir.types.element_type import Kind
-from hloom.runtime.compare import compare
 from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.global_arrays import join_outputs, split_inputs
 from hypothesis import HealthCheck, assume, given, settings
@@ -16,6 +15,7 @@ from programs.random.generate import inputs_of, programs
 from programs.random.numbers import binary, clamp, iota, mapped, select, unary
 from programs.random.shaping import SHAPING, scatter
 from programs.random.sums import dot, reduce_, reduce_pairs
+from support.compare import compare
 from support.xla_runner import run_manual, run_replicas
 
 pytest.importorskip("jax")

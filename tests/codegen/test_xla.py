@@ -9,10 +9,10 @@ import pytest
 from hloom.codegen import manual_module, replica_module
 from hloom.ir.tools.placement import placements
 from hloom.passes.annotating.remesh import remesh
-from hloom.runtime.compare import compare
 from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.global_arrays import join_outputs, split_inputs
 from hloom.runtime.inputs.inputs import make_inputs
+from support.compare import compare
 from support.golden import golden_texts
 from support.xla_runner import run_manual, run_replicas
 

@@ -22,8 +22,8 @@ import hloom
 import pytest
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline, partition
-from hloom.runtime.compare import compare
 from hloom.runtime.inputs.inputs import make_inputs
+from support.compare import compare
 from support.golden import ARROW, FOLDER, Case, cases_of
 
 _ALL = [case for file in sorted(FOLDER.glob("*.hlo")) for case in cases_of(file)]

@@ -7,10 +7,10 @@ import sys
 import hloom
 import numpy as np
 import pytest
-from hloom.runtime.compare import compare
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.xla import run_on_xla
 from support.command_line import EXAMPLES
+from support.compare import compare
 
 UNEVEN = """HloModule m
 ENTRY e {

@@ -18,8 +18,8 @@ from hloom.ir.graph.module import Module
 from hloom.passes.base import Pass, PassContext, run_pipeline
 from hloom.passes.pipelines import PARTITION, PROPAGATE
 from hloom.passes.spmd.partition import SpmdPartition
-from hloom.runtime.compare import compare
 from hloom.runtime.simulator import simulate
+from support.compare import compare
 from support.region_reference import whole_results
 
 Arrays = Sequence[np.ndarray[Any, Any]]

@@ -7,8 +7,8 @@ import pytest
 from hloom.ir.graph.module import Module
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
-from hloom.runtime.compare import compare
 from hloom.runtime.inputs.inputs import make_inputs
+from support.compare import compare
 
 BODY = """
 HloModule m, num_partitions=4

@@ -12,8 +12,8 @@ from hloom.passes.propagation import refine as refinement
 from hloom.passes.propagation.causes import trace
 from hloom.report.explain import explain
 from hloom.report.shardings import Solved, solved
-from hloom.runtime.compare import compare
 from hloom.runtime.inputs.inputs import make_inputs
+from support.compare import compare
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 MESH = "mesh['x'=4]"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hloom
 import pytest
 from comm_programs.cases import programs
-from hloom.runtime.compare import compare
 from hloom.runtime.inputs.inputs import make_inputs
+from support.compare import compare
 
 
 @pytest.mark.slow

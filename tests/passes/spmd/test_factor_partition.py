@@ -35,11 +35,11 @@ from hloom.passes.pipelines import PROPAGATE, partition
 from hloom.passes.propagation.propagate import Propagate
 from hloom.passes.spmd import partition as partition_pass
 from hloom.runtime import evaluate, simulate
-from hloom.runtime.compare import compare
 from hloom.runtime.inputs.inputs import make_inputs
 from ops.test_samples import SAMPLES
 from programs.random.base import one_call
 from programs.random.generate import INNER
+from support.compare import compare
 from support.factor_samples import SAMPLES as MORE
 
 Way = tuple[str, FactorKind, tuple[int, ...]]  # opcode or target, kind, numbers of the values that have the factor

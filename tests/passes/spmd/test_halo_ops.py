@@ -10,10 +10,10 @@ from hloom.ir.factors.sharding_rule import FactorKind
 from hloom.ir.sharding.digit import product
 from hloom.passes.op_sharding import assignment
 from hloom.passes.op_sharding.assignment import Assignment, OpSharding
-from hloom.runtime.compare import compare
 from hloom.runtime.inputs.inputs import make_inputs
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from support.compare import compare
 
 AXES = ["'x'=2", "'x'=3", "'x'=4", "'x'=2,'y'=2", "'x'=2,'y'=3", "'x'=5", "'x'=2,'y'=2,'z'=2"]
 # The larger size, and the last one of a window: neither is known as a monoid.

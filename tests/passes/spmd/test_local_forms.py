@@ -23,11 +23,11 @@ from hloom.passes.op_sharding import assignment
 from hloom.passes.op_sharding.assignment import Assignment, OpSharding
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate, simulate
-from hloom.runtime.compare import compare
 from hloom.runtime.inputs.inputs import make_inputs
 from hypothesis import HealthCheck, given, settings
 from ops.test_samples import SAMPLES
 from programs.random.generate import inputs_of, programs
+from support.compare import compare
 from support.random_shardings import random_sharding
 
 MESHES = [

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hloom.ir.sharding.mesh import IotaOrder, Mesh
 from hloom.ir.sharding.sharding import AnySharding, TupleSharding
-from hloom.runtime.compare import compare
 from hloom.runtime.inputs.inputs import make_inputs
+from support.compare import compare
 from support.random_shardings import random_sharding
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -18,9 +18,9 @@ from hloom.ir.sharding.sharding import TupleSharding
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate, simulate
-from hloom.runtime.compare import compare
 from hloom.runtime.inputs.inputs import make_inputs
 from ops.test_samples import SAMPLES
+from support.compare import compare
 from support.random_shardings import random_sharding
 
 MESHES = [

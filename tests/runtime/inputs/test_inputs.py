@@ -10,10 +10,10 @@ import pytest
 from hloom.frontends import parse_shape
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.types.element_type import ELEMENT_TYPES
-from hloom.runtime.compare import compare
 from hloom.runtime.inputs.array_files import natural, read_arrays, save_npz
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.outputs import save_outputs
+from support.compare import compare
 
 TYPES = [name for name, t in ELEMENT_TYPES.items() if t.numpy is not None]
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
-from ..ir.types.element_type import ElementType, from_numpy
+from hloom.ir.types.element_type import ElementType, from_numpy
 
 Array = np.ndarray[Any, Any]
 
