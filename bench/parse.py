@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,21 +24,11 @@ from typing import Any
 import hloom
 import ml_dtypes
 import numpy as np
+from timing import median
 
 MAKER = Path(__file__).parents[1] / "examples" / "make_transformer.py"
 CHAIN = 1000  # instructions of a chain
 Array = np.ndarray[Any, Any]
-
-
-def median(action: Callable[[], object], runs: int) -> float:
-    """Median seconds of an action, run once before."""
-    action()
-    times: list[float] = []
-    for _ in range(runs):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 def training_step(layers: int) -> str:

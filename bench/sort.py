@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import hloom
 import numpy as np
+from timing import median
 
 Array = np.ndarray[Any, Any]
 
@@ -62,17 +61,6 @@ f {{ a = f32[] parameter(0)  b = f32[] parameter(1)  c = s32[] parameter(2)  d =
 ENTRY e {{ x = f32[{count}] parameter(0)  y = s32[{count}] parameter(1)
   ROOT r = (f32[{count}], s32[{count}]) sort(x, y), dimensions={{0}}, is_stable=true, to_apply=f }}
 """
-
-
-def median(action: Callable[[], object], runs: int) -> float:
-    """Median seconds of an action, run once before."""
-    action()
-    times: list[float] = []
-    for _ in range(runs):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
 
 
 def xla_sort(text: str, inputs: list[Array]) -> Callable[[], list[Array]]:
