@@ -103,8 +103,7 @@ def _extreme(element: ElementType, dtype: np.dtype[Any], largest: bool) -> np.ge
     if element.kind is Kind.PRED:
         return dtype.type(largest)
     if element.is_integer:
-        least = -element.greatest - 1 if element.kind is Kind.SIGNED else 0
-        return dtype.type(element.greatest if largest else least)
+        return dtype.type(element.greatest if largest else element.least)
     if element.is_float:
         infinite = np.asarray(np.inf if largest else -np.inf).astype(dtype)
         if np.isinf(infinite.astype(np.float64)):

@@ -125,8 +125,7 @@ NOT_NEGATIVE = Range((0.0, 0))
 
 def whole(element: ElementType) -> Range:
     """All numbers of an integer type."""
-    least = -element.greatest - 1 if element.kind is Kind.SIGNED else 0
-    return Range.closed(least, element.greatest)
+    return Range.closed(element.least, element.greatest)
 
 
 def index_range(size: int, window: int = 1) -> Range | None:

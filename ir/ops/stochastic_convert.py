@@ -48,10 +48,8 @@ class StochasticConvert(Op[Attributes]):
         source, target = call.operands[0].element, call.shape.element
         if not target.is_integer:
             raise NotEvaluable(f"stochastic-convert to {target} is left to the device")
-        final, signed = numpy_type(target), target.kind is Kind.SIGNED
-        greatest = 2 ** (target.bits - signed) - 1
-        least = -greatest - 1 if signed else 0
-        holder: Any = np.int64 if signed else np.uint64
+        final, least, greatest = numpy_type(target), target.least, target.greatest
+        holder: Any = np.int64 if target.kind is Kind.SIGNED else np.uint64
 
         def run(x: Any, random: Any) -> Any:
             wide = np.asarray(x, np.float64)

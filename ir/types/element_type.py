@@ -56,6 +56,11 @@ class ElementType:
         return (1 << (self.bits - (self.kind is Kind.SIGNED))) - 1
 
     @property
+    def least(self) -> int:
+        """The least number of an integer type."""
+        return -self.greatest - 1 if self.kind is Kind.SIGNED else 0
+
+    @property
     def is_number(self) -> bool:
         """Whether elements are sums of parts (not of pred, whose sum is an or, nor of f8e8m0fnu, which has no zero)."""
         return (self.is_integer or self.is_float or self.is_complex) and self.name != "f8e8m0fnu"

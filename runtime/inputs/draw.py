@@ -185,13 +185,8 @@ def distribution(element: ElementType, demand: Range | None) -> Distribution:
     return _floats(ALL if demand is None or not _fits(element, demand) else demand)
 
 
-def integer_limits(element: ElementType) -> tuple[int, int]:
-    """The least and the greatest number of an integer type."""
-    return (-element.greatest - 1 if element.kind is Kind.SIGNED else 0), element.greatest
-
-
 def _integers(element: ElementType, demand: Range) -> Whole:
-    least, greatest = integer_limits(element)
+    least, greatest = element.least, element.greatest
     low = max(least, int(demand.low)) if demand.low > float(least) else least
     high = min(greatest, int(demand.high)) if demand.high < float(greatest) else greatest
     if not demand.is_finite:

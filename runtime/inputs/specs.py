@@ -17,7 +17,7 @@ from ...ir.diagnostics import Location, SourceFile, fail
 from ...ir.graph.value_range import Range
 from ...ir.tools.names import fits, name_pattern, suggestions
 from ...ir.types.element_type import ElementType, Kind
-from .draw import Bell, Constant, Distribution, Even, Whole, component_type, integer_limits, largest, representable
+from .draw import Bell, Constant, Distribution, Even, Whole, component_type, largest, representable
 from .leaves import InputLeaf
 
 KINDS = "int[a,b) int[a,b] uniform[a,b) normal(mean,deviation) zeros ones constant(v) FILE.npy"
@@ -106,11 +106,16 @@ def _int(values: Numbers, brackets: str, element: ElementType, location: Locatio
         fail("there is no whole number in this range", location)
     if not (element.is_integer or element.kind is Kind.PRED):
         fail(f"an input of {element} is not made of int", location, help="uniform[a,b), normal(mean,deviation)")
-    least, greatest = (0, 1) if element.kind is Kind.PRED else integer_limits(element)
+    least, greatest = _ends(element)
     if low < least or high > greatest:
         fail(f"int{brackets[0]}{values[0]},{values[1]}{brackets[1]} has numbers that {element} has not, "
              f"which are from {least} to {greatest}", location)  # fmt: skip
     return Whole(low, high)
+
+
+def _ends(element: ElementType) -> tuple[int, int]:
+    """The least and the greatest number of a type of integers, or of pred."""
+    return (0, 1) if element.kind is Kind.PRED else (element.least, element.greatest)
 
 
 def _uniform(values: Numbers, brackets: str, element: ElementType, location: Location) -> Distribution:
@@ -145,7 +150,7 @@ def _value(values: Numbers, brackets: str, element: ElementType, location: Locat
 
 def _constant(value: float | int, element: ElementType, location: Location) -> Distribution:
     if element.is_integer or element.kind is Kind.PRED:
-        least, greatest = (0, 1) if element.kind is Kind.PRED else integer_limits(element)
+        least, greatest = _ends(element)
         if not least <= value <= greatest or value != int(value):
             fail(f"{value} is not a number of {element}", location, help=f"numbers from {least} to {greatest}")
         return Whole(int(value), int(value))
