@@ -5,6 +5,9 @@ to elements, and for constants. A provider may compute all of them, or a few and
 take a whole group of ops: an instruction that calls computations (a fusion, a call, a loop, a branch) is offered before
 its ops are. What only an interpreter can run (communication, effects, the number of a device, its random state,
 borders of manual regions) is never part of a group that is offered.
+
+Numpy's kernel of an op that applies a computation may know that one (as a sum, say) instead of calling it: a provider
+that gives `add` another meaning gives it to `reduce` as well.
 """
 
 from __future__ import annotations
