@@ -27,6 +27,7 @@ from pathlib import Path
 
 import hloom
 from hloom.cost.collectives import Collective
+from hloom.cost.formulas import received
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module
 
@@ -94,7 +95,8 @@ def reduce_scatters(module: Module) -> dict[str, int]:
     for computation in module:
         for instruction in computation:
             if instruction.name in sizes and _is_scattered(instruction, sizes[instruction.name].group_size):
-                found[instruction.name] = sizes[instruction.name].wire_bytes // 2
+                whole = sizes[instruction.name]
+                found[instruction.name] = int(received("reduce-scatter", whole.buffer_bytes, whole.group_size))
     return found
 
 

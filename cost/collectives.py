@@ -2,9 +2,7 @@
 
 The program may be Hloom's (stage LOCAL) or what XLA printed of a compiled one: a start counts as its collective.
 
-Wire bytes are what one device must send under a bandwidth-optimal algorithm on k devices (Chan et al., "Collective
-communication: theory, practice, and experience", 2007): all-gather and reduce-scatter (k-1)/k of the whole buffer,
-all-reduce twice that, all-to-all (k-1)/k of the operand, collective-permute the operand if this device sends at all.
+Wire bytes are what one device must send: see `cost.formulas`.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
@@ -19,6 +18,7 @@ from ..ir.graph.module import Module
 from ..ir.graph.stack_frames import source_line
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.replica_groups import ExplicitGroups, group_size
+from .formulas import Kind, received
 from .groups import describe_groups, named_mesh
 from .trip_count import trip_count
 
@@ -87,15 +87,10 @@ def _record(instruction: Instruction, place: _Place) -> Collective:
     groups = getattr(instruction.attributes, "replica_groups", None) or ExplicitGroups()
     k = group_size(groups, place.devices)
     buffer = sum(o.shape.byte_size for o in instruction.operands) * (k if kind == "all-gather" else 1)
-    share = (k - 1) / k
-    if kind == "all-reduce":
-        wire = 2 * share * buffer
-    elif kind == "collective-permute":
+    if kind == "collective-permute":
         pairs: tuple[tuple[int, int], ...] = getattr(instruction.attributes, "source_target_pairs", ())
-        wire = buffer if any(a != b for a, b in pairs) else 0
-        k = 2 if wire else 1
-    else:
-        wire = share * buffer
+        k = 2 if any(a != b for a, b in pairs) else 1
+    wire = received(cast(Kind, kind), buffer, k)
     cause = str(instruction.frontend_attributes.get("hloom.cause", ""))
     op_name = instruction.metadata.op_name if instruction.metadata else ""
     return Collective(

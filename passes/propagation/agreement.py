@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ...cost.formulas import received
 from ...ir.factors.factor_digits import dim_digits, factor_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from ...ir.sharding.digit import Digit, Digits, common_prefix, disjoint, is_prefix, merge, product
@@ -61,7 +62,8 @@ def gathered(state: State, kept: Digits, digits: Digits) -> int:
     total = state.width
     for size, dim in zip(state.sizes, state.dims, strict=True):
         total *= -(-size // product(dim))
-    return total * (product(digits) // product(kept) - 1)
+    tiles = product(digits) // product(kept)
+    return int(received("all-gather", total * tiles, tiles))
 
 
 def claims(rule: ShardingRule, values: Values, mode: Mode) -> dict[int, list[Claim]]:

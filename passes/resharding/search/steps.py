@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from ....cost.formulas import largest_group, received
 from ....ir.sharding.digit import Digits, disjoint, product
 from ....ir.sharding.tiling import Tiling
 from ..moves import AllGather, AllReduce, AllToAll, Mask, Move, Permute, ReduceScatter, Shift, Slice, Spread
@@ -102,7 +103,7 @@ def _reductions(state: State, space: Space) -> Iterator[Step]:
     if not done:
         return
     reduced = state.with_unreduced(d for d in state.unreduced if d not in done)
-    yield Step(AllReduce(done), reduced, 2.0 * state.elements() * (1.0 - 1.0 / product(done)), done)
+    yield Step(AllReduce(done), reduced, received("all-reduce", state.elements(), product(done)), done)
     for dim in range(len(state.dims)):
         for digits in dict.fromkeys((*_wanted(state, space, dim), *((d,) for d in done))):
             count = product(digits)
@@ -111,7 +112,7 @@ def _reductions(state: State, space: Space) -> Iterator[Step]:
             rest = state.with_unreduced(d for d in state.unreduced if d not in digits)
             for after in _arrivals(rest, space, dim, digits):
                 move = ReduceScatter(dim, digits, after.tile[dim] * count)
-                yield Step(move, after, after.elements() * (count - 1.0), digits)
+                yield Step(move, after, received("reduce-scatter", after.elements() * count, count), digits)
 
 
 def _partials(state: State, space: Space) -> Iterator[Step]:
@@ -155,18 +156,17 @@ def _gathers(state: State, space: Space, most: float) -> Iterator[Step]:
     for dim, digits in enumerate(state.dims):
         for count in range(1, len(digits) + 1):
             leaving = digits[len(digits) - count :]
-            received = held * (product(leaving) - 1.0)
-            if received > most:
+            tiles = product(leaving)
+            arriving = received("all-gather", held * tiles, tiles)
+            if arriving > most:
                 break
             after = state.leave(dim, count, space.dims[dim])
-            yield Step(AllGather(dim, leaving, after.tile[dim]), after, received, leaving)
+            yield Step(AllGather(dim, leaving, after.tile[dim]), after, arriving, leaving)
 
 
 def _all_to_alls(state: State, space: Space, most: float) -> Iterator[Step]:
     """One shift, and several at once, which take less than one after the other."""
-    # Devices keep at least one part of what they hold, of as many as the digits number.
-    kept = 1.0 - most / state.elements() if state.elements() else 0.0
-    most_parts = 1.0 / kept if kept > 0.0 else math.inf
+    most_parts = largest_group(state.elements(), most)
     single = list(_shifted(state, space, _Shifted(state, (), 1), most_parts))
     yield from (_all_to_all(state, shifted) for shifted in single)
     several = (more for shifted in single for more in _extended(state, space, shifted, most_parts))
@@ -228,7 +228,7 @@ def _all_to_all(state: State, shifted: _Shifted) -> Step:
     for dim in {shift.target for shift in shifts}:
         padded[dim] = after.padded[dim] // product(state.dims[dim])
     move = AllToAll(shifts, tuple(padded), after.tile)
-    return Step(move, after, math.prod(padded) * (1.0 - 1.0 / parts), move.digits)
+    return Step(move, after, received("all-to-all", math.prod(padded), parts), move.digits)
 
 
 def _permutes(state: State, space: Space) -> Iterator[Step]:
