@@ -54,7 +54,13 @@ def _command(commands: Commands, name: str, help: str, devices: bool = True) -> 
         made.add_argument("--strategy", metavar="FILE", help="a file with shardings, kept apart from the program")
         made.add_argument("--set", metavar="PATTERN=AXES,..", action="append", default=[],
                           help="shard the parameters of these names so, such as 'w*=,y'")
+        _add_links(made)
     return made
+
+
+def _add_links(command: Parser) -> None:
+    command.add_argument("--links", metavar="TEXT", default="",
+                         help="latency/bandwidth between devices, and from strides on: '1us/100GB;8:5us/25GB'")
 
 
 def _add_werror(command: Parser) -> None:
@@ -129,8 +135,7 @@ def _shardings(commands: Commands) -> None:
     reshard.add_argument("target", metavar="TO", help="likewise")
     reshard.add_argument("--mesh", type=mesh_sizes, metavar="x=2,y=4", help="the mesh of shardings without one")
     reshard.add_argument("--memory", type=positive, metavar="BYTES", help="most bytes of the array on a device")
-    reshard.add_argument("--links", metavar="TEXT", default="",
-                         help="latency/bandwidth, and of strides or axes: '1us/100GB;8:5us/25GB'")
+    _add_links(reshard)
 
 
 def _looking(commands: Commands) -> None:

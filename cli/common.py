@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .. import frontends
+from ..cost.machine import parse_machine
 from ..ir.diagnostics import CATEGORIES, CompileError, Diagnostic, Severity, fail
 from ..ir.graph.module import Module, Stage
 from ..ir.sharding.mesh import LARGEST_MESH
@@ -156,7 +157,8 @@ def categories(names: frozenset[str]) -> frozenset[str]:
 
 def context_for(args: argparse.Namespace, default_devices: int | None = None) -> PassContext:
     """What the passes should know of the arguments."""
-    return PassContext(num_devices=getattr(args, "devices", None), default_devices=default_devices)
+    machine = parse_machine(getattr(args, "links", ""))
+    return PassContext(num_devices=getattr(args, "devices", None), default_devices=default_devices, machine=machine)
 
 
 def print_json(value: object) -> None:

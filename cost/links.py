@@ -16,12 +16,13 @@ latencies are about 1 us, worth 100 KB at this bandwidth; those who give them ge
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import reduce
+from itertools import pairwise
 
 from ..ir.diagnostics import fail
-from ..ir.sharding.digit import Digit, Digits
+from ..ir.sharding.digit import Digits
 from ..ir.sharding.mesh import AxisRef, Mesh
 
 
@@ -38,41 +39,25 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Toll:
-    """What a collective over some link takes, as elements that a device receives from its nearest neighbour.
-
-    `pace` per element that it receives, and `start` besides.
-    """
-
-    pace: float
-    start: float
-
-    def of(self, received: float) -> float:
-        """For a collective in which each device receives so many elements; nothing where it receives none."""
-        return self.pace * received + self.start if received else 0.0
-
-    def most(self, cost: float) -> float:
-        """The most elements that a device may receive in a collective that takes no more than this."""
-        return max(cost - self.start, 0.0) / self.pace
-
-
-@dataclass(frozen=True, slots=True)
 class Links:
     """`levels` are (first stride, link) with growing strides; the first begins at stride 1, each ends at the next."""
 
     levels: tuple[tuple[int, Link], ...] = ((1, Link()),)
 
-    def across(self, digits: Iterable[Digit]) -> Link:
+    def across(self, digits: Digits) -> Link:
         """The link of a collective over these digits."""
-        return _across(self, tuple(digits))
+        ends = [start for start, _ in self.levels[1:]] + [None]
+        touched = [
+            link
+            for (start, link), end in zip(self.levels, ends, strict=True)
+            if any(d.stride * d.size > start and (end is None or d.stride < end) for d in digits)
+        ] or [self.levels[0][1]]
+        return _slowest(touched)
 
     @property
     def slowest(self) -> Link:
         """For traffic without a pattern."""
-        found = self.levels[0][1]
-        for _, link in self.levels:
-            found = found.slower(link)
-        return found
+        return _slowest([link for _, link in self.levels])
 
     @property
     def fastest(self) -> Link:
@@ -81,23 +66,9 @@ class Links:
         return Link(min(i.latency for i in links), max(i.bandwidth for i in links))
 
     @property
-    def uniform(self) -> bool:
-        """Whether all links are the same."""
-        return len({link for _, link in self.levels}) == 1
-
-    @property
-    def nearest(self) -> Link:
-        """The link between devices of neighbouring numbers."""
-        return self.levels[0][1]
-
-    def toll(self, digits: Iterable[Digit], size: int, order: Sequence[int] | None = None) -> Toll:
-        """Of a collective over these digits, with elements of `size` bytes; with an irregular order, of any devices."""
-        return self.toll_of(self.slowest if order is not None else self.across(digits), size)
-
-    def toll_of(self, link: Link, size: int) -> Toll:
-        """Of a collective over this link."""
-        nearest = self.nearest.bandwidth
-        return Toll(nearest / link.bandwidth, link.latency * nearest / max(size, 1))
+    def borders(self) -> tuple[int, ...]:
+        """The first strides of the levels whose link is not that of the level below."""
+        return tuple(start for (_, below), (start, link) in pairwise(self.levels) if link != below)
 
     def between(self, low: int, high: int, link: Link) -> Links:
         """The same with another link for the strides from `low` up to, not including, `high`."""
@@ -120,18 +91,8 @@ class Links:
 DEFAULT = Links()
 
 
-@lru_cache(maxsize=65536)
-def _across(links: Links, digits: Digits) -> Link:
-    ends = [start for start, _ in links.levels[1:]] + [None]
-    touched = [
-        link
-        for (start, link), end in zip(links.levels, ends, strict=True)
-        if any(d.stride * d.size > start and (end is None or d.stride < end) for d in digits)
-    ] or [links.levels[0][1]]
-    found = touched[0]
-    for link in touched[1:]:
-        found = found.slower(link)
-    return found
+def _slowest(links: Sequence[Link]) -> Link:
+    return reduce(Link.slower, links)
 
 
 _SECONDS = {"s": "e0", "ms": "e-3", "us": "e-6", "ns": "e-9"}

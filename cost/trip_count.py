@@ -12,6 +12,8 @@ from ..ir.ops.comparison import CompareAttributes
 from ..ir.ops.control import WhileAttributes
 from ..ir.ops.structure import ConstantAttributes, GetTupleElementAttributes
 
+UNKNOWN_TRIPS = 2  # of a loop that does not say how often it runs: what is inside counts more than what is not
+
 
 def trip_count(loop: Instruction) -> int | None:
     """Trips of a `while` that counts one state element upwards (LT, LE, NE) or downwards (GT, GE, NE); None if unknown.

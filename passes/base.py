@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ..cost.links import DEFAULT, Links
+from ..cost.machine import DEFAULT, Machine
 from ..ir.diagnostics import CompileError, Diagnostics, InternalError, fail
 from ..ir.factors.sharding_rule import ShardingRule
 from ..ir.gc_pause import paused_collector
@@ -41,7 +41,7 @@ class PassContext:
 
     `rules` take the place of the sharding rules of built-in ops in propagation (`propagation/rules`). `after` is called
     with the pass name and the module after every pass (dumps). `verify` checks the module after every pass; a violation
-    is Hloom's own mistake and raises InternalError. `links` are those between the devices.
+    is Hloom's own mistake and raises InternalError. `machine` says how long things take.
     """
 
     num_devices: int | None = None
@@ -49,7 +49,7 @@ class PassContext:
     rules: Rules = field(default_factory=dict[str, Any])
     verify: bool = False
     after: Callable[[str, Module], None] | None = None
-    links: Links = DEFAULT
+    machine: Machine = DEFAULT
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     records: list[PassRecord] = field(default_factory=list[PassRecord])
 

@@ -115,6 +115,28 @@ def test_imports_go_in_one_direction() -> None:
     assert {("passes", "ir"), ("runtime", "ir"), ("cli", "passes"), ("__main__", "cli")} <= seen
 
 
+def _names(path: Path) -> Iterator[tuple[str, set[str]]]:
+    """The file of the package, from its root, and the names that each relative import takes from it."""
+    package = path.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1]
+            yield ".".join([*base, *([node.module] if node.module else [])]), {alias.name for alias in node.names}
+
+
+def test_all_but_the_machine_ask_the_machine() -> None:
+    """Links and rates are named in cost/ alone; others ask the machine, which has the default's rates."""
+    rates = {"Cluster", "Link", "Links", "parse_links"}
+    wrong = [
+        f"{_name(path)}: {module}"
+        for path in SOURCES
+        for module, names in _names(path)
+        if path.relative_to(ROOT).parts[0] != "cost" and (module == "cost.links" or names & rates)
+    ]
+    assert wrong == []
+    assert any(module == "cost.machine" for path in SOURCES for module, _ in _names(path))
+
+
 def test_foreign_imports_are_few_and_heavy_ones_late() -> None:
     wrong: list[str] = []
     for path in SOURCES:

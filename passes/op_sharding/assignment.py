@@ -2,8 +2,8 @@
 
 The candidates come from how operands and results are sharded anyway: each value's sharding alone, extended by what the
 others offer, and the same with digits of factors that cannot be divided moved to ones that can. The cheapest one is
-taken, counting the bytes to reshard the operands there, those to reshard the results from there, those that the op's
-local form exchanges, and the local work. No opcode is looked at.
+taken, counting the time to reshard the operands there, to reshard the results from there, to exchange what the op's
+local form exchanges, and to do the local work. No opcode is looked at.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...cost.links import DEFAULT, Links
-from ...cost.weights import INDEX_POINT, MEMORY_BYTE
+from ...cost.machine import DEFAULT, Machine, Transfer
 from ...ir.factors.factor_digits import dim_digits, is_expressible, value_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
 from ...ir.graph.op import OpCall
@@ -33,7 +32,7 @@ class OpSharding:
     """One use of an op, with the tilings that its values have (operands) or are wanted in (results).
 
     `shapes` are those of the operands' and results' leaves. `exchanged` tells, for an op whose local form communicates,
-    the bytes that a device receives in it under an assignment, infinity where the form cannot do it. Only such ops may
+    the time of that under an assignment, infinity where the form cannot do it. Only such ops may
     divide permutation factors, and reduction factors without a monoid. `free` are the operands of which
     any tile is made without communication. `carried` are digits over which the operands in
     `parts`, and with them the results, are partial; `stays_partial` if a partial result is reduced later only (see
@@ -52,7 +51,7 @@ class OpSharding:
     parts: frozenset[int] = frozenset()
     stays_partial: bool = False
     free: frozenset[int] = frozenset()
-    links: Links = DEFAULT
+    machine: Machine = DEFAULT
     owner: int | None = None
     everywhere: bool = False
     view: bool = False
@@ -63,9 +62,13 @@ class OpSharding:
         return next((t.manual for t in self.tilings if t.manual), ())
 
     def plan(self, source: Tiling, target: Tiling, shape: Shape) -> Plan:
-        """How an array of this (global) shape gets from one tiling to another, over the links of the program."""
+        """How an array of this (global) shape gets from one tiling to another."""
         size = shape.element.byte_size
-        return plan_reshard(source, target, shape.dims, self.devices, size=size, links=self.links)
+        return plan_reshard(source, target, shape.dims, self.devices, size=size, machine=self.machine)
+
+    def rounds(self, digits: Digits) -> Transfer:
+        """A collective-permute along these digits."""
+        return self.machine.collective("collective-permute", digits, self.order)
 
     def divisible(self, factor: int) -> bool:
         """Whether devices can work on parts of a factor."""
@@ -175,7 +178,7 @@ def _settled(op: OpSharding) -> Assignment | None:
 
 
 def cost(op: OpSharding, assignment: Assignment) -> float:
-    """Bytes received per device, plus local work in the same unit."""
+    """The time of all that a device receives and does (see `cost.machine`)."""
     return operand_cost(op, assignment) + result_cost(op, assignment) + work(op, assignment)
 
 
@@ -185,41 +188,41 @@ def _rank(op: OpSharding, assignment: Assignment) -> tuple[float, float]:
 
 
 def operand_cost(op: OpSharding, assignment: Assignment) -> float:
-    """Bytes received per device to have the operands where they are wanted."""
+    """The time to have the operands where they are wanted."""
     total = 0.0
     for value, (shape, tiling) in enumerate(zip(op.shapes[: len(op.rule.operands)], op.tilings, strict=False)):
         if value not in op.free:
-            total += op.plan(tiling, op.tiling(value, assignment), shape).cost * shape.element.byte_size
+            total += op.plan(tiling, op.tiling(value, assignment), shape).cost
     return total
 
 
 def result_cost(op: OpSharding, assignment: Assignment) -> float:
-    """Bytes received per device within the op's local form, and to have the results as they are wanted."""
+    """The time of what the op's local form exchanges, and to have the results as they are wanted."""
     total = op.exchanged(op, assignment) if op.exchanged is not None else 0.0
     reduced = op.reduced(assignment)
     for value in range(len(op.rule.operands), len(op.shapes)):
         shape, local = op.shapes[value], op.tiling(value, assignment)
         source = local.partial(reduced, op.order) if reduced and not op.stays_partial else local
-        total += op.plan(source, op.tilings[value], shape).cost * shape.element.byte_size
+        total += op.plan(source, op.tilings[value], shape).cost
     return total
 
 
 def work(op: OpSharding, assignment: Assignment) -> float:
-    """What a device reads, computes and writes, as bytes that it might receive in that time."""
+    """The time in which a device reads, computes and writes."""
     return memory_traffic(op, assignment) + arithmetic(op, assignment)
 
 
 def memory_traffic(op: OpSharding, assignment: Assignment) -> float:
-    """What a device reads and writes, in the same unit."""
+    """The time in which a device reads and writes."""
     return 0.0 if op.view else _tiles(op, assignment)
 
 
 def arithmetic(op: OpSharding, assignment: Assignment) -> float:
-    """What a device computes, in the same unit."""
-    if op.view:
+    """The time in which a device computes."""
+    if op.view or not op.shapes:
         return 0.0
     points = (-(-f.size // product(assignment.get(i, ()))) for i, f in enumerate(op.rule.factors))
-    return INDEX_POINT * math.prod(points)
+    return op.machine.work(math.prod(points), op.shapes[0].element)
 
 
 def _tiles(op: OpSharding, assignment: Assignment) -> float:
@@ -227,7 +230,7 @@ def _tiles(op: OpSharding, assignment: Assignment) -> float:
     for value, shape in enumerate(op.shapes):
         if value not in op.free:
             dims = op.tiling(value, assignment).local_dims(shape.dims)
-            total += MEMORY_BYTE * shape.element.byte_size * math.prod(dims)
+            total += op.machine.memory(shape.element.byte_size * math.prod(dims))
     return total
 
 

@@ -52,6 +52,6 @@ def propagation(module: Module, context: PassContext, aggressive: bool = True) -
     annotations = annotate(module, graph, context)
     context.diagnostics.raise_errors()
     solve(graph, aggressive)
-    refine(module, graph, annotations.order, annotations.mesh.size, context.links)
+    refine(module, graph, annotations.order, annotations.mesh.size, context.machine)
     annotations.write(module, graph)
     return graph

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...cost.links import Links
+from ...cost.machine import Machine
 from ...ir.factors.factor_digits import value_digits
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
@@ -34,8 +34,8 @@ from .values import Direction, Leaf, Relation, ValueGraph
 
 _ROUNDS = 8
 _LONGEST = 8  # changes in a trail
-_LEAST = 1e-3  # what a trail must gain
-_ARITHMETIC = 0.1  # of the bytes that it saves: so much more local arithmetic it may cause
+_LEAST = 1e-2  # picoseconds that a trail must gain
+_ARITHMETIC = 0.1  # of the time to receive that it saves: so much more arithmetic it may cause
 _MOST = 20_000  # changes tried in a program
 _MOST_DECISIONS = 3000  # of how ops are divided, which is what takes time; equal ops of like layers share one
 
@@ -43,7 +43,7 @@ Change = tuple[Leaf, Tiling]
 
 
 class Delta(NamedTuple):
-    """What changes take more than what was there: bytes received, all costs together, and arithmetic alone."""
+    """What changes take more than what was there: receiving, all costs together, and arithmetic alone."""
 
     received: float
     total: float
@@ -58,7 +58,7 @@ class Delta(NamedTuple):
         return self.total < best - _LEAST and saved > _LEAST and self.arithmetic <= _ARITHMETIC * saved
 
 
-def refine(module: Module, graph: ValueGraph, order: Order, devices: int, links: Links) -> None:
+def refine(module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine) -> None:
     """Gives leaves of a solved graph the digits under which less is sent, with their causes, and notes the conflicts
     that remain.
     """
@@ -66,7 +66,7 @@ def refine(module: Module, graph: ValueGraph, order: Order, devices: int, links:
     disputes = [c for c in graph.conflicts if not c.kept.leaf.silent and not c.lost.leaf.silent]
     if not disputes:
         return
-    found = _Refiner(graph, Traffic(module, graph, order, devices, links), _fixed(module, graph)).run(disputes)
+    found = _Refiner(graph, Traffic(module, graph, order, devices, machine), _fixed(module, graph)).run(disputes)
     for leaf, tiling in found.items():
         leaf.dims = tiling.dims
     if found:
@@ -182,7 +182,7 @@ class _Refiner:
         self.traffic.put(leaf, tiling)
         after = self.traffic.around(leaf)
         more = after.received - before.received, sum(after) - sum(before), after.arithmetic - before.arithmetic
-        return Delta(*(round(x, 3) for x in more))
+        return Delta(*(round(x, 2) for x in more))
 
     def _tried(self, leaf: Leaf, tiling: Tiling) -> Delta:
         old = self.traffic.tiling(leaf)

@@ -5,7 +5,8 @@ partitioner would divide it (`spmd.assignment`). A value costs what it takes to 
 want, each tiling once. What runs in a loop counts once per trip. Data flow (tuples, control flow, annotations) wants
 the source as the target is.
 
-The unit is that of `cost.weights`. Left out is what the partitioner finds beyond single ops: sums that stay partial.
+Costs are times on a machine (`cost.machine`). Left out is what the partitioner finds beyond single ops: sums that stay
+partial.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from ...cost.links import Links
-from ...cost.trip_count import trip_count
-from ...cost.weights import UNKNOWN_TRIPS
+from ...cost.machine import Machine
+from ...cost.trip_count import UNKNOWN_TRIPS, trip_count
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -35,7 +35,7 @@ _DEEPEST = 64  # ops on top of one another through which a value is followed tha
 
 
 class Cost(NamedTuple):
-    """The bytes that a device receives; what it reads, writes and computes, in the same unit."""
+    """The time in which a device receives; in which it reads and writes; and in which it computes."""
 
     received: float
     memory: float
@@ -57,8 +57,8 @@ class Use:
 class Traffic:
     """The tilings of a solved graph's leaves, which may be changed, and what they cost."""
 
-    def __init__(self, module: Module, graph: ValueGraph, order: Order, devices: int, links: Links) -> None:
-        self.graph, self.order, self.devices, self.links = graph, order, devices, links
+    def __init__(self, module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine) -> None:
+        self.graph, self.order, self.devices, self.machine = graph, order, devices, machine
         self._runs: dict[Computation, int] = {}
         _count_runs(module.entry, 1, self._runs)
         self._tilings: dict[Leaf, Tiling] = {}
@@ -134,7 +134,7 @@ class Traffic:
             own = [x for i in (*instruction.operands, instruction) for x in self.graph.leaves[i]]
             self._ops[relation] = None if _is_structure(instruction) or own != relation.leaves else OpSharding(
                 instruction.call, instruction.op.sharding_rule(instruction.call), tuple(x.shape for x in own), (),
-                self.order, self.devices, EXCHANGED.get(form_name(instruction)), links=self.links,
+                self.order, self.devices, EXCHANGED.get(form_name(instruction)), machine=self.machine,
                 free=frozenset(n for n, x in enumerate(own[: len(relation.rule.operands)]) if self._is_free(x)),
                 everywhere=instruction.op.refuses_values, view=instruction.op.is_view)
         return self._ops[relation]
@@ -169,7 +169,7 @@ class Traffic:
             return 0.0
         size, dims = leaf.shape.element.byte_size, leaf.shape.dims
         return sum(
-            count * size * plan_reshard(source, target, dims, self.devices, size=size, links=self.links).cost
+            count * plan_reshard(source, target, dims, self.devices, size=size, machine=self.machine).cost
             for target, count in wanted.items())
 
     def _is_free(self, leaf: Leaf, depth: int = _DEEPEST) -> bool:

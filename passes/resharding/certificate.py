@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ...cost.links import DEFAULT, Links
+from ...cost.machine import DEFAULT, SECOND, Machine
 from ...ir.diagnostics import fail
 from ...ir.sharding.digit import Digit, Digits, product
 from ...ir.sharding.sharding import Sharding, ShardingKind
@@ -27,7 +27,7 @@ _MOST_DEVICES = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """`moves` in words; bytes are per device, `seconds` as the links say. `bound_bytes` is what some device must
+    """`moves` in words; bytes are per device, `seconds` as the machine says. `bound_bytes` is what some device must
     receive however it is done. `peak_bytes` is the most that a device holds of the array, before and after a move.
     """
 
@@ -47,7 +47,7 @@ class Certificate:
 
 
 def reshard(
-    shape: Shape, source: Sharding, target: Sharding, memory: int | None = None, links: Links = DEFAULT
+    shape: Shape, source: Sharding, target: Sharding, memory: int | None = None, machine: Machine = DEFAULT
 ) -> Certificate:
     """The plan between two shardings over the same devices; `memory` in bytes. Raises CompileError."""
     devices = _devices(source, target)
@@ -55,14 +55,13 @@ def reshard(
     size = shape.element.byte_size
     most = math.inf if memory is None else memory / size
     try:
-        plan = plan_reshard(before, after, shape.dims, devices, most, size, links)
+        plan = plan_reshard(before, after, shape.dims, devices, most, size, machine)
     except NoPlan:
         fail(f"no plan stays within {memory} bytes per device")
-    seconds = plan.cost * size / links.nearest.bandwidth
-    return certify(plan, before, after, shape, devices, seconds)
+    return certify(plan, before, after, shape, devices)
 
 
-def certify(plan: Plan, source: Tiling, target: Tiling, shape: Shape, devices: int, seconds: float) -> Certificate:
+def certify(plan: Plan, source: Tiling, target: Tiling, shape: Shape, devices: int) -> Certificate:
     """What a plan does, in words and bytes."""
     counts = [_collectives(m, shape.dims, devices) for m in plan.moves]
     size = shape.element.byte_size
@@ -72,7 +71,7 @@ def certify(plan: Plan, source: Tiling, target: Tiling, shape: Shape, devices: i
         round(plan.received * size),
         math.ceil(least(source, target, shape.dims, devices) * size - 1e-6),
         round(plan.peak * size),
-        seconds,
+        plan.cost / SECOND,
     )
 
 
@@ -128,7 +127,7 @@ def tiling_of(sharding: Sharding, shape: Shape, devices: int) -> Tiling:
 def _collectives(move: Move, dims: tuple[int, ...], devices: int) -> int:
     if isinstance(move, Exchange):
         return plan_exchange(quotient(move, dims, devices)).collectives
-    return 0 if isinstance(move, Slice | Mask | Spread) else 1
+    return 0 if move.kind is None else 1
 
 
 def _words(move: Move) -> str:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ...cost.links import DEFAULT, Toll
+from ...cost.machine import DEFAULT, Transfer
 from ...ir.diagnostics import fail
 
 MOST_TILES = 1 << 16
-_USUAL = DEFAULT.toll((), 4)
+_USUAL = DEFAULT.collective("collective-permute", ())
 
 
 def check_listed(tiles: int) -> None:
@@ -31,13 +31,14 @@ def check_listed(tiles: int) -> None:
 class Line:
     """A dimension of `extent` elements in `tiles` tiles of `tile` elements; the last ones may be padded or empty.
 
-    `toll` is that of a round between the tiles. Raises CompileError for more than `MOST_TILES`: plans list them.
+    `transfer` is the time of a round between the tiles. Raises CompileError for more than `MOST_TILES`, which plans
+    list.
     """
 
     tiles: int
     tile: int
     extent: int
-    toll: Toll = _USUAL
+    transfer: Transfer = _USUAL
 
     def __post_init__(self) -> None:
         check_listed(self.tiles)
@@ -83,24 +84,24 @@ class HaloPlan:
     received: int
     alike: bool
     clean: bool
-    toll: Toll
+    transfer: Transfer
 
-    def cost(self, others: int) -> float:
-        """The tolls of all rounds; the other dimensions have `others` elements."""
-        return self.toll.pace * self.received * others + self.toll.start * sum(r.travels for r in self.rounds)
+    def cost(self, width: float) -> float:
+        """The time of all rounds (see `cost.machine`), where an index of the dimension has `width` bytes."""
+        return sum(self.transfer.time(r.length * width) for r in self.rounds if r.travels)
 
 
 @lru_cache(maxsize=16384)
-def plan_halo(line: Line, starts: tuple[int, ...], size: int, others: int = 1, wrap: bool = False) -> HaloPlan:
+def plan_halo(line: Line, starts: tuple[int, ...], size: int, width: int = 4, wrap: bool = False) -> HaloPlan:
     """The rounds that bring tile i the elements starts[i] .. starts[i] + size - 1 of a dimension.
 
-    With `wrap` the dimension is a ring; otherwise what lies outside of it is not brought. `others` is the number of
-    elements of the other dimensions, which weighs bytes against latencies.
+    With `wrap` the dimension is a ring; otherwise what lies outside of it is not brought. An index of the
+    dimension has `width` bytes, which weigh against latencies.
     """
     even = line.tiles * line.tile == line.extent
     if len({s - i * line.tile for i, s in enumerate(starts)}) == 1 and (even or not wrap):
         return _shifted(line, starts[0], size, wrap)
-    return _cheapest([p for i, s in enumerate(starts) for p in _pieces(line, i, s, size, wrap)], line, others)
+    return _cheapest([p for i, s in enumerate(starts) for p in _pieces(line, i, s, size, wrap)], line, width)
 
 
 def own_pieces(line: Line, starts: Sequence[int], size: int) -> tuple[Piece, ...]:
@@ -110,7 +111,7 @@ def own_pieces(line: Line, starts: Sequence[int], size: int) -> tuple[Piece, ...
 
 
 @lru_cache(maxsize=16384)
-def plan_joined(lines: tuple[Line, ...], size: int, others: int = 1) -> HaloPlan:
+def plan_joined(lines: tuple[Line, ...], size: int, width: int = 4) -> HaloPlan:
     """The rounds that bring tile i the elements i * size .. i * size + size - 1 of dimensions put behind each other.
 
     Devices hold their tiles of them behind each other too.
@@ -123,10 +124,10 @@ def plan_joined(lines: tuple[Line, ...], size: int, others: int = 1) -> HaloPlan
             pieces += [replace(p, source=p.source + held) for p in found]
         begin += line.extent
         held += line.tile
-    return _cheapest(pieces, replace(lines[0], tile=held, extent=lines[0].tiles * held), others)
+    return _cheapest(pieces, replace(lines[0], tile=held, extent=lines[0].tiles * held), width)
 
 
-def _cheapest(pieces: Sequence[Piece], line: Line, others: int) -> HaloPlan:
+def _cheapest(pieces: Sequence[Piece], line: Line, width: int) -> HaloPlan:
     own, sent = [p for p in pieces if p.sender == p.receiver], [p for p in pieces if p.sender != p.receiver]
     kept = [own] if own else []
     ways = [
@@ -136,7 +137,7 @@ def _cheapest(pieces: Sequence[Piece], line: Line, others: int) -> HaloPlan:
         _coloured(pieces),
     ]
     plans = [_plan(line, way) for way in ways if all(map(_is_round, way))]
-    return min(plans, key=lambda p: (p.cost(others), not p.alike))
+    return min(plans, key=lambda p: (p.cost(width), not p.alike))
 
 
 def _shifted(line: Line, offset: int, size: int, wrap: bool) -> HaloPlan:
@@ -176,7 +177,7 @@ def _plan(line: Line, groups: Sequence[list[Piece]]) -> HaloPlan:
     alike = apart and all(r.alike for r in rounds)
     inside = all(p.sender * line.tile + p.source + p.length <= line.extent for r in rounds for p in r.pieces)
     clean = inside and all(r.travels or len(r.pieces) == line.tiles for r in rounds)
-    return HaloPlan(rounds, received, alike, clean, line.toll)
+    return HaloPlan(rounds, received, alike, clean, line.transfer)
 
 
 def _is_round(pieces: list[Piece]) -> bool:

@@ -1,11 +1,13 @@
 """The moves of a resharding plan, and the plan.
 
-Digits are those of `ir.digit`; dimensions count from 0. A move says all that its emission needs besides the array.
+Digits are those of `ir.digit`; dimensions count from 0. A move says all that its emission needs besides the array, and
+the kind of its collectives (None: it needs none).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from ...ir.sharding.digit import Digits, product
 from ...ir.sharding.tiling import Tiling
@@ -19,6 +21,7 @@ class Slice:
     it is cut to after it was joined.
     """
 
+    kind: ClassVar[None] = None
     dim: int
     digits: Digits
     padded: int
@@ -28,6 +31,7 @@ class Slice:
 class AllGather:
     """`digits`, the minor ones of `dim`, go."""
 
+    kind: ClassVar[Literal["all-gather"]] = "all-gather"
     dim: int
     digits: Digits
     size: int
@@ -49,6 +53,7 @@ class AllToAll:
     `padded` are the sizes of all local dimensions before they are divided, `sizes` those in the end.
     """
 
+    kind: ClassVar[Literal["all-to-all"]] = "all-to-all"
     shifts: tuple[Shift, ...]
     padded: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -63,6 +68,7 @@ class AllToAll:
 class AllReduce:
     """The value is reduced over `digits`."""
 
+    kind: ClassVar[Literal["all-reduce"]] = "all-reduce"
     digits: Digits
 
 
@@ -70,6 +76,7 @@ class AllReduce:
 class ReduceScatter:
     """The value is reduced over `digits`, which then number new tiles of `dim`."""
 
+    kind: ClassVar[Literal["reduce-scatter"]] = "reduce-scatter"
     dim: int
     digits: Digits
     padded: int
@@ -83,6 +90,7 @@ class Mask:
     digits are of this device `order`, also where another one numbered the tiles until then.
     """
 
+    kind: ClassVar[None] = None
     digits: Digits
     order: tuple[int, ...] | None
     owner: int | None = None
@@ -92,6 +100,7 @@ class Mask:
 class Spread:
     """`digits` leave `dim`, which becomes `size`, and the value is unreduced over them: every tile among identities."""
 
+    kind: ClassVar[None] = None
     dim: int
     digits: Digits
     size: int
@@ -101,6 +110,7 @@ class Spread:
 class Permute:
     """Tiles stay as they are and move to other devices: from tiling `source` to tiling `target`."""
 
+    kind: ClassVar[Literal["collective-permute"]] = "collective-permute"
     source: Tiling
     target: Tiling
 
@@ -113,6 +123,7 @@ class Exchange:
     what another collective is worth, in elements received.
     """
 
+    kind: ClassVar[Literal["collective-permute"]] = "collective-permute"
     source: Tiling
     target: Tiling
     inner: tuple[Digits, ...]
@@ -130,8 +141,8 @@ Move = Slice | AllGather | AllToAll | AllReduce | ReduceScatter | Mask | Spread 
 class Plan:
     """`received` is the number of elements that each device receives.
 
-    `cost` is the time of the moves, as the elements that a device receives in it from its nearest neighbours. `peak` is
-    the most elements that a device holds, before and after a move together.
+    `cost` is the time of the moves (see `cost.machine`). `peak` is the most elements that a device holds, before and
+    after a move together.
     """
 
     moves: tuple[Move, ...]

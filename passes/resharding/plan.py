@@ -3,7 +3,7 @@
 Most are found by search over mesh collectives (`reshard_search`). Where that takes more than some device must receive
 in any case, because tiles change places along a chain of dimensions or begin at unrelated places, the missing pieces
 sent directly are the alternative (`exchange_plan`). That enumerates devices that receive different pieces: beyond small
-numbers of them it is what is left where the search finds nothing. Costs are times on the links of `cost.links`.
+numbers of them it is what is left where the search finds nothing. Costs are times on a machine (`cost.machine`).
 
 A value on one device is like one that is unreduced over all devices, with nothing on all but one of them. Tilings in
 different device orders, or on meshes without common refinement, have no digits in common; whole tiles change places
@@ -19,7 +19,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...cost.links import DEFAULT, Links
+from ...cost.formulas import received
+from ...cost.machine import DEFAULT, Machine
 from ...ir.sharding.digit import Digit, Digits, complement, primes, product
 from ...ir.sharding.mesh import LARGEST_LIST
 from ...ir.sharding.tiling import Tiling
@@ -50,7 +51,7 @@ def with_manual(tiling: Tiling, manual: Digits) -> Tiling:
 @lru_cache(maxsize=65536)
 def plan_reshard(
     source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int, memory: float = math.inf, size: int = 4,
-    links: Links = DEFAULT,
+    machine: Machine = DEFAULT,
 ) -> Plan:
     """The cheapest moves between two tilings of an array with these (global) dimensions, over this many devices.
 
@@ -69,7 +70,7 @@ def plan_reshard(
         return _NO_WAY
     if source.order != target.order and _is_same(source, target, dims, devices):
         return _nothing(source, dims)
-    problem = Problem(dims, devices, size, links, memory)
+    problem = Problem(dims, devices, max(size, 1), machine, memory)
     plan = _best(source, target, problem)
     if plan is None and not manual:  # the last resort: pieces sent directly would be millions, or exceed the memory
         plan = _best(source, target, replace(problem, may_replicate=True))
@@ -117,7 +118,7 @@ def _by_search(source: Tiling, target: Tiling, problem: Problem) -> tuple[list[P
     if better := detour(source, target, problem, found.least, _least_cost(plans, problem)):
         plans = [better]
     best = _least_cost(plans, problem)
-    if best > problem.cost(found.least, problem.links.fastest):
+    if best > problem.least_time(found.least):
         plans += _through(source, target, problem, best)
     return plans, found.least
 
@@ -212,7 +213,7 @@ def _by_pieces(source: Tiling, target: Tiling, problem: Problem, best: float) ->
 def _exchanged(move: Exchange, exchange: ExchangePlan, problem: Problem) -> Plan:
     held = math.prod(move.source.local_dims(problem.dims)) + math.prod(move.local_dims(problem.dims))
     largest = max((math.prod(r.dims) for r in exchange.rounds), default=0)
-    cost = sum(problem.cost(r.elements, problem.links.slowest) for r in exchange.rounds)
+    cost = sum(problem.time("collective-permute", r.elements) for r in exchange.rounds)
     return Plan((move,), float(exchange.received), cost, peak=float(held + largest))
 
 
@@ -224,12 +225,12 @@ def _reduced(source: Tiling, problem: Problem) -> Iterator[tuple[Tiling, Plan]]:
         return
     whole = replace(source, unreduced=())
     count, held = product(digits), math.prod(source.local_dims(dims))
-    yield whole, _one(AllReduce(digits), 2.0 * held * (1 - 1 / count), digits, source.order, 2.0 * held, problem)
+    yield whole, _one(AllReduce(digits), held, digits, source.order, 2.0 * held, problem)
     for dim, n in enumerate(source.local_dims(dims)):
         if n % count == 0 and n:
             part = whole.with_dim(dim, (*source.dims[dim], *digits))
             move = ReduceScatter(dim, digits, n)
-            yield part, _one(move, held * (1 - 1 / count), digits, source.order, held * (1 + 1 / count), problem)
+            yield part, _one(move, held, digits, source.order, held * (1 + 1 / count), problem)
 
 
 def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tuple[Exchange, Plan]]:
@@ -237,8 +238,8 @@ def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tup
 
     Devices that want the same tile receive a part each, of about the size of what they send.
     """
-    dims, slowest = problem.dims, problem.links.slowest
-    latency = slowest.latency * slowest.bandwidth / max(problem.size, 1)
+    dims, transfer = problem.dims, problem.machine.collective("collective-permute", None)
+    latency = transfer.latency / (transfer.per_byte * problem.size)
     inner: list[Digits] = [()] * len(dims)
     have, tile = source.local_dims(dims), target.local_dims(dims)
     part = list(tile)
@@ -252,11 +253,11 @@ def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tup
         for dim, digits in enumerate(inner):
             if digits:
                 held = math.prod(part)
-                received = held * (product(digits) - 1.0)
                 part[dim] = tile[dim]
                 peak = float(held + math.prod(part))
                 gather = AllGather(dim, digits, tile[dim])
-                gathers = _join(gathers, _one(gather, received, digits, target.order, peak, problem))
+                gathered = held * product(digits)
+                gathers = _join(gathers, _one(gather, gathered, digits, target.order, peak, problem))
         yield Exchange(source, target, tuple(inner), latency), gathers
     yield Exchange(source, target, ((),) * len(dims), latency), Plan((), 0.0, 0.0)
 
@@ -288,16 +289,17 @@ def _local(move: Move, tiling: Tiling, problem: Problem) -> Plan:
 
 
 def _one(
-    move: Move, received: float, digits: Digits, order: tuple[int, ...] | None, peak: float, problem: Problem
+    move: AllGather | AllReduce | ReduceScatter, whole: float, digits: Digits, order: tuple[int, ...] | None,
+    peak: float, problem: Problem,
 ) -> Plan:
-    """A collective over these digits, in an irregular order of the devices if one is given."""
-    return Plan((move,), received, problem.links.toll(digits, problem.size, order).of(received), peak=float(peak))
+    """A collective over these digits, in an irregular order of the devices if one is given (see `cost.formulas`)."""
+    arriving = received(move.kind, whole, product(digits))
+    return Plan((move,), arriving, problem.time(move.kind, arriving, digits, order), peak=float(peak))
 
 
 def _permute(source: Tiling, target: Tiling, problem: Problem) -> Plan:
-    received = float(math.prod(source.local_dims(problem.dims)))
-    cost = problem.cost(received, problem.links.slowest)
-    return Plan((Permute(source, target),), received, cost, peak=2 * received)
+    held = float(math.prod(source.local_dims(problem.dims)))
+    return Plan((Permute(source, target),), held, problem.time("collective-permute", held), peak=2 * held)
 
 
 def _joined(first: Plan | None, second: Plan | None) -> list[Plan]:
@@ -310,5 +312,5 @@ def _least_cost(plans: Iterable[Plan], problem: Problem) -> float:
 
 
 def _join(first: Plan, second: Plan) -> Plan:
-    received, cost = first.received + second.received, first.cost + second.cost
-    return Plan((*first.moves, *second.moves), received, cost, peak=max(first.peak, second.peak))
+    arriving, cost = first.received + second.received, first.cost + second.cost
+    return Plan((*first.moves, *second.moves), arriving, cost, peak=max(first.peak, second.peak))

@@ -13,7 +13,6 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...cost.links import Links, parse_links
 from ...ir.diagnostics import InternalError, fail
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.graph.clone import MapComputation, clone_computation, map_called, shell_of
@@ -62,8 +61,7 @@ class SpmdPartition(Pass):
 
     Padding is told where it is more than this part of a tile, and more than these bytes. `windowed` is the least number
     of bytes from which an operand that a contraction would gather, or a result that it would reduce and scatter,
-    travels from device to device instead (see `windowed`); 0 means never. `links` says how long devices take to
-    exchange data (text of `cost.links`); if empty, the context's links count.
+    travels from device to device instead (see `windowed`); 0 means never.
     """
 
     name: ClassVar[str] = "spmd-partition"
@@ -72,7 +70,6 @@ class SpmdPartition(Pass):
     padding_fraction: float = 0.25
     padding_bytes: int = 1 << 20
     windowed: int = 0
-    links: str = ""
 
     def run(self, module: Module, context: PassContext) -> bool:
         if context.num_devices not in (None, module.num_partitions):
@@ -85,8 +82,7 @@ class SpmdPartition(Pass):
         new.global_layout = EntryLayout(
             tuple(p.shape.without_layout() for p in module.entry.parameters), module.entry.root.shape.without_layout()
         )
-        links = parse_links(self.links) if self.links else context.links
-        state = _ModuleState(new, context, Channels(module.num_partitions), self.windowed, links)
+        state = _ModuleState(new, context, Channels(module.num_partitions), self.windowed)
         entry = Partitioner(state, module.entry).entry()
         for reducer in state.channels.reducers.values():
             new.computations.insert(0, reducer)
@@ -109,7 +105,6 @@ class _ModuleState:
     context: PassContext
     channels: Channels
     windowed: int
-    links: Links
 
     def __post_init__(self) -> None:
         self.copies: dict[Computation, Computation] = {}
@@ -138,7 +133,7 @@ class Partitioner:
         self.target = Computation(source.name, source.location)
         self.order = main_order(source)
         self.emitter = Emitter(self.target, self.order)
-        self.resharder = Resharder(self.emitter, state.channels, state.links)
+        self.resharder = Resharder(self.emitter, state.channels, state.context.machine)
         self.values: dict[Instruction, Leaves] = {}
 
     def child(self, source: Computation) -> Partitioner:
@@ -227,7 +222,7 @@ class Partitioner:
         if (choice := self.state.choices.get(key)) is None:
             op = OpSharding(instruction.call, rule, shape_key, tilings, self.order, self.state.channels.devices,
                             EXCHANGED.get(form_name(instruction)), stays_partial=stays_partial, free=free,
-                            links=self.state.links, everywhere=instruction.op.refuses_values,
+                            machine=self.state.context.machine, everywhere=instruction.op.refuses_values,
                             view=instruction.op.is_view)
             choice = Choice.of(*choose_rule(op, groups, lambda: instruction.op.alternative_rules(instruction.call)))
             self.state.choices[key] = choice

@@ -124,6 +124,19 @@ def test_json(tmp_path: Path) -> None:
     assert all(c["sent_bytes"] == 5 * c["wire_bytes"] and c["cause"] and c["groups"] == "1 of 4 (a)" for c in loops)
 
 
+def test_links_decide_between_bytes_and_collectives(tmp_path: Path) -> None:
+    """A row of four numbers: one collective with real latencies, fewer bytes in two without."""
+    text = """HloModule m, num_partitions=8
+ENTRY e {
+  x = f32[64] parameter(0), sharding={devices=[8]<=[8]}
+  ROOT y = f32[64] copy(x), sharding={devices=[4,2]<=[2,4]T(1,0) last_tile_dim_replicate}
+}
+"""
+    for links, count in (((), 2), (("--links", "1us/100GB"), 1)):
+        found = json.loads(hloom("comm", "--json", "-", *links, cwd=tmp_path, text=text).out)
+        assert len(found["collectives"]) == count
+
+
 def test_loops_of_unknown_length_are_marked(tmp_path: Path) -> None:
     text = LOOP.replace("limit = s32[] constant(5)", "limit = s32[] multiply(i, i)")
     done = hloom("comm", "-", cwd=tmp_path, text=text)

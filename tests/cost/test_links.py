@@ -7,8 +7,6 @@ import pytest
 from hloom.cost.links import DEFAULT, Link, Links, parse_links
 from hloom.ir.sharding.digit import Digit
 from hloom.ir.sharding.mesh import Mesh
-from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline
 
 
 def test_a_collective_runs_at_the_pace_of_its_slowest_link() -> None:
@@ -19,7 +17,7 @@ def test_a_collective_runs_at_the_pace_of_its_slowest_link() -> None:
     assert links.across((Digit(2, 8),)) == far
     assert links.across((Digit(4, 4),)) == far
     assert links.across((Digit(2, 1), Digit(2, 16))) == far
-    assert (links.slowest, links.nearest, links.fastest) == (far, near, near)
+    assert (links.slowest, links.fastest, links.borders) == (far, near, (8,))
 
 
 def test_links_of_mesh_axes() -> None:
@@ -35,15 +33,3 @@ def test_mistakes(text: str) -> None:
     with pytest.raises(hloom.CompileError) as error:
         parse_links(text)
     assert "such as 1us/100GB;8:5us/25GB" in (error.value.diagnostics[0].help or "")
-
-
-def test_the_partitioner_takes_links() -> None:
-    """A row of four numbers: one collective with real latencies, fewer bytes in two without."""
-    text = ("HloModule m, num_partitions=8\nENTRY e {\n  x = f32[64] parameter(0), sharding={devices=[8]<=[8]}\n"
-            "  ROOT y = f32[64] copy(x), sharding={devices=[4,2]<=[2,4]T(1,0) last_tile_dim_replicate}\n}\n")
-    counts: list[int] = []
-    for option in ("", "{links=1us/100GB}"):
-        module = hloom.parse(text)
-        run_pipeline(parse_pipeline(f"propagate,spmd-partition{option}"), module, PassContext())
-        counts.append(len(hloom.collectives(module)))
-    assert counts[0] > counts[1] == 1

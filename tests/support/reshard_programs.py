@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import hloom
 import numpy as np
-from hloom.cost.links import DEFAULT, Links
+from hloom.cost.machine import DEFAULT, Machine
 from hloom.frontends import parse_sharding
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.module import EntryLayout, Stage
@@ -105,13 +105,13 @@ def coordinate(digits: Digits, tiling: Tiling, devices: int) -> list[int]:
 
 
 def program(
-    dims: tuple[int, ...], source: Tiling, targets: Sequence[Tiling], devices: int, links: Links = DEFAULT
+    dims: tuple[int, ...], source: Tiling, targets: Sequence[Tiling], devices: int, machine: Machine = DEFAULT
 ) -> hloom.Module:
     """A LOCAL program from the tiles of one tiling to those of others."""
     module, entry = hloom.Module("m"), Computation("e")
     module.stage, module.num_partitions = Stage.LOCAL, devices
     emitter, channels = Emitter(entry, source.order), Channels(devices)
-    resharder = Resharder(emitter, channels, links)
+    resharder = Resharder(emitter, channels, machine)
     local = source.local_dims(dims)
     x = entry.add("parameter", (), ParameterAttributes(0), array(F32, (1, *local)), "x")
     value = LocalValue(emitter.reshape(x, local), array(F32, dims), source)
@@ -161,10 +161,10 @@ def _same_sum(tiling: Tiling, device: int, other: int, devices: int) -> bool:
 
 
 def check_all(
-    dims: tuple[int, ...], source: Tiling, targets: Sequence[Tiling], devices: int, links: Links = DEFAULT
+    dims: tuple[int, ...], source: Tiling, targets: Sequence[Tiling], devices: int, machine: Machine = DEFAULT
 ) -> None:
     """One value, resharded to each target by one program: the right data arrives."""
     value = np.random.default_rng(1).integers(-99, 99, dims).astype(np.float32)
-    found = hloom.simulate(program(dims, source, targets, devices, links), [tiles(value, source, devices)])
+    found = hloom.simulate(program(dims, source, targets, devices, machine), [tiles(value, source, devices)])
     for held, target in zip(found, targets, strict=True):
         check(held, value, target, f"{source} to {target}")

@@ -1,12 +1,12 @@
 """The cheapest path between two states of a resharding, by A*.
 
-The estimate of what is still to come is `bound`, at the pace of the fastest link; it is never too high, so the first
-path that arrives is the cheapest. States are the same for all numbers of devices, so a search takes milliseconds; one
-that looks at very many steps ends with the best path that it has.
+The estimate of what is still to come is `bound`, at the pace of the fastest collective; it is never too high, so the
+first path that arrives is the cheapest. States are the same for all numbers of devices, so a search takes milliseconds;
+one that looks at very many steps ends with the best path that it has.
 
-Steps build towards the goal. A way round may be cheaper than all these ways, where links differ or tiles are padded
-above all: if the way found costs more than the bound, a second search takes steps anywhere, as long as they cost less.
-On small meshes it takes digits apart into primes, in all ways, and finds whatever there is.
+Steps build towards the goal. A way round may be cheaper than all these ways, above all where the machine has levels or
+tiles are padded: if the way found costs more than the bound, a second search takes steps anywhere, as long as they cost
+less. On small meshes it takes digits apart into primes, in all ways, and finds whatever there is.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 
-from ....cost.links import Link, Links
+from ....cost.formulas import Kind
+from ....cost.machine import Machine
 from ....ir.sharding.digit import Digit, Digits, cut, primes, refine, split
 from ....ir.sharding.tiling import Tiling
 from ..moves import Move, Plan
@@ -25,7 +27,7 @@ from .bound import DeviceBound, bound
 from .state import Space, State, state_of
 from .steps import Step, steps
 
-_SAME = 1e-6  # costs that differ by less are the same
+_SAME = 1e-5  # costs that differ by less are the same
 _MOST_STEPS = 6000  # looked at before a search ends with the best plan that it has
 _FEW_DEVICES = 64  # that a search for detours looks at
 _MOST_PARTS = 4  # digits of prime size that detours may take apart
@@ -42,13 +44,19 @@ class Problem:
     dims: tuple[int, ...]
     devices: int
     size: int
-    links: Links
+    machine: Machine
     memory: float
     may_replicate: bool = False
 
-    def cost(self, received: float, link: Link) -> float:
-        """The toll of a collective in which each device receives so many elements; of none, no toll."""
-        return self.links.toll_of(link, self.size).of(received)
+    def time(
+        self, kind: Kind, received: float, digits: Digits | None = None, order: tuple[int, ...] | None = None
+    ) -> float:
+        """A collective in which each device receives so many elements, from any devices if no digits are given."""
+        return self.machine.collective(kind, digits, order).time(received * self.size)
+
+    def least_time(self, received: float) -> float:
+        """No collectives in which a device receives so many elements take less."""
+        return self.machine.fastest.time(received * self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +100,8 @@ def _meshes(source: Tiling, target: Tiling, problem: Problem, detours: bool) -> 
     if any(high % low for low, high in itertools.pairwise(sorted(cuts))):
         return [cut(everyone, places) for places in ends]
     if detours:
-        # Digits within one level of links may then move without the rest.
-        levels = (stride for stride, _ in problem.links.levels)
-        cuts |= {n for n in levels if all(n % c == 0 or c % n == 0 for c in cuts)}
+        # Digits within one level may then move without the rest.
+        cuts |= {n for n in problem.machine.levels if all(n % c == 0 or c % n == 0 for c in cuts)}
     return [cut(everyone, cuts)]
 
 
@@ -109,11 +116,12 @@ def search(source: Tiling, target: Tiling, problem: Problem, below: float = math
 def detour(source: Tiling, target: Tiling, problem: Problem, least: float, below: float) -> Plan | None:
     """A plan by any mesh collectives that costs less than `below`, if there is one not far away.
 
-    `least` are the elements that have to be received in any case. Sums over links that are alike take none: splitting
+    `least` are the elements that have to be received in any case. Sums on a machine without levels take none: splitting
     the work of an all-reduce among devices that hold the same saves bytes, but takes two more collectives.
     """
-    links, ordered = problem.links, source.order is not None or target.order is not None
-    if ordered or (links.uniform and source.unreduced) or below <= problem.cost(least, links.fastest) + _SAME:
+    ordered = source.order is not None or target.order is not None
+    settled = bool(source.unreduced) and not problem.machine.levels
+    if ordered or settled or below <= problem.least_time(least) + _SAME:
         return None
     return _search(*space_of(source, target, problem, detours=True), problem, below - _SAME).plan
 
@@ -121,14 +129,13 @@ def detour(source: Tiling, target: Tiling, problem: Problem, least: float, below
 def _search(start: State, space: Space, problem: Problem, below: float) -> Found:
     """The cheapest plan that costs less than `below`, if there is one, or the best after many steps."""
     most = math.inf if space.may_replicate else math.prod(problem.dims) - 1
-    fast = problem.links.toll_of(problem.links.fastest, problem.size)
-    toll = cache(partial(problem.links.toll, size=problem.size, order=space.order))
+    time, fastest, size = _timer(problem, space.order), problem.machine.fastest, problem.size
     exact = space.detours and space.devices <= _FEW_DEVICES
     bound_of = DeviceBound(space) if exact else partial(bound, space=space)
     least = bound_of(start)
     best: dict[State, float] = {start: 0.0}
     arrived: dict[State, tuple[State, Step]] = {}
-    queue: list[tuple[float, float, int, State, float]] = [(fast.of(least), 0.0, 0, start, 0.0)]
+    queue: list[tuple[float, float, int, State, float]] = [(fastest.time(least * size), 0.0, 0, start, 0.0)]
     looked_at = pushed = taken = 0
     reached: State | None = None
     while queue and taken < _MOST_STEPS:
@@ -140,15 +147,15 @@ def _search(start: State, space: Space, problem: Problem, below: float) -> Found
             break
         looked_at += 1
         held = state.elements()
-        for step in steps(state, space, fast.most(below - cost)):
+        for step in steps(state, space, fastest.most(below - cost) / size):
             taken += 1
-            after, total = step.after, cost + toll(step.digits).of(step.received)
+            after, total = step.after, cost + time(step) if step.received else cost
             if total >= below or total >= best.get(after, below):
                 continue
-            size = after.elements()
-            if held + size > space.memory or size > most:
+            holding = after.elements()
+            if held + holding > space.memory or holding > most:
                 continue
-            rest = fast.of(bound_of(after))
+            rest = fastest.time(bound_of(after) * size)
             if total + rest < below:
                 if not rest and space.is_goal(after):
                     reached, below = after, total
@@ -158,6 +165,17 @@ def _search(start: State, space: Space, problem: Problem, below: float) -> Found
                 heapq.heappush(queue, (total + rest, rest, pushed, after, total))
     plan = _path(reached, start, arrived, best[reached]) if reached else None
     return Found(plan, least, looked_at)
+
+
+def _timer(problem: Problem, order: tuple[int, ...] | None) -> Callable[[Step], float]:
+    """How long a step takes."""
+    transfer = cache(partial(problem.machine.collective, order=order))
+
+    def time(step: Step) -> float:
+        kind = step.move.kind if step.move else None
+        return transfer(kind, step.digits).time(step.received * problem.size) if kind else 0.0
+
+    return time
 
 
 def _path(end: State, start: State, arrived: dict[State, tuple[State, Step]], cost: float) -> Plan:

@@ -84,7 +84,7 @@ class Space:
 
     `order` is that of the tilings, `memory` the most elements that a device may hold, and without `may_replicate` it
     never holds the whole array. If the source is `complete`, what is unreduced on the way has one addend that counts.
-    With `detours` digits may also go where the goal does not want them: that can keep bytes from slow links, or padding
+    With `detours` digits may also go where the goal does not want them: that can spare slow levels bytes, or padding
     from being sent. If the ends have no common refinement, digits may be cut as either end needs it, at the places of
     one of the `namings`. `tiles` are those of the goal's dimensions.
     """

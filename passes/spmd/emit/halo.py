@@ -62,7 +62,8 @@ class HaloExchange:
             nothing = wanted.fill or self.emitter.constant(0, value.shape.element)
             return self.emitter.splat(nothing, _sized(value, wanted.dim, wanted.size))
         others = math.prod(n for d, n in enumerate(value.shape.dims) if d != wanted.dim)
-        plan = plan_halo(wanted.line, wanted.starts, wanted.size, others, wanted.wrap)
+        width = others * value.shape.element.byte_size
+        plan = plan_halo(wanted.line, wanted.starts, wanted.size, width, wanted.wrap)
         result = self.carry_out(value, wanted, plan)
         fill = wanted.fill
         if fill is None or wanted.wrap or (plan.alike and plan.clean and _is_zero(fill)):

@@ -2,8 +2,8 @@
 
 Every op goes through here. An op whose tile needs more than the same op on smaller operands (an offset, a mask, other
 attributes, data of other devices) registers a *local form*: a function that emits the instruction, given operands that
-are already in the tilings the assignment asks for. A form that communicates also says how many bytes each device
-receives in it. Everything else about the op stays generic.
+are already in the tilings the assignment asks for. A form that communicates also says how long that
+takes. Everything else about the op stays generic.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ....cost.machine import Transfer
 from ....ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import identity
 from ....ir.ops.structure import GetTupleElementAttributes
+from ....ir.sharding.digit import Digits
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.shape import Shape, tuple_shape
 from ...op_sharding.assignment import Assignment, Exchanged, OpSharding
@@ -68,6 +70,10 @@ class LocalOp:
         digits = tuple(d for f in self.reduced_factors() for d in self.assignment[f])
         return self.emitter.only_first(digits, value, identity(self.rule.monoid, value.shape.element))
 
+    def rounds(self, digits: Digits) -> Transfer:
+        """A collective-permute along these digits."""
+        return self.resharder.machine.collective("collective-permute", digits, self.emitter.order)
+
     def reduced_factors(self) -> list[int]:
         """Reduction factors that are divided."""
         return [f for f, d in self.assignment.items() if d and self.rule.factors[f].kind is FactorKind.REDUCTION]
@@ -81,7 +87,7 @@ EXCHANGED: dict[str, Exchanged] = {}
 def local_form(opcode: str, exchanged: Exchanged | None = None) -> Callable[[LocalForm], LocalForm]:
     """Registers the local form of an opcode, or of a custom-call's target (`custom-call TopK`).
 
-    `exchanged` gives the bytes that a device receives within the form (see `OpSharding`); without it the form does not
+    `exchanged` gives the time of the communication within the form (see `OpSharding`); without it the form does not
     communicate.
     """
 

@@ -1,7 +1,7 @@
-"""What the reads of a sharding rule mean on tiles: the bytes that they exchange, and the exchange itself.
+"""What the reads of a sharding rule mean on tiles: the time of their exchange, and the exchange itself.
 
 A local form asks for the operands as its tile reads them (`fetch_reads`), adapts the attributes of the op to that, and
-registers `read_bytes` as what it exchanges. Several dimensions are fetched one after the other, so that corners come
+registers `read_time` as what it exchanges. Several dimensions are fetched one after the other, so that corners come
 along with the second one.
 """
 
@@ -47,17 +47,17 @@ class Fetched:
     def dilation(self) -> int:
         return self.read.reaches[-1].dilation
 
-    def starts(self, line: Line, others: int) -> tuple[int, ...]:
+    def starts(self, line: Line, width: int) -> tuple[int, ...]:
         """Where each tile's span begins; what is all padding wants nothing, if that saves anything.
 
-        `others` is the number of elements of the other dimensions of the tile.
+        An index of the dimension has `width` bytes on the tile.
         """
         starts = tuple(s.start for s in self.spans)
         if self.used == len(starts):
             return starts
         needed = (*starts[: self.used], *(line.extent,) * (len(starts) - self.used))
         size = self.span.size
-        return min(starts, needed, key=lambda s: plan_halo(line, s, size, others).cost(others))
+        return min(starts, needed, key=lambda s: plan_halo(line, s, size, width).cost(width))
 
 
 def exchange_of(local: LocalOp) -> HaloExchange:
@@ -77,20 +77,18 @@ def divided_reads(rule: ShardingRule, assignment: Assignment) -> Iterator[Fetche
             yield Fetched(read, digits, read.spans(size, tiles), -(-size // count))
 
 
-def read_bytes(op: OpSharding, assignment: Assignment) -> float:
-    """What the exchanges of an op's reads cost, as bytes that a device receives."""
+def read_time(op: OpSharding, assignment: Assignment) -> float:
+    """The time of the exchanges of an op's reads."""
     total = 0.0
     held: dict[int, list[int]] = {}
     for found in divided_reads(op.rule, assignment):
         number, dim = found.read.operand, found.read.dim
         shape = op.shapes[number]
         dims = held.setdefault(number, list(op.tiling(number, assignment).local_dims(shape.dims)))
-        toll = op.links.toll(found.digits, shape.element.byte_size, op.order)
-        line = Line(product(found.digits), dims[dim], shape.dims[dim], toll)
+        line = Line(product(found.digits), dims[dim], shape.dims[dim], op.rounds(found.digits))
         dims[dim] = 1
-        others = math.prod(dims)
-        plan = plan_halo(line, found.starts(line, others), found.span.size, others)
-        total += plan.cost(others) * shape.element.byte_size
+        width = math.prod(dims) * shape.element.byte_size
+        total += plan_halo(line, found.starts(line, width), found.span.size, width).cost(width)
         dims[dim] = found.span.size
     return total
 
@@ -123,10 +121,10 @@ def inside_borders(local: LocalOp, done: Sequence[Fetched], dims: tuple[int, ...
 def _interval(local: LocalOp, found: Fetched, fill: Instruction | None, dims: tuple[int, ...]) -> Interval:
     """What the tiles, arrays of `dims`, read along one dimension."""
     value, dim = local.operands[found.read.operand], found.read.dim
-    toll = local.resharder.links.toll(found.digits, value.shape.element.byte_size, local.emitter.order)
-    line = Line(product(found.digits), value.instruction.shape.dims[dim], value.shape.dims[dim], toll)
-    others = math.prod(n for d, n in enumerate(dims) if d != dim)
-    return Interval(dim, found.digits, line, found.starts(line, others), found.span.size, fill)
+    rounds = local.rounds(found.digits)
+    line = Line(product(found.digits), value.instruction.shape.dims[dim], value.shape.dims[dim], rounds)
+    width = math.prod(n for d, n in enumerate(dims) if d != dim) * value.shape.element.byte_size
+    return Interval(dim, found.digits, line, found.starts(line, width), found.span.size, fill)
 
 
 def on_grid(local: LocalOp, value: Instruction, found: Fetched, fill: Instruction | None) -> Instruction:

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
 
-from ....cost.links import DEFAULT, Links
+from ....cost.machine import DEFAULT, Machine
 from ....ir.diagnostics import fail
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.monoid import choice_monoid
@@ -26,10 +26,10 @@ from .moves import MoveEmitter
 class Resharder:
     """Emits plans into one computation."""
 
-    def __init__(self, emitter: Emitter, channels: Channels, links: Links = DEFAULT) -> None:
+    def __init__(self, emitter: Emitter, channels: Channels, machine: Machine = DEFAULT) -> None:
         self.emitter = emitter
         self.channels = channels
-        self.links = links
+        self.machine = machine
         self._done: dict[Hashable, LocalValue] = {}
 
     def reshard(self, value: LocalValue, target: Tiling, why: str) -> LocalValue:
@@ -60,7 +60,7 @@ class Resharder:
             return made
         source, shape, array = value.tiling, value.shape, value.instruction
         plan = plan_reshard(
-            source, target, shape.dims, self.channels.devices, size=shape.element.byte_size, links=self.links
+            source, target, shape.dims, self.channels.devices, size=shape.element.byte_size, machine=self.machine
         )
         manual = source.manual or target.manual
         if math.isinf(plan.cost):

@@ -26,10 +26,10 @@ from ....ir.types.element_type import PRED
 from ....ir.types.shape import Shape, array, tuple_shape
 from ...op_sharding.assignment import Assignment, OpSharding
 from ..emit.local_op import LocalOp
-from .partials import gathered, gathered_bytes
+from .partials import gathered, gathered_time
 
 
-def combined_bytes(op: OpSharding, assignment: Assignment) -> float:
+def combined_time(op: OpSharding, assignment: Assignment) -> float:
     """Every device receives the results of the others."""
     attributes = op.call.attributes
     assert isinstance(attributes, ReduceAttributes)
@@ -42,7 +42,7 @@ def combined_bytes(op: OpSharding, assignment: Assignment) -> float:
         return math.inf
     stacked = _stacked(tiling, dims, op.tiling(2 * count, assignment))
     found = [_stack_shape(s, tiling, dims) for s in op.shapes[2 * count :]]
-    return sum(gathered_bytes(op, s, stacked, set(range(len(dims)))) for s in found)
+    return sum(gathered_time(op, s, stacked, set(range(len(dims)))) for s in found)
 
 
 def is_closed(op: OpSharding) -> bool:

@@ -26,7 +26,7 @@ from ...op_sharding.assignment import Assignment, OpSharding
 from ..emit.emitter import is_array_of
 from ..emit.halo import sliced
 from ..emit.local_op import LocalOp
-from .partials import gathered, gathered_bytes
+from .partials import gathered, gathered_time
 
 
 def cumulative_dims(
@@ -43,11 +43,11 @@ def cumulative_dims(
     return found
 
 
-def totals_bytes(op: OpSharding, assignment: Assignment) -> float:
+def totals_time(op: OpSharding, assignment: Assignment) -> float:
     """Every device receives a row of totals from each other tile."""
     shape, tiling = op.shapes[-1], op.tiling(len(op.rule.operands), assignment)
     return sum(
-        gathered_bytes(op, _totals(shape, dim, digits), tiling, {dim})
+        gathered_time(op, _totals(shape, dim, digits), tiling, {dim})
         for dim, digits in cumulative_dims(op.call, op.rule, assignment).items()
     )
 

@@ -95,7 +95,7 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
             total += 3 * op.plan(rows, columns, widest.with_dims(split)).cost
         dims, current = (*dims[: step.dim], step.after, *dims[step.dim + 1 :]), step.tiling
     total += op.plan(current, op.tiling(1, assignment), widest.with_dims(dims)).cost
-    return total * widest.element.byte_size
+    return total
 
 
 def _own(attributes: FftAttributes, rank: int) -> range:

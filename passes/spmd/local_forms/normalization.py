@@ -35,7 +35,7 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     if not digits:
         return 0.0
     vector, shape = op.tiling(1, assignment), op.shapes[1].with_element(_wide(op.shapes[1].element))
-    return 2 * op.plan(vector.partial(digits, op.order), vector, shape).cost * shape.element.byte_size
+    return 2 * op.plan(vector.partial(digits, op.order), vector, shape).cost
 
 
 def _wide(element: ElementType) -> ElementType:

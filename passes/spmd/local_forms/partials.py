@@ -18,9 +18,9 @@ def whole(tiling: Tiling, dims: set[int]) -> Tiling:
     return replace(tiling, dims=kept).canonical()
 
 
-def gathered_bytes(op: OpSharding, shape: Shape, tiling: Tiling, dims: set[int]) -> float:
-    """The cost in bytes of making dimensions of an array whole."""
-    return op.plan(tiling, whole(tiling, dims), shape).cost * shape.element.byte_size
+def gathered_time(op: OpSharding, shape: Shape, tiling: Tiling, dims: set[int]) -> float:
+    """The time of making dimensions of an array whole."""
+    return op.plan(tiling, whole(tiling, dims), shape).cost
 
 
 def gathered(local: LocalOp, value: Instruction, shape: Shape, tiling: Tiling, dims: set[int]) -> Instruction:

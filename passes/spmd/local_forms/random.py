@@ -7,10 +7,11 @@ region's work by themselves counts, for the others may not get there. Whoever ne
 
 from __future__ import annotations
 
+from ....cost.formulas import received
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import identity
-from ....ir.sharding.digit import complement
+from ....ir.sharding.digit import complement, product
 from ....ir.types.element_type import PRED
 from ...op_sharding.assignment import Assignment, OpSharding
 from ..emit.emitter import LocalValue
@@ -19,7 +20,9 @@ from ..emit.local_op import LocalOp, local_form
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     """Every device receives the numbers, in one all-reduce."""
-    return 2.0 * op.shapes[-1].byte_size
+    together = complement(op.devices, op.manual) or ()
+    numbers = received("all-reduce", op.shapes[-1].byte_size, product(together))
+    return op.machine.collective("all-reduce", together, op.order).time(numbers)
 
 
 @local_form("rng", _exchanged)

@@ -12,12 +12,12 @@ from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import neutral
 from ...op_sharding.assignment import Assignment, OpSharding
 from ..emit.local_op import LocalOp, elements, local_form, pack
-from .combine import combine, combined_bytes
+from .combine import combine, combined_time
 from .cumulative import is_neutral
 
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
-    return 0.0 if op.rule.monoid is not None else combined_bytes(op, assignment)
+    return 0.0 if op.rule.monoid is not None else combined_time(op, assignment)
 
 
 @local_form("reduce", _exchanged)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ....cost.links import Toll
+from ....cost.machine import Transfer
 from ....ir.factors.sharding_rule import FactorKind, ShardingRule
 from ....ir.graph.instruction import Instruction
 from ....ir.ops.shaping import reshape_groups
@@ -34,8 +34,8 @@ class _Flat:
     before: int
     after: int
 
-    def line(self, toll: Toll) -> Line:
-        return Line(product(self.digits), self.before, self.extent, toll)
+    def line(self, rounds: Transfer) -> Line:
+        return Line(product(self.digits), self.before, self.extent, rounds)
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -69,9 +69,9 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     size, total = op.shapes[0].element.byte_size, 0.0
     for flat in _divided(op.rule, assignment, source, target):
         sizes = _flat_sizes(source, target, op.tiling(0, assignment).local_dims(source))
-        others = math.prod(n for number, n in enumerate(sizes) if number != flat.dim)
-        line = flat.line(op.links.toll(flat.digits, size, op.order))
-        total += plan_halo(line, flat.starts, flat.after, others).cost(others) * size
+        width = math.prod(n for number, n in enumerate(sizes) if number != flat.dim) * size
+        line = flat.line(op.rounds(flat.digits))
+        total += plan_halo(line, flat.starts, flat.after, width).cost(width)
     return total
 
 
@@ -86,6 +86,6 @@ def reshape(local: LocalOp) -> Instruction:
     emitter, exchange = local.emitter, exchange_of(local)
     value = emitter.reshape(operand.instruction, _flat_sizes(source, target, operand.instruction.shape.dims))
     for flat in divided:
-        line = flat.line(local.resharder.links.toll(flat.digits, value.shape.element.byte_size, emitter.order))
+        line = flat.line(local.rounds(flat.digits))
         value = exchange.fetch(value, Interval(flat.dim, flat.digits, line, flat.starts, flat.after))
     return emitter.reshape(value, local.local_shape().dims)

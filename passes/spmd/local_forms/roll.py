@@ -44,8 +44,8 @@ def concatenate(p: Partitioner, instruction: Instruction) -> Leaves:
     digits, extent = tiling.dims[roll.dim], value.shape.dims[roll.dim]
     tile = value.instruction.shape.dims[roll.dim]
     starts = tuple(roll.shift + number * tile for number in range(product(digits)))
-    toll = p.resharder.links.toll(digits, value.shape.element.byte_size, tiling.order)
-    ring = Interval(roll.dim, digits, Line(product(digits), tile, extent, toll), starts, tile, wrap=True)
+    rounds = p.resharder.machine.collective("collective-permute", digits, tiling.order)
+    ring = Interval(roll.dim, digits, Line(product(digits), tile, extent, rounds), starts, tile, wrap=True)
     rolled = HaloExchange(p.emitter, p.resharder.channels, why).fetch(value.instruction, ring)
     return p.reshard([LocalValue(rolled, value.shape, tiling)], [wanted], f"result of {why}")
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from ....cost.links import Toll
+from ....cost.machine import Transfer
 from ....ir.graph.attributes import PadDim, PaddingConfig, SliceDim
 from ....ir.graph.instruction import Instruction
 from ....ir.ops.shaping import ConcatenateAttributes
@@ -19,10 +19,10 @@ from ...op_sharding.assignment import Assignment, OpSharding
 from ...resharding.halo_plan import Line, plan_joined
 from ..emit.halo import Interval
 from ..emit.local_op import LocalOp, local_form
-from ..emit.reads import exchange_of, fetch_reads, on_grid, read_bytes
+from ..emit.reads import exchange_of, fetch_reads, on_grid, read_time
 
 
-@local_form("slice", exchanged=read_bytes)
+@local_form("slice", exchanged=read_time)
 def slice_(local: LocalOp) -> Instruction:
     """Of what was fetched, every stride-th element from the first on."""
     if local.reduced_factors():
@@ -60,7 +60,7 @@ def _own_part(local: LocalOp) -> Instruction:
     return local.emitter.add("slice", (value,), SliceAttributes(tuple(limits)), name=local.instruction.name)
 
 
-@local_form("pad", exchanged=read_bytes)
+@local_form("pad", exchanged=read_time)
 def pad(local: LocalOp) -> Instruction:
     """What was fetched, on the grid of the padded array; dimensions that are whole are padded as ever."""
     fill = local.operands[1].instruction
@@ -75,32 +75,30 @@ def pad(local: LocalOp) -> Instruction:
     return local.emitter.add("pad", (value, fill), PadAttributes(PaddingConfig(rest)), name=local.instruction.name)
 
 
-@local_form("reverse", exchanged=read_bytes)
+@local_form("reverse", exchanged=read_time)
 def reverse(local: LocalOp) -> Instruction:
     """The tile from the other end, reversed."""
     arrays, _ = fetch_reads(local, {})
     return local.emit(arrays)
 
 
-def _joined_bytes(op: OpSharding, assignment: Assignment) -> float:
+def _joined_time(op: OpSharding, assignment: Assignment) -> float:
     (dim,) = cast(ConcatenateAttributes, op.call.attributes).dimensions
     count = len(op.rule.operands)
     digits = op.tiling(count, assignment).dims[dim]
     if not digits:
         return 0.0
     result = op.tiling(count, assignment).local_dims(op.shapes[count].dims)
-    others = math.prod(n for d, n in enumerate(result) if d != dim)
-    sizes = [s.dims[dim] for s in op.shapes[:count]]
-    size = op.shapes[count].element.byte_size
-    lines = _lines(sizes, product(digits), op.links.toll(digits, size, op.order))
-    return plan_joined(lines, result[dim], others).cost(others) * size
+    width = math.prod(n for d, n in enumerate(result) if d != dim) * op.shapes[count].element.byte_size
+    lines = _lines([s.dims[dim] for s in op.shapes[:count]], product(digits), op.rounds(digits))
+    return plan_joined(lines, result[dim], width).cost(width)
 
 
-def _lines(sizes: Sequence[int], tiles: int, toll: Toll) -> tuple[Line, ...]:
-    return tuple(Line(tiles, -(-n // tiles), n, toll) for n in sizes if n)
+def _lines(sizes: Sequence[int], tiles: int, rounds: Transfer) -> tuple[Line, ...]:
+    return tuple(Line(tiles, -(-n // tiles), n, rounds) for n in sizes if n)
 
 
-@local_form("concatenate", exchanged=_joined_bytes)
+@local_form("concatenate", exchanged=_joined_time)
 def concatenate(local: LocalOp) -> Instruction:
     """The tiles of all operands behind each other are what a device has; its tile of the result is put together of
     pieces of such.
@@ -113,9 +111,8 @@ def concatenate(local: LocalOp) -> Instruction:
     if len(held) > 1:
         held = [local.emitter.add("concatenate", held, ConcatenateAttributes((dim,)))]
     dims = local.local_shape().dims
-    others = math.prod(n for d, n in enumerate(dims) if d != dim)
-    toll = local.resharder.links.toll(digits, local.instruction.shape.element.byte_size, local.emitter.order)
-    lines = _lines([v.shape.dims[dim] for v in local.operands], product(digits), toll)
-    plan = plan_joined(lines, dims[dim], others)
+    width = math.prod(n for d, n in enumerate(dims) if d != dim) * local.instruction.shape.element.byte_size
+    lines = _lines([v.shape.dims[dim] for v in local.operands], product(digits), local.rounds(digits))
+    plan = plan_joined(lines, dims[dim], width)
     wanted = Interval(dim, digits, lines[0], (), dims[dim])
     return exchange_of(local).carry_out(held[0], wanted, plan)

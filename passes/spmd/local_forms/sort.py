@@ -18,7 +18,7 @@ from typing import cast
 
 import numpy as np
 
-from ....cost.links import Links, Toll
+from ....cost.machine import Machine, Transfer
 from ....ir.graph.clone import inlined
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
@@ -42,7 +42,7 @@ from ..emit.local_op import LocalOp, local_form
 class _Columns:
     """`count` tiles of `tile` elements along `dim`, padded to `rows`, of which `near` are merged at borders.
 
-    `extent` is the size of the dimension, `toll` that of a round between the tiles.
+    `extent` is the size of the dimension, `rounds` the time of a round between the tiles.
     """
 
     dim: int
@@ -51,7 +51,7 @@ class _Columns:
     tile: int
     rows: int
     extent: int
-    toll: Toll
+    rounds: Transfer
 
     @property
     def near(self) -> int:
@@ -60,14 +60,14 @@ class _Columns:
     @property
     def borders(self) -> tuple[Line, tuple[int, ...]]:
         """Where the elements in front of each column are."""
-        return Line(self.count, self.rows, self.count * self.rows, self.toll), tuple(
+        return Line(self.count, self.rows, self.count * self.rows, self.rounds), tuple(
             column * self.rows - self.near for column in range(self.count)
         )
 
     @property
     def back(self) -> tuple[Line, tuple[int, ...]]:
         """Where the merged elements are that belong to the end of each column."""
-        return Line(self.count, self.near, self.count * self.near, self.toll), tuple(
+        return Line(self.count, self.near, self.count * self.near, self.rounds), tuple(
             (column + 1) * self.near for column in range(self.count)
         )
 
@@ -81,36 +81,37 @@ class _Columns:
         return (*dims[: self.dim], column, self.rows // self.count, rest, *dims[self.dim + 1 :])
 
 
-def _columns(shape: Shape, tiling: Tiling, dim: int, links: Links) -> _Columns:
+def _columns(shape: Shape, tiling: Tiling, dim: int, machine: Machine) -> _Columns:
     digits = tiling.dims[dim]
     count = product(digits)
     tile = -(-shape.dims[dim] // count)
-    toll = links.toll(digits, shape.element.byte_size, tiling.order)
-    return _Columns(dim, digits, count, tile, -(-tile // count) * count, shape.dims[dim], toll)
+    rounds = machine.collective("collective-permute", digits, tiling.order)
+    return _Columns(dim, digits, count, tile, -(-tile // count) * count, shape.dims[dim], rounds)
 
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     (dim,) = cast(SortAttributes, op.call.attributes).dimensions
     shape, tiling = op.shapes[0], op.tiling(0, assignment)
-    columns = _columns(shape, tiling, dim, op.links)
+    columns = _columns(shape, tiling, dim, op.machine)
     if columns.count == 1:
         return 0.0
     if columns.rows < 2 * columns.near:
         return math.inf
     local = tiling.local_dims(shape.dims)
-    others = math.prod(n for d, n in enumerate(local) if d != dim)
+    each = shape.element.byte_size
+    width = math.prod(n for d, n in enumerate(local) if d != dim) * each
     whole = columns.split(shape.dims, columns.count, columns.count)
     there, here = _exchange(tiling, dim)
-    elements = 2 * op.plan(there, here, shape.with_dims(whole)).cost
+    time = 2 * op.plan(there, here, shape.with_dims(whole)).cost
     for (line, starts), size in (
         (columns.borders, columns.near), (columns.back, columns.near), (columns.tiles, columns.tile),
     ):  # fmt: skip
-        elements += plan_halo(line, starts, size, others).cost(others)
+        time += plan_halo(line, starts, size, width).cost(width)
     arrays = op.shapes[: len(op.rule.operands)]
     size = sum(s.element.byte_size for s in arrays)
     if _needs_places(arrays, cast(SortAttributes, op.call.attributes), columns):
         size += S32.byte_size
-    return elements * size
+    return time * size / each
 
 
 def _exchange(tiling: Tiling, dim: int) -> tuple[Tiling, Tiling]:
@@ -125,7 +126,7 @@ def sort(local: LocalOp) -> Instruction:
     attributes = cast(SortAttributes, local.instruction.attributes)
     (dim,) = attributes.dimensions
     operand = local.operands[0]
-    columns = _columns(operand.shape, operand.tiling, dim, local.resharder.links)
+    columns = _columns(operand.shape, operand.tiling, dim, local.resharder.machine)
     if columns.count == 1:
         return local.emit()
     return _Columnsort(local, attributes, columns).run()

@@ -18,7 +18,7 @@ from ....ir.types.shape import Shape, array, tuple_shape
 from ...op_sharding.assignment import Assignment, OpSharding
 from ..emit.emitter import Emitter
 from ..emit.local_op import LocalOp, local_form
-from .partials import gathered, gathered_bytes
+from .partials import gathered, gathered_time
 
 _IEEE = ("f16", "bf16", "f32", "f64")
 
@@ -36,7 +36,7 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
         return float("inf")
     found = _candidates(shape, digits, op.shapes[1].dims[-1])
     last = {shape.rank - 1}
-    return sum(gathered_bytes(op, s, tiling, last) for s in (found, found.with_element(S32)))
+    return sum(gathered_time(op, s, tiling, last) for s in (found, found.with_element(S32)))
 
 
 @local_form("topk", _exchanged)

@@ -27,12 +27,12 @@ from ....ir.types.element_type import PRED
 from ...op_sharding.assignment import Assignment, OpSharding
 from ..emit.halo import padded
 from ..emit.local_op import LocalOp, local_form
-from ..emit.reads import Fetched, divided_reads, exchange_of, fetch_reads, inside_borders, on_grid, read_bytes
+from ..emit.reads import Fetched, divided_reads, exchange_of, fetch_reads, inside_borders, on_grid, read_time
 from .combine import adjoined, is_closed
-from .cumulative import across_tiles, cumulative_dims, is_neutral, on_tile, totals_bytes
+from .cumulative import across_tiles, cumulative_dims, is_neutral, on_tile, totals_time
 
 
-@local_form("convolution", exchanged=read_bytes)
+@local_form("convolution", exchanged=read_time)
 def convolution(local: LocalOp) -> Instruction:
     """Zeros beyond the borders; where the kernel is divided, its tile is the window."""
     element = local.operands[0].instruction.shape.element
@@ -60,13 +60,13 @@ def convolution(local: LocalOp) -> Instruction:
     return made
 
 
-def _window_bytes(op: OpSharding, assignment: Assignment) -> float:
+def _window_time(op: OpSharding, assignment: Assignment) -> float:
     if op.rule.monoid is None and any(divided_reads(op.rule, assignment)) and not is_closed(op):
         return math.inf
-    return read_bytes(op, assignment) + totals_bytes(op, assignment)
+    return read_time(op, assignment) + totals_time(op, assignment)
 
 
-@local_form("reduce-window", exchanged=_window_bytes)
+@local_form("reduce-window", exchanged=_window_time)
 def reduce_window(local: LocalOp) -> Instruction:
     """What is beyond the borders changes nothing, and the initial value counts once per window."""
     return _marked(local) if local.rule.monoid is None else _accumulated(local, local.rule.monoid)
@@ -144,7 +144,7 @@ def _within(
     return value, replace(w, low=found.phase, high=found.span.length - found.phase - taken)
 
 
-@local_form("select-and-scatter", exchanged=read_bytes)
+@local_form("select-and-scatter", exchanged=read_time)
 def select_and_scatter(local: LocalOp) -> Instruction:
     """All windows that touch the tile, on all that they hold; then the tile is cut out of that.
 

@@ -7,7 +7,7 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from hloom.cost.links import Toll, parse_links
+from hloom.cost.machine import Transfer, parse_machine
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.module import Module, Stage
 from hloom.ir.ops.structure import ParameterAttributes
@@ -128,30 +128,30 @@ def test_plan(starts: list[int], size: int, wrap: bool, received: int, rounds: i
 
 def test_rounds_are_weighed_over_the_links_between_the_tiles() -> None:
     """Nine elements in three rounds, or ten in two, where starting a round takes long."""
-    links = parse_links("1us/100GB;4:5us/25GB")
-    far = Line(4, 8, 32, links.toll((Digit(4, 4),), 4))
-    assert (far.toll.pace, far.toll.start) == (4.0, pytest.approx(5e-6 * 100e9 / 4))
+    machine = parse_machine("1us/100GB;4:5us/25GB")
+    far = Line(4, 8, 32, machine.collective("collective-permute", (Digit(4, 4),)))
+    assert far.transfer == Transfer(latency=5e6, per_byte=40.0)
     plans = [plan_halo(line, (22, 5, 3, 15), 6) for line in (Line(4, 8, 32), far)]
     assert [(p.received, sum(r.travels for r in p.rounds)) for p in plans] == [(9, 3), (10, 2)]
-    assert plans[1].cost(7) == pytest.approx(4 * 10 * 7 + 2 * far.toll.start)
+    assert plans[1].cost(7) == 10 * 7 * 40.0 + 2 * 5e6
 
 
-def test_local_forms_are_planned_for_the_links_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_forms_are_planned_for_the_machine_of_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that local forms exchange, when they are compared and when they are emitted."""
-    seen: set[tuple[int, Toll]] = set()
+    seen: set[tuple[int, Transfer]] = set()
 
     def noted(line: Line, *rest: Any) -> HaloPlan:
-        seen.add((line.tiles, line.toll))
+        seen.add((line.tiles, line.transfer))
         return plan_halo(line, *rest)
 
     def noted_lines(lines: tuple[Line, ...], *rest: Any) -> HaloPlan:
-        seen.update((line.tiles, line.toll) for line in lines)
+        seen.update((line.tiles, line.transfer) for line in lines)
         return plan_joined(lines, *rest)
 
     for user in (halo, reads, reshape, sort):
         monkeypatch.setattr(user, "plan_halo", noted)
     monkeypatch.setattr(slicing, "plan_joined", noted_lines)
-    links = parse_links("1us/100GB;4:5us/25GB")
+    machine = parse_machine("1us/100GB;4:5us/25GB")
     module = hloom.parse("""HloModule m, num_partitions=8
 less { p = f32[] parameter(0)  q = f32[] parameter(1)  ROOT l = pred[] compare(p, q), direction=LT }
 ENTRY e {
@@ -163,5 +163,6 @@ ENTRY e {
   ROOT y = f32[1200,9] sort(f), dimensions={0}, to_apply=less, sharding={devices=[2,4]<=[8]}
 }
 """)
-    run_pipeline(parse_pipeline("propagate,spmd-partition{links=1us/100GB;4:5us/25GB}"), module, PassContext())
-    assert seen == {(2, links.toll((Digit(2, 4),), 4)), (4, links.toll((Digit(4, 1),), 4))}
+    run_pipeline(parse_pipeline("propagate,spmd-partition"), module, PassContext(machine=machine))
+    far, near = (machine.collective("collective-permute", (digit,)) for digit in (Digit(2, 4), Digit(4, 1)))
+    assert seen == {(2, far), (4, near)}

@@ -14,7 +14,7 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from hloom.cost.links import DEFAULT, Links, parse_links
+from hloom.cost.machine import DEFAULT, Machine, parse_machine
 from hloom.frontends import parse_sharding
 from hloom.ir.sharding.digit import Digit, Digits, disjoint
 from hloom.ir.sharding.sharding import Sharding
@@ -31,23 +31,23 @@ from hloom.passes.resharding.plan import NoPlan, plan_reshard
 from hloom.passes.spmd.emit import resharder as reshard
 from support.reshard_programs import check_all, program, random_tiling, tilings
 
-REAL = parse_links("1us/100GB")  # few collectives rather than few bytes, for arrays as small as here
-MODELS = pytest.mark.parametrize("links", [DEFAULT, REAL], ids=["bytes count", "latency counts"])
+REAL = parse_machine("1us/100GB")  # few collectives rather than few bytes, for arrays as small as here
+MODELS = pytest.mark.parametrize("machine", [DEFAULT, REAL], ids=["bytes count", "latency counts"])
 
 
-def _check_sample(devices: int, dims: tuple[int, ...], links: Links, sources: int, targets: int) -> None:
+def _check_sample(devices: int, dims: tuple[int, ...], machine: Machine, sources: int, targets: int) -> None:
     """Random sources, each to random targets."""
     rng = random.Random(f"{devices} {dims}")
     every = tilings(devices, len(dims))
     for source in rng.sample(every, min(sources, len(every))):
-        check_all(dims, source, rng.sample(every, min(targets, len(every))), devices, links)
+        check_all(dims, source, rng.sample(every, min(targets, len(every))), devices, machine)
 
 
 @MODELS
 @pytest.mark.parametrize("dims", [(24,), (11,)])
 @pytest.mark.parametrize("devices", range(2, 9))
-def test_pairs_of_rank_1(devices: int, dims: tuple[int, ...], links: Links) -> None:
-    _check_sample(devices, dims, links, 8, 24)
+def test_pairs_of_rank_1(devices: int, dims: tuple[int, ...], machine: Machine) -> None:
+    _check_sample(devices, dims, machine, 8, 24)
 
 
 @MODELS
@@ -55,14 +55,14 @@ def test_pairs_of_rank_1(devices: int, dims: tuple[int, ...], links: Links) -> N
     ("devices", "dims"),
     [(3, (4, 5)), (4, (4, 6)), (4, (5, 3)), (5, (5, 7)), (6, (6, 12)), (6, (5, 7)), (8, (8, 16)), (8, (9, 5))],
 )
-def test_pairs_of_rank_2(devices: int, dims: tuple[int, ...], links: Links) -> None:
-    _check_sample(devices, dims, links, 9, 12)
+def test_pairs_of_rank_2(devices: int, dims: tuple[int, ...], machine: Machine) -> None:
+    _check_sample(devices, dims, machine, 9, 12)
 
 
 @MODELS
 @pytest.mark.parametrize(("devices", "dims"), [(4, (4, 4, 8)), (6, (6, 6, 3)), (8, (8, 8, 8)), (8, (4, 9, 6))])
-def test_pairs_of_rank_3(devices: int, dims: tuple[int, ...], links: Links) -> None:
-    _check_sample(devices, dims, links, 7, 12)
+def test_pairs_of_rank_3(devices: int, dims: tuple[int, ...], machine: Machine) -> None:
+    _check_sample(devices, dims, machine, 7, 12)
 
 
 @pytest.mark.slow
@@ -71,21 +71,21 @@ def test_pairs_of_rank_3(devices: int, dims: tuple[int, ...], links: Links) -> N
     ("devices", "dims"),
     [(n, dims) for n in range(2, 9) for dims in ((24,), (11,), (8, 12), (9, 5), (8, 8, 12), (5, 9, 7))],
 )
-def test_all_pairs(devices: int, dims: tuple[int, ...], links: Links) -> None:
+def test_all_pairs(devices: int, dims: tuple[int, ...], machine: Machine) -> None:
     every = tilings(devices, len(dims))
     for source in every:
         for first in range(0, len(every), 50):
-            check_all(dims, source, every[first : first + 50], devices, links)
+            check_all(dims, source, every[first : first + 50], devices, machine)
 
 
 @MODELS
 @pytest.mark.parametrize("devices", [12, 16, 30, 48])
-def test_pairs_on_larger_meshes(devices: int, links: Links) -> None:
+def test_pairs_on_larger_meshes(devices: int, machine: Machine) -> None:
     rng = random.Random(devices)
     for rank in (1, 2, 2, 3):
         dims = tuple(rng.choice([devices, devices // 2 + 1, 7, 2 * devices + 3]) for _ in range(rank))
         targets = [random_tiling(rng, devices, rank) for _ in range(6)]
-        check_all(dims, random_tiling(rng, devices, rank), targets, devices, links)
+        check_all(dims, random_tiling(rng, devices, rank), targets, devices, machine)
 
 
 @pytest.mark.parametrize("devices", [256, 4096, 16384])
@@ -100,14 +100,14 @@ def test_even_arrays_take_little_more_than_the_least_on_large_meshes(devices: in
 
 
 @MODELS
-def test_plans_state_the_bytes_that_programs_move(links: Links) -> None:
+def test_plans_state_the_bytes_that_programs_move(machine: Machine) -> None:
     """The elements of a plan, counted on the collectives of the program."""
     rng = random.Random(0)
     for devices, dims in ((8, (16, 8)), (6, (12, 6, 6)), (8, (9, 5))):
         every = tilings(devices, len(dims))
         for source, target in zip(rng.choices(every, k=25), rng.choices(every, k=25), strict=True):
-            plan = plan_reshard(source, target, dims, devices, size=4, links=links)
-            found = hloom.collectives(program(dims, source, [target], devices, links))
+            plan = plan_reshard(source, target, dims, devices, size=4, machine=machine)
+            found = hloom.collectives(program(dims, source, [target], devices, machine))
             assert sum(c.wire_bytes for c in found) == pytest.approx(plan.received * 4, abs=4), f"{source} to {target}"
 
 
@@ -154,11 +154,11 @@ HIGH, MIDDLE, LOW = (Digit(2, 4),), (Digit(2, 2),), (Digit(2, 1),)
 @MODELS
 @pytest.mark.parametrize("dims", [(8, 4), (5, 3)])
 @pytest.mark.parametrize("digits", [HIGH, LOW, (*HIGH, *LOW), (*HIGH, *MIDDLE, *LOW)])
-def test_sums_are_made_where_they_are_wanted(digits: Digits, dims: tuple[int, ...], links: Links) -> None:
+def test_sums_are_made_where_they_are_wanted(digits: Digits, dims: tuple[int, ...], machine: Machine) -> None:
     every = tilings(8, 2)
     rng = random.Random(str(digits))
     for source in rng.sample(partial := _with_unreduced(every, digits), min(3, len(partial))):
-        check_all(dims, source, rng.sample(every, 12), 8, links)
+        check_all(dims, source, rng.sample(every, 12), 8, machine)
 
 
 @pytest.mark.parametrize("dims", [(8, 4), (5, 3)])
@@ -272,13 +272,13 @@ def test_a_plan_that_replicates_on_the_way_fails_in_any_test(monkeypatch: pytest
         program((16, 8), rows, [columns], 8)
 
 
-def test_all_plans_are_made_for_the_links_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: set[Links] = set()
+def test_all_plans_are_made_for_the_machine_of_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[Machine] = set()
     found = assignment.plan_reshard
 
-    def noted(*args: Any, links: Links = DEFAULT, **more: Any) -> Plan:
-        seen.add(links)
-        return found(*args, links=links, **more)
+    def noted(*args: Any, machine: Machine = DEFAULT, **more: Any) -> Plan:
+        seen.add(machine)
+        return found(*args, machine=machine, **more)
 
     for module in (assignment, reshard):
         monkeypatch.setattr(module, "plan_reshard", noted)
@@ -290,9 +290,7 @@ ENTRY e {
   ROOT y = f32[64,64] transpose(r), dimensions={1,0}, sharding={devices=[8,1]<=[8]}
 }
 """)
-    run_pipeline(parse_pipeline("propagate"), module, PassContext())
-    seen.clear()  # propagation asks for plans too, over the links of the context
-    run_pipeline(parse_pipeline("spmd-partition{links=1us/100GB}"), module, PassContext())
+    run_pipeline(parse_pipeline("propagate,spmd-partition"), module, PassContext(machine=REAL))
     assert seen == {REAL}
 
 

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
-from hloom.cost.links import DEFAULT, Link, Links, parse_links
+from hloom.cost.links import Link, Links
+from hloom.cost.machine import DEFAULT, Cluster, Machine, parse_machine
 from hloom.ir.sharding.digit import Digit, Digits, cut, disjoint, merge, product, refine
 from hloom.ir.sharding.tiling import Tiling
 from hloom.passes.resharding.exchange.pieces import lower_bound
@@ -31,7 +32,7 @@ from hloom.passes.resharding.search.state import State, state_of
 from support.reshard_programs import random_tiling
 
 Meshes = tuple[Digits, ...]  # by their smallest digits
-BYTES = Links(((1, Link(latency=0.0)),))
+BYTES = Cluster(Links(((1, Link(latency=0.0)),)))
 
 
 def _arrivals(state: State, dim: int, digits: Digits, problem: Problem) -> Iterator[State]:
@@ -111,7 +112,7 @@ def optima(source: Tiling, meshes: Meshes, problem: Problem, *, replicate: bool)
         named = _named(state, meshes)
         for after, received, digits in itertools.chain(*(_moves(s, meshes, problem) for s in named)):
             after = _merged(after)
-            total = cost + problem.cost(received, problem.links.across(digits))
+            total = cost + problem.time("all-to-all", received, digits)
             if after.elements() <= most and total < best.get(after, math.inf):
                 best[after] = total
                 heapq.heappush(queue, (total, next(pushed), after))
@@ -131,15 +132,15 @@ def _tilings(meshes: Meshes, rank: int) -> list[Tiling]:
     return list(found)
 
 
-def ratios(meshes: Meshes, dims: tuple[int, ...], links: Links) -> Iterator[tuple[float, str]]:
+def ratios(meshes: Meshes, dims: tuple[int, ...], machine: Machine) -> Iterator[tuple[float, str]]:
     """Of all pairs: the plan's cost over the optimum, and the pair."""
-    problem = Problem(dims, product(meshes[0]), 4, links, math.inf)
+    problem = Problem(dims, product(meshes[0]), 4, machine, math.inf)
     tilings = _tilings(meshes, len(dims))
     whole = math.prod(dims)
     for source in tilings:
         best = {replicate: optima(source, meshes, problem, replicate=replicate) for replicate in (False, True)}
         for target in tilings:
-            plan = plan_reshard(source, target, dims, problem.devices, links=links)
+            plan = plan_reshard(source, target, dims, problem.devices, machine=machine)
             goal = state_of(target, dims, frozenset())
             ends = (math.prod(end.local_dims(dims)) for end in (source, target))
             least = best[max(*ends) >= whole].get(goal, math.inf)
@@ -149,18 +150,18 @@ def ratios(meshes: Meshes, dims: tuple[int, ...], links: Links) -> Iterator[tupl
             yield plan.cost / least if least else 1.0 + plan.cost, words
 
 
-def _check(meshes: Meshes, dims: tuple[int, ...], links: Links) -> None:
-    above = max(ratios(meshes, dims, links))
+def _check(meshes: Meshes, dims: tuple[int, ...], machine: Machine) -> None:
+    above = max(ratios(meshes, dims, machine))
     assert above[0] <= 1 + 1e-9, above
 
 
-FAR_SLOW = parse_links("1us/100GB;2:5us/25GB")
-NEAR_SLOW = Links(((1, Link(5e-6, 25e9)), (2, Link(1e-6, 100e9))))
+FAR_SLOW = parse_machine("1us/100GB;2:5us/25GB")
+NEAR_SLOW = Cluster(Links(((1, Link(5e-6, 25e9)), (2, Link(1e-6, 100e9)))))
 FOUR, SIX = ((Digit(2, 2), Digit(2, 1)),), ((Digit(2, 3), Digit(3, 1)),)
 BOTH_SIX = (*SIX, (Digit(3, 2), Digit(2, 1)))
 EIGHT = ((Digit(2, 4), Digit(2, 2), Digit(2, 1)),)
 LINKS = pytest.mark.parametrize(
-    "links", [BYTES, DEFAULT, FAR_SLOW, NEAR_SLOW], ids=["bandwidth only", "default", "far slow", "near slow"]
+    "machine", [BYTES, DEFAULT, FAR_SLOW, NEAR_SLOW], ids=["bandwidth only", "default", "far slow", "near slow"]
 )
 
 
@@ -168,8 +169,8 @@ LINKS = pytest.mark.parametrize(
 @pytest.mark.parametrize(
     ("meshes", "dims"), [(FOUR, (256,)), (FOUR, (256, 64)), (BOTH_SIX, (216, 72)), (EIGHT, (512,))]
 )
-def test_even_plans_take_no_more_than_the_optimum(meshes: Meshes, dims: tuple[int, ...], links: Links) -> None:
-    _check(meshes, dims, links)
+def test_even_plans_take_no_more_than_the_optimum(meshes: Meshes, dims: tuple[int, ...], machine: Machine) -> None:
+    _check(meshes, dims, machine)
 
 
 @LINKS
@@ -180,8 +181,8 @@ def test_even_plans_take_no_more_than_the_optimum(meshes: Meshes, dims: tuple[in
         (EIGHT, (77,)),
     ],
 )
-def test_uneven_plans_take_no_more_than_the_optimum(meshes: Meshes, dims: tuple[int, ...], links: Links) -> None:
-    _check(meshes, dims, links)
+def test_uneven_plans_take_no_more_than_the_optimum(meshes: Meshes, dims: tuple[int, ...], machine: Machine) -> None:
+    _check(meshes, dims, machine)
 
 
 @pytest.mark.slow
@@ -196,9 +197,9 @@ def test_uneven_plans_take_no_more_than_the_optimum(meshes: Meshes, dims: tuple[
     ],
 )
 def test_plans_of_more_sizes_take_no_more_than_the_optimum(
-    meshes: Meshes, dims: tuple[int, ...], links: Links
+    meshes: Meshes, dims: tuple[int, ...], machine: Machine
 ) -> None:
-    _check(meshes, dims, links)
+    _check(meshes, dims, machine)
 
 
 @pytest.mark.slow
@@ -213,7 +214,7 @@ def test_sums_take_what_is_known_to_be_least(unreduced: Digits) -> None:
     dims, count = (64, 64), product(unreduced)
     source = Tiling(((), ()), unreduced)
     for target, share in ((Tiling.replicated(2), 2.0), (Tiling((unreduced, ())), 1.0), (Tiling(((), unreduced)), 1.0)):
-        plan = plan_reshard(source, target, dims, 8, links=BYTES)
+        plan = plan_reshard(source, target, dims, 8, machine=BYTES)
         assert plan.received == pytest.approx(share * 64 * 64 * (1 - 1 / count))
         assert bound(*space_of(source, target, Problem(dims, 8, 4, BYTES, math.inf))) <= plan.received
 
@@ -263,18 +264,18 @@ def test_links_decide_between_bytes_and_collectives() -> None:
     x, y = Digit(4, 4), Digit(4, 1)
     source, target = Tiling(((x,), (y,), ())), Tiling(((), (x,), (y,)))
     small, large = (16, 16, 16), (512, 512, 512)
-    real = parse_links("1us/100GB")
-    moves = [len(plan_reshard(source, target, dims, 16, links=real).moves) for dims in (small, large)]
+    real = parse_machine("1us/100GB")
+    moves = [len(plan_reshard(source, target, dims, 16, machine=real).moves) for dims in (small, large)]
     assert moves == [2, 1]
-    received = [plan_reshard(source, target, small, 16, links=links).received for links in (DEFAULT, real)]
+    received = [plan_reshard(source, target, small, 16, machine=machine).received for machine in (DEFAULT, real)]
     assert received[0] < received[1]
 
 
 def test_a_way_over_the_slow_links_once() -> None:
     """Each byte crosses the slow axis once, in a permute after the all-to-all, not in a gather of four."""
     x, y = Digit(2, 4), Digit(4, 1)
-    links = Links(((1, Link(5e-6, 25e9)), (4, Link(1e-6, 100e9))))
-    plan = plan_reshard(Tiling(((x,), (y,), ())), Tiling(((), (x, y), ())), (32, 32, 32), 8, links=links)
+    machine = Cluster(Links(((1, Link(5e-6, 25e9)), (4, Link(1e-6, 100e9)))))
+    plan = plan_reshard(Tiling(((x,), (y,), ())), Tiling(((), (x, y), ())), (32, 32, 32), 8, machine=machine)
     assert [type(m).__name__ for m in plan.moves] == ["AllToAll", "Permute"]
     assert plan.received == 2048 + 4096
 
@@ -282,7 +283,7 @@ def test_a_way_over_the_slow_links_once() -> None:
 def test_slow_axes_are_avoided() -> None:
     """Of two free digits, the sum is scattered over near links first, so that less crosses the far ones."""
     near, far = Digit(4, 1), Digit(4, 4)
-    links = parse_links("1us/400GB;4:10us/10GB")
+    machine = parse_machine("1us/400GB;4:10us/10GB")
     source = Tiling(((),), (far, near))
-    plan = plan_reshard(source, Tiling(((near,),)), (1 << 20,), 16, links=links)
+    plan = plan_reshard(source, Tiling(((near,),)), (1 << 20,), 16, machine=machine)
     assert [type(m).__name__ for m in plan.moves] == ["ReduceScatter", "AllReduce"]
