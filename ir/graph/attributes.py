@@ -164,14 +164,9 @@ def attribute_fields(cls: type[Attributes]) -> dict[str, AttributeField]:
 
     `X | None` is reported as X: None only marks absence.
     """
-    import sys
+    from .computation import Computation
 
-    scope = dict(vars(sys.modules[cls.__module__]))
-    if "Computation" not in scope:
-        from .computation import Computation
-
-        scope["Computation"] = Computation
-    hints = typing.get_type_hints(cls, scope)
+    hints = typing.get_type_hints(cls, localns={"Computation": Computation})
     result: dict[str, AttributeField] = {}
     for field in dataclasses.fields(cls):
         kind = hints[field.name]

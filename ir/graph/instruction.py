@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..diagnostics import Location
+from ..diagnostics import InternalError, Location
 from ..sharding.sharding import AnySharding, Sharding, TupleSharding
 from ..strings import Raw, quote, unescape
 from ..types.shape import Shape
 from .attributes import Attributes, attribute_fields
 from .checked_field import checked_field
-from .op import AnyOp, OpCall
+from .op import A, AnyOp, OpCall
 
 if TYPE_CHECKING:
     from .checked_field import Field
@@ -144,6 +144,13 @@ class Instruction:
     @property
     def opcode(self) -> str:
         return self.op.opcode
+
+    def attributes_as(self, kind: type[A]) -> A:
+        """The attributes, which must be of this class: whoever asks knows the op. Raises InternalError."""
+        attributes = self.attributes
+        if not isinstance(attributes, kind):
+            raise InternalError(f"{self.opcode} {self.name} has {type(attributes).__name__}, not {kind.__name__}")
+        return attributes
 
     @property
     def annotation(self) -> AnySharding | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ..factors.sharding_rule import ShardingRule, elementwise_rule, replicated_rule
@@ -28,6 +29,19 @@ A = TypeVar("A", bound=Attributes)
 Value = Any  # numpy array, tuple of values, or None
 Kernel = Callable[..., Value]  # operand values in, result value out
 Compile = Callable[["Computation"], Kernel]  # a called computation as a function of its parameters
+
+
+class Role(Enum):
+    """What an op is to the structure of programs, for those who walk through them."""
+
+    PARAMETER = "parameter"
+    CONSTANT = "constant"
+    TUPLE = "tuple"
+    ELEMENT = "element"
+    CALL = "call"
+    FUSION = "fusion"
+    LOOP = "loop"
+    BRANCH = "branch"
 
 
 class ShapeError(Exception):
@@ -82,6 +96,7 @@ class Op(Generic[A]):
       opcode         as in HLO text
       attributes     the class of its attributes
       arity          least and greatest number of operands (None: no limit)
+      role           its part in the structure of programs; None for ops that compute or move values
       inline         the attribute printed between the parentheses (`parameter(0)`, `constant({..})`)
       side_effect    never removed as dead code
       is_elementwise every result element depends on the operand elements at the same place (scalars: on all places);
@@ -114,6 +129,7 @@ class Op(Generic[A]):
     opcode: ClassVar[str] = ""
     attributes: ClassVar[type[Attributes]] = Attributes
     arity: ClassVar[tuple[int, int | None]] = (1, 1)
+    role: ClassVar[Role | None] = None
     inline: ClassVar[str | None] = None
     side_effect: ClassVar[bool] = False
     is_elementwise: ClassVar[bool] = False

@@ -299,7 +299,6 @@ def _any_start(op: AnyOp) -> AnyOp | None:
     if not _can_wrap(op):
         return None
     thread = ("async_execution_thread", str, dataclasses.field(default="", kw_only=True))
-    # The class must look up the names in its annotations where its base does.
     place = {"__module__": op.attributes.__module__}
     attributes = dataclasses.make_dataclass(
         "Async" + op.attributes.__name__, [thread], bases=(op.attributes,), namespace=place, frozen=True, slots=True

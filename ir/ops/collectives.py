@@ -6,7 +6,6 @@ of the single results. Their groups are checked against the shapes where the pro
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +13,19 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, elementwise_rule, replicated_rule
-from ..graph.attributes import Attributes, Dims, Pairs, Word
+from ..graph.attributes import Dims, Pairs, Word
 from ..graph.op import Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Visitor, joined, meet_demands
-from ..sharding.replica_groups import ExplicitGroups, IotaGroups, ReplicaGroups
+from ..sharding.replica_groups import ReplicaGroups
 from ..types.shape import Shape, array, tuple_shape
 from .checks import text
+from .collective_groups import (
+    CollectiveAttributes,
+    GroupAttributes,
+    check_equal_groups,
+    check_groups,
+    known_group_size,
+)
 from .computations import check_arrays, check_dims, check_reducer, combined_demands
 from .structure import leaves_of
 
@@ -27,22 +33,8 @@ if TYPE_CHECKING:
     from ..graph.computation import Computation
     from ..graph.instruction import Instruction
 
-ALL = ExplicitGroups()
-
-
-def known_group_size(groups: ReplicaGroups) -> int | None:
-    """Devices per group (the most, where groups differ); None for `{}`, one group of all devices there are."""
-    if isinstance(groups, ExplicitGroups):
-        return max(map(len, groups.lists), default=None)
-    if isinstance(groups, IotaGroups):
-        return groups.group_size
-    return math.prod(groups.mesh.ref_size(ref) for ref in groups.axes)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllReduceAttributes(Attributes):
-    channel_id: int | None = None
-    replica_groups: ReplicaGroups = ALL
+class AllReduceAttributes(GroupAttributes):
     use_global_device_ids: bool = False
     to_apply: Computation
     constrain_layout: bool = False
@@ -50,9 +42,7 @@ class AllReduceAttributes(Attributes):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllGatherAttributes(Attributes):
-    channel_id: int | None = None
-    replica_groups: ReplicaGroups = ALL
+class AllGatherAttributes(GroupAttributes):
     dimensions: Dims
     use_global_device_ids: bool = False
     constrain_layout: bool = False
@@ -60,9 +50,7 @@ class AllGatherAttributes(Attributes):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReduceScatterAttributes(Attributes):
-    channel_id: int | None = None
-    replica_groups: ReplicaGroups = ALL
+class ReduceScatterAttributes(GroupAttributes):
     dimensions: Dims
     use_global_device_ids: bool = False
     to_apply: Computation
@@ -71,24 +59,20 @@ class ReduceScatterAttributes(Attributes):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllToAllAttributes(Attributes):
-    channel_id: int | None = None
-    replica_groups: ReplicaGroups = ALL
+class AllToAllAttributes(GroupAttributes):
     dimensions: Dims = ()
     constrain_layout: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectivePermuteAttributes(Attributes):
-    channel_id: int | None = None
+class CollectivePermuteAttributes(CollectiveAttributes):
     source_target_pairs: Pairs
     slice_sizes: tuple[Dims, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveBroadcastAttributes(Attributes):
-    channel_id: int | None = None
-    replica_groups: ReplicaGroups = ALL
+class CollectiveBroadcastAttributes(GroupAttributes):
+    """The groups alone: the first device of each has the data."""
 
 
 class _Collective(Op[Any]):
@@ -148,28 +132,6 @@ class _Combining(_Collective):
 
 def _together(shapes: Sequence[Shape]) -> Shape:
     return shapes[0] if len(shapes) == 1 else tuple_shape(tuple(shapes))
-
-
-def check_groups(opcode: str, groups: ReplicaGroups) -> None:
-    """No device twice, and groups of one size, as all collectives but all-reduce need."""
-    if isinstance(groups, ExplicitGroups):
-        devices = [d for group in groups.lists for d in group]
-        if len(set(devices)) != len(devices):
-            twice = next(d for d in devices if devices.count(d) > 1)
-            raise ShapeError(f"{opcode}: device {twice} is in replica_groups twice")
-        if any(not group for group in groups.lists):
-            raise ShapeError(f"{opcode}: a replica group is empty")
-    if isinstance(groups, IotaGroups):
-        have, want = math.prod(groups.dims), groups.num_groups * groups.group_size
-        if have != want:
-            raise ShapeError(f"{opcode}: replica_groups have {want} places for {have} devices")
-
-
-def check_equal_groups(opcode: str, groups: ReplicaGroups) -> None:
-    """Groups of one size."""
-    if isinstance(groups, ExplicitGroups) and len({len(g) for g in groups.lists}) > 1:
-        sizes = sorted({len(g) for g in groups.lists})
-        raise ShapeError(f"{opcode}: replica groups must have one size, they have {sizes[0]} and {sizes[-1]}")
 
 
 def _single_dim(opcode: str, dims: Dims, operand: Shape) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from ..factors.sharding_rule import ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, Dims
 from ..graph.monoid import elementwise_kernel
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Compile, Kernel, Op, OpCall, Role, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, meet_demands
 from ..strings import Raw
 from ..types.element_type import PRED, S32
@@ -47,6 +47,7 @@ class Call(_Control):
     """The value of a computation for these arguments."""
 
     opcode = "call"
+    role = Role.CALL
     attributes = CallAttributes
     arity = (0, None)
 
@@ -77,6 +78,7 @@ class While(_Control):
     """Applies the body to the value again and again as long as the condition holds for it."""
 
     opcode = "while"
+    role = Role.LOOP
     attributes = WhileAttributes
 
     def infer_shape(self, operands: Sequence[Shape], attributes: WhileAttributes, declared: Shape | None) -> Shape:
@@ -152,6 +154,7 @@ class Conditional(_Control):
     """
 
     opcode = "conditional"
+    role = Role.BRANCH
     attributes = ConditionalAttributes
     arity = (2, None)
 
@@ -238,6 +241,7 @@ class Fusion(Op[FusionAttributes]):
     """A call that a back end compiles into one kernel; it contains no collectives."""
 
     opcode = "fusion"
+    role = Role.FUSION
     knows_columns = True
     attributes = FusionAttributes
     arity = (0, None)

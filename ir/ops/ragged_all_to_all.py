@@ -11,20 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..graph.attributes import Attributes, Dims
+from ..graph.attributes import Dims
 from ..graph.op import Op, ShapeError, register
-from ..sharding.replica_groups import ReplicaGroups
 from ..types.shape import Shape
 from .checks import require_array, require_same_element, text
-from .collectives import ALL, check_equal_groups, check_groups, known_group_size
+from .collective_groups import GroupAttributes, check_equal_groups, check_groups, known_group_size
 
 _LISTS = ("input_offsets", "send_sizes", "output_offsets", "recv_sizes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RaggedAllToAllAttributes(Attributes):
-    channel_id: int | None = None
-    replica_groups: ReplicaGroups = ALL
+class RaggedAllToAllAttributes(GroupAttributes):
     dimensions: Dims = ()
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..factors.sharding_rule import RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes
-from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, Role, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor
 from ..types.element_type import TOKEN, U32
 from ..types.literal import Literal
@@ -49,6 +49,7 @@ class Parameter(Op[ParameterAttributes]):
     """An argument of the computation. Its value comes from the caller."""
 
     opcode = "parameter"
+    role = Role.PARAMETER
     attributes = ParameterAttributes
     arity = (0, 0)
     inline = "number"
@@ -77,6 +78,7 @@ class Constant(Op[ConstantAttributes]):
     """A literal value. Every device can make any part of it, so all dimensions may be sharded."""
 
     opcode = "constant"
+    role = Role.CONSTANT
     attributes = ConstantAttributes
     arity = (0, 0)
     inline = "literal"
@@ -130,6 +132,7 @@ class Tuple(Op[Attributes]):
     """Its operands as one value."""
 
     opcode = "tuple"
+    role = Role.TUPLE
     keeps_types = True
     carries_leaves = True
     arity = (0, None)
@@ -154,6 +157,7 @@ class GetTupleElement(Op[GetTupleElementAttributes]):
     """One element of a tuple."""
 
     opcode = "get-tuple-element"
+    role = Role.ELEMENT
     keeps_types = True
     knows_columns = True
     attributes = GetTupleElementAttributes

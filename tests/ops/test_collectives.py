@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from hloom.ir.graph.op import ShapeError
-from hloom.ir.ops.collectives import known_group_size
+from hloom.ir.ops.collective_groups import known_group_size
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.ir.sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups
 from hloom.ir.types.shape import tuple_shape

@@ -1,0 +1,59 @@
+"""Attributes that all collectives share, and the checks of their replica groups."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..graph.attributes import Attributes
+from ..graph.op import ShapeError
+from ..sharding.replica_groups import ExplicitGroups, IotaGroups, ReplicaGroups
+
+ALL = ExplicitGroups()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveAttributes(Attributes):
+    """`channel_id` numbers the collective in programs for several partitions. Base of the attributes of all
+    collectives.
+    """
+
+    channel_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAttributes(CollectiveAttributes):
+    """`replica_groups` says which devices take part together; base of all but collective-permute, which has pairs."""
+
+    replica_groups: ReplicaGroups = ALL
+
+
+def known_group_size(groups: ReplicaGroups) -> int | None:
+    """Devices per group (the most, where groups differ); None for `{}`, one group of all devices there are."""
+    if isinstance(groups, ExplicitGroups):
+        return max(map(len, groups.lists), default=None)
+    if isinstance(groups, IotaGroups):
+        return groups.group_size
+    return math.prod(groups.mesh.ref_size(ref) for ref in groups.axes)
+
+
+def check_groups(opcode: str, groups: ReplicaGroups) -> None:
+    """No device twice, and groups of one size, as all collectives but all-reduce need."""
+    if isinstance(groups, ExplicitGroups):
+        devices = [d for group in groups.lists for d in group]
+        if len(set(devices)) != len(devices):
+            twice = next(d for d in devices if devices.count(d) > 1)
+            raise ShapeError(f"{opcode}: device {twice} is in replica_groups twice")
+        if any(not group for group in groups.lists):
+            raise ShapeError(f"{opcode}: a replica group is empty")
+    if isinstance(groups, IotaGroups):
+        have, want = math.prod(groups.dims), groups.num_groups * groups.group_size
+        if have != want:
+            raise ShapeError(f"{opcode}: replica_groups have {want} places for {have} devices")
+
+
+def check_equal_groups(opcode: str, groups: ReplicaGroups) -> None:
+    """Groups of one size."""
+    if isinstance(groups, ExplicitGroups) and len({len(g) for g in groups.lists}) > 1:
+        sizes = sorted({len(g) for g in groups.lists})
+        raise ShapeError(f"{opcode}: replica groups must have one size, they have {sizes[0]} and {sizes[-1]}")
