@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
-from ..ir.ops.calls.custom_call import CustomCallAttributes, behaviour
+from ..ir.ops.calls.custom_call import CustomCallAttributes, behaviour, target_of
 from ..ir.tools.placement import Placement, placements
 
 
@@ -48,7 +48,7 @@ def remark_callbacks(module: Module, diagnostics: Diagnostics) -> None:
     if not found:
         return
     several = f" (and {len(found) - 1} more do)" if len(found) > 1 else ""
-    target = getattr(found[0].attributes, "custom_call_target", "")
+    target = target_of(found[0])
     diagnostics.remark(
         f"{found[0].name} calls a Python function that is not in the program{several}: it has no results, and is left "
         "out",

@@ -15,9 +15,12 @@ from typing import cast
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
+from ..ir.graph.op import Role
 from ..ir.graph.stack_frames import source_line
+from ..ir.ops.collective_groups import ALL, GroupAttributes
+from ..ir.ops.collectives import CollectivePermuteAttributes
 from ..ir.sharding.mesh import Mesh
-from ..ir.sharding.replica_groups import ExplicitGroups, group_size
+from ..ir.sharding.replica_groups import group_size
 from .formulas import Kind, received
 from .groups import describe_groups, named_mesh
 from .trip_count import trip_count
@@ -66,7 +69,7 @@ class _Place:
     exact: bool
 
     def inside(self, caller: Instruction) -> _Place:
-        if caller.opcode != "while":
+        if caller.op.role is not Role.LOOP:
             return self
         trips = trip_count(caller)
         return _Place(self.devices, self.mesh, self.count * (1 if trips is None else trips),
@@ -84,12 +87,12 @@ def _collect(computation: Computation, place: _Place) -> Iterator[Collective]:
 
 def _record(instruction: Instruction, place: _Place) -> Collective:
     kind = instruction.opcode.removesuffix("-start")
-    groups = getattr(instruction.attributes, "replica_groups", None) or ExplicitGroups()
+    attributes = instruction.attributes
+    groups = attributes.replica_groups if isinstance(attributes, GroupAttributes) else ALL
     k = group_size(groups, place.devices)
     buffer = sum(o.shape.byte_size for o in instruction.operands) * (k if kind == "all-gather" else 1)
-    if kind == "collective-permute":
-        pairs: tuple[tuple[int, int], ...] = getattr(instruction.attributes, "source_target_pairs", ())
-        k = 2 if any(a != b for a, b in pairs) else 1
+    if isinstance(attributes, CollectivePermuteAttributes):
+        k = 2 if any(a != b for a, b in attributes.source_target_pairs) else 1
     wire = received(cast(Kind, kind), buffer, k)
     cause = str(instruction.frontend_attributes.get("hloom.cause", ""))
     op_name = instruction.metadata.op_name if instruction.metadata else ""

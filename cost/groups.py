@@ -10,6 +10,8 @@ from functools import lru_cache
 
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
+from ..ir.ops.collective_groups import ALL, GroupAttributes
+from ..ir.ops.collectives import CollectivePermuteAttributes
 from ..ir.sharding.digit import Digits, iota_digits, merge, recognise, split
 from ..ir.sharding.mesh import AxisRef, Mesh
 from ..ir.sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups, group_size
@@ -27,10 +29,11 @@ def named_mesh(module: Module) -> Mesh | None:
 
 def describe_groups(instruction: Instruction, devices: int, mesh: Mesh | None) -> str:
     """`2 of 4 (y)`: two groups of four devices that differ along the axis y. `8 pairs` for a collective-permute."""
-    pairs: tuple[tuple[int, int], ...] | None = getattr(instruction.attributes, "source_target_pairs", None)
-    if pairs is not None:
+    attributes = instruction.attributes
+    if isinstance(attributes, CollectivePermuteAttributes):
+        pairs = attributes.source_target_pairs
         return f"{len(pairs)} pair{'s' * (len(pairs) != 1)}"
-    groups: ReplicaGroups = getattr(instruction.attributes, "replica_groups", None) or ExplicitGroups()
+    groups = attributes.replica_groups if isinstance(attributes, GroupAttributes) else ALL
     size = group_size(groups, devices)
     axes = _axes(groups, devices, mesh)
     return f"{devices // size} of {size}" + (f" ({' '.join(a.text('') for a in axes)})" if axes else "")

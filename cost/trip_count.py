@@ -8,9 +8,15 @@ from __future__ import annotations
 import re
 
 from ..ir.graph.instruction import Instruction
+from ..ir.graph.op import Role
 from ..ir.ops.comparison import CompareAttributes
 from ..ir.ops.control import WhileAttributes
-from ..ir.ops.structure import ConstantAttributes, GetTupleElementAttributes
+from ..ir.ops.conversion import Convert, Copy
+from ..ir.ops.elementwise import ADD, SUBTRACT
+from ..ir.ops.shaping import Reshape
+from ..ir.ops.structure import ConstantAttributes, GetTupleElementAttributes, OptimizationBarrier
+
+_UNCHANGED = (Copy, OptimizationBarrier, Convert, Reshape)  # counters are looked for behind these
 
 UNKNOWN_TRIPS = 2  # of a loop that does not say how often it runs: what is inside counts more than what is not
 
@@ -23,8 +29,8 @@ def trip_count(loop: Instruction) -> int | None:
     known = re.search(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"?(\d+)', loop.call.config)
     if known:
         return int(known[1])
-    assert isinstance(loop.attributes, WhileAttributes)
-    test = _look_through(loop.attributes.condition.root)
+    attributes = loop.attributes_as(WhileAttributes)
+    test = _look_through(attributes.condition.root)
     if not isinstance(test.attributes, CompareAttributes):
         return None
     left, right = (_look_through(o) for o in test.operands)
@@ -36,7 +42,7 @@ def trip_count(loop: Instruction) -> int | None:
     if limit is None or place is None:
         return None
     start = _number(_element(loop.operands[0], place))
-    step = _step(_element(loop.attributes.body.root, place), place)
+    step = _step(_element(attributes.body.root, place), place)
     if start is None or not step:
         return None
     return _trips(start, limit, step, direction)
@@ -55,7 +61,7 @@ def _trips(start: int, limit: int, step: int, direction: str) -> int | None:
 
 def _look_through(value: Instruction | None) -> Instruction:
     assert value is not None
-    while value.opcode in ("copy", "opt-barrier", "convert", "reshape") and len(value.operands) == 1:
+    while isinstance(value.op, _UNCHANGED) and len(value.operands) == 1:
         if value.operands[0].shape.num_elements != value.shape.num_elements:
             break
         value = value.operands[0]
@@ -66,7 +72,7 @@ def _element(value: Instruction, place: int) -> Instruction | None:
     value = _look_through(value)
     if not value.shape.is_tuple:
         return value if place == 0 else None
-    return _look_through(value.operands[place]) if value.opcode == "tuple" else None
+    return _look_through(value.operands[place]) if value.op.role is Role.TUPLE else None
 
 
 def _number(value: Instruction | None) -> int | None:
@@ -78,21 +84,21 @@ def _number(value: Instruction | None) -> int | None:
 
 def _state_index(value: Instruction) -> int | None:
     """Which element of the loop state a value is, 0 if the whole state is one array."""
-    if value.opcode == "parameter":
+    if value.op.role is Role.PARAMETER:
         return 0
-    if isinstance(value.attributes, GetTupleElementAttributes) and value.operands[0].opcode == "parameter":
+    if isinstance(value.attributes, GetTupleElementAttributes) and value.operands[0].op.role is Role.PARAMETER:
         return value.attributes.index
     return None
 
 
 def _step(value: Instruction | None, place: int) -> int | None:
     """What the body adds to the state element at `place`."""
-    if value is None or value.opcode not in ("add", "subtract"):
+    if value is None or value.op not in (ADD, SUBTRACT):
         return None
     left, right = (_look_through(o) for o in value.operands)
-    if value.opcode == "add" and _number(left) is not None:
+    if value.op is ADD and _number(left) is not None:
         left, right = right, left
     amount = _number(right)
     if amount is None or _state_index(left) != place:
         return None
-    return amount if value.opcode == "add" else -amount
+    return amount if value.op is ADD else -amount

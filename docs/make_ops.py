@@ -22,7 +22,7 @@ from hloom.frontends import parse  # noqa: E402
 from hloom.ir.graph.attributes import AttributeField, attribute_fields  # noqa: E402
 from hloom.ir.graph.building import described  # noqa: E402
 from hloom.ir.graph.instruction import Instruction  # noqa: E402
-from hloom.ir.graph.op import OPS, AnyOp, NotEvaluable  # noqa: E402
+from hloom.ir.graph.op import OPS, AnyOp, NotEvaluable, Role  # noqa: E402
 from hloom.ir.tools.printer import value_text  # noqa: E402
 from ops.oracle import SUMS, ULPS  # noqa: E402
 from ops.type_gaps import GAPS, UNCOMPARED, UNCOMPARED_TYPES, How  # noqa: E402
@@ -141,7 +141,7 @@ def _field(op: AnyOp, field: AttributeField) -> str:
 
 
 def _evaluated(op: AnyOp, use: Instruction | None) -> str:
-    if op.is_collective or op.is_device_id or op.opcode == "parameter":
+    if op.is_collective or op.is_device_id or op.role is Role.PARAMETER:
         return "runtime"
     if use is None:
         return "not known: no sample"

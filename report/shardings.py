@@ -12,6 +12,7 @@ from functools import cached_property
 
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module, Stage
+from ..ir.graph.op import Role
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.sharding import Sharding, leaf_shardings
 from ..ir.tools.names import fits, name_pattern, names_of
@@ -108,7 +109,7 @@ class Solved:
 
     def rows(self) -> Iterator[Row]:
         """One row per array; elements taken out of tuples are not told again."""
-        taken = {i.name for c in self.module for i in c if i.opcode == "get-tuple-element"}
+        taken = {i.name for c in self.module for i in c if i.op.role is Role.ELEMENT}
         for name, leaf, sharding, instruction in self._walk():
             if name.rpartition("/")[2] not in taken:
                 yield self._row(name, leaf, sharding, instruction)

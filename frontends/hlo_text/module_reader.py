@@ -14,6 +14,7 @@ from ...ir.graph.clone import clone_computation
 from ...ir.graph.computation import Computation
 from ...ir.graph.dynamic_sizes import may_repeat
 from ...ir.graph.module import EntryLayout, Module
+from ...ir.graph.op import Role
 from ...ir.strings import unescape
 from ...ir.types.shape import Shape
 from .cursor import Poisoned, Syntax
@@ -253,7 +254,7 @@ class ModuleReader(InstructionReader):
         is applied to elements.
         """
         root = computation.root
-        if root.opcode != "tuple" or len(root.operands) != 1 or root.users:
+        if root.op.role is not Role.TUPLE or len(root.operands) != 1 or root.users:
             return computation
         if computation not in self._plain:
             copy = self._plain[computation] = clone_computation(computation, lambda callee: callee)

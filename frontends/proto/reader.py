@@ -18,7 +18,7 @@ from ...ir.graph.attributes import AttributeField, attribute_fields
 from ...ir.graph.computation import Computation
 from ...ir.graph.module import Module
 from ...ir.graph.op import AnyOp, find_op
-from ...ir.ops.async_ops import AsyncStart
+from ...ir.ops.async_ops import AsyncStart, AsyncStartComputation
 from ...ir.types.literal import Literal
 from ..hlo_text.module_reader import ModuleReader
 from ..hlo_text.scan import skip_space, value_end
@@ -247,7 +247,7 @@ class ProtoText:
 
 def _base(op: AnyOp) -> AnyOp:
     """The op whose attributes a derived start has."""
-    return op.wrapped if isinstance(op, AsyncStart) and op.opcode != "async-start" else op
+    return op.wrapped if isinstance(op, AsyncStart) and not isinstance(op, AsyncStartComputation) else op
 
 
 def _is_called(kind: AttributeField) -> bool:

@@ -15,8 +15,8 @@ from ...ir.graph.attributes import attribute_fields
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import EntryLayout, Module
-from ...ir.graph.op import OPS, AnyOp
-from ...ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
+from ...ir.graph.op import OPS, AnyOp, Role
+from ...ir.ops.async_ops import MAIN_THREAD, AsyncDone, AsyncStart, AsyncUpdate, execution_thread
 from ...ir.strings import Raw
 from ...ir.tools.printer import value_text
 from ...ir.types.literal import Literal
@@ -85,7 +85,7 @@ class ModuleWriter:
         """The message. Raises ProtoError for what it has no place for."""
         module, record = self.module, self.record
         entry = module.entry
-        fused = {c for computation in module for i in computation if i.opcode == "fusion" for c in i.called()}
+        fused = {c for computation in module for i in computation if i.op.role is Role.FUSION for c in i.called()}
         for computation in module.computations:
             self._computation(computation, computation in fused)
         layout = module.entry_layout or EntryLayout(tuple(p.shape for p in entry.parameters), entry.root.shape)
@@ -154,8 +154,7 @@ class ModuleWriter:
         if wrapped is not None:
             record.set("opcode", "async-start")
             record.set("called_computation_ids", [wrapped])
-            thread: str = instruction.attributes.async_execution_thread  # pyright: ignore[reportAttributeAccessIssue,reportUnknownMemberType,reportUnknownVariableType]
-            record.set("async_execution_thread", thread or "main")
+            record.set("async_execution_thread", execution_thread(instruction) or MAIN_THREAD)
         elif _is_derived(op, AsyncUpdate) or _is_derived(op, AsyncDone):
             record.set("opcode", "async-update" if isinstance(op, AsyncUpdate) else "async-done")
         else:
@@ -201,7 +200,7 @@ class ModuleWriter:
         parameters = [o.shape for o in start.operands]
         self.wrapped += 1
         made = self._new_computation(f"async_{wrapped.opcode.replace('-', '_')}.{self.wrapped}", parameters, result)
-        made.set("execution_thread", start.attributes.async_execution_thread or "main")  # pyright: ignore
+        made.set("execution_thread", execution_thread(start) or MAIN_THREAD)
         number = self._add(made)
         instructions: list[Record] = []
         for place, shape in enumerate(parameters):
@@ -228,9 +227,7 @@ class ModuleWriter:
 
 def _is_derived(op: AnyOp, kind: type[Any]) -> bool:
     """Whether this is a start, update or done that serialized modules write as an async op."""
-    if not isinstance(op, kind) or op.opcode.startswith("async-"):
-        return False
-    return op.opcode not in OPS
+    return isinstance(op, kind) and op.opcode not in OPS
 
 
 def _annotate(record: Record, instruction: Instruction, payloads: dict[str, int]) -> None:

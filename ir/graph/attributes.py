@@ -26,6 +26,14 @@ class Attributes:
 
 NONE = Attributes()
 
+
+@dataclass(frozen=True, slots=True)
+class ParameterAttributes(Attributes):
+    """Of the op by which a computation gets its arguments: the place among them."""
+
+    number: int
+
+
 # Metadata of a field that may be left out in text, but is printed even where it is the default.
 PRINTED_ALWAYS = {"always": True}
 

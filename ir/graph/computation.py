@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import Location
 from ..types.shape import Shape
-from .attributes import NONE, Attributes
+from .attributes import NONE, Attributes, ParameterAttributes
 from .dynamic_sizes import result_shape
 from .instruction import Instruction
-from .op import AnyOp, op_named
+from .op import AnyOp, Role, op_named
 
 if TYPE_CHECKING:
     from .module import Module
@@ -63,8 +63,8 @@ class Computation:
     @property
     def parameters(self) -> list[Instruction]:
         """The parameter instructions in the order of their numbers."""
-        found = [i for i in self._order if i.opcode == "parameter"]
-        return sorted(found, key=lambda i: getattr(i.attributes, "number"))  # noqa: B009
+        found = [i for i in self._order if i.op.role is Role.PARAMETER]
+        return sorted(found, key=lambda i: i.attributes_as(ParameterAttributes).number)
 
     def find(self, name: str) -> Instruction | None:
         """The instruction of this name (without `%`), if there is one."""

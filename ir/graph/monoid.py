@@ -14,7 +14,7 @@ import numpy as np
 
 from ..factors.sharding_rule import Monoid
 from ..types.element_type import ElementType, Kind
-from .op import Compile, Kernel, NotEvaluable
+from .op import Compile, Kernel, NotEvaluable, Role
 
 if TYPE_CHECKING:
     from .computation import Computation
@@ -32,7 +32,7 @@ MONOID_OPS: dict[Monoid, np.ufunc] = {
 
 _BY_OPCODE = {m.value: m for m in Monoid}
 
-_SCALAR_OPS = frozenset(("parameter", "constant", "tuple", "get-tuple-element"))
+_SCALAR_OPS = frozenset((Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT))
 
 
 def reduction_monoid(computation: Computation) -> Monoid | None:
@@ -46,7 +46,7 @@ def common_monoid(computation: Computation) -> Monoid | None:
     The parameters are the values of one side, then those of the other.
     """
     root, parameters = computation.root, computation.parameters
-    values = root.operands if root.opcode == "tuple" else (root,)
+    values = root.operands if root.op.role is Role.TUPLE else (root,)
     if not values or len(parameters) != 2 * len(values):
         return None
     pairs = zip(parameters[: len(values)], parameters[len(values) :], strict=True)
@@ -137,11 +137,11 @@ def elementwise_kernel(computation: Computation, compile: Compile) -> Kernel:
 
 def maps_scalars(i: Instruction) -> bool:
     """Whether the kernel of an instruction on scalars takes arrays of any shape as well, element by element."""
-    return i.op.maps_scalars(i.call) or (i.opcode == "call" and all(map(_is_scalar_program, i.called())))
+    return i.op.maps_scalars(i.call) or (i.op.role is Role.CALL and all(map(_is_scalar_program, i.called())))
 
 
 def _is_scalar_program(computation: Computation) -> bool:
-    return all(i.opcode in _SCALAR_OPS or maps_scalars(i) for i in computation)
+    return all(i.op.role in _SCALAR_OPS or maps_scalars(i) for i in computation)
 
 
 def _per_element(kernel: Kernel, computation: Computation) -> Kernel:

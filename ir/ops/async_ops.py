@@ -213,12 +213,13 @@ class _Link(Op[Any]):
             raise ShapeError(f"{self.opcode} calls {ours[0].name}, its start {theirs[0].name}")
         while isinstance(start.op, AsyncUpdate) and start.operands:
             start = start.operands[0]
-        thread, named = _thread(start), _thread(instruction)
+        thread, named = execution_thread(start), execution_thread(instruction)
         if named and named != (thread or MAIN_THREAD):
             raise ShapeError(f"{self.opcode} names thread {named}, its start {thread or MAIN_THREAD}")
 
 
-def _thread(instruction: Instruction) -> str:
+def execution_thread(instruction: Instruction) -> str:
+    """The thread that an asynchronous op names; empty if none."""
     return getattr(instruction.attributes, "async_execution_thread", "")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..graph.attributes import Attributes
-from ..graph.op import A, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.op import OPS, A, AnyOp, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, joined
 from ..types.element_type import ELEMENT_TYPES, PRED, ElementType, Kind, component
 from ..types.shape import Shape, array
@@ -160,11 +160,12 @@ class Composition(Binary[Attributes]):
         return ELEMENT_TYPES["c64" if element.bits == 32 else "c128"]
 
 
-def _row(base: type[Elementwise[Any]], opcode: str, doc: str, functions: Functions, **more: Any) -> None:
-    """Makes and registers the class of one row."""
+def _row(base: type[Elementwise[Any]], opcode: str, doc: str, functions: Functions, **more: Any) -> AnyOp:
+    """Makes and registers the class of one row; returns its object."""
     name = "".join(part.capitalize() for part in opcode.split("-"))
     fields = {"opcode": opcode, "__doc__": doc, "__module__": __name__, "functions": functions, **more}
     register(type(name, (base,), fields))
+    return OPS[opcode]
 
 
 def _all(function: Function | ByWidth, *kinds: Kind) -> Functions:
@@ -179,8 +180,8 @@ def _transcendental(opcode: str, doc: str, function: Function, *kinds: Kind, **m
     _row(Unary, opcode, doc, _all(function, *(kinds or (F, C))), attributes=AccuracyAttributes, **more)
 
 
-def _binary(opcode: str, doc: str, functions: Functions, **more: Any) -> None:
-    _row(Binary, opcode, doc, functions, **more)
+def _binary(opcode: str, doc: str, functions: Functions, **more: Any) -> AnyOp:
+    return _row(Binary, opcode, doc, functions, **more)
 
 
 _row(ComponentUnary, "abs", "Absolute value; the least signed integer stays itself.", _all(np.abs, S, U, F, C),
@@ -222,10 +223,10 @@ _transcendental("atanh", "Inverse hyperbolic tangent.", np.arctanh, ranges=r.fun
 _transcendental("cosh", "Hyperbolic cosine.", np.cosh, ranges=r.function(image=Range((1.0, 0))))
 _transcendental("sinh", "Hyperbolic sine.", np.sinh)
 
-_binary("add", "x + y; integers wrap; of preds it is or.", _all(np.add, P, S, U, F, C), additive_groups=(BOTH,),
-        ranges=r.SUM)  # fmt: skip
-_binary("subtract", "x - y; integers wrap.", _all(np.subtract, S, U, F, C), additive_groups=(BOTH,),
-        ranges=r.DIFFERENCE)  # fmt: skip
+ADD = _binary("add", "x + y; integers wrap; of preds it is or.", _all(np.add, P, S, U, F, C), additive_groups=(BOTH,),
+              ranges=r.SUM)  # fmt: skip
+SUBTRACT = _binary("subtract", "x - y; integers wrap.", _all(np.subtract, S, U, F, C), additive_groups=(BOTH,),
+                   ranges=r.DIFFERENCE)  # fmt: skip
 _binary("multiply", "x * y; integers wrap; of preds it is and.", _all(np.multiply, P, S, U, F, C),
         additive_groups=(FIRST, frozenset({1})), ranges=r.PRODUCT)  # fmt: skip
 _binary("divide", "x / y; integers round toward zero, and x / 0 has all bits set.",

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..factors.sharding_rule import RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes
+from ..graph.attributes import ParameterAttributes as ParameterAttributes
 from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, Role, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor
 from ..types.element_type import TOKEN, U32
@@ -37,11 +38,6 @@ def leaf_rule(operands: Sequence[Shape], results: Sequence[Shape], first: int = 
     chosen = range(first, first + len(results))
     dims = [passed[n - first] if n in chosen else b.dims(leaf) for n, leaf in enumerate(operands)]
     return b.rule(dims, passed)
-
-
-@dataclass(frozen=True, slots=True)
-class ParameterAttributes(Attributes):
-    number: int
 
 
 @register
@@ -255,23 +251,35 @@ def unchanged(value: Any, *others: Any) -> Any:
     return value
 
 
-class _DeviceNumber(Op[Attributes]):
+class DeviceNumber(Op[Attributes]):
+    """Tells a device where it stands among all."""
+
     arity = (0, 0)
     is_device_id = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
         return array(U32)
 
+    def number(self, replica: int, partition: int) -> int:
+        """The value on the device of this replica and partition."""
+        raise NotImplementedError
+
 
 @register
-class PartitionId(_DeviceNumber):
+class PartitionId(DeviceNumber):
     """The number of the partition that runs the program, u32[]."""
 
     opcode = "partition-id"
 
+    def number(self, replica: int, partition: int) -> int:
+        return partition
+
 
 @register
-class ReplicaId(_DeviceNumber):
+class ReplicaId(DeviceNumber):
     """The number of the replica that runs the program, u32[]."""
 
     opcode = "replica-id"
+
+    def number(self, replica: int, partition: int) -> int:
+        return replica

@@ -11,7 +11,7 @@ from ..graph.clone import clone_computation, clone_instruction, shell_of
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.module import Module
-from ..graph.op import op_named
+from ..graph.op import Role, op_named
 from .verifier import check
 
 
@@ -54,7 +54,7 @@ def isolate(module: Module, instruction: Instruction, depth: int = 0) -> Module:
     for computation in _called(module, sources):
         copies[computation] = result.add_computation(clone_computation(computation, copies.__getitem__))
     inputs = dict.fromkeys(o for i in sources for o in i.operands if o not in kept)
-    parameters = [i for i in sources if i.opcode == "parameter"]
+    parameters = [i for i in sources if i.op.role is Role.PARAMETER]
     for number, source in enumerate([*inputs, *parameters]):
         made[source] = _parameter(entry, number, source)
     for source in sources:

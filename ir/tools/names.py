@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from ..graph.instruction import Instruction
 from ..graph.module import Module
+from ..graph.op import Role
 from ..types.shape import Shape
 
 _ALIAS = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}")
@@ -36,7 +37,7 @@ def result_names(module: Module) -> list[str]:
     (`state['w']`). Others are called as what the root tuple is made of, `name[2]` for an array inside a tuple.
     """
     root = module.entry.root
-    parts = root.operands if root.opcode == "tuple" else [root]
+    parts = root.operands if root.op.role is Role.TUPLE else [root]
     names: list[str] = []
     for part in parts:
         names += [f"{part.name}[{n}]" for n in range(part.shape.num_leaves)] if part.shape.is_tuple else [part.name]

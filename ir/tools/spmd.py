@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..diagnostics import Location, fail
-from ..graph.attributes import Attributes
 from ..graph.instruction import Instruction
 from ..graph.module import Module, Stage
 from ..ops.calls.custom_call import CustomCallAttributes, behaviour
+from ..ops.collective_groups import CollectiveAttributes, GroupAttributes
 from ..ops.collectives import AllToAllAttributes, CollectivePermuteAttributes
 from ..sharding.digit import Digits, merge, split
 from ..sharding.replica_groups import ExplicitGroups, IotaGroups
@@ -74,7 +74,7 @@ def _tells_devices_apart(instruction: Instruction, replicas: int) -> bool:
 def joins_replica_with_itself(instruction: Instruction) -> bool:
     """Whether a collective, in a program for one replica, gives every device its own operands back."""
     attributes = instruction.attributes
-    if not instruction.op.is_collective or getattr(attributes, "channel_id", 1) is not None:
+    if not isinstance(attributes, CollectiveAttributes) or attributes.channel_id is not None:
         return False
     if isinstance(attributes, AllToAllAttributes) and len(instruction.operands) != 1:
         return False  # one operand for each device of the group
@@ -82,11 +82,11 @@ def joins_replica_with_itself(instruction: Instruction) -> bool:
     return _is_alone(attributes) and [s.dims for s in result] == [o.shape.dims for o in instruction.operands]
 
 
-def _is_alone(attributes: Attributes) -> bool:
+def _is_alone(attributes: CollectiveAttributes) -> bool:
     """Whether a collective leaves replica 0 to itself."""
     if isinstance(attributes, CollectivePermuteAttributes):
         return attributes.source_target_pairs == ((0, 0),)
-    groups = getattr(attributes, "replica_groups", None)
+    groups = attributes.replica_groups if isinstance(attributes, GroupAttributes) else None
     return groups in _ALONE or (isinstance(groups, IotaGroups) and math.prod(groups.dims) == 1)
 
 

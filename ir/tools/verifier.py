@@ -33,11 +33,14 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from ..diagnostics import CompileError, Diagnostic, Location, Severity
+from ..graph.attributes import ParameterAttributes
 from ..graph.computation import Computation
 from ..graph.dynamic_sizes import result_shape, same_bounds
 from ..graph.instruction import Instruction
 from ..graph.module import Module, Stage
 from ..graph.op import ShapeError
+from ..ops.calls.custom_call import target_of
+from ..ops.collective_groups import GroupAttributes
 from ..sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
 from ..sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
 from ..types.shape import Shape
@@ -161,7 +164,7 @@ def _operand_notes(instruction: Instruction) -> Iterator[Diagnostic]:
 def _parameters(computation: Computation) -> Iterator[Diagnostic]:
     parameters = computation.parameters
     for expected, parameter in enumerate(parameters):
-        number: int = getattr(parameter.attributes, "number")  # noqa: B009
+        number = parameter.attributes_as(ParameterAttributes).number
         if number != expected:
             twice = expected > 0 and number == expected - 1
             message = (f"parameter {number} of {computation.name} is defined twice" if twice else
@@ -323,12 +326,12 @@ def _run(module: Module) -> list[Computation]:
 
 
 def _local(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:
-    groups: ReplicaGroups | None = getattr(instruction.attributes, "replica_groups", None)
-    if groups is not None:
-        problem = groups_problem(groups, module.num_partitions * module.replica_count)
+    attributes = instruction.attributes
+    if isinstance(attributes, GroupAttributes):
+        problem = groups_problem(attributes.replica_groups, module.num_partitions * module.replica_count)
         if problem:
             yield _error(f"{instruction.name}: {problem}", instruction.location)
-    if getattr(instruction.attributes, "custom_call_target", "") == "Sharding":
+    if target_of(instruction) == "Sharding":
         yield _error(f"{instruction.name}: a Sharding custom-call in a partitioned program", instruction.location)
 
 

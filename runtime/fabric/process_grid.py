@@ -53,10 +53,9 @@ class ProcessGrid:
     def size(self) -> int:
         return self.replicas * self.partitions
 
-    def id_of(self, device: int, opcode: str) -> int:
-        """The value of `partition-id` or `replica-id` on a device."""
-        replica, partition = divmod(device, self.partitions)
-        return partition if opcode == "partition-id" else replica
+    def place_of(self, device: int) -> tuple[int, int]:
+        """The replica and the partition of a device."""
+        return divmod(device, self.partitions)
 
     def count(self, mode: GroupMode) -> int:
         """How many things the numbers of this mode count."""

@@ -10,6 +10,7 @@ import numpy as np
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Kernel, NotEvaluable, Value
 from ...ir.ops.calls.custom_call import CustomCallAttributes
+from ...ir.ops.structure import DeviceNumber
 from ...ir.types.shape import Shape
 from ..fabric.collective import Collective
 from .interpreter import NO_DEVICE, Frame, Interpreter, Plan, Step
@@ -72,11 +73,12 @@ class DeviceId(Step):
     __slots__ = ()
 
     def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
-        opcode, dtype = self.instruction.opcode, self.instruction.shape.element.numpy
+        op, dtype = self.instruction.op, self.instruction.shape.element.numpy
+        assert isinstance(op, DeviceNumber)
         for frame in frames:
             if frame[0] == NO_DEVICE:
-                raise NotEvaluable(f"{opcode} cannot stand inside a computation that is applied to elements")
-            frame[self.writes[0]] = np.asarray(interpreter.grid.id_of(frame[0], opcode), dtype)
+                raise NotEvaluable(f"{op.opcode} cannot stand inside a computation that is applied to elements")
+            frame[self.writes[0]] = np.asarray(op.number(*interpreter.grid.place_of(frame[0])), dtype)
         self.take(frames)
 
 

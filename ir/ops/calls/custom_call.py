@@ -266,6 +266,12 @@ def behaviour(attributes: CustomCallAttributes) -> Behaviour:
     return BEHAVIOURS.get(target) or USER_BEHAVIOURS.get(target, unknown)
 
 
+def target_of(instruction: Instruction) -> str | None:
+    """The target of a custom-call; None for all other ops."""
+    attributes = instruction.attributes
+    return attributes.custom_call_target if isinstance(attributes, CustomCallAttributes) else None
+
+
 def is_annotation(instruction: Instruction) -> bool:
     """Whether an instruction is its operand, and only tells the partitioner how to place it."""
     attributes = instruction.attributes
