@@ -16,8 +16,7 @@ import numpy as np
 
 from ..cost.collectives import collectives
 from ..ir.diagnostics import fail
-from ..ir.graph.clone import clone_module
-from ..ir.graph.module import Module
+from ..ir.graph.module import Module, clone_module
 from ..ir.tools.names import result_names
 from ..ir.tools.placement import placements
 from ..ir.tools.spmd import is_per_device

@@ -16,10 +16,10 @@ from typing import Any
 
 from ..ir.diagnostics import fail
 from ..ir.graph.attributes import Attributes, attribute_fields
-from ..ir.graph.clone import clone_computation, clone_instruction, shell_of
+from ..ir.graph.clone import clone_computation, clone_instruction
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
-from ..ir.graph.module import Module, Stage
+from ..ir.graph.module import Module, Stage, shell_of
 from ..ir.graph.op import op_named
 from ..ir.ops.calls.custom_call import CustomCallAttributes
 from ..ir.ops.structure import GetTupleElementAttributes

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir.graph.clone import clone_module
-from ..ir.graph.module import Module
+from ..ir.graph.module import Module, clone_module
 from ..ir.tools.verifier import check
 from . import pipelines
 from .base import PassContext, Rules

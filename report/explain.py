@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..ir.diagnostics import fail
-from ..ir.graph.clone import clone_module
 from ..ir.graph.instruction import Instruction
-from ..ir.graph.module import Module
+from ..ir.graph.module import Module, clone_module
 from ..ir.sharding.sharding import Sharding
 from ..ir.tools.names import fits, name_pattern, names_of
 from ..passes.base import PassContext

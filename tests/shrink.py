@@ -21,10 +21,9 @@ if __name__ == "__main__":
 
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError, InternalError
-from hloom.ir.graph.clone import clone_module
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
-from hloom.ir.graph.module import Module
+from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.ops.structure import ParameterAttributes
 from hloom.ir.sharding.sharding import AnySharding, DimSharding, Sharding, TupleSharding
 from hloom.ir.tools.verifier import verify

@@ -1,7 +1,6 @@
-"""Copies of instructions, computations and modules.
+"""Copies of instructions and computations.
 
-A `Cloner` maps called computations as it copies: `map_computation` decides what a copied instruction calls. Values are
-immutable and shared; only the graph is copied.
+`map_computation` decides what a copied instruction calls. Values are immutable and shared; only the graph is copied.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Callable, Sequence
 from .attributes import NONE, Attributes, attribute_fields
 from .computation import Computation
 from .instruction import Instruction
-from .module import Module
 
 MapComputation = Callable[[Computation], Computation]
 
@@ -72,21 +70,3 @@ def inlined(target: Computation, source: Computation, arguments: Sequence[Instru
             operands = [copies[o] for o in instruction.operands]
             copies[instruction] = clone_instruction(target, instruction, operands, lambda called: called)
     return copies[source.root]
-
-
-def clone_module(module: Module) -> Module:
-    """A deep copy: no computation or instruction is shared."""
-    copy = shell_of(module)
-    copies: dict[Computation, Computation] = {}
-    for computation in module.callees_first():
-        copies[computation] = clone_computation(computation, copies.__getitem__)
-        copy.add_computation(copies[computation], entry=computation is module.entry)
-    return copy
-
-
-def shell_of(module: Module) -> Module:
-    """A module with the same header and no computations."""
-    copy = Module(module.name, module.source)
-    skipped = ("computations", "_entry", "name", "source")
-    copy.__dict__.update({k: v for k, v in module.__dict__.items() if k not in skipped})
-    return copy

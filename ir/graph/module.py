@@ -10,6 +10,7 @@ from typing import Any
 from ..diagnostics import Diagnostic, SourceFile
 from ..sharding.mesh import Mesh
 from ..types.shape import Shape
+from .clone import clone_computation
 from .computation import Computation
 from .instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes
 
@@ -23,8 +24,8 @@ class Stage(Enum):
     SCHEDULED = "scheduled"  # LOCAL, and the order of the instructions is the schedule
 
 
-SERIALIZERS: dict[str, Callable[[Module], bytes]] = {}
-"""Writers of further formats by name; they are no part of the core, and register themselves."""
+SERIALIZERS: dict[str, Callable[[Module], Any]] = {}
+"""Writers of modules by format, `text` and `proto`. They lie above modules, and register themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,6 @@ class Module:
 
     def clone_computation(self, source: Computation, name: str | None = None) -> Computation:
         """Adds a copy of a computation; the copy calls what the original calls."""
-        from .clone import clone_computation
-
         free = self.unique_computation_name(name or source.name)
         return self.add_computation(clone_computation(source, lambda c: c, free))
 
@@ -131,20 +130,18 @@ class Module:
 
     def to_text(self) -> str:
         """The module as HLO text that XLA's parser and ours accept."""
-        from ..tools.printer import module_text
-
-        return module_text(self)
+        text: str = SERIALIZERS["text"](self)
+        return text
 
     def to_proto(self) -> bytes:
         """The module as a serialized HloModuleProto that XLA accepts. Raises CompileError for what that cannot say.
 
         Arrays without a layout get the default one, and names become unique in the whole module, as XLA demands.
         """
-        return SERIALIZERS["proto"](self)
+        data: bytes = SERIALIZERS["proto"](self)
+        return data
 
     def __copy__(self) -> Module:
-        from .clone import clone_module
-
         return clone_module(self)  # a computation belongs to one module
 
     def __getstate__(self) -> tuple[list[Computation], dict[str, Any]]:
@@ -157,3 +154,21 @@ class Module:
 
     def __repr__(self) -> str:
         return f"<module {self.name}, {self.stage.value}, {len(self.computations)} computations>"
+
+
+def clone_module(module: Module) -> Module:
+    """A deep copy: no computation or instruction is shared."""
+    copy = shell_of(module)
+    copies: dict[Computation, Computation] = {}
+    for computation in module.callees_first():
+        copies[computation] = clone_computation(computation, copies.__getitem__)
+        copy.add_computation(copies[computation], entry=computation is module.entry)
+    return copy
+
+
+def shell_of(module: Module) -> Module:
+    """A module with the same header and no computations."""
+    copy = Module(module.name, module.source)
+    skipped = ("computations", "_entry", "name", "source")
+    copy.__dict__.update({k: v for k, v in module.__dict__.items() if k not in skipped})
+    return copy

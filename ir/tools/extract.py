@@ -7,10 +7,10 @@ come along. `depth` keeps that many levels of producers too, so that a pattern c
 from __future__ import annotations
 
 from ..diagnostics import fail
-from ..graph.clone import clone_computation, clone_instruction, shell_of
+from ..graph.clone import clone_computation, clone_instruction
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
-from ..graph.module import Module
+from ..graph.module import Module, shell_of
 from ..graph.op import Role, op_named
 from .verifier import check
 

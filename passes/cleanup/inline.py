@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...ir.diagnostics import fail
-from ...ir.graph.clone import clone_instruction, shell_of
+from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.module import Module
+from ...ir.graph.module import Module, shell_of
 from ...ir.ops.structure import ParameterAttributes
 from ..base import Pass, PassContext
 

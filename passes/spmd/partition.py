@@ -15,10 +15,10 @@ from typing import ClassVar
 
 from ...ir.diagnostics import InternalError, fail
 from ...ir.factors.sharding_rule import Monoid
-from ...ir.graph.clone import MapComputation, clone_computation, map_called, shell_of
+from ...ir.graph.clone import MapComputation, clone_computation, map_called
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.module import EntryLayout, Module, Stage
+from ...ir.graph.module import EntryLayout, Module, Stage, shell_of
 from ...ir.ops.calls.custom_call import is_annotation
 from ...ir.sharding.replica_groups import enumerate_groups
 from ...ir.sharding.sharding import leaf_shardings

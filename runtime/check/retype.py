@@ -23,10 +23,10 @@ import ml_dtypes
 import numpy as np
 
 from ...ir.graph.attributes import Attributes, attribute_fields
-from ...ir.graph.clone import map_called, shell_of
+from ...ir.graph.clone import map_called
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.module import EntryLayout, Module
+from ...ir.graph.module import EntryLayout, Module, shell_of
 from ...ir.graph.op import Compile, Kernel, Op, OpCall, op_named
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType
 from ...ir.types.literal import Literal, unknown

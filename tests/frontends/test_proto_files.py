@@ -13,8 +13,7 @@ from hloom import CompileError, load, load_snapshot, parse
 from hloom.frontends.proto import is_proto, read_module, write_module
 from hloom.frontends.proto.schema import TABLES, new
 from hloom.frontends.proto.wire import ProtoError, Record, decode, encode, is_fully_known, to_varint
-from hloom.ir.graph.clone import clone_module
-from hloom.ir.graph.module import Module
+from hloom.ir.graph.module import Module, clone_module
 
 TEXT = """HloModule m, num_partitions=2
 w { p = f32[3] parameter(0) ROOT z = f32[3] negate(p) }

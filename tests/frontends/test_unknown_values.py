@@ -11,8 +11,7 @@ import hloom
 import numpy as np
 import pytest
 from hloom.codegen import manual_module, replica_module
-from hloom.ir.graph.clone import clone_module
-from hloom.ir.graph.module import Module
+from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.tools.difference import differences
 from hloom.ir.tools.extract import find_instruction, isolate
 from hloom.passes.base import PassContext, run_pipeline

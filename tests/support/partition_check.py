@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.graph.clone import clone_module
-from hloom.ir.graph.module import Module
+from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import Pass, PassContext, run_pipeline
 from hloom.passes.pipelines import PARTITION, PROPAGATE
 from hloom.passes.spmd.partition import SpmdPartition

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 from hloom.ir.graph.attributes import Pairs, SliceDim, SliceDims
-from hloom.ir.graph.clone import clone_module
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
-from hloom.ir.graph.module import Module
+from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.sharding.replica_groups import ExplicitGroups, Groups, enumerate_groups
 from hloom.ir.types.literal import Literal
 

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from hloom.ir.graph.clone import clone_module
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
-from hloom.ir.graph.module import Module, Stage
+from hloom.ir.graph.module import Module, Stage, clone_module
 from hloom.ir.ops.calls.custom_call import is_annotation
 from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.types.element_type import Kind

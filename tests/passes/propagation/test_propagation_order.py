@@ -7,10 +7,9 @@ from pathlib import Path
 
 import hloom
 import pytest
-from hloom.ir.graph.clone import clone_module
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
-from hloom.ir.graph.module import Module, Stage
+from hloom.ir.graph.module import Module, Stage, clone_module
 from hloom.ir.sharding.digit import is_prefix
 from hloom.ir.sharding.sharding import Sharding, leaf_shardings
 from hloom.passes.base import PassContext, run_pass, run_pipeline

@@ -13,8 +13,7 @@ import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.factors.sharding_rule import FactorKind
-from hloom.ir.graph.clone import clone_module
-from hloom.ir.graph.module import Module
+from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.sharding.digit import product
 from hloom.ir.sharding.mesh import IotaOrder, Mesh
 from hloom.ir.sharding.sharding import TupleSharding

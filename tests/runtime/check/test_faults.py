@@ -12,8 +12,7 @@ import hloom
 import numpy as np
 import pytest
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.graph.clone import clone_module
-from hloom.ir.graph.module import Module
+from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.runtime.check.check import Verdict, Wide, judge, wide_program
 from hloom.runtime.check.reference import Reference
