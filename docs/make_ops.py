@@ -20,9 +20,9 @@ sys.path[:0] = [str(ROOT / folder) for folder in (".import", "tests") if str(ROO
 
 from hloom.frontends import parse  # noqa: E402
 from hloom.ir.graph.attributes import AttributeField, attribute_fields  # noqa: E402
-from hloom.ir.graph.building import described  # noqa: E402
 from hloom.ir.graph.instruction import Instruction  # noqa: E402
 from hloom.ir.graph.op import OPS, AnyOp, NotEvaluable, Role  # noqa: E402
+from hloom.ir.graph.python_values import described  # noqa: E402
 from hloom.ir.tools.printer import value_text  # noqa: E402
 from ops.oracle import SUMS, ULPS  # noqa: E402
 from ops.type_gaps import GAPS, UNCOMPARED, UNCOMPARED_TYPES, How  # noqa: E402

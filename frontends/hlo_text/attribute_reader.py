@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...ir.diagnostics import Diagnostic, SourceFile
-from ...ir.graph.attributes import NONE, AttributeField, Attributes, attribute_fields
+from ...ir.graph.attributes import CALLEES, NONE, AttributeField, Attributes, Callee, attribute_fields
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction, Metadata
 from ...ir.graph.op import AnyOp
@@ -167,9 +167,9 @@ class AttributeReader(Cursor):
 
     def _decode(self, field: AttributeField, text: str, start: int, declared: Any) -> Any:
         kind = field.type
-        if kind is Computation:
+        if kind is Callee:
             return self._called(text, start)
-        if kind == tuple[Computation, ...]:
+        if kind == CALLEES:
             return self._called_list(text, start)
         try:
             if kind is Literal:
@@ -359,7 +359,7 @@ def parse_frontend_attributes(text: str) -> FrontendAttributes:
 
 def _is_of_one_use(kind: Any, text: str) -> bool:
     """Whether the same text means something else elsewhere: computations written out, and values left out."""
-    return kind is Computation or kind == tuple[Computation, ...] or (kind is Literal and "..." in text)
+    return kind in (Callee, CALLEES) or (kind is Literal and "..." in text)
 
 
 @lru_cache(maxsize=65536)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.diagnostics import SourceFile
-from ...ir.graph.attributes import AttributeField, attribute_fields
-from ...ir.graph.computation import Computation
+from ...ir.graph.attributes import CALLEES, AttributeField, Callee, attribute_fields
 from ...ir.graph.module import Module
 from ...ir.graph.op import AnyOp, find_op
 from ...ir.ops.async_ops import AsyncStart, AsyncStartComputation
@@ -180,7 +179,7 @@ class ProtoText:
         fields = attribute_fields(op.attributes)
         yield from self._called(record, op, fields, element)
         for name, kind in fields.items():
-            if _is_called(kind):
+            if kind.is_called:
                 continue
             if kind.type is Literal:
                 if "literal" in record.values:
@@ -205,9 +204,9 @@ class ProtoText:
             if number not in self._names:
                 raise ProtoError(f"{record.str('name')} calls computation {number}, which is not there")
             names.append(f"%{self._names[number]}")
-        single = [f for f, kind in fields.items() if kind.type is Computation]
+        single = [f for f, kind in fields.items() if kind.type is Callee]
         single = list(CALLED_ORDER.get(_base(op).opcode, single))
-        several = [f for f, kind in fields.items() if kind.type == tuple[Computation, ...]]
+        several = [f for f, kind in fields.items() if kind.type == CALLEES]
         if several and (len(names) != len(single) or element != "pred"):
             single = []
         yield from zip(single, names, strict=False)
@@ -248,10 +247,6 @@ class ProtoText:
 def _base(op: AnyOp) -> AnyOp:
     """The op whose attributes a derived start has."""
     return op.wrapped if isinstance(op, AsyncStart) and not isinstance(op, AsyncStartComputation) else op
-
-
-def _is_called(kind: AttributeField) -> bool:
-    return kind.type is Computation or kind.type == tuple[Computation, ...]
 
 
 def _element(record: Record) -> str:

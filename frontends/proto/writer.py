@@ -179,7 +179,7 @@ class ModuleWriter:
         called: dict[str, list[Computation]] = {}
         for name, kind in fields.items():
             value = getattr(attributes, name)
-            if kind.type is Computation or kind.type == tuple[Computation, ...]:
+            if kind.is_called:
                 called[name] = [] if value is None else [value] if isinstance(value, Computation) else list(value)
             elif isinstance(value, Literal):
                 record.values["literal"] = literal_record(value, shape if name == op.inline else value.shape)

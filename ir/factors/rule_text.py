@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..graph.op import ShapeError
+from ..errors import ShapeError
 from ..types.shape import Shape
 from .sharding_rule import DimFactors, Factor, FactorKind, Monoid, ShardingRule
 

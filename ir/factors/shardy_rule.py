@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ..graph.op import ShapeError
+from ..errors import ShapeError
 from ..types.shape import Shape
 from .rule_text import RuleText, parse_rule
 from .sharding_rule import FactorKind, ShardingRule, check_rule

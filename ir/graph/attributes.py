@@ -24,6 +24,15 @@ class Attributes:
     """Base of all attribute classes; itself the attributes of an op that has none."""
 
 
+class Callee:
+    """A computation as attributes refer to it. `Computation`, which lies above attributes, is the one kind."""
+
+    name: str
+
+
+CALLEES = tuple[Callee, ...]
+"""The type of a field that holds several computations."""
+
 NONE = Attributes()
 
 
@@ -165,16 +174,19 @@ class AttributeField:
     def required(self) -> bool:
         return self.default is dataclasses.MISSING
 
+    @property
+    def is_called(self) -> bool:
+        """Whether the field holds computations, one or several."""
+        return self.type is Callee or self.type == CALLEES
+
 
 @cache
 def attribute_fields(cls: type[Attributes]) -> dict[str, AttributeField]:
     """The fields of an attribute class by name, in the order in which they print, with resolved types.
 
-    `X | None` is reported as X: None only marks absence.
+    `X | None` is reported as X: None only marks absence. Computations are reported as `Callee`.
     """
-    from .computation import Computation
-
-    hints = typing.get_type_hints(cls, localns={"Computation": Computation})
+    hints = typing.get_type_hints(cls, localns={"Computation": Callee})
     result: dict[str, AttributeField] = {}
     for field in dataclasses.fields(cls):
         kind = hints[field.name]

@@ -8,19 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..diagnostics import Location
+from ..diagnostics import Location, fail
 from ..types.shape import Shape
-from .attributes import NONE, Attributes, ParameterAttributes
+from .attributes import NONE, Attributes, Callee, ParameterAttributes
 from .dynamic_sizes import result_shape
 from .instruction import Instruction
 from .op import AnyOp, Role, op_named
+from .pickling import Record, instructions_of, records_of
+from .python_values import checked_use, known_op, literal_of
 
 if TYPE_CHECKING:
     from .module import Module
-    from .pickling import State
+
+State = tuple[dict[str, Any], list[Record], "int | None"]
+_REBUILT = ("parent", "_order", "_names", "_root")
 
 
-class Computation:
+class Computation(Callee):
     """A function from its parameters to the value of its root.
 
     `root` is set by whoever builds the computation, or is the last instruction. Iterating gives the instructions in
@@ -103,9 +107,15 @@ class Computation:
         and may be text (`"f32[4,8]"`); `like` lends location and metadata. Raises CompileError if something does not
         fit.
         """
-        from .building import build
-
-        return build(self, opcode, operands, attributes, shape, name, like, before)
+        op = known_op(opcode)
+        for operand in operands:
+            if operand.parent is not self:
+                fail(f"{opcode}: the operand {operand.name} is not in computation {self.name}")
+        given, result = checked_use(op, [o.shape for o in operands], attributes, shape)
+        instruction = self.add(op, operands, given, result, name, like)
+        if before is not None:
+            self.move_before(instruction, before)
+        return instruction
 
     def parameter(self, number: int, shape: Shape | str, name: str | None = None) -> Instruction:
         """Appends parameter `number` of this shape. Raises CompileError for text that is not a shape."""
@@ -115,8 +125,6 @@ class Computation:
         """Appends a constant: a number, nested lists or an array. Floats become f32 and integers s32 unless `element`
         says otherwise (`"bf16"`); arrays keep their type. Raises CompileError if HLO has no such value.
         """
-        from .building import literal_of
-
         return self.build("constant", name=name, literal=literal_of(value, element))
 
     # -- editing
@@ -259,14 +267,20 @@ class Computation:
             operand.users.pop(user, None)
 
     def __getstate__(self) -> State:
-        from .pickling import computation_state
-
-        return computation_state(self)
+        """Fields, one record per instruction, and the number of the root if it is set. The module is left out."""
+        fields = {name: value for name, value in vars(self).items() if name not in _REBUILT}
+        root = list(self._order).index(self.root) if self._order else None
+        return fields, records_of(self), root
 
     def __setstate__(self, state: State) -> None:
-        from .pickling import restore_computation
-
-        restore_computation(self, state)
+        """Makes an empty computation what the state says; its instructions are new."""
+        fields, records, root = state
+        vars(self).update(fields, parent=None, _order={}, _names={}, _root=None)
+        made = instructions_of(records)
+        for instruction in made:
+            self.append(instruction)
+        if root is not None:
+            self.root = made[root]
 
     def __repr__(self) -> str:
         return f"<computation {self.name}, {len(self)} instructions>"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import InternalError, Location
@@ -66,10 +67,7 @@ def _int_field(text: str, field: str) -> int:
 @cache
 def _called_fields(cls: type[Attributes]) -> tuple[str, ...]:
     """The fields of an attribute class that may hold called computations."""
-    from .computation import Computation
-
-    kinds = (Computation, tuple[Computation, ...])
-    return tuple(field.name for field in attribute_fields(cls).values() if field.type in kinds)
+    return tuple(name for name, field in attribute_fields(cls).items() if field.is_called)
 
 
 def _parsed_by(reader: str) -> Callable[[object], str]:
@@ -166,18 +164,10 @@ class Instruction:
 
     def called(self) -> list[Computation]:
         """The computations that the attributes refer to, in field order."""
-        names = _called_fields(type(self.attributes))
-        if not names:
-            return []
-        from .computation import Computation
-
-        found: list[Computation] = []
-        for name in names:
+        found: list[Any] = []
+        for name in _called_fields(type(self.attributes)):
             value = getattr(self.attributes, name)
-            if isinstance(value, Computation):
-                found.append(value)
-            elif isinstance(value, tuple):
-                found += [v for v in value if isinstance(v, Computation)]  # pyright: ignore[reportUnknownVariableType]
+            found += value if isinstance(value, tuple) else () if value is None else (value,)
         return found
 
     def has_effect(self) -> bool:
@@ -203,8 +193,6 @@ class Instruction:
         self.metadata = other.metadata
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from .pickling import instruction_of
-
         if self.parent is None:
             raise TypeError(f"{self.name} cannot be pickled or copied: it is in no computation")
         return instruction_of, (self.parent, self.name)
@@ -212,3 +200,11 @@ class Instruction:
     def __repr__(self) -> str:
         operands = ", ".join(o.name for o in self.operands)
         return f"<{self.name} = {self.shape} {self.opcode}({operands})>"
+
+
+def instruction_of(computation: Computation, name: str) -> Instruction:
+    """The instruction of this name; how a pickle refers to a single one. Raises UnpicklingError."""
+    found = computation.find(name)
+    if found is None:
+        raise UnpicklingError(f"computation {computation.name} has no instruction {name}")
+    return found

@@ -10,25 +10,26 @@ tuple for a tuple shape, None for a token.
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from pickle import UnpicklingError
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from ..errors import NotEvaluable as NotEvaluable
+from ..errors import ShapeError as ShapeError
 from ..factors.sharding_rule import ShardingRule, elementwise_rule, replicated_rule
 from ..types.shape import Shape
-from .attributes import Attributes
+from .attributes import Attributes, Callee
 from .value_range import Demand, Fact, Visitor, joined
-
-if TYPE_CHECKING:
-    from .computation import Computation
-    from .instruction import Instruction
 
 A = TypeVar("A", bound=Attributes)
 
 Value = Any  # numpy array, tuple of values, or None
 Kernel = Callable[..., Value]  # operand values in, result value out
-Compile = Callable[["Computation"], Kernel]  # a called computation as a function of its parameters
+Compile = Callable[[Callee], Kernel]  # a called computation as a function of its parameters
 
 
 class Role(Enum):
@@ -42,26 +43,6 @@ class Role(Enum):
     FUSION = "fusion"
     LOOP = "loop"
     BRANCH = "branch"
-
-
-class ShapeError(Exception):
-    """Operands or attributes that do not fit the op. The verifier reports it at the instruction."""
-
-    def __init__(self, message: str, help: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.help = help
-
-
-class NotEvaluable(Exception):
-    """The op has no meaning that numpy can compute (a foreign custom-call, say). The message says why, `help` what to
-    do about it.
-    """
-
-    def __init__(self, message: str, help: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.help = help
 
 
 @dataclass(slots=True)
@@ -87,6 +68,22 @@ class OpCall(Generic[A]):
     shape: Shape
     config: str = ""
     rule: str = ""
+
+
+class Use(Protocol):
+    """An instruction as far as an op asks about its own place in a program."""
+
+    @property
+    def op(self) -> AnyOp: ...
+    @property
+    def opcode(self) -> str: ...
+    @property
+    def operands(self) -> Sequence[Use]: ...
+    @property
+    def call(self) -> OpCall[Any]: ...
+    def called(self) -> Sequence[Callee]:
+        """The computations that the attributes refer to, in field order."""
+        ...
 
 
 class Op(Generic[A]):
@@ -168,7 +165,7 @@ class Op(Generic[A]):
         """The shape that a text means which declares this one: XLA and its older versions do not always believe it."""
         return declared
 
-    def check_use(self, instruction: Instruction) -> None:
+    def check_use(self, use: Use) -> None:
         """Raises ShapeError if the op cannot stand where it does, whatever the shapes (a done needs its start). Most
         ops do not care.
         """
@@ -249,8 +246,6 @@ class Op(Generic[A]):
         raise NotEvaluable(f"{self.opcode} cannot be evaluated")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from .pickling import op_of
-
         return op_of, (type(self).__module__, self.opcode)
 
 
@@ -299,3 +294,13 @@ def op_named(opcode: str) -> AnyOp:
     if op is None:
         raise KeyError(opcode)
     return op
+
+
+def op_of(module: str, opcode: str) -> AnyOp:
+    """The op of this opcode; `module` is imported if that is what registers it. Raises UnpicklingError."""
+    if find_op(opcode) is None and module in sys.modules:
+        raise UnpicklingError(f"no op '{opcode}' is registered, though {module} is imported")
+    if find_op(opcode) is None:
+        importlib.import_module(module)
+        return op_of(module, opcode)
+    return op_named(opcode)

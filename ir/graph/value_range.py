@@ -11,14 +11,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from ..types.element_type import ElementType, Kind
-
-if TYPE_CHECKING:
-    from .computation import Computation
+from .attributes import Callee
 
 Bound = tuple[float, int]
 INFINITY = math.inf
@@ -204,12 +202,12 @@ class Fact:
 class Visitor(Protocol):
     """What ops ask about the computations that they call. Lists go by the leaves of parameters and root."""
 
-    def facts(self, computation: Computation, arguments: Sequence[Fact]) -> list[Fact]:
+    def facts(self, callee: Callee, arguments: Sequence[Fact]) -> list[Fact]:
         """What is known of the result, given what is known of the arguments."""
         ...
 
     def demands(
-        self, computation: Computation, arguments: Sequence[Fact], results: Sequence[Demand]
+        self, callee: Callee, arguments: Sequence[Fact], results: Sequence[Demand]
     ) -> list[Demand]:
         """What the computation demands of its arguments, if this is demanded of its results."""
         ...

@@ -31,7 +31,3 @@ from . import structure as structure
 from . import topk as topk
 from . import transfers as transfers
 from . import window as window
-from .calls import custom_call as custom_call
-from .calls import lapack as lapack
-from .calls import sparse as sparse
-from .calls import user_calls as user_calls

@@ -21,7 +21,7 @@ import numpy as np
 from ..factors.sharding_rule import ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, attribute_fields
 from ..graph.dynamic_sizes import result_shape
-from ..graph.op import OPS, AnyOp, Compile, Kernel, Op, OpCall, ShapeError, Value, register, register_family
+from ..graph.op import OPS, AnyOp, Compile, Kernel, Op, OpCall, ShapeError, Use, Value, register, register_family
 from ..graph.value_range import Demand, Fact, Visitor, joined
 from ..strings import Raw
 from ..types.shape import Shape, tuple_shape
@@ -33,7 +33,6 @@ from .structure import leaf_rule, leaves_of, unchanged
 
 if TYPE_CHECKING:
     from ..graph.computation import Computation
-    from ..graph.instruction import Instruction
 
 T = TypeVar("T")
 MAIN_THREAD = "main"
@@ -202,25 +201,25 @@ class _Link(Op[Any]):
     stem: ClassVar[str] = "async"
     form: ClassVar[Form] = WRAPPED
 
-    def check_use(self, instruction: Instruction) -> None:
-        start = instruction.operands[0]
+    def check_use(self, use: Use) -> None:
+        start = use.operands[0]
         stem = start.opcode.removesuffix("-start").removesuffix("-update")
         fits = stem == self.stem or "async" in (stem, self.stem)
         if not fits or not isinstance(start.op, AsyncStart | AsyncUpdate):
             raise ShapeError(f"{self.opcode}: the operand must be a {self.stem}-start, it is {start.opcode}")
-        ours, theirs = instruction.called(), start.called()
+        ours, theirs = use.called(), start.called()
         if self.stem == stem == "async" and ours and theirs and ours != theirs:
             raise ShapeError(f"{self.opcode} calls {ours[0].name}, its start {theirs[0].name}")
         while isinstance(start.op, AsyncUpdate) and start.operands:
             start = start.operands[0]
-        thread, named = execution_thread(start), execution_thread(instruction)
+        thread, named = execution_thread(start), execution_thread(use)
         if named and named != (thread or MAIN_THREAD):
             raise ShapeError(f"{self.opcode} names thread {named}, its start {thread or MAIN_THREAD}")
 
 
-def execution_thread(instruction: Instruction) -> str:
+def execution_thread(use: Use) -> str:
     """The thread that an asynchronous op names; empty if none."""
-    return getattr(instruction.attributes, "async_execution_thread", "")
+    return getattr(use.call.attributes, "async_execution_thread", "")
 
 
 class AsyncUpdate(_Link):

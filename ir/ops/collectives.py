@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, elementwise_rule, replicated_rule
 from ..graph.attributes import Dims, Pairs, Word
-from ..graph.op import Op, OpCall, ShapeError, register
+from ..graph.op import Op, OpCall, ShapeError, Use, register
 from ..graph.value_range import Demand, Fact, Visitor, joined, meet_demands
 from ..sharding.replica_groups import ReplicaGroups
 from ..types.shape import Shape, array, tuple_shape
@@ -31,7 +31,6 @@ from .structure import leaves_of
 
 if TYPE_CHECKING:
     from ..graph.computation import Computation
-    from ..graph.instruction import Instruction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduceAttributes(GroupAttributes):
@@ -79,8 +78,8 @@ class _Collective(Op[Any]):
     arity = (1, None)
     is_collective = True
 
-    def check_use(self, instruction: Instruction) -> None:
-        attributes: Any = instruction.attributes
+    def check_use(self, use: Use) -> None:
+        attributes: Any = use.call.attributes
         if getattr(attributes, "use_global_device_ids", False) and attributes.channel_id is None:
             raise ShapeError(f"{self.opcode}: use_global_device_ids needs a channel_id")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..graph.attributes import Attributes
+from ..graph.attributes import Attributes, Callee
 from ..graph.op import OPS, A, AnyOp, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, joined
 from ..types.element_type import ELEMENT_TYPES, PRED, ElementType, Kind, component
@@ -25,7 +25,7 @@ from .checks import elementwise_shape, require_kind
 from .numerics import ByWidth, Function
 
 if TYPE_CHECKING:
-    from ..graph.computation import Computation
+    pass
 
 Functions = Mapping[Kind, Function | ByWidth]
 
@@ -120,9 +120,9 @@ def _has_order(element: ElementType) -> bool:
     return element.is_integer or element.is_float
 
 
-def no_computation(computation: Computation) -> Kernel:
+def no_computation(callee: Callee) -> Kernel:
     """Compiles for ops that call nothing."""
-    raise NotEvaluable(f"{computation.name} is not to be called")
+    raise NotEvaluable(f"{callee.name} is not to be called")
 
 
 class Unary(Elementwise[A]):

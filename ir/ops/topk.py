@@ -13,7 +13,6 @@ from ..graph.attributes import Attributes
 from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import S32, Kind
 from ..types.shape import Shape, array, tuple_shape
-from .calls.custom_call import descending_order
 from .checks import require_kind, require_static, text
 from .numerics import total_order_key
 
@@ -72,3 +71,11 @@ class TopK(Op[TopKAttributes]):
             return np.take_along_axis(x, places, -1), places.astype(np.int32)
 
         return run
+
+
+def descending_order(x: Any) -> Any:
+    """The stable order of the last dimension, greatest first: NaN above all, -0.0 equal to 0.0, first place first."""
+    keys = x.astype(np.float64) if x.dtype.kind not in "iub" else x
+    flipped = np.flip(keys, -1)
+    order = np.flip(np.argsort(flipped, axis=-1, kind="stable"), -1)
+    return x.shape[-1] - 1 - order

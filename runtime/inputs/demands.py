@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...ir.graph.attributes import Callee
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
@@ -28,6 +29,11 @@ def input_demands(module: Module) -> list[Demand]:
     return _Analysis().demands(module.entry, [Fact() for _ in range(count)], results)
 
 
+def _body(callee: Callee) -> Computation:
+    assert isinstance(callee, Computation)
+    return callee
+
+
 class _Analysis:
     """The visitor that ops are given."""
 
@@ -35,7 +41,8 @@ class _Analysis:
         self._looked_at = 0
         self._depth = 0
 
-    def facts(self, computation: Computation, arguments: Sequence[Fact]) -> list[Fact]:
+    def facts(self, callee: Callee, arguments: Sequence[Fact]) -> list[Fact]:
+        computation = _body(callee)
         if not self._enter(computation):
             return [Fact() for _ in range(computation.root.shape.num_leaves)]
         try:
@@ -44,8 +51,9 @@ class _Analysis:
             self._depth -= 1
 
     def demands(
-        self, computation: Computation, arguments: Sequence[Fact], results: Sequence[Demand]
+        self, callee: Callee, arguments: Sequence[Fact], results: Sequence[Demand]
     ) -> list[Demand]:
+        computation = _body(callee)
         if not self._enter(computation):
             return [None] * len(arguments)
         try:

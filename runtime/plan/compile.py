@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ...ir.diagnostics import Diagnostic, Severity
+from ...ir.graph.attributes import Callee
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
@@ -80,11 +81,12 @@ class Compilation:
                     self._plans[callee] = _Builder(self, callee).build()
         return self._plans[computation]
 
-    def kernel(self, computation: Computation) -> Kernel:
+    def kernel(self, callee: Callee) -> Kernel:
         """A computation as a function on values: what ops get that apply one to elements (reduce, sort, ..)."""
-        if computation not in self._kernels:
-            self._kernels[computation] = embedded_kernel(self.plan(computation), computation, self.grid)
-        return self._kernels[computation]
+        assert isinstance(callee, Computation)
+        if callee not in self._kernels:
+            self._kernels[callee] = embedded_kernel(self.plan(callee), callee, self.grid)
+        return self._kernels[callee]
 
     def kernel_of(self, instruction: Instruction) -> Kernel | None:
         """The kernel of an instruction; one that cannot be had is refused, in a branch only if it is executed. None for

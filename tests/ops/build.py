@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from hloom.ir.graph.attributes import NONE, Attributes
+from hloom.ir.graph.attributes import NONE, Attributes, Callee
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.op import Kernel, OpCall, op_named
 from hloom.ir.ops import structure
@@ -63,8 +63,9 @@ def reducer(opcode: str, element: str = "f32") -> Computation:
 
 
 @cache
-def compile(computation: Computation) -> Kernel:
+def compile(computation: Callee) -> Kernel:
     """A computation as a function, instruction by instruction."""
+    assert isinstance(computation, Computation)
     kernels = {i: i.op.kernel(i.call, compile) for i in computation if i.opcode != "parameter"}
 
     def run(*arguments: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 from hloom.frontends import parse
+from hloom.ir.graph.attributes import Callee
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.monoid import elementwise_kernel
 from hloom.ir.graph.op import ShapeError
@@ -60,7 +61,7 @@ KEYS: dict[str, Callable[[int, int], Any]] = {
 }
 
 
-def no_kernel(_: Computation) -> NoReturn:
+def no_kernel(_: Callee) -> NoReturn:
     raise AssertionError("nothing is called")
 
 

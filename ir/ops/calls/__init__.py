@@ -1,1 +1,6 @@
 """Custom-calls by target: LAPACK's routines, Householder products, sparse products and those of users."""
+
+from . import custom_call as custom_call
+from . import lapack as lapack
+from . import sparse as sparse
+from . import user_calls as user_calls

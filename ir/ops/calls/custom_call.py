@@ -17,7 +17,7 @@ import numpy as np
 from ...factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
 from ...factors.shardy_rule import shardy_rule
 from ...graph.attributes import Attributes, DimLabels, Window
-from ...graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ...graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, Use, register
 from ...graph.value_range import Demand, Fact, Visitor
 from ...strings import Raw
 from ...types.element_type import S32
@@ -26,6 +26,7 @@ from ...types.shape import Shape
 from ..checks import text
 from ..dot import Precisions
 from ..structure import leaf_rule, leaves_of, unchanged
+from ..topk import descending_order
 
 if TYPE_CHECKING:
     from ...graph.computation import Computation
@@ -226,14 +227,6 @@ class TopK(Behaviour):
         return run
 
 
-def descending_order(x: Any) -> Any:
-    """The stable order of the last dimension, greatest first: NaN above all, -0.0 equal to 0.0, first place first."""
-    keys = x.astype(np.float64) if x.dtype.kind not in "iub" else x
-    flipped = np.flip(keys, -1)
-    order = np.flip(np.argsort(flipped, axis=-1, kind="stable"), -1)
-    return x.shape[-1] - 1 - order
-
-
 BEHAVIOURS: dict[str, Behaviour] = {
     **dict.fromkeys(
         (
@@ -317,9 +310,9 @@ class CustomCall(Op[CustomCallAttributes]):
     def has_fixed_layout(self, attributes: CustomCallAttributes) -> bool:
         return attributes.operand_layout_constraints is not None
 
-    def check_use(self, instruction: Instruction) -> None:
-        if _has_own_rule(instruction.call):
-            self._given_rule(instruction.call)
+    def check_use(self, use: Use) -> None:
+        if _has_own_rule(use.call):
+            self._given_rule(use.call)
 
     def sharding_rule(self, call: Call) -> ShardingRule:
         return self._given_rule(call) if _has_own_rule(call) else behaviour(call.attributes).sharding_rule(call)

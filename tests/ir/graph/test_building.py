@@ -12,10 +12,10 @@ import pytest
 from hloom import P
 from hloom.frontends import parse_shape
 from hloom.ir.graph.attributes import PadDim, PaddingConfig, SliceDim, Window, WindowDim
-from hloom.ir.graph.building import shape_of
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module
+from hloom.ir.graph.python_values import shape_of
 from hloom.ir.sharding.replica_groups import ExplicitGroups
 
 

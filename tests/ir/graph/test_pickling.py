@@ -112,6 +112,20 @@ def test_ops_are_the_registered_ones() -> None:
         assert WAYS[0](op) is WAYS[1](op) is op
 
 
+@pytest.mark.parametrize("module", ["ir.graph.op", "ir.tools.printer"])
+def test_any_import_registers_ops_and_serializers(module: str) -> None:
+    code = f"""
+import hloom.{module}
+from hloom.ir.graph.module import SERIALIZERS
+from hloom.ir.graph.op import OPS
+print(len(OPS), *sorted(SERIALIZERS))
+"""
+    shown = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), check=True, capture_output=True, text=True
+    ).stdout
+    assert shown == f"{len(OPS)} proto text\n"
+
+
 USER_OP = """
 import hloom
 from hloom.ir.graph.op import Op, register

@@ -1,7 +1,7 @@
-"""Instructions built from Python values: attributes by keyword, shapes as text, arrays as literals.
+"""Attributes, shapes and literals from Python values: attributes by keyword, shapes as text, arrays as literals.
 
-`Computation.build`, `parameter` and `constant` are here. Every mistake of the caller is a CompileError that names the
-op, the attribute and what it takes, so that a program that writes programs fails as clearly as a program in text.
+`Computation.build` takes them. Every mistake of the caller is a CompileError that names the op, the attribute and what
+it takes, so that a program that writes programs fails as clearly as a program in text.
 """
 
 from __future__ import annotations
@@ -17,59 +17,47 @@ from typing import Any, cast
 
 import numpy as np
 
-from .. import ops as ops  # registers all ops
 from ..diagnostics import fail
 from ..sharding.replica_groups import ExplicitGroups
 from ..strings import Raw
 from ..types.element_type import ELEMENT_TYPES, ElementType, from_numpy
 from ..types.literal import Literal
 from ..types.shape import Shape, array, tuple_shape
-from .attributes import NONE, AttributeField, Attributes, Word, attribute_fields
-from .computation import Computation
+from .attributes import NONE, AttributeField, Attributes, Callee, Word, attribute_fields
 from .dynamic_sizes import result_shape
-from .instruction import Instruction
 from .op import OPS, AnyOp, ShapeError, op_named
 
 _PART = re.compile(r"\s*(?:(\w+)\[([\d,\s]*)\]|([(),]))\s*")
 _LARGEST = 2**63 - 1
 
 
-def build(
-    computation: Computation,
-    opcode: str,
-    operands: Sequence[Instruction],
-    attributes: Mapping[str, Any],
-    shape: Shape | str | None = None,
-    name: str | None = None,
-    like: Instruction | None = None,
-    before: Instruction | None = None,
-) -> Instruction:
-    """What `Computation.build` does."""
+def known_op(opcode: str) -> AnyOp:
+    """The op of an opcode. Raises CompileError for an unknown one."""
     try:
-        op = op_named(opcode)
+        return op_named(opcode)
     except KeyError:
         fail(f"there is no opcode '{opcode}'", help=_near(opcode, OPS))
-    for operand in operands:
-        if operand.parent is not computation:
-            fail(f"{opcode}: the operand {operand.name} is not in computation {computation.name}")
+
+
+def checked_use(
+    op: AnyOp, operands: Sequence[Shape], attributes: Mapping[str, Any], shape: Shape | str | None
+) -> tuple[Attributes, Shape]:
+    """The attributes and the result shape of an op on operands of these shapes. Raises CompileError."""
     low, high = op.arity
     if len(operands) < low or (high is not None and len(operands) > high):
         wanted = str(low) if low == high else f"at least {low}" if high is None else f"{low} to {high}"
-        fail(f"{opcode}: takes {wanted} operand{'s' * (wanted != '1')}, found {len(operands)}")
+        fail(f"{op.opcode}: takes {wanted} operand{'s' * (wanted != '1')}, found {len(operands)}")
     given = attributes_of(op, attributes)
     declared = shape_of(shape) if isinstance(shape, str) else shape
     try:
-        inferred = result_shape(op, [o.shape for o in operands], given, declared).without_layout()
+        inferred = result_shape(op, operands, given, declared).without_layout()
     except ShapeError as error:
         fail(error.message, help=error.help)
     if declared is None:
-        declared = inferred
-    elif not inferred.compatible(declared):
-        fail(f"{opcode}: the shape given is {declared.without_layout()} but operands give {inferred.without_layout()}")
-    instruction = computation.add(op, operands, given, declared, name, like)
-    if before is not None:
-        computation.move_before(instruction, before)
-    return instruction
+        return given, inferred
+    if not inferred.compatible(declared):
+        fail(f"{op.opcode}: the shape given is {declared.without_layout()} but operands give {inferred}")
+    return given, declared
 
 
 def attributes_of(op: AnyOp, given: Mapping[str, Any]) -> Attributes:
@@ -247,7 +235,7 @@ def described(kind: Any) -> str:
     if _is_enum(kind):
         return "one of " + ", ".join(str(member.value) for member in kind)
     words: dict[Any, str] = {int: "an integer", bool: "True or False", float: "a number", str: "a string"}
-    words |= {Word: "a word", Computation: "a computation", Literal: "an array", Raw: "text in braces"}
+    words |= {Word: "a word", Callee: "a computation", Literal: "an array", Raw: "text in braces"}
     if typing.get_origin(kind) is tuple:
         return f"a sequence, each entry {described(typing.get_args(kind)[0])}"
     if ExplicitGroups in typing.get_args(kind):
