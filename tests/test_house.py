@@ -17,8 +17,9 @@ from typing import Any
 
 import hloom
 import pytest
+from support.import_graph import ROOT, circles, import_graph, name_of, own_imports, parsed, rooms, without
+from support.opcode_comparisons import opcode_comparisons
 
-ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = ("ir", "frontends", "passes", "cost", "codegen", "report", "runtime", "cli")
 OTHERS = ("tests", "examples", "bench", "docs")
@@ -36,6 +37,35 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"ir", "cli", "runtime"},
     "__init__": {"ir", "cost", "frontends", "passes", "report", "codegen", "runtime"},
 }
+# What each room of a part may import of the same part, besides itself. All rooms of a part that is here are.
+ROOMS: dict[str, set[str]] = {
+    "ir": set(),
+    "ir/types": {"ir"},
+    "ir/sharding": {"ir", "ir/types"},
+    "ir/factors": {"ir", "ir/types", "ir/sharding"},
+    "ir/graph": {"ir", "ir/types", "ir/sharding", "ir/factors"},
+    "ir/ops": {"ir", "ir/types", "ir/sharding", "ir/factors", "ir/graph"},
+    "ir/ops/calls": {"ir", "ir/types", "ir/sharding", "ir/factors", "ir/graph", "ir/ops"},
+    "ir/tools": {"ir", "ir/types", "ir/sharding", "ir/factors", "ir/graph", "ir/ops", "ir/ops/calls"},
+}
+# Folders in which no files import each other in a circle, imports in functions and for type checkers included.
+WITHOUT_CIRCLES = ("ir",)
+# Imports that may close a circle all the same: (importer, imported).
+CLOSING: dict[tuple[str, str], str] = {
+    ("ir/graph/instruction.py", "ir/graph/computation.py"): "the type of `parent`, and of what is called",
+    ("ir/graph/computation.py", "ir/graph/module.py"): "the type of `parent`",
+    ("ir/factors/sharding_rule.py", "ir/factors/rule_text.py"): "`str(rule)`",
+    ("ir/sharding/sharding.py", "ir/sharding/sharding_text.py"): "`str(sharding)`",
+}
+
+# Outside of ir/ops nobody compares opcodes, but for these files, which are about the words themselves.
+ABOUT_OPCODES = {
+    "frontends/hlo_text/instruction_reader.py": "words that stand where an opcode should",
+    "frontends/proto/reader.py": "serialized modules have other opcodes for asynchronous ops than texts",
+    "ir/tools/pattern.py": "a pattern names opcodes",
+}
+FOLDERS_THAT_MAY_COMPARE_OPCODES = ("ir/ops/", "passes/")
+
 # Distributions that the package may import, and those it may import only inside functions.
 ANYWHERE = {"numpy", "ml_dtypes"}
 LATE = {"lark", "mpi4py", "networkx"}
@@ -54,28 +84,6 @@ def _files(folders: tuple[str, ...], suffixes: tuple[str, ...]) -> Iterator[Path
 
 SOURCES = [ROOT / "__init__.py", ROOT / "__main__.py", *_files(PACKAGES, (".py",))]
 PYTHON = [*SOURCES, *_files(OTHERS, (".py",))]
-
-
-def _name(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
-
-
-def _part(module: str) -> str:
-    """The part of the package that a dotted module name (without `hloom.`) belongs to."""
-    return module.partition(".")[0] or "__init__"
-
-
-def _own_imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and part of each relative import."""
-    package = path.relative_to(ROOT).parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = package[: len(package) - node.level + 1]
-            assert node.level <= len(package) + 1, f"{_name(path)}:{node.lineno} leaves the package"
-            if base or node.module:
-                yield node.lineno, _part(".".join([*base, *([node.module] if node.module else [])]))
-            else:
-                yield from ((node.lineno, _part(alias.name)) for alias in node.names)
 
 
 def _foreign_imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -107,10 +115,10 @@ def test_imports_go_in_one_direction() -> None:
     seen: set[tuple[str, str]] = set()
     for path in SOURCES:
         part = path.relative_to(ROOT).parts[0].removesuffix(".py")
-        for line, imported in _own_imports(path):
+        for line, (imported, *_) in own_imports(path):
             seen.add((part, imported))
             if imported != part and imported not in MAY_IMPORT[part]:
-                wrong.append(f"{_name(path)}:{line}: {part} imports {imported}")
+                wrong.append(f"{name_of(path)}:{line}: {part} imports {imported}")
     assert wrong == []
     assert {("passes", "ir"), ("runtime", "ir"), ("cli", "passes"), ("__main__", "cli")} <= seen
 
@@ -137,16 +145,67 @@ def test_all_but_the_machine_ask_the_machine() -> None:
     assert any(module == "cost.machine" for path in SOURCES for module, _ in _names(path))
 
 
+def test_rooms_import_in_one_direction() -> None:
+    graph = rooms(import_graph(SOURCES))
+    parts = {room.partition("/")[0] for room in ROOMS}
+    assert {room for room in graph if room.partition("/")[0] in parts} == set(ROOMS)
+    wrong = [
+        f"{room} imports {other}"
+        for room, allowed in ROOMS.items()
+        for other in graph[room]
+        if other.partition("/")[0] == room.partition("/")[0] and other not in allowed
+    ]
+    assert wrong == []
+    assert circles({room: frozenset(allowed) for room, allowed in ROOMS.items()}) == []
+
+
+def test_files_import_in_no_circle() -> None:
+    graph = import_graph(SOURCES)
+    assert [arrow for arrow in CLOSING if arrow[1] not in graph[arrow[0]]] == [], "these are gone by now"
+    inside = tuple(f"{folder}/" for folder in WITHOUT_CIRCLES)
+    assert [found for found in circles(without(graph, CLOSING)) if any(name.startswith(inside) for name in found)] == []
+
+
+def test_circles_are_found() -> None:
+    arrows = {"a": "b", "b": "cd", "c": "a", "d": "e", "e": "d", "f": "a"}
+    graph = {name: frozenset(others) for name, others in arrows.items()}
+    assert circles(graph) == [["a", "b", "c"], ["d", "e"]]
+    assert circles(without(graph, {("c", "a"): "", ("d", "e"): ""})) == []
+
+
+def test_no_opcode_is_compared_outside_ops() -> None:
+    found = {
+        name_of(path): lines
+        for path in SOURCES
+        if not name_of(path).startswith(FOLDERS_THAT_MAY_COMPARE_OPCODES)
+        and (lines := list(opcode_comparisons(parsed(path))))
+    }
+    assert {name: lines for name, lines in found.items() if name not in ABOUT_OPCODES} == {}
+    assert set(ABOUT_OPCODES) <= set(found), "these compare none by now"
+
+
+@pytest.mark.parametrize(
+    "line", ['i.opcode == "a"', '"a" != opcode', "i.opcode in _NAMES", 'opcode not in ("a",)', 'i.opcode.endswith("a")']
+)
+def test_comparisons_of_opcodes_are_found(line: str) -> None:
+    assert list(opcode_comparisons(ast.parse(line))) == [1]
+
+
+@pytest.mark.parametrize("line", ["i.opcode == other.opcode", "i.opcode in OPS", "HANDLERS.get(i.opcode)"])
+def test_other_uses_of_opcodes_are_fine(line: str) -> None:
+    assert list(opcode_comparisons(ast.parse(line))) == []
+
+
 def test_foreign_imports_are_few_and_heavy_ones_late() -> None:
     wrong: list[str] = []
     for path in SOURCES:
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         for line, name in _foreign_imports(tree):
             if name not in ANYWHERE | LATE:
-                wrong.append(f"{_name(path)}:{line}: {name}")
+                wrong.append(f"{name_of(path)}:{line}: {name}")
         for line, name in _foreign_imports(_at_import_time(tree)):
             if name in LATE:
-                wrong.append(f"{_name(path)}:{line}: {name} at import time")
+                wrong.append(f"{name_of(path)}:{line}: {name} at import time")
     assert wrong == []
 
 
@@ -193,13 +252,13 @@ def test_public_names_exist_and_are_documented() -> None:
         assert name == "__version__" or value.__doc__, name
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=_name)
+@pytest.mark.parametrize("path", PYTHON, ids=name_of)
 def test_module_has_a_docstring(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), "say what the file is, its idea and its assumptions"
+    assert ast.get_docstring(parsed(path)), "say what the file is, its idea and its assumptions"
 
 
 def test_files_are_short() -> None:
-    long = {_name(p): n for p in PYTHON if (n := len(p.read_text().splitlines())) > LONGEST}
+    long = {name_of(p): n for p in PYTHON if (n := len(p.read_text().splitlines())) > LONGEST}
     assert {name: n for name, n in long.items() if name not in LONG_FILES} == {}
     assert set(LONG_FILES) <= set(long), "these are short by now"
 
@@ -214,7 +273,7 @@ def test_no_machine_paths() -> None:
     texts += [p for p in (ROOT / ".ci").rglob("*") if p.is_file()]
     assert len(texts) > 100
     found = [
-        f"{_name(path)}:{number}: {line.strip()[:80]}"
+        f"{name_of(path)}:{number}: {line.strip()[:80]}"
         for path in texts
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
         if _MACHINE_PATH.search(line)

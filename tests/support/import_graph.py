@@ -1,0 +1,101 @@
+"""Which source file of the package imports which, whatever the time: on import, in a function, or for type checkers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+Graph = Mapping[str, frozenset[str]]  # path of a file, as `ir/graph/op.py`, to those it imports
+
+
+def name_of(path: Path) -> str:
+    """The path of a file of the repository as the tables of the tests have it."""
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text())
+
+
+def own_imports(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Line and parts of each module that a relative import may mean: `from .op import A` is `op`, or `op.A`."""
+    package = path.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            assert node.level <= len(package) + 1, f"{name_of(path)}:{node.lineno} leaves the package"
+            base = package[: len(package) - node.level + 1]
+            module = tuple(node.module.split(".")) if node.module else ()
+            yield from ((node.lineno, (*base, *module, alias.name)) for alias in node.names)
+
+
+def import_graph(sources: list[Path]) -> Graph:
+    """The graph of the relative imports among these files."""
+    files = {_module(path): name_of(path) for path in sources}
+    return {
+        name_of(path): frozenset(
+            files[found]
+            for _, parts in own_imports(path)
+            for found in [parts if parts in files else parts[:-1]]
+            if found in files and files[found] != name_of(path)
+        )
+        for path in sources
+    }
+
+
+def _module(path: Path) -> tuple[str, ...]:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def room_of(name: str) -> str:
+    """The folder of a file, as the tables have it; the root's own files are `.`."""
+    return Path(name).parent.as_posix()
+
+
+def rooms(graph: Graph) -> Graph:
+    """The graph of folders: one imports another if a file of it does."""
+    found: dict[str, set[str]] = {room_of(name): set() for name in graph}
+    for name, imported in graph.items():
+        found[room_of(name)] |= {room_of(other) for other in imported} - {room_of(name)}
+    return {room: frozenset(others) for room, others in found.items()}
+
+
+def without(graph: Graph, arrows: Mapping[tuple[str, str], str]) -> Graph:
+    """The graph without these arrows, given as (importer, imported)."""
+    return {name: frozenset(o for o in others if (name, o) not in arrows) for name, others in graph.items()}
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """The groups of names that reach each other (strongly connected components of more than one), by Kosaraju."""
+    order = _finished(graph, sorted(graph), set())
+    backwards: dict[str, set[str]] = {name: set() for name in graph}
+    for name, others in graph.items():
+        for other in others:
+            backwards.setdefault(other, set()).add(name)
+    seen: set[str] = set()
+    found: list[list[str]] = []
+    for start in reversed(order):
+        group = _finished(backwards, [start], seen)
+        if len(group) > 1:
+            found.append(sorted(group))
+    return sorted(found, key=lambda group: (-len(group), group))
+
+
+def _finished(graph: Mapping[str, frozenset[str] | set[str]], starts: list[str], seen: set[str]) -> list[str]:
+    """The names reached from these and not seen before, in the order in which a search by depth leaves them."""
+    order: list[str] = []
+    stack = [(start, False) for start in reversed(starts)]
+    while stack:
+        name, is_done = stack.pop()
+        if is_done:
+            order.append(name)
+        elif name not in seen:
+            seen.add(name)
+            stack += [(name, True), *((other, False) for other in sorted(graph.get(name, ())))]
+    return order
