@@ -21,7 +21,20 @@ import numpy as np
 from ..factors.sharding_rule import ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, attribute_fields
 from ..graph.dynamic_sizes import result_shape
-from ..graph.op import OPS, AnyOp, Compile, Kernel, Op, OpCall, ShapeError, Use, Value, register, register_family
+from ..graph.op import (
+    OPS,
+    AnyOp,
+    Compile,
+    Kernel,
+    Op,
+    OpCall,
+    ShapeError,
+    Use,
+    Value,
+    op_named,
+    register,
+    register_family,
+)
 from ..graph.value_range import Demand, Fact, Visitor, joined
 from ..strings import Raw
 from ..types.shape import Shape, tuple_shape
@@ -299,11 +312,21 @@ def _any_start(op: AnyOp) -> AnyOp | None:
     if not _can_wrap(op):
         return None
     thread = ("async_execution_thread", str, dataclasses.field(default="", kw_only=True))
-    place = {"__module__": op.attributes.__module__}
+
+    def reduce(self: Attributes) -> tuple[Any, ...]:
+        """The class has no name in a module: pickle writes the opcode and the values."""
+        values = {name: getattr(self, name) for name in attribute_fields(type(self))}
+        return _from_values, (op.opcode + "-start", values)
+
+    namespace = {"__module__": op.attributes.__module__, "__reduce__": reduce}
     attributes = dataclasses.make_dataclass(
-        "Async" + op.attributes.__name__, [thread], bases=(op.attributes,), namespace=place, frozen=True, slots=True
+        "Async" + op.attributes.__name__, [thread], bases=(op.attributes,), namespace=namespace, frozen=True, slots=True
     )
     return _start(op, attributes)
+
+
+def _from_values(opcode: str, values: dict[str, Any]) -> Attributes:
+    return op_named(opcode).attributes(**values)
 
 
 def _any_update(op: AnyOp) -> AnyOp | None:

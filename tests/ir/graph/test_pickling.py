@@ -72,6 +72,21 @@ def test_parts_stay_parts_of_the_same_module(through: Through) -> None:
     assert [i.name for i in alone] == [i.name for i in module.entry]
 
 
+STARTED = """HloModule started
+ENTRY e {
+  p = f32[2,3] parameter(0)
+  s = ((f32[2,3]), f32[3,2]) transpose-start(p), dimensions={1,0}
+  ROOT d = f32[3,2] transpose-done(s)
+}
+"""
+
+
+@pytest.mark.parametrize("through", WAYS)
+def test_starts_of_any_op(through: Through) -> None:
+    module = hloom.parse(STARTED)
+    assert through(module).to_text() == module.to_text()
+
+
 @pytest.mark.parametrize("through", WAYS)
 def test_deep_programs(through: Through) -> None:
     """A chain of instructions, and computations that call each other."""
