@@ -136,7 +136,7 @@ def test_all_but_the_machine_ask_the_machine() -> None:
     """Links and rates are named in cost/ alone; others ask the machine, which has the default's rates."""
     rates = {"Cluster", "Link", "Links", "parse_links"}
     wrong = [
-        f"{_name(path)}: {module}"
+        f"{name_of(path)}: {module}"
         for path in SOURCES
         for module, names in _names(path)
         if path.relative_to(ROOT).parts[0] != "cost" and (module == "cost.links" or names & rates)
