@@ -18,9 +18,8 @@ from ..ir.sharding.sharding import Sharding, leaf_shardings
 from ..ir.tools.names import fits, name_pattern, names_of
 from ..passes.base import PassContext, run_pipeline
 from ..passes.pipelines import PROPAGATE
-from ..passes.propagation.causes import Place
 from ..passes.propagation.propagate import Propagate, propagation
-from ..passes.propagation.values import Leaf, ValueGraph
+from ..passes.propagation.values import Leaf, Place, ValueGraph
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,10 @@ from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import parts
 from ...ir.tools.verifier import device_problem
 from ..base import PassContext
-from .causes import Gain
 from .devices import Order, anonymous_mesh, main_mesh, main_order, num_devices
 from .links import link
 from .regions import mark_regions
-from .values import Leaf, ValueGraph
+from .values import Gain, Leaf, ValueGraph
 
 
 @dataclass

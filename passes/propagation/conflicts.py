@@ -15,8 +15,7 @@ from ...ir.factors.factor_digits import dim_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from ...ir.sharding.digit import Digits, common_prefix, disjoint, drop_prefix
 from .agreement import Claim, Mode, Values, claims, decide, gathered
-from .causes import Conflict, Place
-from .values import Direction, Relation
+from .values import Conflict, Direction, Place, Relation
 
 _MODE = Mode(Direction.BOTH, frozenset({FactorKind.PASS, FactorKind.REDUCTION}), aggressive=True)
 

@@ -26,11 +26,11 @@ from ...ir.graph.module import Module
 from ...ir.sharding.digit import Digit, disjoint, merge
 from ...ir.sharding.tiling import Tiling
 from ..op_sharding.assignment import OpSharding, legal
-from .causes import Cause, Conflict, Gain, trace
+from .causes import trace
 from .devices import Order
 from .solve import note_conflicts
 from .traffic import Traffic
-from .values import Direction, Leaf, Relation, ValueGraph
+from .values import Cause, Conflict, Direction, Gain, Leaf, Relation, ValueGraph
 
 _ROUNDS = 8
 _LONGEST = 8  # changes in a trail

@@ -17,10 +17,9 @@ from typing import TypeVar
 from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.sharding.digit import Digits, cut, disjoint, drop_prefix, is_prefix, merge, refine
 from .agreement import Mode, Offer, Values, grows, offers, without
-from .causes import Cause, Gain
 from .conflicts import find_conflicts
 from .schedule import Level, mode
-from .values import Direction, Leaf, Relation, State, ValueGraph
+from .values import Cause, Direction, Gain, Leaf, Relation, State, ValueGraph
 
 T = TypeVar("T")
 Found = list[tuple[Offer, Relation]]

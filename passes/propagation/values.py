@@ -4,6 +4,10 @@ A `Leaf` is one array inside a value (an array value has one, a tuple value one 
 digits of each dimension found so far. A `Relation` ties leaves together by a sharding rule. Every op gives a relation;
 data flow through tuples and control flow gives identities. Leaves that must be sharded alike (the state of a loop as
 seen by the loop, its condition and its body; an element of a tuple and the tuple's own leaf) are one object.
+
+Every digit of every dimension is either annotated or came through one op from one dimension of another leaf (`Cause`).
+A conflict is a place where two leaves want the same factor divided differently, or the same digits for different
+factors: one of them is resharded there.
 """
 
 from __future__ import annotations
@@ -25,7 +29,6 @@ from ...ir.sharding.sharding import Sharding
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.shape import Shape
 from ..base import Rules
-from .causes import Conflict, Gain
 from .rules import rule_of
 
 
@@ -109,6 +112,46 @@ class Leaf:
         if self.kept is not None:
             return self.kept.tiling(self.shape.rank)
         return Tiling(self.dims, self.unreduced, order, self.manual)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The op that brought digits, and the dimension of the leaf that they came from."""
+
+    via: Instruction
+    source: Leaf
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Digits that a dimension got at one time, major to minor; `cause` is None where an annotation said them."""
+
+    digits: Digits
+    cause: Cause | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """These digits on this dimension of this leaf."""
+
+    leaf: Leaf
+    dim: int
+    digits: Digits
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """At `via`, `lost` gives way to `kept`: the digits of `lost` cannot be used there, because `kept` has other digits
+    for the same dimension of the op's index space, or the same digits for another one, or is fixed without any.
+
+    `received` estimates the bytes that each device receives because of it.
+    """
+
+    via: Instruction
+    kept: Place
+    lost: Place
+    received: int
 
 
 @dataclass(eq=False, slots=True)
