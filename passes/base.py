@@ -19,6 +19,7 @@ from ..ir.factors.sharding_rule import ShardingRule
 from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module, Stage
 from ..ir.graph.op import OpCall
+from ..ir.ops.async_ops import AsyncStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,15 @@ def run_pipeline(passes: Iterable[Pass], module: Module, context: PassContext) -
         for step in passes:
             run_pass(step, module, context)
             context.diagnostics.raise_errors()
+
+
+def refuse_starts(module: Module, by: str) -> None:
+    """Raises CompileError at the first start of an op, for the pass `by`."""
+    for computation in module:
+        for instruction in computation:
+            if isinstance(instruction.op, AsyncStart):
+                fail(f"pass {by} cannot look into {instruction.opcode} {instruction.name}", instruction.location,
+                     help="run pass synchronous before it")
 
 
 def _verify(name: str, module: Module) -> None:

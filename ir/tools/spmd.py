@@ -1,4 +1,5 @@
-"""What a module says about devices: whether it is one device's program, and the borders of its manual regions.
+"""What a module says about devices: their order, whether it is one device's program, and the borders of its manual
+regions.
 
 A border is a custom-call between the arrays of the whole program and those that each device of a manual region has.
 GSPMD writes one for each array, Shardy one for all; here both are lists of `Border`s.
@@ -7,7 +8,8 @@ GSPMD writes one for each array, Shardy one for all; here both are lists of `Bor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..diagnostics import Location, fail
@@ -21,6 +23,9 @@ from ..sharding.replica_groups import ExplicitGroups, IotaGroups
 from ..sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ..sharding.tiling import Tiling
 from ..types.shape import Shape
+
+Order = tuple[int, ...] | None
+"""The devices by their places; None: in the order of their numbers."""
 
 _ALONE = (ExplicitGroups(), ExplicitGroups(((0,),)))
 
@@ -44,6 +49,26 @@ def is_border(instruction: Instruction) -> bool:
     """Whether an instruction takes arrays into a manual region or out of it."""
     attributes = instruction.attributes
     return isinstance(attributes, CustomCallAttributes) and behaviour(attributes).is_manual_boundary
+
+
+def main_order(instructions: Iterable[Instruction]) -> Order:
+    """The device order of manual regions, which can be in no other, else the one that most annotations use; of equally
+    many the plain one, else the least.
+    """
+    orders, manual = Counter[Order](), set[Order]()
+    for instruction in instructions:
+        for sharding in parts(instruction.annotation):
+            if sharding.mesh and not sharding.is_replicated:
+                orders[sharding.mesh.order_key] += 1
+                manual |= {sharding.mesh.order_key} if sharding.has_manual else set()
+        manual |= {s.mesh.order_key for s in _at_border(instruction) if s.mesh and not s.is_replicated}
+    return min(orders, key=lambda order: (order not in manual, -orders[order], order or ()), default=None)
+
+
+def _at_border(instruction: Instruction) -> Iterator[Sharding]:
+    """The shardings outside and inside of the border of a manual region."""
+    if is_border(instruction):
+        yield from (s for i in (*instruction.operands, instruction) for s in parts(i.annotation))
 
 
 def has_regions(module: Module) -> bool:

@@ -32,7 +32,7 @@ from ...ir.graph.module import Module
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling
 from ...ir.tools.names import fits, name_pattern, names_of, suggestions
-from ..propagation.devices import parts
+from ...ir.tools.spmd import parts
 
 _WHERE = re.compile(r"\(at (?:line (\d+), column (\d+)|end of document)\)")
 _AXIS = re.compile(r"([A-Za-z_]\w*)(?::\(([1-9]\d*)\)([1-9]\d*))?$")

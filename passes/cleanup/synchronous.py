@@ -34,15 +34,6 @@ class Synchronous(Pass):
         return sum(_computation(c) for c in module.computations) > 0
 
 
-def refuse_starts(module: Module, by: str) -> None:
-    """Raises CompileError at the first start, for the pass `by`."""
-    for computation in module:
-        for instruction in computation:
-            if isinstance(instruction.op, AsyncStart):
-                fail(f"pass {by} cannot look into {instruction.opcode} {instruction.name}", instruction.location,
-                     help=f"run pass {Synchronous.name} before it")
-
-
 @dataclass(frozen=True)
 class _Work:
     """A start and what waits for it, in the order of the program; `is_used` if its value goes anywhere else."""

@@ -20,10 +20,10 @@ from ...ir.sharding.digit import Digit, Digits, merge
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ...ir.sharding.tiling import Tiling
-from ...ir.tools.spmd import parts
+from ...ir.tools.spmd import Order, main_order, parts
 from ...ir.tools.verifier import device_problem
 from ..base import PassContext
-from .devices import Order, anonymous_mesh, main_mesh, main_order, num_devices
+from .devices import anonymous_mesh, main_mesh, num_devices
 from .links import link
 from .regions import mark_regions
 from .values import Gain, Leaf, ValueGraph

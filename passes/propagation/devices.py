@@ -1,24 +1,20 @@
-"""The devices of a module: how many, in which order, and on which mesh propagated shardings are written.
+"""The devices of a module: how many, and on which mesh propagated shardings are written.
 
-All meshes in use must have the same number of devices. One device order is the module's: that of
-manual regions, or the one that most annotations use.
+All meshes in use must have the same number of devices.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ...ir.diagnostics import fail
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.sharding.digit import Digits, refine
 from ...ir.sharding.mesh import LARGEST_MESH, Mesh
-from ...ir.sharding.sharding import Sharding
-from ...ir.tools.spmd import is_border, parts
+from ...ir.tools.spmd import Order, parts
 from ..base import PassContext
-
-Order = tuple[int, ...] | None
 
 
 def num_devices(module: Module, context: PassContext) -> int:
@@ -57,26 +53,6 @@ def _agreed_number(module: Module, context: PassContext) -> int:
             fail(f"the program is for {module.num_partitions} devices, {wanted} are asked for")
         return module.num_partitions if found is None else found
     return found or wanted or max(unused, default=0) or context.default_devices or 1
-
-
-def main_order(instructions: Iterable[Instruction]) -> Order:
-    """The device order of manual regions, which can be in no other, else the one that most annotations use; of equally
-    many the plain one, else the least.
-    """
-    orders, manual = Counter[Order](), set[Order]()
-    for instruction in instructions:
-        for sharding in parts(instruction.annotation):
-            if sharding.mesh and not sharding.is_replicated:
-                orders[sharding.mesh.order_key] += 1
-                manual |= {sharding.mesh.order_key} if sharding.has_manual else set()
-        manual |= {s.mesh.order_key for s in _at_border(instruction) if s.mesh and not s.is_replicated}
-    return min(orders, key=lambda order: (order not in manual, -orders[order], order or ()), default=None)
-
-
-def _at_border(instruction: Instruction) -> Iterator[Sharding]:
-    """The shardings outside and inside of the border of a manual region."""
-    if is_border(instruction):
-        yield from (s for i in (*instruction.operands, instruction) for s in parts(i.annotation))
 
 
 def main_mesh(module: Module, instructions: Iterable[Instruction], devices: int, order: Order) -> Mesh:

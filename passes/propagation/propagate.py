@@ -17,8 +17,7 @@ from typing import ClassVar
 
 from ...ir.diagnostics import fail
 from ...ir.graph.module import Module, Stage
-from ..base import Pass, PassContext
-from ..cleanup.synchronous import refuse_starts
+from ..base import Pass, PassContext, refuse_starts
 from .annotations import annotate
 from .refine import refine
 from .solve import solve

@@ -25,9 +25,9 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.sharding.digit import Digit, disjoint, merge
 from ...ir.sharding.tiling import Tiling
+from ...ir.tools.spmd import Order
 from ..op_sharding.assignment import OpSharding, legal
 from .causes import trace
-from .devices import Order
 from .solve import note_conflicts
 from .traffic import Traffic
 from .values import Cause, Conflict, Direction, Gain, Leaf, Relation, ValueGraph

@@ -24,11 +24,11 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.ops.calls.custom_call import CustomCallAttributes, behaviour
 from ...ir.sharding.tiling import Tiling
+from ...ir.tools.spmd import Order
 from ..op_sharding.assignment import OpSharding, arithmetic, choose_rule, memory_traffic, result_cost
 from ..resharding.plan import plan_reshard
 from ..spmd.emit.local_op import EXCHANGED, form_name
 from ..spmd.partition import HANDLERS
-from .devices import Order
 from .values import Leaf, Relation, ValueGraph
 
 _DEEPEST = 64  # ops on top of one another through which a value is followed that any device can make

@@ -23,13 +23,12 @@ from ...ir.ops.calls.custom_call import is_annotation
 from ...ir.sharding.replica_groups import enumerate_groups
 from ...ir.sharding.sharding import leaf_shardings
 from ...ir.sharding.tiling import Tiling
+from ...ir.tools.spmd import main_order
 from ...ir.tools.verifier import groups_problem
 from ...ir.types.shape import Shape
-from ..base import Pass, PassContext
-from ..cleanup.synchronous import refuse_starts
+from ..base import Pass, PassContext, refuse_starts
 from ..op_sharding.assignment import Choice, OpSharding, choose_rule
 from ..op_sharding.partial import may_stay_partial
-from ..propagation.devices import main_order
 from .checks.fallbacks import report_op, report_padding
 from .checks.unsupported import refuse_unsupported, settle_shardings
 from .emit.channels import Channels, stay_apart
