@@ -20,7 +20,7 @@ from ...ir.graph.op import OpCall
 from ...ir.sharding.digit import Digits, disjoint, merge, product
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.shape import Shape
-from ..resharding.moves import Plan
+from ..resharding.base.moves import Plan
 from ..resharding.plan import plan_reshard
 
 Assignment = dict[int, Digits]

@@ -14,10 +14,22 @@ from ...ir.sharding.digit import Digit, Digits, product
 from ...ir.sharding.sharding import Sharding, ShardingKind
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.shape import Shape
+from .base.moves import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Exchange,
+    Mask,
+    Move,
+    Permute,
+    Plan,
+    ReduceScatter,
+    Slice,
+    Spread,
+)
 from .exchange.pieces import lower_bound
 from .exchange.plan import plan_exchange
 from .exchange.quotient import quotient
-from .moves import AllGather, AllReduce, AllToAll, Exchange, Mask, Move, Permute, Plan, ReduceScatter, Slice, Spread
 from .plan import NoPlan, plan_reshard
 from .search.bound import bound
 from .search.search import Problem, space_of

@@ -24,10 +24,11 @@ from ...cost.machine import DEFAULT, Machine
 from ...ir.sharding.digit import Digit, Digits, complement, primes, product
 from ...ir.sharding.mesh import LARGEST_LIST
 from ...ir.sharding.tiling import Tiling
-from .exchange.pieces import bounds, lower_bound
+from .base.moves import AllGather, AllReduce, Exchange, Mask, Move, Permute, Plan, ReduceScatter
+from .base.tiles import bounds
+from .exchange.pieces import lower_bound
 from .exchange.plan import ExchangePlan, fewest_rounds, plan_exchange
 from .exchange.quotient import quotient
-from .moves import AllGather, AllReduce, Exchange, Mask, Move, Permute, Plan, ReduceScatter
 from .search.search import Problem, detour, search
 
 _MOST_DEVICES = 8192  # that exchange different pieces, where there is another plan

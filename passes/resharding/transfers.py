@@ -13,8 +13,9 @@ from functools import cached_property
 from ...ir.diagnostics import fail
 from ...ir.sharding.sharding import Sharding, ShardingKind
 from ...ir.types.shape import Shape
+from .base.tiles import bounds, takes_part
 from .certificate import tiling_of
-from .exchange.pieces import bounds, pieces, takes_part
+from .exchange.pieces import pieces
 
 Box = tuple[tuple[int, int], ...]  # start and end per dimension of the global array
 

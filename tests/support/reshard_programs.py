@@ -23,7 +23,7 @@ from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Tupl
 from hloom.ir.sharding.tiling import Tiling
 from hloom.ir.types.element_type import F32
 from hloom.ir.types.shape import array, tuple_shape
-from hloom.passes.resharding.exchange.pieces import bounds
+from hloom.passes.resharding.base.tiles import bounds
 from hloom.passes.spmd.emit.channels import Channels
 from hloom.passes.spmd.emit.emitter import Emitter, LocalValue
 from hloom.passes.spmd.emit.resharder import Resharder

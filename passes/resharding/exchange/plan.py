@@ -16,18 +16,8 @@ from functools import lru_cache
 import numpy as np
 
 from ....ir.sharding.tiling import Tiling
-from .pieces import (
-    Integers,
-    Pieces,
-    bounds,
-    holders,
-    parts,
-    pieces,
-    places,
-    tile_numbers,
-    tiles_touched,
-    turns,
-)
+from ..base.tiles import Integers, bounds, holders, parts, places, tile_numbers, tiles_touched
+from .pieces import Pieces, pieces, turns
 from .quotient import Quotient
 from .rounds import FEW_PIECES, Sent, rounds_of
 

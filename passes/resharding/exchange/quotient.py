@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ....ir.sharding.digit import Digit, Digits, common_prefix, disjoint, drop_prefix, merge, product
 from ....ir.sharding.tiling import Tiling
-from ..moves import Exchange
+from ..base.moves import Exchange
 
 
 @dataclass(frozen=True, slots=True)

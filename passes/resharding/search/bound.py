@@ -13,7 +13,7 @@ import numpy as np
 
 from ....ir.sharding.digit import Digits, disjoint, product
 from ....ir.sharding.tiling import Tiling
-from ..exchange.pieces import places
+from ..base.tiles import places
 from .state import Space, State
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]

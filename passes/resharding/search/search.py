@@ -22,7 +22,7 @@ from ....cost.formulas import Kind
 from ....cost.machine import Machine
 from ....ir.sharding.digit import Digit, Digits, cut, primes, refine, split
 from ....ir.sharding.tiling import Tiling
-from ..moves import Move, Plan
+from ..base.moves import Move, Plan
 from .bound import DeviceBound, bound
 from .state import Space, State, state_of
 from .steps import Step, steps

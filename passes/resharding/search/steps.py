@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ....cost.formulas import largest_group, received
 from ....ir.sharding.digit import Digits, disjoint, product
 from ....ir.sharding.tiling import Tiling
-from ..moves import AllGather, AllReduce, AllToAll, Mask, Move, Permute, ReduceScatter, Shift, Slice, Spread
+from ..base.moves import AllGather, AllReduce, AllToAll, Mask, Move, Permute, ReduceScatter, Shift, Slice, Spread
 from .state import Space, State
 
 _MOST_PERMUTES = 24  # arrangements of left-over digits tried at a state

@@ -18,7 +18,7 @@ from ....ir.ops.comparison import Direction
 from ....ir.ops.shaping import IotaAttributes
 from ....ir.types.element_type import PRED, S32
 from ....ir.types.shape import array
-from ...resharding.exchange.pieces import Integers, bounds, parts
+from ...resharding.base.tiles import Integers, bounds, parts
 from ...resharding.exchange.plan import ExchangePlan, Round
 from .channels import Channels
 from .emitter import Emitter

@@ -25,9 +25,7 @@ from ....ir.sharding.digit import Digits, product
 from ....ir.sharding.replica_groups import ReplicaGroups, over_digits
 from ....ir.types.element_type import ELEMENT_TYPES, PRED, S32, ElementType
 from ....ir.types.shape import Shape
-from ...resharding.exchange.plan import plan_exchange
-from ...resharding.exchange.quotient import quotient
-from ...resharding.moves import (
+from ...resharding.base.moves import (
     AllGather,
     AllReduce,
     AllToAll,
@@ -39,6 +37,8 @@ from ...resharding.moves import (
     Slice,
     Spread,
 )
+from ...resharding.exchange.plan import plan_exchange
+from ...resharding.exchange.quotient import quotient
 from .channels import Channels, permute_pairs
 from .emitter import Emitter
 from .exchange import emit_exchange

@@ -24,7 +24,7 @@ from ....ir.sharding.replica_groups import enumerate_groups, over_digits
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.element_type import S32
 from ...op_sharding.assignment import Assignment, OpSharding
-from ...resharding.moves import AllGather, ReduceScatter
+from ...resharding.base.moves import AllGather, ReduceScatter
 from .emitter import LocalValue
 from .local_op import LOCAL_FORMS, LocalOp, form_name, masked
 

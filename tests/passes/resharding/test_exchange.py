@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 from hloom.ir.sharding.digit import Digit
 from hloom.ir.sharding.tiling import Tiling
+from hloom.passes.resharding.base.moves import Exchange
 from hloom.passes.resharding.exchange import plan as exchange_plan
 from hloom.passes.resharding.exchange.pieces import lower_bound
 from hloom.passes.resharding.exchange.plan import fewest_rounds, plan_exchange
 from hloom.passes.resharding.exchange.quotient import quotient
-from hloom.passes.resharding.moves import Exchange
 from hloom.passes.resharding.plan import plan_reshard
 from support.reshard_programs import check_all, tilings
 

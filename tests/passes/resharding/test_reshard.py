@@ -24,9 +24,9 @@ from hloom.ir.types.shape import array
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.op_sharding import assignment
 from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.resharding.base.moves import AllGather, Exchange, Plan, Slice
 from hloom.passes.resharding.exchange.pieces import lower_bound
 from hloom.passes.resharding.exchange.rounds import Sent, rounds_of
-from hloom.passes.resharding.moves import AllGather, Exchange, Plan, Slice
 from hloom.passes.resharding.plan import NoPlan, plan_reshard
 from hloom.passes.spmd.emit import resharder as reshard
 from support.reshard_programs import check_all, program, random_tiling, tilings

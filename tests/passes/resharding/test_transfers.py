@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hloom.frontends import parse_shape, parse_sharding
 from hloom.ir.sharding.sharding import Sharding
-from hloom.passes.resharding.exchange.pieces import bounds
+from hloom.passes.resharding.base.tiles import bounds
 
 CASES = [
     ("f32[10,6]", "{devices=[4,1]<=[4]}", "{devices=[3,2]<=[6]}", 4, 6),

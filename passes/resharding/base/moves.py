@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from ...ir.sharding.digit import Digits, product
-from ...ir.sharding.tiling import Tiling
+from ....ir.sharding.digit import Digits, product
+from ....ir.sharding.tiling import Tiling
 
 
 @dataclass(frozen=True, slots=True)

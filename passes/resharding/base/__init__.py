@@ -1,0 +1,1 @@
+"""The moves of plans, and where the tiles are that they move."""
