@@ -24,8 +24,8 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage
 from ...ir.ops.calls.custom_call import is_annotation
 from ...ir.ops.slicing import PadAttributes, SliceAttributes
+from ...ir.tools.roll import find_roll
 from ..base import Pass, PassContext
-from ..spmd.local_forms.roll import find_roll
 from .rewriting import rewrite
 
 
@@ -50,7 +50,7 @@ def _merge(computation: Computation, instruction: Instruction, *, placed: bool) 
     if pad.opcode != "pad" or (not placed and (instruction.annotation or pad.annotation)):
         return None
     padding = _padding(instruction, pad)
-    if padding is None or any(u.opcode == "concatenate" and find_roll(u) for u in instruction.users):
+    if padding is None or any(find_roll(u) for u in instruction.users):
         return None  # a roll of the padded array moves less than pads of the operand do
     return computation.build("pad", *pad.operands, padding=PaddingConfig(padding), like=instruction)
 
