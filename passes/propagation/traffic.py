@@ -28,7 +28,7 @@ from ...ir.tools.spmd import Order
 from ..op_sharding.assignment import OpSharding, arithmetic, choose_rule, memory_traffic, result_cost
 from ..resharding.plan import plan_reshard
 from ..spmd.emit.local_op import EXCHANGED, form_name
-from ..spmd.partition import HANDLERS
+from ..spmd.structure.handlers import HANDLERS
 from .values import Leaf, Relation, ValueGraph
 
 _DEEPEST = 64  # ops on top of one another through which a value is followed that any device can make

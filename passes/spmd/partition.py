@@ -9,11 +9,11 @@ are resharded to the sharding that propagation gave them. Structure (parameters,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...ir.diagnostics import InternalError, fail
+from ...ir.diagnostics import Diagnostics, InternalError, fail
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.graph.clone import MapComputation, clone_computation, map_called
 from ...ir.graph.computation import Computation
@@ -38,20 +38,8 @@ from .emit.rematerialize import remakeable
 from .emit.resharder import Resharder
 from .emit.windowed import emit_windowed, find_ring
 from .structure.aliases import keep_fitting_aliases
-
-Leaves = list[LocalValue]
-Handler = Callable[["Partitioner", Instruction], Leaves]
-HANDLERS: dict[str, Handler] = {}
-
-
-def handler(opcode: str) -> Callable[[Handler], Handler]:
-    """Registers the handler of an opcode that is structure rather than computation."""
-
-    def add(function: Handler) -> Handler:
-        HANDLERS[opcode] = function
-        return function
-
-    return add
+from .structure.handlers import HANDLERS
+from .structure.scope import Leaves
 
 
 @dataclass(frozen=True)
@@ -134,6 +122,15 @@ class Partitioner:
         self.emitter = Emitter(self.target, self.order)
         self.resharder = Resharder(self.emitter, state.channels, state.context.machine)
         self.values: dict[Instruction, Leaves] = {}
+
+    @property
+    def module(self) -> Module:
+        """The new module."""
+        return self.state.module
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        return self.state.context.diagnostics
 
     def child(self, source: Computation) -> Partitioner:
         """A partitioner for a computation that control flow calls."""
@@ -228,7 +225,7 @@ class Partitioner:
         op, assignment, results = choice.op, choice.assignment, choice.results
         why = _why(instruction)
         count = len(operands)
-        report_op(instruction, op, assignment, self.state.context.diagnostics)
+        report_op(instruction, op, assignment, self.diagnostics)
         least = self.state.windowed
         ring = find_ring(op, assignment, instruction, wanted, least) if least else None
         targets = list(choice.operands)

@@ -11,7 +11,6 @@ from . import (
     random,
     reduce,
     reshape,
-    roll,
     slicing,
     sort,
     topk,
@@ -20,5 +19,5 @@ from . import (
 
 __all__ = [
     "bitcast", "device_number", "dynamic", "fft", "indexed", "iota", "normalization", "random", "reduce", "reshape",
-    "roll", "slicing", "sort", "topk", "windows",
+    "slicing", "sort", "topk", "windows",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from ....ir.types.element_type import S32
 from ....ir.types.shape import Shape
 from ..emit.emitter import Emitter
 from ..emit.local_op import pack
-from ..partition import Partitioner
+from .scope import Scope
 
 
 def owned(shape: Shape, device: int) -> Tiling:
@@ -24,7 +24,7 @@ def owned(shape: Shape, device: int) -> Tiling:
     return Tiling(((),) * shape.rank, owner=device if shape.is_array else None)
 
 
-def run_alone(p: Partitioner, instruction: Instruction, device: int) -> Instruction:
+def run_alone(p: Scope, instruction: Instruction, device: int) -> Instruction:
     """The result of a custom-call on this device, zeros on the others."""
     view, emitter = p.calling(instruction), p.emitter
     operands = p.operands(instruction)
@@ -40,7 +40,7 @@ def run_alone(p: Partitioner, instruction: Instruction, device: int) -> Instruct
     return emitter.add("conditional", (here, argument, argument), attributes, name=instruction.name)
 
 
-def _call(p: Partitioner, view: Instruction, argument: Shape) -> Computation:
+def _call(p: Scope, view: Instruction, argument: Shape) -> Computation:
     """The call, its operands being the elements of one argument."""
     emitter, parameter = _branch(p, f"{view.name}.here", argument)
     elements = range(len(view.operands))
@@ -52,7 +52,7 @@ def _call(p: Partitioner, view: Instruction, argument: Shape) -> Computation:
     return emitter.computation
 
 
-def _zeros(p: Partitioner, view: Instruction, argument: Shape) -> Computation:
+def _zeros(p: Scope, view: Instruction, argument: Shape) -> Computation:
     """What the other devices have for the result."""
     emitter, _ = _branch(p, f"{view.name}.elsewhere", argument)
 
@@ -64,8 +64,8 @@ def _zeros(p: Partitioner, view: Instruction, argument: Shape) -> Computation:
     return emitter.computation
 
 
-def _branch(p: Partitioner, name: str, argument: Shape) -> tuple[Emitter, Instruction]:
+def _branch(p: Scope, name: str, argument: Shape) -> tuple[Emitter, Instruction]:
     """An empty computation with its parameter."""
-    emitter = Emitter(p.state.module.new_computation(name), None)
+    emitter = Emitter(p.module.new_computation(name), None)
     emitter.like = p.emitter.like
     return emitter, emitter.add("parameter", (), ParameterAttributes(0), argument)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from ....ir.graph.clone import map_called
 from ....ir.graph.instruction import Instruction
@@ -14,9 +15,10 @@ from ....ir.types.shape import Shape
 from ..checks.unsupported import sole_device
 from ..emit.emitter import LocalValue
 from ..emit.local_op import elements, with_leaves
-from ..partition import Leaves, Partitioner, handler
 from .effects import owned, run_alone
 from .manual import enter, leave
+from .roll import concatenate
+from .scope import Handler, Leaves, Scope
 
 
 def local_shape(shape: Shape, tilings: list[Tiling]) -> Shape:
@@ -24,50 +26,45 @@ def local_shape(shape: Shape, tilings: list[Tiling]) -> Shape:
     return with_leaves(shape, (t.local_shape(leaf) for leaf, t in zip(shape.leaves(), tilings, strict=True)))
 
 
-def unpack(p: Partitioner, value: Instruction, shape: Shape, tilings: list[Tiling]) -> Leaves:
+def unpack(p: Scope, value: Instruction, shape: Shape, tilings: list[Tiling]) -> Leaves:
     """The leaves of an emitted value of global shape `shape`."""
     parts = zip(elements(p.emitter, value, shape), shape.leaves(), tilings, strict=True)
     return [LocalValue(part, leaf.without_layout(), tiling) for part, leaf, tiling in parts]
 
 
-@handler("parameter")
-def parameter(p: Partitioner, instruction: Instruction) -> Leaves:
+def parameter(p: Scope, instruction: Instruction) -> Leaves:
     """A parameter of local shape; in the entry it keeps its sharding."""
     tilings = p.tilings(instruction)
     shape = local_shape(instruction.shape, tilings)
-    number = cast(ParameterAttributes, instruction.attributes).number
+    number = instruction.attributes_as(ParameterAttributes).number
     value = p.emitter.add("parameter", (), ParameterAttributes(number), shape, name=instruction.name)
     value.sharding = instruction.sharding
     return unpack(p, value, instruction.shape, tilings)
 
 
-@handler("tuple")
-def make_tuple(p: Partitioner, instruction: Instruction) -> Leaves:
+def make_tuple(p: Scope, instruction: Instruction) -> Leaves:
     return p.reshard(p.operands(instruction), p.tilings(instruction), f"tuple {instruction.name}")
 
 
-@handler("opt-barrier")
-def barrier(p: Partitioner, instruction: Instruction) -> Leaves:
+def barrier(p: Scope, instruction: Instruction) -> Leaves:
     """The barrier stays around the local values."""
     leaves = p.reshard(p.operands(instruction), p.tilings(instruction), f"opt-barrier {instruction.name}")
     packed = p.pack(instruction, leaves)
     return unpack(p, p.emitter.add("opt-barrier", (packed,)), instruction.shape, [v.tiling for v in leaves])
 
 
-@handler("get-tuple-element")
-def get_tuple_element(p: Partitioner, instruction: Instruction) -> Leaves:
+def get_tuple_element(p: Scope, instruction: Instruction) -> Leaves:
     operand = instruction.operands[0]
-    start, end = operand.shape.leaf_range(cast(GetTupleElementAttributes, instruction.attributes).index)
+    start, end = operand.shape.leaf_range(instruction.attributes_as(GetTupleElementAttributes).index)
     leaves = p.values[operand][start:end]
     if not operand.op.is_control:
         return leaves
     return p.reshard(leaves, p.tilings(instruction), f"result of {operand.opcode} {operand.name}")
 
 
-@handler("custom-call")
-def custom_call(p: Partitioner, instruction: Instruction) -> Leaves:
+def custom_call(p: Scope, instruction: Instruction) -> Leaves:
     """Annotations place their operand and vanish; any other target goes the generic way."""
-    attributes = cast(CustomCallAttributes, instruction.attributes)
+    attributes = instruction.attributes_as(CustomCallAttributes)
     target, known = attributes.custom_call_target, behaviour(attributes)
     if known.only_annotates:
         if not instruction.shape.num_leaves:
@@ -75,22 +72,21 @@ def custom_call(p: Partitioner, instruction: Instruction) -> Leaves:
         return p.reshard(p.operands(instruction), p.tilings(instruction), f"sharding annotation {instruction.name}")
     if known.is_manual_boundary:
         return leave(p, instruction) if known.leaves_region else enter(p, instruction)
-    if (device := sole_device(instruction)) is not None and p.state.channels.devices > 1:
+    if (device := sole_device(instruction)) is not None and p.resharder.channels.devices > 1:
         owners = [owned(shape, device) for shape in instruction.shape.leaves()]
         return unpack(p, run_alone(p, instruction, device), instruction.shape, owners)
     tilings = [*p.tilings(instruction), *(v.tiling for v in p.operands(instruction))]
     if not (known.has_rule or instruction.call.rule) and not all(t.is_replicated for t in tilings):
-        p.state.context.diagnostics.warning(
+        p.diagnostics.warning(
             f"custom-call {target} has no sharding rule: every device computes all of it "
             f"({instruction.shape.byte_size} bytes)", instruction.location, category="replication",
             help=f'give it one from Python: hloom.custom_call("{target}", rule="([i], ..) -> [i]")')
     return p.generic(instruction)
 
 
-@handler("while")
-def loop(p: Partitioner, instruction: Instruction) -> Leaves:
+def loop(p: Scope, instruction: Instruction) -> Leaves:
     """The state of the loop has one sharding, at its start, in the condition, and around the body."""
-    attributes = cast(WhileAttributes, instruction.attributes)
+    attributes = instruction.attributes_as(WhileAttributes)
     tilings = p.tilings(instruction)
     why = f"state of while {instruction.name}"
     start = p.pack(instruction, p.reshard(p.operands(instruction), tilings, why))
@@ -104,15 +100,14 @@ def loop(p: Partitioner, instruction: Instruction) -> Leaves:
     return unpack(p, result, instruction.shape, tilings)
 
 
-@handler("conditional")
-def conditional(p: Partitioner, instruction: Instruction) -> Leaves:
+def conditional(p: Scope, instruction: Instruction) -> Leaves:
     """The predicate is whole; each branch takes its operand as its parameter is sharded, and gives the result's."""
-    attributes = cast(ConditionalAttributes, instruction.attributes)
+    attributes = instruction.attributes_as(ConditionalAttributes)
     tilings = p.tilings(instruction)
     why = f"conditional {instruction.name}"
     predicate = p.reshard(p.values[instruction.operands[0]], [Tiling.replicated(0)], f"predicate of {why}")
     operands = [predicate[0].instruction]
-    targets: list[Partitioner] = []
+    targets: list[Scope] = []
     for operand, branch in zip(instruction.operands[1:], instruction.called(), strict=True):
         child = p.child(branch)
         leaves = p.reshard(p.values[operand], p.tilings(branch.parameters[0]), f"operand of {why}")
@@ -124,3 +119,16 @@ def conditional(p: Partitioner, instruction: Instruction) -> Leaves:
     local = map_called(attributes, made.__getitem__)
     result = p.emitter.add("conditional", operands, local, shape, name=instruction.name)
     return unpack(p, result, instruction.shape, tilings)
+
+
+HANDLERS: Mapping[str, Handler] = MappingProxyType({
+    "parameter": parameter,
+    "tuple": make_tuple,
+    "opt-barrier": barrier,
+    "get-tuple-element": get_tuple_element,
+    "custom-call": custom_call,
+    "while": loop,
+    "conditional": conditional,
+    "concatenate": concatenate,
+})
+"""How ops are partitioned that are structure, or may be. All others are divided."""

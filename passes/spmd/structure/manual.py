@@ -16,10 +16,10 @@ from ....ir.sharding.digit import Digits, cut, merge, product, refine
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.shape import Shape
 from ..emit.emitter import LocalValue
-from ..partition import Leaves, Partitioner
+from .scope import Leaves, Scope
 
 
-def enter(p: Partitioner, instruction: Instruction) -> Leaves:
+def enter(p: Scope, instruction: Instruction) -> Leaves:
     """Whole arrays become those of the region, divided as the operands are annotated."""
     (operand,) = instruction.operands
     (before,), (wanted,) = p.tilings(operand), p.tilings(instruction)
@@ -31,7 +31,7 @@ def enter(p: Partitioner, instruction: Instruction) -> Leaves:
     return p.reshard([LocalValue(value.instruction, instruction.shape.without_layout(), inside)], [wanted], why)
 
 
-def leave(p: Partitioner, instruction: Instruction) -> Leaves:
+def leave(p: Scope, instruction: Instruction) -> Leaves:
     """The region's arrays become whole ones, divided as the result is annotated."""
     (operand,) = instruction.operands
     (wanted,), (before,) = p.tilings(instruction), p.tilings(operand)

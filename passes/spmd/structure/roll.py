@@ -12,11 +12,10 @@ from ....ir.tools.roll import find_roll
 from ...resharding.halo_plan import Line
 from ..emit.emitter import LocalValue
 from ..emit.halo import HaloExchange, Interval
-from ..partition import Leaves, Partitioner, handler
+from .scope import Leaves, Scope
 
 
-@handler("concatenate")
-def concatenate(p: Partitioner, instruction: Instruction) -> Leaves:
+def concatenate(p: Scope, instruction: Instruction) -> Leaves:
     """A roll along a divided dimension as such; any other concatenation in the generic way."""
     roll = find_roll(instruction)
     if roll is None:
