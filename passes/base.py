@@ -20,6 +20,7 @@ from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module, Stage
 from ..ir.graph.op import OpCall
 from ..ir.ops.async_ops import AsyncStart
+from .op_sharding.forms import LocalForms, built_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class PassContext:
 
     `rules` take the place of the sharding rules of built-in ops in propagation (`propagation/rules`). `after` is called
     with the pass name and the module after every pass (dumps). `verify` checks the module after every pass; a violation
-    is Hloom's own mistake and raises InternalError. `machine` says how long things take.
+    is Hloom's own mistake and raises InternalError. `machine` says how long things take. `forms` are the local forms of
+    ops, which both costs and the partitioner go by.
     """
 
     num_devices: int | None = None
@@ -51,6 +53,7 @@ class PassContext:
     verify: bool = False
     after: Callable[[str, Module], None] | None = None
     machine: Machine = DEFAULT
+    forms: LocalForms = field(default_factory=built_in)
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     records: list[PassRecord] = field(default_factory=list[PassRecord])
 

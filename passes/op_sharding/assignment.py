@@ -16,6 +16,7 @@ from typing import Any
 from ...cost.machine import DEFAULT, Machine, Transfer
 from ...ir.factors.factor_digits import dim_digits, is_expressible, value_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
+from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import OpCall
 from ...ir.sharding.digit import Digits, disjoint, merge, product
 from ...ir.sharding.tiling import Tiling
@@ -28,13 +29,25 @@ Exchanged = Callable[["OpSharding", Assignment], float]
 
 
 @dataclass(frozen=True, slots=True)
+class LocalForm:
+    """How an op runs on tiles, in place of the op itself on smaller operands.
+
+    `emit` makes the instruction from the partitioner's `LocalOp`, whose operands are in the tilings of the assignment.
+    `exchanged` tells, for a form that communicates, how long that takes under an assignment (see `cost.machine`),
+    infinity where the form cannot do it. Only such forms may divide permutation factors, and reduction factors without
+    a monoid.
+    """
+
+    emit: Callable[[Any], Instruction]
+    exchanged: Exchanged | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OpSharding:
     """One use of an op, with the tilings that its values have (operands) or are wanted in (results).
 
-    `shapes` are those of the operands' and results' leaves. `exchanged` tells, for an op whose local form communicates,
-    the time of that under an assignment, infinity where the form cannot do it. Only such ops may
-    divide permutation factors, and reduction factors without a monoid. `free` are the operands of which
-    any tile is made without communication. `carried` are digits over which the operands in
+    `shapes` are those of the operands' and results' leaves. `form` is the op's local form, if it needs one. `free` are
+    the operands of which any tile is made without communication. `carried` are digits over which the operands in
     `parts`, and with them the results, are partial; `stays_partial` if a partial result is reduced later only (see
     `partial`). With an `owner` the operands are brought to that device, and only its result counts, unless
     the op must see its operands' values `everywhere`. A `view` costs no time.
@@ -46,7 +59,7 @@ class OpSharding:
     tilings: tuple[Tiling, ...]
     order: tuple[int, ...] | None
     devices: int
-    exchanged: Exchanged | None = None
+    form: LocalForm | None = None
     carried: Digits = ()
     parts: frozenset[int] = frozenset()
     stays_partial: bool = False
@@ -55,6 +68,11 @@ class OpSharding:
     owner: int | None = None
     everywhere: bool = False
     view: bool = False
+
+    @property
+    def exchanged(self) -> Exchanged | None:
+        """What the op's local form exchanges, if it does."""
+        return self.form.exchanged if self.form is not None else None
 
     @property
     def manual(self) -> Digits:

@@ -51,6 +51,6 @@ def propagation(module: Module, context: PassContext, aggressive: bool = True) -
     annotations = annotate(module, graph, context)
     context.diagnostics.raise_errors()
     solve(graph, aggressive)
-    refine(module, graph, annotations.order, annotations.mesh.size, context.machine)
+    refine(module, graph, annotations.order, annotations.mesh.size, context.machine, context.forms)
     annotations.write(module, graph)
     return graph

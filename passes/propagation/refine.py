@@ -27,6 +27,7 @@ from ...ir.sharding.digit import Digit, disjoint, merge
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
 from ..op_sharding.assignment import OpSharding, legal
+from ..op_sharding.forms import LocalForms
 from .causes import trace
 from .solve import note_conflicts
 from .traffic import Traffic
@@ -58,7 +59,7 @@ class Delta(NamedTuple):
         return self.total < best - _LEAST and saved > _LEAST and self.arithmetic <= _ARITHMETIC * saved
 
 
-def refine(module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine) -> None:
+def refine(module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine, forms: LocalForms) -> None:
     """Gives leaves of a solved graph the digits under which less is sent, with their causes, and notes the conflicts
     that remain.
     """
@@ -66,7 +67,7 @@ def refine(module: Module, graph: ValueGraph, order: Order, devices: int, machin
     disputes = [c for c in graph.conflicts if not c.kept.leaf.silent and not c.lost.leaf.silent]
     if not disputes:
         return
-    found = _Refiner(graph, Traffic(module, graph, order, devices, machine), _fixed(module, graph)).run(disputes)
+    found = _Refiner(graph, Traffic(module, graph, order, devices, machine, forms), _fixed(module, graph)).run(disputes)
     for leaf, tiling in found.items():
         leaf.dims = tiling.dims
     if found:

@@ -26,8 +26,8 @@ from ...ir.ops.calls.custom_call import CustomCallAttributes, behaviour
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
 from ..op_sharding.assignment import OpSharding, arithmetic, choose_rule, memory_traffic, result_cost
+from ..op_sharding.forms import LocalForms
 from ..resharding.plan import plan_reshard
-from ..spmd.emit.local_op import EXCHANGED, form_name
 from ..spmd.structure.handlers import HANDLERS
 from .values import Leaf, Relation, ValueGraph
 
@@ -57,8 +57,10 @@ class Use:
 class Traffic:
     """The tilings of a solved graph's leaves, which may be changed, and what they cost."""
 
-    def __init__(self, module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine) -> None:
-        self.graph, self.order, self.devices, self.machine = graph, order, devices, machine
+    def __init__(
+        self, module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine, forms: LocalForms
+    ) -> None:
+        self.graph, self.order, self.devices, self.machine, self.forms = graph, order, devices, machine, forms
         self._runs: dict[Computation, int] = {}
         _count_runs(module.entry, 1, self._runs)
         self._tilings: dict[Leaf, Tiling] = {}
@@ -134,7 +136,8 @@ class Traffic:
             own = [x for i in (*instruction.operands, instruction) for x in self.graph.leaves[i]]
             self._ops[relation] = None if _is_structure(instruction) or own != relation.leaves else OpSharding(
                 instruction.call, instruction.op.sharding_rule(instruction.call), tuple(x.shape for x in own), (),
-                self.order, self.devices, EXCHANGED.get(form_name(instruction)), machine=self.machine,
+                self.order, self.devices, self.forms.of(instruction.opcode, instruction.attributes),
+                machine=self.machine,
                 free=frozenset(n for n, x in enumerate(own[: len(relation.rule.operands)]) if self._is_free(x)),
                 everywhere=instruction.op.refuses_values, view=instruction.op.is_view)
         return self._ops[relation]

@@ -33,7 +33,7 @@ from .checks.fallbacks import report_op, report_padding
 from .checks.unsupported import refuse_unsupported, settle_shardings
 from .emit.channels import Channels, stay_apart
 from .emit.emitter import Emitter, LocalValue, splat_scalar
-from .emit.local_op import EXCHANGED, LocalOp, emit_local, form_name, pack
+from .emit.local_op import LocalOp, emit_local, pack
 from .emit.rematerialize import remakeable
 from .emit.resharder import Resharder
 from .emit.windowed import emit_windowed, find_ring
@@ -217,7 +217,8 @@ class Partitioner:
                self.order, groups, stays_partial, free)
         if (choice := self.state.choices.get(key)) is None:
             op = OpSharding(instruction.call, rule, shape_key, tilings, self.order, self.state.channels.devices,
-                            EXCHANGED.get(form_name(instruction)), stays_partial=stays_partial, free=free,
+                            self.state.context.forms.of(instruction.opcode, instruction.attributes),
+                            stays_partial=stays_partial, free=free,
                             machine=self.state.context.machine, everywhere=instruction.op.refuses_values,
                             view=instruction.op.is_view)
             choice = Choice.of(*choose_rule(op, groups, lambda: instruction.op.alternative_rules(instruction.call)))
@@ -227,7 +228,7 @@ class Partitioner:
         count = len(operands)
         report_op(instruction, op, assignment, self.diagnostics)
         least = self.state.windowed
-        ring = find_ring(op, assignment, instruction, wanted, least) if least else None
+        ring = find_ring(op, assignment, wanted, least) if least else None
         targets = list(choice.operands)
         if ring is not None and ring.value < count:
             targets[ring.value] = operands[ring.value].tiling

@@ -19,7 +19,8 @@ from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.sharding.digit import Digits
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.shape import Shape, tuple_shape
-from ...op_sharding.assignment import Assignment, Exchanged, OpSharding
+from ...op_sharding.assignment import Assignment, Exchanged, LocalForm, OpSharding
+from ...op_sharding.forms import register
 from .emitter import Emitter, LocalValue
 from .resharder import Resharder
 
@@ -79,31 +80,17 @@ class LocalOp:
         return [f for f, d in self.assignment.items() if d and self.rule.factors[f].kind is FactorKind.REDUCTION]
 
 
-LocalForm = Callable[[LocalOp], Instruction]
-LOCAL_FORMS: dict[str, LocalForm] = {}
-EXCHANGED: dict[str, Exchanged] = {}
+Emit = Callable[[LocalOp], Instruction]
 
 
-def local_form(opcode: str, exchanged: Exchanged | None = None) -> Callable[[LocalForm], LocalForm]:
-    """Registers the local form of an opcode, or of a custom-call's target (`custom-call TopK`).
+def local_form(name: str, exchanged: Exchanged | None = None) -> Callable[[Emit], Emit]:
+    """Registers the local form of an opcode, or of a custom-call's target (`custom-call TopK`), for all contexts."""
 
-    `exchanged` gives the time of the communication within the form (see `OpSharding`); without it the form does not
-    communicate.
-    """
-
-    def add(function: LocalForm) -> LocalForm:
-        LOCAL_FORMS[opcode] = function
-        if exchanged is not None:
-            EXCHANGED[opcode] = exchanged
-        return function
+    def add(emit: Emit) -> Emit:
+        register(name, LocalForm(emit, exchanged))
+        return emit
 
     return add
-
-
-def form_name(instruction: Instruction) -> str:
-    """What the local form of an instruction is registered under."""
-    target = getattr(instruction.attributes, "custom_call_target", None)
-    return instruction.opcode if target is None else f"{instruction.opcode} {target}"
 
 
 def with_leaves(shape: Shape, leaves: Iterator[Shape]) -> Shape:
@@ -122,8 +109,7 @@ def emit_local(op: OpSharding, local: LocalOp) -> list[LocalValue]:
     """The result leaves of one op, unreduced over the digits of divided reduction factors."""
     operands = [masked(local, i) for i in range(len(local.operands))]
     clean = local if operands == local.operands else replace(local, operands=operands)
-    form = LOCAL_FORMS.get(form_name(local.instruction))
-    result = form(clean) if form else clean.emit()
+    result = op.form.emit(clean) if op.form is not None else clean.emit()
     reduced = op.reduced(local.assignment)
     leaves = list(local.instruction.shape.leaves())
     monoid = Monoid.ADD if op.carried else local.rule.monoid

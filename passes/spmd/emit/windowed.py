@@ -26,7 +26,7 @@ from ....ir.types.element_type import S32
 from ...op_sharding.assignment import Assignment, OpSharding
 from ...resharding.base.moves import AllGather, ReduceScatter
 from .emitter import LocalValue
-from .local_op import LOCAL_FORMS, LocalOp, form_name, masked
+from .local_op import LocalOp, masked
 
 _MOST_STEPS = 32  # a ring longer than this is a long program, and each step a small one
 
@@ -42,11 +42,9 @@ class Ring:
     digits: Digits
 
 
-def find_ring(
-    op: OpSharding, assignment: Assignment, instruction: Instruction, wanted: Sequence[Tiling], least: int
-) -> Ring | None:
+def find_ring(op: OpSharding, assignment: Assignment, wanted: Sequence[Tiling], least: int) -> Ring | None:
     """What travels: an operand that the op would gather, or a result it would reduce and scatter, of `least` bytes."""
-    if op.rule.monoid is not Monoid.ADD or form_name(instruction) in LOCAL_FORMS or op.manual or op.carried:
+    if op.rule.monoid is not Monoid.ADD or op.form is not None or op.manual or op.carried:
         return None
     operands = len(op.rule.operands)
     for value in range(operands):
