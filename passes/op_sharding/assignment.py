@@ -11,18 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from ...cost.machine import DEFAULT, Machine, Transfer
+from ...cost.machine import Machine, Transfer
 from ...ir.factors.factor_digits import dim_digits, is_expressible, value_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import OpCall
 from ...ir.sharding.digit import Digits, disjoint, merge, product
 from ...ir.sharding.tiling import Tiling
+from ...ir.tools.spmd import Order
 from ...ir.types.shape import Shape
 from ..resharding.base.moves import Plan
 from ..resharding.plan import plan_reshard
+from .use import OpUse
 
 Assignment = dict[int, Digits]
 Exchanged = Callable[["OpSharding", Assignment], float]
@@ -44,30 +47,42 @@ class LocalForm:
 
 @dataclass(frozen=True, slots=True)
 class OpSharding:
-    """One use of an op, with the tilings that its values have (operands) or are wanted in (results).
+    """One use of an op by one of its rules, of which an assignment says how it is divided.
 
-    `shapes` are those of the operands' and results' leaves. `form` is the op's local form, if it needs one. `free` are
-    the operands of which any tile is made without communication. `carried` are digits over which the operands in
-    `parts`, and with them the results, are partial; `stays_partial` if a partial result is reduced later only (see
-    `partial`). With an `owner` the operands are brought to that device, and only its result counts, unless
-    the op must see its operands' values `everywhere`. A `view` costs no time.
+    `form` is the op's local form, if it needs one. `carried` are digits over which the operands in `parts`, and with
+    them the results, are partial. With an `owner` the operands are brought to that device, and only its result counts.
     """
 
-    call: OpCall[Any]
-    rule: ShardingRule
-    shapes: tuple[Shape, ...]
-    tilings: tuple[Tiling, ...]
-    order: tuple[int, ...] | None
+    use: OpUse
     devices: int
-    form: LocalForm | None = None
+    machine: Machine
+    form: LocalForm | None
+    rule: ShardingRule
+    order: Order
     carried: Digits = ()
     parts: frozenset[int] = frozenset()
-    stays_partial: bool = False
-    free: frozenset[int] = frozenset()
-    machine: Machine = DEFAULT
     owner: int | None = None
-    everywhere: bool = False
-    view: bool = False
+
+    @property
+    def call(self) -> OpCall[Any]:
+        return self.use.call
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        return self.use.shapes
+
+    @property
+    def tilings(self) -> tuple[Tiling, ...]:
+        return self.use.tilings
+
+    @property
+    def free(self) -> frozenset[int]:
+        return self.use.free
+
+    @property
+    def view(self) -> bool:
+        """Whether the op costs no time."""
+        return self.use.op.is_view
 
     @property
     def exchanged(self) -> Exchanged | None:
@@ -95,8 +110,7 @@ class OpSharding:
 
     def independent(self, factor: int) -> bool:
         """Whether devices can work on parts of a factor without the op's local form exchanging data."""
-        kind = self.rule.factors[factor].kind
-        return kind is FactorKind.PASS or (kind is FactorKind.REDUCTION and self.rule.monoid is not None)
+        return is_independent(self.rule, factor)
 
     def tiling(self, value: int, assignment: Assignment) -> Tiling:
         """The tiling of one value (operands first) when the factors are divided so, what a result lacks apart."""
@@ -114,6 +128,12 @@ class OpSharding:
         factors = self.rule.factors
         found = [d for f, part in assignment.items() if factors[f].kind is FactorKind.REDUCTION for d in part]
         return merge(sorted((*found, *self.carried), key=lambda d: -d.stride))
+
+
+def is_independent(rule: ShardingRule, factor: int) -> bool:
+    """Whether devices can work on parts of a factor without exchanging data."""
+    kind = rule.factors[factor].kind
+    return kind is FactorKind.PASS or (kind is FactorKind.REDUCTION and rule.monoid is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +184,7 @@ def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[Op
     for group in groups:
         found = dict.fromkeys((op.tilings[n].unreduced, op.tilings[n].order) for n in sorted(group))
         variants += [replace(op, carried=digits, parts=group, order=order) for digits, order in found if digits]
-    held = () if op.everywhere else op.tilings[: len(op.rule.operands)]
+    held = () if op.use.op.refuses_values else op.tilings[: len(op.rule.operands)]
     owners = dict.fromkeys(t.owner for t in held if t.owner is not None)
     if owners and (op.exchanged is None or not op.exchanged(op, {})):  # the form would take what other devices have
         variants += [replace(op, owner=owner) for owner in owners]
@@ -220,7 +240,7 @@ def result_cost(op: OpSharding, assignment: Assignment) -> float:
     reduced = op.reduced(assignment)
     for value in range(len(op.rule.operands), len(op.shapes)):
         shape, local = op.shapes[value], op.tiling(value, assignment)
-        source = local.partial(reduced, op.order) if reduced and not op.stays_partial else local
+        source = local.partial(reduced, op.order) if reduced and not op.use.stays_partial else local
         total += op.plan(source, op.tilings[value], shape).cost
     return total
 
@@ -280,9 +300,22 @@ def legal(
     op: OpSharding, offers: Sequence[Assignment], divisible: Callable[[int], bool] | None = None
 ) -> Assignment:
     """Puts offers together in their order, as far as they are disjoint and every value can express the outcome."""
-    rule, divisible = op.rule, divisible or op.divisible
+    return _legal(op.rule, offers, divisible or op.divisible, [op.carried, op.manual])
+
+
+def beside(rule: ShardingRule, value: int, dims: Sequence[Digits], other: int, order: Order) -> Tiling:
+    """The tiling of one value of an op where another one, of number `value`, can stay divided as its `dims` are."""
+    offer = value_digits(dims, rule.values()[value], rule)
+    found = _legal(rule, [offer], partial(is_independent, rule), [])
+    digits = tuple(dim_digits(f, found, rule) for f in rule.values()[other])
+    return Tiling(digits, (), order if any(digits) else None)
+
+
+def _legal(
+    rule: ShardingRule, offers: Sequence[Assignment], divisible: Callable[[int], bool], used: list[Digits]
+) -> Assignment:
+    """Puts offers together; `used` digits are taken already."""
     result: Assignment = {}
-    used: list[Digits] = [op.carried, op.manual]
     for offer in offers:
         for factor, digits in offer.items():
             if factor in result or not divisible(factor):

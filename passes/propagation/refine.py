@@ -20,13 +20,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...cost.machine import Machine
-from ...ir.factors.factor_digits import value_digits
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.sharding.digit import Digit, disjoint, merge
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
-from ..op_sharding.assignment import OpSharding, legal
+from ..op_sharding.assignment import beside
 from ..op_sharding.forms import LocalForms
 from .causes import trace
 from .solve import note_conflicts
@@ -125,7 +124,7 @@ class _Refiner:
         """The tilings that ops have a leaf in, and those that go with another value of an op."""
         found: dict[Tiling, None] = {}
         for relation in leaf.relations:
-            inside = self.traffic.use(relation).inside
+            inside = self.traffic.share(relation).inside
             places = [n for n, x in enumerate(relation.leaves) if x is leaf]
             found.update(dict.fromkeys(inside[n] for n in places))
             for other in relation.leaves:
@@ -135,12 +134,8 @@ class _Refiner:
 
     def _beside(self, relation: Relation, other: Leaf, place: int) -> Tiling:
         """The tiling of a relation's value under which another one's can stay."""
-        rule, number = relation.rule, relation.leaves.index(other)
-        shapes = tuple(x.shape for x in relation.leaves)
-        call = relation.instruction.call
-        op = OpSharding(call, rule, shapes, (), self.traffic.order, self.traffic.devices)
-        offer = value_digits(self.traffic.tiling(other).dims, rule.values()[number], rule)
-        return op.tiling(place, legal(op, [offer], op.independent)).canonical()
+        dims, number = self.traffic.tiling(other).dims, relation.leaves.index(other)
+        return beside(relation.rule, number, dims, place, self.traffic.order).canonical()
 
     def _is_possible(self, leaf: Leaf, tiling: Tiling) -> bool:
         plain = not tiling.unreduced and not tiling.manual and tiling.owner is None
@@ -195,7 +190,7 @@ class _Refiner:
         """Neighbours of changed leaves with tilings that go with those; what that costs comes to `known`."""
         found: dict[Change, None] = {}
         for relation in dict.fromkeys(r for leaf in changed for r in leaf.relations):
-            inside = self.traffic.use(relation).inside
+            inside = self.traffic.share(relation).inside
             for place, leaf in enumerate(relation.leaves):
                 if leaf in changed or not self.is_open(leaf):
                     continue

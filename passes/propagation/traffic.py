@@ -11,22 +11,22 @@ partial.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 from ...cost.machine import Machine
 from ...cost.trip_count import UNKNOWN_TRIPS, trip_count
-from ...ir.factors.sharding_rule import FactorKind, ShardingRule
+from ...ir.factors.sharding_rule import FactorKind
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.ops.calls.custom_call import CustomCallAttributes, behaviour
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
-from ..op_sharding.assignment import OpSharding, arithmetic, choose_rule, memory_traffic, result_cost
+from ..op_sharding.assignment import Choice, arithmetic, memory_traffic, result_cost
+from ..op_sharding.decide import Decider
 from ..op_sharding.forms import LocalForms
+from ..op_sharding.use import OpUse
 from ..resharding.plan import plan_reshard
 from ..spmd.structure.handlers import HANDLERS
 from .values import Leaf, Relation, ValueGraph
@@ -46,7 +46,7 @@ _NOTHING = Cost(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class Share:
     """One relation under the tilings of its leaves: its cost without the bytes that a device receives of operands, and
     the tiling that each value has in it (operands first)."""
 
@@ -60,13 +60,14 @@ class Traffic:
     def __init__(
         self, module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine, forms: LocalForms
     ) -> None:
-        self.graph, self.order, self.devices, self.machine, self.forms = graph, order, devices, machine, forms
+        self.graph, self.order, self.devices, self.machine = graph, order, devices, machine
+        self.decider = Decider(devices, machine, forms)
         self._runs: dict[Computation, int] = {}
         _count_runs(module.entry, 1, self._runs)
         self._tilings: dict[Leaf, Tiling] = {}
-        self._uses: dict[Relation, Use] = {}
-        self._known: dict[Hashable, Use] = {}
-        self._ops: dict[Relation, OpSharding | None] = {}
+        self._shares: dict[Relation, Share] = {}
+        self._known: dict[OpUse, Share] = {}
+        self._uses: dict[Relation, OpUse | None] = {}
         self._weights: dict[Relation, int] = {}
         self._free: dict[Leaf, bool] = {}
         self._sent: dict[Leaf, float] = {}
@@ -86,7 +87,7 @@ class Traffic:
         """Gives a leaf another tiling."""
         self._tilings[leaf] = tiling
         for relation in leaf.relations:
-            self._uses.pop(relation, None)
+            self._shares.pop(relation, None)
             for other in relation.leaves:
                 self._sent.pop(other, None)
 
@@ -95,17 +96,17 @@ class Traffic:
         received = memory = arithmetic = 0.0
         sources: dict[Leaf, None] = {leaf: None}
         for relation in leaf.relations:
-            use, weight = self.use(relation), self._weight(relation)
-            received += use.cost.received * weight
-            memory += use.cost.memory * weight
-            arithmetic += use.cost.arithmetic * weight
+            share, weight = self.share(relation), self._weight(relation)
+            received += share.cost.received * weight
+            memory += share.cost.memory * weight
+            arithmetic += share.cost.arithmetic * weight
             sources.update(dict.fromkeys(relation.leaves[: len(relation.rule.operands)]))
         return Cost(received + sum(map(self._sending, sources)), memory, arithmetic)
 
-    def use(self, relation: Relation) -> Use:
-        found = self._uses.get(relation)
+    def share(self, relation: Relation) -> Share:
+        found = self._shares.get(relation)
         if found is None:
-            found = self._uses[relation] = self._use(relation)
+            found = self._shares[relation] = self._share(relation)
         return found
 
     def is_flow(self, relation: Relation) -> bool:
@@ -114,33 +115,29 @@ class Traffic:
 
     def is_op(self, relation: Relation) -> bool:
         """Whether a relation is that of an op between its operands and results, and not another tie between values."""
-        return self._op(relation) is not None
+        return self._use(relation) is not None
 
-    def _use(self, relation: Relation) -> Use:
+    def _share(self, relation: Relation) -> Share:
         tilings = tuple(map(self.tiling, relation.leaves))
-        op = self._op(relation)
-        if op is None:
-            return Use(_NOTHING, (tilings[1], tilings[1]) if self.is_flow(relation) else tilings)
-        instruction = relation.instruction
-        key = (instruction.opcode, instruction.call, tilings, op.free)
-        found = self._known.get(key)
+        use = self._use(relation)
+        if use is None:
+            return Share(_NOTHING, (tilings[1], tilings[1]) if self.is_flow(relation) else tilings)
+        use = replace(use, tilings=tilings)
+        found = self._known.get(use)
         if found is None:
-            others = partial(instruction.op.alternative_rules, instruction.call)
-            found = self._known[key] = _chosen(replace(op, tilings=tilings), others)
+            found = self._known[use] = _shared(self.decider.decide(use))
         return found
 
-    def _op(self, relation: Relation) -> OpSharding | None:
-        """The op of a relation, its tilings left out; None for data flow and other ties."""
-        if relation not in self._ops:
+    def _use(self, relation: Relation) -> OpUse | None:
+        """The use of an op that a relation is, its tilings left out; None for data flow and other ties."""
+        if relation not in self._uses:
             instruction = relation.instruction
             own = [x for i in (*instruction.operands, instruction) for x in self.graph.leaves[i]]
-            self._ops[relation] = None if _is_structure(instruction) or own != relation.leaves else OpSharding(
-                instruction.call, instruction.op.sharding_rule(instruction.call), tuple(x.shape for x in own), (),
-                self.order, self.devices, self.forms.of(instruction.opcode, instruction.attributes),
-                machine=self.machine,
-                free=frozenset(n for n, x in enumerate(own[: len(relation.rule.operands)]) if self._is_free(x)),
-                everywhere=instruction.op.refuses_values, view=instruction.op.is_view)
-        return self._ops[relation]
+            self._uses[relation] = None
+            if own == relation.leaves and not _is_structure(instruction):
+                free = frozenset(n for n, x in enumerate(own[: len(relation.rule.operands)]) if self._is_free(x))
+                self._uses[relation] = OpUse.of(instruction, (), self.order, free=free)
+        return self._uses[relation]
 
     def _weight(self, relation: Relation) -> int:
         """How often a relation's data moves. The end of a loop's body ties a value inside to the state outside."""
@@ -164,7 +161,7 @@ class Traffic:
         for relation in leaf.relations:
             operands = relation.leaves[: len(relation.rule.operands)]
             if leaf in operands:
-                inside = self.use(relation).inside
+                inside = self.share(relation).inside
                 for user, tiling in zip(operands, inside, strict=False):
                     if user is leaf and tiling != source:
                         wanted[tiling] = max(wanted.get(tiling, 0), self._weight(relation))
@@ -197,12 +194,11 @@ class Traffic:
         return all(x.tiling(self.order).is_replicated or self._is_free(x, depth - 1) for x in leaves)
 
 
-def _chosen(op: OpSharding, others: Callable[[], Sequence[ShardingRule]]) -> Use:
-    """What an op costs as the partitioner would divide it, by its rule or the others."""
-    chosen, assignment = choose_rule(op, (), others)
-    inside = tuple(chosen.tiling(value, assignment) for value in range(len(op.shapes)))
-    cost = Cost(result_cost(chosen, assignment), memory_traffic(chosen, assignment), arithmetic(chosen, assignment))
-    return Use(cost, tuple(t.canonical() for t in inside))
+def _shared(choice: Choice) -> Share:
+    """What an op costs as the partitioner would divide it."""
+    op, assignment = choice.op, choice.assignment
+    cost = Cost(result_cost(op, assignment), memory_traffic(op, assignment), arithmetic(op, assignment))
+    return Share(cost, tuple(t.canonical() for t in (*choice.operands, *choice.results)))
 
 
 def _is_structure(instruction: Instruction) -> bool:

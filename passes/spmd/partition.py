@@ -9,8 +9,8 @@ are resharded to the sharding that propagation gave them. Structure (parameters,
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...ir.diagnostics import Diagnostics, InternalError, fail
@@ -27,8 +27,9 @@ from ...ir.tools.spmd import main_order
 from ...ir.tools.verifier import groups_problem
 from ...ir.types.shape import Shape
 from ..base import Pass, PassContext, refuse_starts
-from ..op_sharding.assignment import Choice, OpSharding, choose_rule
+from ..op_sharding.decide import Decider
 from ..op_sharding.partial import may_stay_partial
+from ..op_sharding.use import OpUse
 from .checks.fallbacks import report_op, report_padding
 from .checks.unsupported import refuse_unsupported, settle_shardings
 from .emit.channels import Channels, stay_apart
@@ -95,7 +96,7 @@ class _ModuleState:
 
     def __post_init__(self) -> None:
         self.copies: dict[Computation, Computation] = {}
-        self.choices: dict[Hashable, Choice] = {}  # equal uses of an op are decided once
+        self.decider = Decider(self.channels.devices, self.context.machine, self.context.forms)
 
     def copy(self, computation: Computation) -> Computation:
         """A computation that is not partitioned (a reducer, a comparator), copied once into the new module."""
@@ -207,22 +208,12 @@ class Partitioner:
         _refuse(instruction, self.state.module, wanted)
         if shapes and all(0 in s.dims for s in shapes):
             return self.nothing(shapes, wanted, _why(instruction))
-        rule = instruction.op.sharding_rule(instruction.call)
         tilings = tuple(v.tiling for v in operands) + tuple(wanted)
-        groups = _parts(instruction, operands)
-        stays_partial = bool(groups or rule.monoid is Monoid.ADD) and may_stay_partial(instruction, self.tilings)
         free = frozenset(n for n, v in enumerate(operands) if v.remake is not None or splat_scalar(v) is not None)
-        shape_key = tuple(v.shape for v in operands) + shapes
-        key = (instruction.opcode, instruction.attributes, instruction.backend_config, rule, shape_key, tilings,
-               self.order, groups, stays_partial, free)
-        if (choice := self.state.choices.get(key)) is None:
-            op = OpSharding(instruction.call, rule, shape_key, tilings, self.order, self.state.channels.devices,
-                            self.state.context.forms.of(instruction.opcode, instruction.attributes),
-                            stays_partial=stays_partial, free=free,
-                            machine=self.state.context.machine, everywhere=instruction.op.refuses_values,
-                            view=instruction.op.is_view)
-            choice = Choice.of(*choose_rule(op, groups, lambda: instruction.op.alternative_rules(instruction.call)))
-            self.state.choices[key] = choice
+        use = OpUse.of(instruction, tilings, self.order, _parts(instruction, operands), free)
+        if (use.groups or use.rule.monoid is Monoid.ADD) and may_stay_partial(instruction, self.tilings):
+            use = replace(use, stays_partial=True)
+        choice = self.state.decider.decide(use)
         op, assignment, results = choice.op, choice.assignment, choice.results
         why = _why(instruction)
         count = len(operands)
@@ -238,7 +229,7 @@ class Partitioner:
         with self.emitter.over(op.order):
             values = emit_windowed(op, local, ring, wanted) if ring is not None else emit_local(op, local)
         values = remakeable(values, instruction, op, local, operands)
-        if stays_partial and values[0].tiling.unreduced:
+        if use.stays_partial and values[0].tiling.unreduced:
             return values
         return self.reshard(values, wanted, f"result of {why}")
 

@@ -10,7 +10,8 @@ from hloom.ir.diagnostics import InternalError
 from hloom.ir.graph.attributes import NONE
 from hloom.ir.graph.instruction import Instruction
 from hloom.passes.base import PassContext
-from hloom.passes.op_sharding.forms import LocalForm, built_in, register
+from hloom.passes.op_sharding.assignment import Assignment, LocalForm, OpSharding
+from hloom.passes.op_sharding.forms import built_in, register
 from hloom.passes.pipelines import partition
 from hloom.passes.spmd.emit.local_op import LocalOp
 
@@ -46,8 +47,12 @@ def test_what_a_form_exchanges_decides_how_the_op_is_divided() -> None:
     forms = built_in()
     plain = forms.of("slice", NONE)
     assert plain is not None
-    dear = replace(plain, exchanged=lambda _op, assignment: 1e9 if any(assignment.values()) else 0.0)
-    assert _kinds(PassContext(forms=forms.override("slice", dear))) == ["all-gather"]
+
+    def dear(_: OpSharding, assignment: Assignment) -> float:
+        return 1e9 if any(assignment.values()) else 0.0
+
+    context = PassContext(forms=forms.override("slice", replace(plain, exchanged=dear)))
+    assert _kinds(context) == ["all-gather"]
 
 
 def test_a_target_of_custom_calls_has_a_form_of_its_own() -> None:

@@ -29,11 +29,10 @@ from hloom.ir.sharding.digit import product
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling, TupleSharding
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.op_sharding import assignment
+from hloom.passes.op_sharding import assignment, decide
 from hloom.passes.op_sharding.assignment import Assignment, OpSharding
-from hloom.passes.pipelines import PROPAGATE, partition
+from hloom.passes.pipelines import PROPAGATE, partition, propagate
 from hloom.passes.propagation.propagate import Propagate
-from hloom.passes.spmd import partition as partition_pass
 from hloom.runtime import evaluate, simulate
 from hloom.runtime.inputs.inputs import make_inputs
 from ops.test_samples import SAMPLES
@@ -147,7 +146,7 @@ def _run(use: Use, mesh: Mesh, patch: pytest.MonkeyPatch) -> bool:
     """Checks the sample; whether the factor was divided, or need not be."""
     module, i, rule = _annotate(use, mesh)
     inputs = make_inputs([p.shape for p in module.entry.parameters], seed=1)
-    call, plain, chosen = i.call, assignment.cost, partition_pass.choose_rule
+    call, plain, chosen = i.call, assignment.cost, decide.choose_rule
     divided: list[bool] = []
 
     def cost(op: OpSharding, choice: Assignment) -> float:
@@ -160,9 +159,10 @@ def _run(use: Use, mesh: Mesh, patch: pytest.MonkeyPatch) -> bool:
             divided.append(bool(choice.get(use.factor)))
         return op, choice
 
+    propagate(module, PassContext(verify=True))
     with patch.context() as inner:
         inner.setattr(assignment, "cost", cost)
-        inner.setattr(partition_pass, "choose_rule", choose)
+        inner.setattr(decide, "choose_rule", choose)
         local = partition(module, PassContext(verify=True))
     with np.errstate(all="ignore"):
         expected = evaluate(parse(use.text), inputs)

@@ -1,0 +1,31 @@
+"""Decides how uses of ops are divided among the devices of a program: the one place that makes an `OpSharding`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from ...cost.machine import Machine
+from .assignment import Choice, OpSharding, choose_rule
+from .forms import LocalForms
+from .use import OpUse
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Decides for programs over `devices` devices on this machine, whose ops have these local forms."""
+
+    devices: int
+    machine: Machine
+    forms: LocalForms
+    _known: dict[OpUse, Choice] = field(default_factory=dict[OpUse, Choice], compare=False, repr=False)
+
+    def decide(self, use: OpUse) -> Choice:
+        """The cheapest way to divide a use. Equal uses are decided once."""
+        choice = self._known.get(use)
+        if choice is None:
+            form = self.forms.of(use.op.opcode, use.call.attributes)
+            op = OpSharding(use, self.devices, self.machine, form, use.rule, use.order)
+            others = partial(use.op.alternative_rules, use.call)
+            choice = self._known[use] = Choice.of(*choose_rule(op, use.groups, others))
+        return choice

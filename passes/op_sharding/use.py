@@ -1,0 +1,46 @@
+"""What is asked when an op is divided: one use of it, and how its values are or are wanted sharded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ir.factors.sharding_rule import ShardingRule
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import AnyOp, OpCall
+from ...ir.sharding.tiling import Tiling
+from ...ir.tools.spmd import Order
+from ...ir.types.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class OpUse:
+    """One use of an op, with the tilings that its values have (operands) or are wanted in (results). Equal uses are
+    divided alike.
+
+    `order` is the device order of the computation. `groups` are the operands that the op may take in parts (those of
+    `Op.additive`, if one of them is partial); with `stays_partial` a partial result is reduced later only (see
+    `partial`). `free` are the operands of which any tile is made without communication. `rule` and `shapes`, those of
+    the operands' and results' leaves, follow from the call.
+    """
+
+    op: AnyOp
+    call: OpCall[Any]
+    tilings: tuple[Tiling, ...]
+    order: Order
+    groups: tuple[frozenset[int], ...] = ()
+    stays_partial: bool = False
+    free: frozenset[int] = frozenset()
+    rule: ShardingRule = field(kw_only=True, compare=False)
+    shapes: tuple[Shape, ...] = field(kw_only=True, compare=False)
+
+    @staticmethod
+    def of(
+        instruction: Instruction, tilings: tuple[Tiling, ...], order: Order,
+        groups: tuple[frozenset[int], ...] = (), free: frozenset[int] = frozenset(),
+    ) -> OpUse:
+        """The use that an instruction is, by the op's own rule."""
+        op, call = instruction.op, instruction.call
+        leaves = (leaf for value in (*call.operands, call.shape) for leaf in value.leaves())
+        shapes = tuple(leaf.without_layout() for leaf in leaves)
+        return OpUse(op, call, tilings, order, groups, free=free, rule=op.sharding_rule(call), shapes=shapes)
