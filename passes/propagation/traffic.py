@@ -16,19 +16,17 @@ from typing import NamedTuple
 
 from ...cost.machine import Machine
 from ...cost.trip_count import UNKNOWN_TRIPS, trip_count
-from ...ir.factors.sharding_rule import FactorKind
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
-from ...ir.ops.calls.custom_call import CustomCallAttributes, behaviour
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
+from ..op_sharding.anywhere import is_structure, makes_any_tile
 from ..op_sharding.assignment import Choice, arithmetic, memory_traffic, result_cost
 from ..op_sharding.decide import Decider
 from ..op_sharding.forms import LocalForms
 from ..op_sharding.use import OpUse
 from ..resharding.plan import plan_reshard
-from ..spmd.structure.handlers import HANDLERS
 from .values import Leaf, Relation, ValueGraph
 
 _DEEPEST = 64  # ops on top of one another through which a value is followed that any device can make
@@ -111,7 +109,7 @@ class Traffic:
 
     def is_flow(self, relation: Relation) -> bool:
         """Whether a relation only takes one value to another place of the program."""
-        return len(relation.leaves) == 2 and relation.outer is None and _is_structure(relation.instruction)
+        return len(relation.leaves) == 2 and relation.outer is None and is_structure(relation.instruction)
 
     def is_op(self, relation: Relation) -> bool:
         """Whether a relation is that of an op between its operands and results, and not another tie between values."""
@@ -134,7 +132,7 @@ class Traffic:
             instruction = relation.instruction
             own = [x for i in (*instruction.operands, instruction) for x in self.graph.leaves[i]]
             self._uses[relation] = None
-            if own == relation.leaves and not _is_structure(instruction):
+            if own == relation.leaves and not is_structure(instruction):
                 free = frozenset(n for n, x in enumerate(own[: len(relation.rule.operands)]) if self._is_free(x))
                 self._uses[relation] = OpUse.of(instruction, (), self.order, free=free)
         return self._uses[relation]
@@ -173,22 +171,17 @@ class Traffic:
             for target, count in wanted.items())
 
     def _is_free(self, leaf: Leaf, depth: int = _DEEPEST) -> bool:
-        """Whether any device can make any tile of a value for itself (see `spmd.remake`), as propagation left it."""
+        """Whether any device can make any tile of a value (see `op_sharding.anywhere`), as propagation left it."""
         found = self._free.get(leaf)
         if found is None:
             found = self._free[leaf] = self._is_made_anywhere(leaf.owner, depth)
         return found
 
     def _is_made_anywhere(self, instruction: Instruction, depth: int) -> bool:
-        op, operands = instruction.op, instruction.operands
-        if not instruction.shape.is_array or not all(o.shape.is_array for o in operands):
+        operands = instruction.operands
+        if not instruction.shape.is_array or not all(o.shape.is_array for o in operands) or is_structure(instruction):
             return False
-        if op.is_control or op.is_stateful or op.is_collective or instruction.called() or _is_structure(instruction):
-            return False
-        if not operands:
-            return instruction.opcode != "parameter"
-        kinds = {f.kind for f in op.sharding_rule(instruction.call).factors}
-        if not depth or not kinds <= {FactorKind.PASS, FactorKind.PERMUTATION}:
+        if (operands and not depth) or not makes_any_tile(instruction, instruction.op.sharding_rule(instruction.call)):
             return False
         leaves = (self.graph.leaves[o][0] for o in operands)
         return all(x.tiling(self.order).is_replicated or self._is_free(x, depth - 1) for x in leaves)
@@ -199,14 +192,6 @@ def _shared(choice: Choice) -> Share:
     op, assignment = choice.op, choice.assignment
     cost = Cost(result_cost(op, assignment), memory_traffic(op, assignment), arithmetic(op, assignment))
     return Share(cost, tuple(t.canonical() for t in (*choice.operands, *choice.results)))
-
-
-def _is_structure(instruction: Instruction) -> bool:
-    """Whether the partitioner has another way with an instruction than to divide it."""
-    if isinstance(instruction.attributes, CustomCallAttributes):
-        known = behaviour(instruction.attributes)
-        return known.only_annotates or known.is_manual_boundary
-    return instruction.opcode in HANDLERS
 
 
 def _count_runs(computation: Computation, count: int, found: dict[Computation, int]) -> None:

@@ -29,6 +29,7 @@ from ...ir.sharding.sharding import Sharding
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.shape import Shape
 from ..base import Rules
+from ..op_sharding.anywhere import is_made_of_scalars
 from .rules import rule_of
 
 
@@ -74,6 +75,7 @@ class Leaf:
     dims: tuple[Digits, ...]
     closed: tuple[bool, ...]
     causes: list[list[Gain]]
+    made_of_scalars: bool = False
     replicated: Digits = ()
     unreduced: Digits = ()
     manual: Digits = ()
@@ -99,13 +101,10 @@ class Leaf:
 
     @property
     def silent(self) -> bool:
-        """Whether any tile of the value can be made where it is needed: a constant, an iota, a scalar repeated. Two
-        users of one such value have no more in common than if each had its own, unless it is annotated.
+        """Whether any tile of the value can be made where it is needed. Two users of one such value have no more in
+        common than if each had its own, unless it is annotated.
         """
-        if self.annotation is not None:
-            return False
-        opcode, operands = self.owner.opcode, self.owner.operands
-        return opcode in ("constant", "iota") or (opcode == "broadcast" and not operands[0].shape.rank)
+        return self.made_of_scalars and self.annotation is None
 
     def tiling(self, order: tuple[int, ...] | None) -> Tiling:
         """The digits found so far."""
@@ -280,7 +279,8 @@ class ValueGraph:
 
 
 def _new_leaves(instruction: Instruction) -> list[Leaf]:
+    free = is_made_of_scalars(instruction)
     return [
-        Leaf(shape, instruction, ((),) * shape.rank, (False,) * shape.rank, [[] for _ in shape.dims])
+        Leaf(shape, instruction, ((),) * shape.rank, (False,) * shape.rank, [[] for _ in shape.dims], free)
         for shape in instruction.shape.leaves()
     ]

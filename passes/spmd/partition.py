@@ -33,7 +33,7 @@ from ..op_sharding.use import OpUse
 from .checks.fallbacks import report_op, report_padding
 from .checks.unsupported import refuse_unsupported, settle_shardings
 from .emit.channels import Channels, stay_apart
-from .emit.emitter import Emitter, LocalValue, splat_scalar
+from .emit.emitter import Emitter, LocalValue, is_made_anywhere
 from .emit.local_op import LocalOp, emit_local, pack
 from .emit.rematerialize import remakeable
 from .emit.resharder import Resharder
@@ -209,7 +209,7 @@ class Partitioner:
         if shapes and all(0 in s.dims for s in shapes):
             return self.nothing(shapes, wanted, _why(instruction))
         tilings = tuple(v.tiling for v in operands) + tuple(wanted)
-        free = frozenset(n for n, v in enumerate(operands) if v.remake is not None or splat_scalar(v) is not None)
+        free = frozenset(n for n, v in enumerate(operands) if is_made_anywhere(v))
         use = OpUse.of(instruction, tilings, self.order, _parts(instruction, operands), free)
         if (use.groups or use.rule.monoid is Monoid.ADD) and may_stay_partial(instruction, self.tilings):
             use = replace(use, stays_partial=True)

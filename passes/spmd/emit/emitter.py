@@ -29,6 +29,7 @@ from ....ir.sharding.tiling import Tiling
 from ....ir.types.element_type import PRED, S8, S32, S64, ElementType
 from ....ir.types.literal import Array, Literal
 from ....ir.types.shape import Shape, array
+from ...op_sharding.anywhere import repeated_scalar
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -258,11 +259,14 @@ def places_type(size: int) -> ElementType:
 
 
 def splat_scalar(value: LocalValue) -> Instruction | None:
-    """The scalar that a value repeats, if it visibly does: any tile of it can be made without communication."""
-    made = value.instruction
-    is_splat = made.opcode == "broadcast" and not made.operands[0].shape.rank and bool(value.shape.rank)
+    """The scalar that a value repeats on every device, if it visibly does."""
     everywhere = not value.tiling.unreduced and value.tiling.owner is None
-    return made.operands[0] if is_splat and everywhere else None
+    return repeated_scalar(value.instruction) if everywhere else None
+
+
+def is_made_anywhere(value: LocalValue) -> bool:
+    """Whether any tile of a value is made without communication."""
+    return value.remake is not None or splat_scalar(value) is not None
 
 
 def is_array_of(value: Array, scalar: Any) -> bool:

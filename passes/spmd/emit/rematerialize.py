@@ -1,8 +1,6 @@
 """Values that every device can make for itself: any tile of them is computed instead of communicated.
 
-Iotas, constants, broadcasts of what every device holds anyway, masks computed from such: where somebody wants such a
-value in other tiles than it was made in, it is made again. An op qualifies if it computes elements independently of one
-another or only moves them, and its operands are whole on every device or qualify themselves.
+An op qualifies by itself (`op_sharding.anywhere`), if its operands are whole on every device or qualify too.
 
 Where an op cannot make just the tiles that are wanted (a reversal, uneven tiles of a reshape), it makes all and cuts
 them out, if all is no larger than the whole values that it is made of; a mask broadcast from a row is larger, and sent.
@@ -15,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ....ir.factors.factor_digits import value_digits
-from ....ir.factors.sharding_rule import FactorKind
 from ....ir.graph.instruction import Instruction
 from ....ir.sharding.tiling import Tiling
+from ...op_sharding.anywhere import makes_any_tile
 from ...op_sharding.assignment import OpSharding, legal
 from .emitter import LocalValue
 from .local_op import LocalOp, emit_local
@@ -56,9 +54,4 @@ def remakeable(
 def _is_free(instruction: Instruction, op: OpSharding, operands: Sequence[LocalValue]) -> bool:
     if not all(v.tiling.is_replicated or v.remake is not None for v in operands):
         return False
-    made_of = instruction.op
-    if made_of.is_stateful or made_of.is_collective or made_of.has_side_effect(instruction.attributes):
-        return False
-    if instruction.called() or op.manual or op.carried or op.owner is not None:
-        return False
-    return all(f.kind in (FactorKind.PASS, FactorKind.PERMUTATION) for f in op.rule.factors)
+    return makes_any_tile(instruction, op.rule) and not (op.manual or op.carried or op.owner is not None)
