@@ -75,6 +75,7 @@ def plan_reshard(
     plan = _best(source, target, problem)
     if plan is None and not manual:  # the last resort: pieces sent directly would be millions, or exceed the memory
         plan = _best(source, target, replace(problem, may_replicate=True))
+        plan = replace(plan, may_replicate=True) if plan is not None else None
     if plan is None:
         raise NoPlan(f"no plan stays within {memory:.0f} elements per device")
     return plan

@@ -142,10 +142,12 @@ class Plan:
     """`received` is the number of elements that each device receives.
 
     `cost` is the time of the moves (see `cost.machine`). `peak` is the most elements that a device holds, before and
-    after a move together.
+    after a move together. Only a plan that `may_replicate`, for lack of another way, makes a value whole on the way
+    that neither end holds whole.
     """
 
     moves: tuple[Move, ...]
     received: float
     cost: float
     peak: float = 0.0
+    may_replicate: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ....ir.diagnostics import InternalError
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.attributes import NONE
 from ....ir.graph.instruction import FrontendAttributes, Instruction
@@ -33,6 +34,7 @@ from ...resharding.base.moves import (
     Mask,
     Move,
     Permute,
+    Plan,
     ReduceScatter,
     Slice,
     Spread,
@@ -42,6 +44,8 @@ from ...resharding.exchange.quotient import quotient
 from .channels import Channels, permute_pairs
 from .emitter import Emitter
 from .exchange import emit_exchange
+
+_SMALL = 256  # bytes of an array whose padded tiles may be as large as all of it
 
 
 @dataclass
@@ -55,23 +59,39 @@ class MoveEmitter:
     order: tuple[int, ...] | None
     cause: FrontendAttributes
 
-    def emit(self, array: Instruction, moves: Sequence[Move]) -> Instruction:
-        """The array after the moves."""
+    def emit(self, array: Instruction, plan: Plan) -> Instruction:
+        """The array after the moves. Raises InternalError for a plan that replicates it on the way and need not."""
+        source, between = array, list[Instruction]()
         slices: list[Slice] = []
-        bits = any(isinstance(move, Mask) and move.owner is not None for move in moves)
+        bits = any(isinstance(move, Mask) and move.owner is not None for move in plan.moves)
         if bits:
             array = self._as_bits(array)
-        for move in moves:
+        for move in plan.moves:
             if isinstance(move, Slice):
                 slices.append(move)
                 continue
             array = self._move(self._slice(array, slices), move)
+            between.append(array)
             slices = []
         array = self._slice(array, slices)
+        if not plan.may_replicate:
+            self._check_between(source, between, array)
         if array.shape.element is self.shape.element:
             return array
         array = self._cast("bitcast-convert", array, _holder(self.shape.element))
         return self._cast("convert", array, self.shape.element)
+
+    def _check_between(self, source: Instruction, between: Sequence[Instruction], result: Instruction) -> None:
+        """What neither end of a resharding holds whole, no device holds whole in between: it may lack the memory."""
+
+        def is_whole(array: Instruction) -> bool:
+            return all(n >= size for n, size in zip(array.shape.dims, self.shape.dims, strict=True))
+
+        if self.shape.byte_size <= _SMALL or is_whole(source) or is_whole(result):
+            return
+        if any(map(is_whole, between)):
+            ends = f"from tiles of {source.shape} to tiles of {result.shape}"
+            raise InternalError(f"{self.cause.get('hloom.cause')}: {self.shape} is replicated on the way {ends}")
 
     def _as_bits(self, array: Instruction) -> Instruction:
         """The array as integers, to which adding zeros changes nothing (-0.0 + 0.0 is not -0.0)."""

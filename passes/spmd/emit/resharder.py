@@ -75,7 +75,7 @@ class Resharder:
         complete = not source.unreduced and not target.unreduced
         monoid = choice_monoid(shape.element) if complete else value.monoid or Monoid.ADD
         moves = MoveEmitter(self.emitter, self.channels, shape, monoid, order, {"hloom.cause": why})
-        array = moves.emit(array, plan.moves)
+        array = moves.emit(array, plan)
         if manual and plan.moves:
             array = self.emitter.reshape(array, array.shape.dims[1:])
         result = LocalValue(array, value.shape, target, value.monoid)
