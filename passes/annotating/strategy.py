@@ -29,6 +29,7 @@ from typing import Any, cast
 from ...ir.diagnostics import Location, SourceFile, fail
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.graph.op import Role
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling
 from ...ir.tools.names import fits, name_pattern, names_of, suggestions
@@ -194,7 +195,7 @@ def _fitting(module: Module, setting: Setting) -> list[Instruction]:
                  setting.location or parameter.location)
     if parameters:
         return parameters
-    others = [i for c in module for i in c if i.opcode != "parameter" and fits(pattern, names_of(i))]
+    others = [i for c in module for i in c if i.op.role is not Role.PARAMETER and fits(pattern, names_of(i))]
     found = [i for i in others if i.shape.is_array and i.shape.rank == rank]
     if not found:
         close = suggestions(setting.pattern, (name for p in module.entry.parameters for name in names_of(p)))

@@ -17,14 +17,15 @@ import numpy as np
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.ops.conversion import Convert, Copy
 from ...ir.ops.gather import GatherAttributes
 from ...ir.ops.scatter import ScatterAttributes
-from ...ir.ops.shaping import BroadcastAttributes, ConcatenateAttributes, IotaAttributes
+from ...ir.ops.shaping import Broadcast, BroadcastAttributes, ConcatenateAttributes, IotaAttributes, Reshape
 from ...ir.ops.structure import ConstantAttributes
 from ...ir.types.shape import Shape
 from ..base import Pass, PassContext
 
-_COUNT_ON = ("convert", "copy", "broadcast", "reshape")  # values that count along a dimension where their operand does
+_COUNT_ON = (Convert, Copy, Broadcast, Reshape)  # values that count along a dimension where their operand does
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _with_ties(
 def _counted_dim(value: Instruction) -> int | None:
     """The dimension along which a value is 0, 1, 2, .., the same in all others; None if it is not seen to be that."""
     chain = [value]
-    while chain[-1].opcode in _COUNT_ON:
+    while isinstance(chain[-1].op, _COUNT_ON):
         chain.append(chain[-1].operands[0])
     if any(not v.shape.element.is_integer or v.shape.element.bits < 32 for v in chain):
         return None  # the numbers could wrap around
@@ -146,7 +147,7 @@ def _counted_on(value: Instruction, inner: int) -> int | None:
     """The dimension along which a value counts whose operand counts along `inner`."""
     if isinstance(value.attributes, BroadcastAttributes):
         return value.attributes.dimensions[inner]
-    if value.opcode != "reshape":
+    if not isinstance(value.op, Reshape):
         return inner
     source = value.operands[0].shape.dims
     before = [d for d, n in enumerate(source) if n > 1]

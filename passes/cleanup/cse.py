@@ -18,6 +18,8 @@ from typing import Any, ClassVar
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.graph.op import Role
+from ...ir.ops.collective_groups import CollectiveAttributes
 from ...ir.ops.shaping import BroadcastAttributes, IotaAttributes
 from ..base import Pass, PassContext
 
@@ -40,7 +42,7 @@ def merge_equal(computation: Computation) -> int:
     apart: dict[Instruction, Instruction] = {}  # what stays, and what it is equal to
     dead: list[Instruction] = []
     for instruction in list(computation):
-        if instruction.opcode == "parameter" or instruction.has_effect():
+        if instruction.op.role is Role.PARAMETER or instruction.has_effect():
             continue
         key = (
             instruction.opcode,
@@ -70,6 +72,6 @@ def _is_made_anew(value: Instruction) -> bool:
 
 def _without_channel(attributes: Any) -> Any:
     """Channel ids number collectives; they do not tell what a collective computes."""
-    if getattr(attributes, "channel_id", None) is not None:
+    if isinstance(attributes, CollectiveAttributes) and attributes.channel_id is not None:
         return replace(attributes, channel_id=0)
     return attributes

@@ -11,6 +11,7 @@ from typing import ClassVar
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.graph.op import Role
 from ..base import Pass, PassContext
 
 
@@ -31,7 +32,7 @@ class DeadCodeElimination(Pass):
 
 def _sweep(computation: Computation) -> int:
     live: set[Instruction] = set()
-    stack = [i for i in computation if i is computation.root or i.opcode == "parameter" or i.has_effect()]
+    stack = [i for i in computation if i is computation.root or i.op.role is Role.PARAMETER or i.has_effect()]
     while stack:
         instruction = stack.pop()
         if instruction not in live:

@@ -16,12 +16,13 @@ from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, shell_of
+from ...ir.graph.op import Role
 from ...ir.ops.structure import ParameterAttributes
 from ..base import Pass, PassContext
 
 MOST_INSTRUCTIONS = 5_000_000
 MOST_LEVELS = 100
-_INLINED = ("call", "fusion")
+_INLINED = (Role.CALL, Role.FUSION)
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class _Inliner:
             operands = [copies[o] for o in instruction.operands]
             if isinstance(instruction.attributes, ParameterAttributes) and arguments is not None:
                 copies[instruction] = arguments[instruction.attributes.number]
-            elif instruction.opcode in _INLINED:
+            elif instruction.op.role in _INLINED:
                 callee = instruction.called()[0]
                 result = self.body(target, callee, operands)[callee.root]
                 self._keep_annotation(instruction, result, callee.root)
@@ -102,7 +103,7 @@ class _Inliner:
 
     def _keep_annotation(self, call: Instruction, result: Instruction, root: Instruction) -> None:
         # A sharding on the call holds for what takes its place, unless that has its own or existed before the call.
-        if call.annotation is not None and root.opcode != "parameter" and result.annotation is None:
+        if call.annotation is not None and root.op.role is not Role.PARAMETER and result.annotation is None:
             result.sharding, result.shardy = call.sharding, call.shardy
 
     def _fresh(self, computation: Computation) -> Computation:

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from ...cost.trip_count import trip_count
 from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage
+from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.types.shape import tuple_shape
@@ -57,7 +58,7 @@ def _visit(computation: Computation, shared: set[Computation], growth: float) ->
 
 def _lighten(computation: Computation, loop: Instruction, growth: float) -> bool:
     """Moves what pays out of one loop."""
-    attributes = cast(WhileAttributes, loop.attributes)
+    attributes = loop.attributes_as(WhileAttributes)
     body, trips = attributes.body, trip_count(loop)
     if (trips is not None and trips < 2) or not _has_plain_state(loop):
         return False
@@ -79,12 +80,12 @@ def _has_plain_state(loop: Instruction) -> bool:
     """Whether a loop's state is a tuple that is only taken apart and put together: it may have more elements."""
     parameters = [p for called in loop.called() for p in called.parameters]
     values = [loop, *parameters]
-    root = cast(WhileAttributes, loop.attributes).body.root
+    root = loop.attributes_as(WhileAttributes).body.root
     return (
-        loop.shape.is_tuple and root.opcode == "tuple" and loop.annotation is None and root.annotation is None
+        loop.shape.is_tuple and root.op.role is Role.TUPLE and loop.annotation is None and root.annotation is None
         and loop.parent is not None and loop is not loop.parent.root and not root.users
         and all(p.annotation is None for p in parameters)
-        and all(u.opcode == "get-tuple-element" for value in values for u in value.users)
+        and all(u.op.role is Role.ELEMENT for value in values for u in value.users)
     )  # fmt: skip
 
 
@@ -129,7 +130,7 @@ def _peak(body: Computation, held: Collection[Instruction]) -> int:
     steps = [0] * (len(place) + 1)
     always = sum(i.shape.byte_size for i in (*body.parameters, *held))
     for instruction, start in place.items():
-        if instruction.op.is_view or instruction.shape.is_tuple or instruction in held or instruction.opcode in _STATE:
+        if instruction.op.is_view or instruction.shape.is_tuple or instruction in held or instruction.op.role in _STATE:
             continue
         steps[start] += instruction.shape.byte_size
         steps[max((place[u] for u in _readers(instruction)), default=start) + 1] -= instruction.shape.byte_size
@@ -140,7 +141,7 @@ def _peak(body: Computation, held: Collection[Instruction]) -> int:
     return most
 
 
-_STATE = ("parameter", "get-tuple-element")
+_STATE = (Role.PARAMETER, Role.ELEMENT)
 
 
 def _readers(value: Instruction) -> Iterable[Instruction]:
@@ -176,14 +177,14 @@ def _before_loop(
 
 
 def _element(computation: Computation, value: Instruction, index: int) -> Instruction:
-    if value.opcode == "tuple":
+    if value.op.role is Role.TUPLE:
         return value.operands[index]
     return computation.add("get-tuple-element", (value,), GetTupleElementAttributes(index), like=value)
 
 
 def _extend(computation: Computation, loop: Instruction, values: list[Instruction]) -> list[Instruction]:
     """Makes values elements of a loop's state, which the body leaves as they are; what they are in the body."""
-    body, (start,) = cast(WhileAttributes, loop.attributes).body, loop.operands
+    body, (start,) = loop.attributes_as(WhileAttributes).body, loop.operands
     count = len(loop.shape.elements)
     shape = tuple_shape((*loop.shape.elements, *(v.shape for v in values)))
     elements = [_element(computation, start, number) for number in range(count)]

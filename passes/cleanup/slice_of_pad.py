@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from ...ir.graph.attributes import PadDim, PaddingConfig, SliceDim
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage
 from ...ir.ops.calls.custom_call import is_annotation
-from ...ir.ops.slicing import PadAttributes, SliceAttributes
+from ...ir.ops.conversion import Copy
+from ...ir.ops.slicing import Pad, PadAttributes, Slice, SliceAttributes
 from ...ir.tools.roll import find_roll
 from ..base import Pass, PassContext
 from .rewriting import rewrite
@@ -42,12 +43,12 @@ class SliceOfPad(Pass):
 
 
 def _merge(computation: Computation, instruction: Instruction, *, placed: bool) -> Instruction | None:
-    if instruction.opcode != "slice":
+    if not isinstance(instruction.op, Slice):
         return None
     pad = instruction.operands[0]
-    while placed and (pad.opcode == "copy" or is_annotation(pad)):
+    while placed and (isinstance(pad.op, Copy) or is_annotation(pad)):
         pad = pad.operands[0]
-    if pad.opcode != "pad" or (not placed and (instruction.annotation or pad.annotation)):
+    if not isinstance(pad.op, Pad) or (not placed and (instruction.annotation or pad.annotation)):
         return None
     padding = _padding(instruction, pad)
     if padding is None or any(find_roll(u) for u in instruction.users):
@@ -57,10 +58,10 @@ def _merge(computation: Computation, instruction: Instruction, *, placed: bool) 
 
 def _cut(computation: Computation, instruction: Instruction) -> Instruction | None:
     """A pad that adds nothing becomes a slice."""
-    if instruction.opcode != "pad":
+    if not isinstance(instruction.op, Pad):
         return None
     operand = instruction.operands[0]
-    amounts = cast(PadAttributes, instruction.attributes).padding.dims
+    amounts = instruction.attributes_as(PadAttributes).padding.dims
     if any(a.low > 0 or a.high > 0 or a.interior for a in amounts):
         return None
     kept = tuple(SliceDim(-a.low, n + a.high) for a, n in zip(amounts, operand.shape.dims, strict=True))
@@ -70,8 +71,8 @@ def _cut(computation: Computation, instruction: Instruction) -> Instruction | No
 def _padding(instruction: Instruction, pad: Instruction) -> tuple[PadDim, ...] | None:
     """What is added and cut off by both together; None for steps and for paddings between elements."""
     found: list[PadDim] = []
-    slices = cast(SliceAttributes, instruction.attributes).slice
-    amounts = cast(PadAttributes, pad.attributes).padding.dims
+    slices = instruction.attributes_as(SliceAttributes).slice
+    amounts = pad.attributes_as(PadAttributes).padding.dims
     for size, part, amount in zip(pad.shape.dims, slices, amounts, strict=True):
         whole = (part.start, part.limit, part.stride) == (0, size, 1)
         if not whole and (part.stride != 1 or amount.interior):

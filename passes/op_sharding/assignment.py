@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any
 
 from ...cost.machine import Machine, Transfer
+from ...ir.diagnostics import InternalError
 from ...ir.factors.factor_digits import dim_digits, is_expressible, value_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.op import OpCall
+from ...ir.graph.op import A, OpCall
 from ...ir.sharding.digit import Digits, disjoint, merge, product
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
@@ -66,6 +67,13 @@ class OpSharding:
     @property
     def call(self) -> OpCall[Any]:
         return self.use.call
+
+    def attributes_as(self, kind: type[A]) -> A:
+        """The attributes of the op, which must be of this class. Raises InternalError."""
+        attributes = self.call.attributes
+        if not isinstance(attributes, kind):
+            raise InternalError(f"{self.use.op.opcode} has {type(attributes).__name__}, not {kind.__name__}")
+        return attributes
 
     @property
     def shapes(self) -> tuple[Shape, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from ...ir.diagnostics import Diagnostics, fail
 from ...ir.factors.sharding_rule import elementwise_rule
 from ...ir.graph.instruction import Instruction
+from ...ir.ops.calls.custom_call import target_of
 from ...ir.tools.spmd import parts
 from .values import Direction, Leaf, Relation, ValueGraph
 
@@ -24,7 +25,7 @@ _DIRECTIONS = (Direction.NONE, Direction.FORWARD, Direction.BACKWARD, Direction.
 def link(graph: ValueGraph, diagnostics: Diagnostics) -> None:
     """Adds the relations of groups and sets the directions that barriers allow. Errors go to the diagnostics."""
     for relation in graph.relations:
-        target = getattr(relation.instruction.attributes, "custom_call_target", None)
+        target = target_of(relation.instruction)
         if target is not None:
             relation.allowed = _allowed(target, relation.instruction)
     groups: dict[Group, dict[Leaf, Instruction]] = {}

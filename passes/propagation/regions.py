@@ -16,6 +16,8 @@ from ...ir.factors.sharding_rule import elementwise_rule
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.graph.op import Role
+from ...ir.ops.calls.custom_call import target_of
 from ...ir.sharding.digit import Digits, cut, disjoint, merge, product, refine
 from .shardy_regions import INTO, OUT_OF, SHARDY_INTO, SHARDY_OUT_OF
 from .values import Relation, ValueGraph
@@ -26,10 +28,10 @@ Stack = tuple[Digits, ...]  # the manual digits of the regions around a value, o
 def mark_regions(module: Module, graph: ValueGraph, diagnostics: Diagnostics) -> None:
     """Gives the leaves inside of manual regions their digits, and ties both sides of the borders."""
     for instruction in graph.leaves:
-        if _target(instruction) in (SHARDY_INTO, SHARDY_OUT_OF):
+        if target_of(instruction) in (SHARDY_INTO, SHARDY_OUT_OF):
             diagnostics.error(f"{instruction.name} is the border of a manual region in Shardy's form",
                               instruction.location, help="run the pass shardy-regions before propagation")
-    borders = [i for i in graph.leaves if _target(i) in (INTO, OUT_OF)]
+    borders = [i for i in graph.leaves if target_of(i) in (INTO, OUT_OF)]
     if not borders and not any(leaf.manual for leaves in graph.leaves.values() for leaf in leaves):
         return
     regions = _Regions(graph)
@@ -70,10 +72,10 @@ class _Regions:
 
     def _forward(self, instruction: Instruction, around: Stack) -> Stack | None:
         """The stack that the operands say; None if nothing says any."""
-        if instruction.opcode == "parameter":
+        if instruction.op.role is Role.PARAMETER:
             return around or self._said(instruction)
         found = [s for o in instruction.operands if (s := self.stacks.get(o)) is not None]
-        target = _target(instruction)
+        target = target_of(instruction)
         if target == INTO:
             own = self.graph.leaves[instruction][0].manual
             return (*max(found, key=len, default=around), own)
@@ -99,19 +101,15 @@ class _Regions:
 
     def _as_operand(self, user: Instruction) -> Stack:
         """Where the operands of a user are."""
-        stack, target = self.stacks[user], _target(user)
+        stack, target = self.stacks[user], target_of(user)
         if target == OUT_OF:
             return (*stack, self.graph.leaves[user.operands[0]][0].manual)
         return stack[:-1] if target == INTO else stack
 
 
-def _target(instruction: Instruction) -> str | None:
-    return getattr(instruction.attributes, "custom_call_target", None)
-
-
 def _tie(border: Instruction, graph: ValueGraph, diagnostics: Diagnostics) -> None:
     source, result = graph.leaves[border.operands[0]][0], graph.leaves[border][0]
-    outside, inside = (source, result) if _target(border) == INTO else (result, source)
+    outside, inside = (source, result) if target_of(border) == INTO else (result, source)
     parts = [_split(digits, inside.manual) for digits in outside.dims]
     prefixes = tuple(prefix for prefix, _ in parts)
     left = [digit for _, rest in parts for digit in rest if not disjoint((digit,), inside.manual)]

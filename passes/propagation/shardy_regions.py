@@ -22,6 +22,8 @@ from ...ir.diagnostics import fail
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.graph.op import Role
+from ...ir.ops.calls.custom_call import target_of
 from ...ir.sharding.mesh import AxisRef
 from ...ir.sharding.sharding import DimSharding, Sharding, leaf_shardings
 from ...ir.types.shape import Shape
@@ -43,7 +45,7 @@ class ShardyRegions(Pass):
         changed = False
         for computation in module:
             for instruction in list(computation):
-                target = getattr(instruction.attributes, "custom_call_target", None)
+                target = target_of(instruction)
                 if target in (SHARDY_INTO, SHARDY_OUT_OF):
                     _rewrite(computation, instruction, entering=target == SHARDY_INTO)
                     changed = True
@@ -85,7 +87,7 @@ def _is_from_nothing(value: Instruction) -> bool:
     stack = [value]
     while stack:
         instruction = stack.pop()
-        if instruction.opcode == "parameter":
+        if instruction.op.role is Role.PARAMETER:
             return False
         new = [o for o in instruction.operands if o not in reached]
         reached.update(new)

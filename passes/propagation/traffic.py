@@ -19,6 +19,7 @@ from ...cost.trip_count import UNKNOWN_TRIPS, trip_count
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.graph.op import Role
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
 from ..op_sharding.anywhere import is_structure, makes_any_tile
@@ -199,6 +200,6 @@ def _count_runs(computation: Computation, count: int, found: dict[Computation, i
     found[computation] = count
     for instruction in computation:
         if instruction.op.is_control:
-            trips = trip_count(instruction) if instruction.opcode == "while" else 1
+            trips = trip_count(instruction) if instruction.op.role is Role.LOOP else 1
             for called in instruction.called():
                 _count_runs(called, count * (UNKNOWN_TRIPS if trips is None else max(trips, 1)), found)

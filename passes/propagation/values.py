@@ -21,7 +21,7 @@ from ...ir.factors.sharding_rule import ShardingRule, elementwise_rule
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
-from ...ir.graph.op import OpCall
+from ...ir.graph.op import OpCall, Role
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ...ir.sharding.digit import Digits
@@ -222,7 +222,7 @@ class ValueGraph:
         operands = [self.leaves[o] for o in instruction.operands]
         if instruction.op.is_control:
             self._relate_control(instruction, operands, results)
-        elif any(o.shape.is_tuple for o in instruction.operands) or instruction.opcode == "tuple":
+        elif any(o.shape.is_tuple for o in instruction.operands) or instruction.op.role is Role.TUPLE:
             # A done or an outfeed has other leaves than its operand; those in the same place are alike if they fit.
             for source, result in zip([x for leaves in operands for x in leaves], results, strict=False):
                 if source.shape.dims == result.shape.dims:
@@ -255,9 +255,10 @@ class ValueGraph:
                         self._identity(instruction, source, leaf)
             return
         # A call or a conditional: operands reach the parameters, roots the result.
-        arguments = operands if instruction.opcode == "call" else operands[1:]
+        is_call = instruction.op.role is Role.CALL
+        arguments = operands if is_call else operands[1:]
         for index, computation in enumerate(called):
-            given = arguments if instruction.opcode == "call" else [arguments[index]]
+            given = arguments if is_call else [arguments[index]]
             parameters = [_new_leaves(p) for p in computation.parameters]
             for sources, leaves in zip(given, parameters, strict=True):
                 for source, leaf in zip(sources, leaves, strict=True):

@@ -20,6 +20,8 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import EntryLayout, Module, Stage, shell_of
 from ...ir.ops.calls.custom_call import is_annotation
+from ...ir.ops.collective_groups import GroupAttributes
+from ...ir.ops.collectives import CollectivePermuteAttributes
 from ...ir.sharding.replica_groups import enumerate_groups
 from ...ir.sharding.sharding import leaf_shardings
 from ...ir.sharding.tiling import Tiling
@@ -272,8 +274,9 @@ def _refuse(instruction: Instruction, module: Module, tilings: list[Tiling]) -> 
 
 def _check_groups(instruction: Instruction, module: Module, tilings: list[Tiling]) -> None:
     """The program's own collectives name devices that there are, and may not mix tiles that the partitioner made."""
-    pairs = getattr(instruction.attributes, "source_target_pairs", None)
-    groups = getattr(instruction.attributes, "replica_groups", None)
+    attributes = instruction.attributes
+    pairs = attributes.source_target_pairs if isinstance(attributes, CollectivePermuteAttributes) else ()
+    groups = attributes.replica_groups if isinstance(attributes, GroupAttributes) else None
     if groups is not None and (problem := groups_problem(groups, module.num_partitions * module.replica_count)):
         fail(f"{instruction.opcode} {instruction.name}: {problem}", instruction.location)
     free = tuple(d for t in tilings for dim in t.dims for d in dim)

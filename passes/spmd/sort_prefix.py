@@ -17,6 +17,7 @@ from ...ir.graph.attributes import NONE, SliceDim
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage
+from ...ir.graph.op import Role
 from ...ir.ops.slicing import SliceAttributes
 from ...ir.ops.sort import SortAttributes
 from ...ir.ops.structure import GetTupleElementAttributes
@@ -76,7 +77,7 @@ def _split(computation: Computation, sort: Instruction, devices: int) -> bool:
 def _read(computation: Computation, sort: Instruction, dim: int) -> int:
     """How many elements from the first on are read; 0 if other users than slices make this unknown."""
     values = list(sort.users) if sort.shape.is_tuple else [sort]
-    if any(v.opcode != "get-tuple-element" for v in values if v is not sort):
+    if any(v.op.role is not Role.ELEMENT for v in values if v is not sort):
         return 0
     if computation.root in (sort, *values):
         return 0

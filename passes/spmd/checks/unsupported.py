@@ -11,7 +11,8 @@ from __future__ import annotations
 from ....ir.diagnostics import Diagnostics
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
-from ....ir.ops.calls.custom_call import CustomCallAttributes, behaviour
+from ....ir.graph.op import Role
+from ....ir.ops.calls.custom_call import CustomCallAttributes, behaviour, target_of
 from ....ir.sharding.sharding import REPLICATED, AnySharding, ShardingKind, TupleSharding, leaf_shardings
 from ....ir.tools.spmd import parts
 from ....ir.types.element_type import TOKEN
@@ -24,7 +25,7 @@ def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
     for computation in module:
         for instruction in computation:
             # One word where a thing begins: users of dynamic values, dones and parameters of callees follow from it.
-            inner = instruction.opcode == "parameter" and computation is not module.entry
+            inner = instruction.op.role is Role.PARAMETER and computation is not module.entry
             if instruction.shape.is_dynamic:
                 if not inner and not any(o.shape.is_dynamic for o in instruction.operands):
                     diagnostics.error(
@@ -73,7 +74,7 @@ def _is_manual(instruction: Instruction) -> bool:
 
 
 def _described(instruction: Instruction) -> str:
-    target = getattr(instruction.attributes, "custom_call_target", None)
+    target = target_of(instruction)
     return f"{instruction.opcode} {instruction.name}" + (f' ("{target}")' if target else "")
 
 
@@ -84,7 +85,7 @@ def settle_shardings(module: Module, diagnostics: Diagnostics) -> None:
     """
     for computation in module:
         for instruction in computation:
-            inner = instruction.opcode == "parameter" and computation is not module.entry
+            inner = instruction.op.role is Role.PARAMETER and computation is not module.entry
             if inner or instruction.op.is_control or module.num_partitions == 1:
                 instruction.sharding = _on_all_devices(instruction, diagnostics)
 

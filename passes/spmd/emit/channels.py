@@ -11,6 +11,7 @@ from ....ir.diagnostics import fail
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.attributes import Attributes
 from ....ir.graph.computation import Computation
+from ....ir.ops.collective_groups import CollectiveAttributes
 from ....ir.ops.structure import ParameterAttributes
 from ....ir.sharding.digit import Digits
 from ....ir.sharding.mesh import LARGEST_LIST
@@ -34,9 +35,9 @@ class Channels:
 
     def renumbered(self, attributes: Attributes) -> Attributes:
         """The attributes of a collective that the program itself has, with a channel of the new module."""
-        if getattr(attributes, "channel_id", None) is None:
+        if not isinstance(attributes, CollectiveAttributes) or attributes.channel_id is None:
             return attributes
-        return replace(attributes, channel_id=self.next())  # pyright: ignore[reportCallIssue]
+        return replace(attributes, channel_id=self.next())
 
     def reducer(self, monoid: Monoid, shape: Shape) -> Computation:
         return self.computation((monoid, shape.element.name), lambda: _reducer(monoid, shape))

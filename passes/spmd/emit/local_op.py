@@ -15,6 +15,7 @@ from ....cost.machine import Transfer
 from ....ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import identity
+from ....ir.graph.op import Role
 from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.sharding.digit import Digits
 from ....ir.sharding.tiling import Tiling
@@ -124,7 +125,7 @@ def elements(emitter: Emitter, value: Instruction, shape: Shape) -> list[Instruc
     """The leaves of a value whose global counterpart has this shape."""
     if not shape.is_tuple:
         return [value]
-    if value.opcode == "tuple":  # through a tuple, what nobody reads would be kept alive
+    if value.op.role is Role.TUPLE:  # through a tuple, what nobody reads would be kept alive
         parts = list(value.operands)
     else:
         numbers = range(len(shape.elements))

@@ -7,7 +7,6 @@ tile, and what comes before the tile is combined into it, the initial value once
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
 
 from ....ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ....ir.graph.attributes import WindowDim
@@ -59,7 +58,7 @@ def on_tile(w: WindowDim, tile: int) -> WindowDim:
 
 def across_tiles(local: LocalOp, value: Instruction, init: Instruction, dims: dict[int, Digits]) -> Instruction:
     """Tiles accumulated by themselves, combined with what is in the tiles before (or behind) and the initial value."""
-    attributes = cast(ReduceWindowAttributes, local.instruction.attributes)
+    attributes = local.instruction.attributes_as(ReduceWindowAttributes)
     monoid = local.rule.monoid
     assert monoid is not None
     emitter, shape = local.emitter, local.instruction.shape

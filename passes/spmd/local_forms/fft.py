@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import cast
 
 from ....ir.graph.instruction import Instruction
 from ....ir.ops.fft import FftAttributes, FftType
@@ -78,7 +77,7 @@ def _moved(dims: tuple[int, ...], tiling: Tiling, dim: int, waiting: list[int]) 
 
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
-    attributes = cast(FftAttributes, op.call.attributes)
+    attributes = op.attributes_as(FftAttributes)
     dims, current = op.shapes[0].dims, op.tiling(0, assignment)
     if not any(current.dims[d] for d in _own(attributes, len(dims))):
         return 0.0
@@ -112,7 +111,7 @@ def _as_matrix(dims: tuple[int, ...], tiling: Tiling, dim: int, count: int) -> t
 
 @local_form("fft", _exchanged)
 def fft(local: LocalOp) -> Instruction:
-    attributes, operand = cast(FftAttributes, local.instruction.attributes), local.operands[0]
+    attributes, operand = local.instruction.attributes_as(FftAttributes), local.operands[0]
     own = _own(attributes, operand.shape.rank)
     if not any(operand.tiling.dims[d] for d in own):
         return local.emit()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
 
 from ....ir.graph.attributes import NONE, SliceDim
 from ....ir.graph.instruction import Instruction
@@ -34,7 +33,7 @@ def gather(local: LocalOp) -> Instruction:
 
     A window of several elements may lie on several devices: its dimension gets as many neutral elements on both sides.
     """
-    attributes = cast(GatherAttributes, local.instruction.attributes)
+    attributes = local.instruction.attributes_as(GatherAttributes)
     operand, indices = local.operands
     sizes, vector_dim = attributes.slice_sizes, attributes.index_vector_dim
     sharded = _divided(operand, attributes.start_index_map, sizes)
@@ -68,7 +67,7 @@ def scatter(local: LocalOp) -> Instruction:
 
     A window of several elements may lie on several devices: its dimension gets room on both sides, cut off afterwards.
     """
-    attributes = cast(ScatterAttributes, local.instruction.attributes)
+    attributes = local.instruction.attributes_as(ScatterAttributes)
     emitter = local.emitter
     given = [v.instruction for v in local.operands]
     count = len(given) // 2
@@ -168,7 +167,7 @@ def _shifted(
 def _clamped(local: LocalOp, index: Instruction, index_vector_dim: int) -> Instruction:
     """Indices clamped to the whole array, as the unpartitioned gather does, in the type of places."""
     emitter, element = local.emitter, index.shape.element
-    attributes = cast(GatherAttributes, local.instruction.attributes)
+    attributes = local.instruction.attributes_as(GatherAttributes)
     operand = local.operands[0].shape
     highs: list[Instruction] = []
     for dim in attributes.start_index_map:

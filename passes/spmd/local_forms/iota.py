@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 
 from ....ir.graph.attributes import NONE
@@ -26,7 +24,7 @@ def iota(local: LocalOp) -> Instruction:
     Computed in s32 (s64 for 64-bit types and many elements) and converted at the end, so that narrow floats round as
     the whole does.
     """
-    dim = cast(IotaAttributes, local.instruction.attributes).iota_dimension
+    dim = local.instruction.attributes_as(IotaAttributes).iota_dimension
     digits = local.results[0].dims[dim]
     shape, emitter = local.local_shape(), local.emitter
     if not digits:
@@ -42,7 +40,7 @@ def iota(local: LocalOp) -> Instruction:
 @local_form("constant")
 def constant(local: LocalOp) -> Instruction:
     """A constant of one repeated value becomes a smaller one; any other is sliced on the device, known or not."""
-    literal = cast(ConstantAttributes, local.instruction.attributes).literal
+    literal = local.instruction.attributes_as(ConstantAttributes).literal
     if not any(dim for tiling in local.results for dim in tiling.dims):
         return local.emit(())
     parts = zip(literal.leaves(), local.results, strict=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 
@@ -79,7 +78,7 @@ class _Normalisation:
 
     def __init__(self, local: LocalOp) -> None:
         self.local, self.emitter = local, local.emitter
-        self.attributes = cast(BatchNormAttributes, local.instruction.attributes)
+        self.attributes = local.instruction.attributes_as(BatchNormAttributes)
         x = local.operands[0]
         self.element = _wide(x.shape.element)
         self.operands = [self._converted(v.instruction, self.element) for v in local.operands]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import cast
 
 from ....cost.machine import Transfer
 from ....ir.graph.attributes import PadDim, PaddingConfig, SliceDim
@@ -28,7 +27,7 @@ def slice_(local: LocalOp) -> Instruction:
     if local.reduced_factors():
         return _own_part(local)
     (value,), done = fetch_reads(local, {})
-    attributes = cast(SliceAttributes, local.instruction.attributes)
+    attributes = local.instruction.attributes_as(SliceAttributes)
     limits = list(attributes.slice)
     for dim, (before, limit) in enumerate(zip(local.operands[0].shape.dims, limits, strict=True)):
         if limit == SliceDim(0, before):
@@ -45,7 +44,7 @@ def _own_part(local: LocalOp) -> Instruction:
     """What the tile has of the slice, absent elements elsewhere."""
     operand = local.operands[0]
     value, exchange = operand.instruction, exchange_of(local)
-    limits = list(cast(SliceAttributes, local.instruction.attributes).slice)
+    limits = list(local.instruction.attributes_as(SliceAttributes).slice)
     for dim, (size, limit) in enumerate(zip(operand.shape.dims, limits, strict=True)):
         tiles = operand.tiling.tiles(dim)
         if limit == SliceDim(0, size):
@@ -68,7 +67,7 @@ def pad(local: LocalOp) -> Instruction:
     for found in done:
         value = on_grid(local, value, found, fill)
     divided = {found.read.dim for found in done}
-    padding = cast(PadAttributes, local.instruction.attributes).padding.dims
+    padding = local.instruction.attributes_as(PadAttributes).padding.dims
     rest = tuple(PadDim(0, 0) if d in divided else p for d, p in enumerate(padding))
     if all(p == PadDim(0, 0) for p in rest):
         return value
@@ -83,7 +82,7 @@ def reverse(local: LocalOp) -> Instruction:
 
 
 def _joined_time(op: OpSharding, assignment: Assignment) -> float:
-    (dim,) = cast(ConcatenateAttributes, op.call.attributes).dimensions
+    (dim,) = op.attributes_as(ConcatenateAttributes).dimensions
     count = len(op.rule.operands)
     digits = op.tiling(count, assignment).dims[dim]
     if not digits:
@@ -103,7 +102,7 @@ def concatenate(local: LocalOp) -> Instruction:
     """The tiles of all operands behind each other are what a device has; its tile of the result is put together of
     pieces of such.
     """
-    (dim,) = cast(ConcatenateAttributes, local.instruction.attributes).dimensions
+    (dim,) = local.instruction.attributes_as(ConcatenateAttributes).dimensions
     digits = local.results[0].dims[dim]
     if not digits:
         return local.emit()

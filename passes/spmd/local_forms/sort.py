@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
@@ -90,7 +89,7 @@ def _columns(shape: Shape, tiling: Tiling, dim: int, machine: Machine) -> _Colum
 
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
-    (dim,) = cast(SortAttributes, op.call.attributes).dimensions
+    (dim,) = op.attributes_as(SortAttributes).dimensions
     shape, tiling = op.shapes[0], op.tiling(0, assignment)
     columns = _columns(shape, tiling, dim, op.machine)
     if columns.count == 1:
@@ -109,7 +108,7 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
         time += plan_halo(line, starts, size, width).cost(width)
     arrays = op.shapes[: len(op.rule.operands)]
     size = sum(s.element.byte_size for s in arrays)
-    if _needs_places(arrays, cast(SortAttributes, op.call.attributes), columns):
+    if _needs_places(arrays, op.attributes_as(SortAttributes), columns):
         size += S32.byte_size
     return time * size / each
 
@@ -123,7 +122,7 @@ def _exchange(tiling: Tiling, dim: int) -> tuple[Tiling, Tiling]:
 
 @local_form("sort", _exchanged)
 def sort(local: LocalOp) -> Instruction:
-    attributes = cast(SortAttributes, local.instruction.attributes)
+    attributes = local.instruction.attributes_as(SortAttributes)
     (dim,) = attributes.dimensions
     operand = local.operands[0]
     columns = _columns(operand.shape, operand.tiling, dim, local.resharder.machine)
@@ -141,7 +140,7 @@ def _needs_places(arrays: Sequence[Shape], attributes: SortAttributes, columns: 
     plain = isinstance(root.attributes, CompareAttributes) and root.operands in (
         attributes.to_apply.parameters, attributes.to_apply.parameters[::-1],
     )  # fmt: skip
-    strict = plain and cast(CompareAttributes, root.attributes).direction in (Direction.LT, Direction.GT)
+    strict = plain and root.attributes_as(CompareAttributes).direction in (Direction.LT, Direction.GT)
     even = columns.count * columns.rows == columns.extent
     return not (len(arrays) == 1 and total and strict and even)
 

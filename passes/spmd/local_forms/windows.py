@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 from ....ir.factors.sharding_rule import FactorKind, Monoid
 from ....ir.graph.attributes import Window, WindowDim
@@ -37,7 +36,7 @@ def convolution(local: LocalOp) -> Instruction:
     """Zeros beyond the borders; where the kernel is divided, its tile is the window."""
     element = local.operands[0].instruction.shape.element
     zero = local.emitter.constant(0, element)
-    attributes = cast(ConvolutionAttributes, local.instruction.attributes)
+    attributes = local.instruction.attributes_as(ConvolutionAttributes)
     labels, window = attributes.dim_labels, list(attributes.window.dims)
     # Products of the kernel's padding with what lies between or around the input's elements must be zero.
     places = [labels.rhs.index(label) for label in labels.spatial]
@@ -85,8 +84,8 @@ def _accumulated(local: LocalOp, monoid: Monoid) -> Instruction:
     (array, _), done = fetch_reads(replace(local, operands=[operand, local.operands[1]]), {0: fill})
     if local.reduced_factors():
         init = local.only_first(init)
-    adapted = local.instruction.op.localize(local.instruction.call, (array.shape, init.shape), local.local_shape())
-    attributes = cast(ReduceWindowAttributes, adapted)
+    shapes, op = (array.shape, init.shape), local.instruction.op
+    attributes: ReduceWindowAttributes = op.localize(local.instruction.call, shapes, local.local_shape())
     if not cumulative:
         return _windows(local, attributes, [array, init], done, {0: fill})
     window = tuple(on_tile(w, n) if d in cumulative else w
@@ -99,7 +98,7 @@ def _accumulated(local: LocalOp, monoid: Monoid) -> Instruction:
 def _marked(local: LocalOp) -> Instruction:
     """Any computation. Where windows reach beyond the borders it gets an identity, and a mask of what is there."""
     emitter, count = local.emitter, len(local.operands) // 2
-    attributes = cast(ReduceWindowAttributes, local.instruction.attributes)
+    attributes = local.instruction.attributes_as(ReduceWindowAttributes)
     operands, done = fetch_reads(local, {})
     own = [f for f in done if f.read.operand == 0]
     if all(f.phase is not None and not _is_padded(attributes.window.dims[f.read.dim]) for f in own):
@@ -150,7 +149,7 @@ def select_and_scatter(local: LocalOp) -> Instruction:
 
     Elements beyond the borders are such that they are not selected.
     """
-    attributes = cast(SelectAndScatterAttributes, local.instruction.attributes)
+    attributes = local.instruction.attributes_as(SelectAndScatterAttributes)
     init = local.operands[2].instruction
     arrays, done = fetch_reads(local, _unselected(local, attributes))
     if not done:
