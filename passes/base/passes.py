@@ -9,53 +9,15 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
 
-from ..cost.machine import DEFAULT, Machine
-from ..ir.diagnostics import CompileError, Diagnostics, InternalError, fail
-from ..ir.factors.sharding_rule import ShardingRule
-from ..ir.gc_pause import paused_collector
-from ..ir.graph.module import Module, Stage
-from ..ir.graph.op import OpCall
-from ..ir.ops.async_ops import AsyncStart
-from .op_sharding.forms import LocalForms, built_in
-
-
-@dataclass(frozen=True, slots=True)
-class PassRecord:
-    """What a pipeline saw of one pass: seconds and whether the module changed."""
-
-    name: str
-    seconds: float
-    changed: bool
-
-
-Rules = Mapping[str, "str | Callable[[OpCall[Any]], ShardingRule | None]"]
-"""Sharding rules by opcode, as text or as functions of the use."""
-
-
-@dataclass
-class PassContext:
-    """What passes share. `num_devices` is the number asked for, or None to take what the program says, or
-    `default_devices` if it says nothing.
-
-    `rules` take the place of the sharding rules of built-in ops in propagation (`propagation/rules`). `after` is called
-    with the pass name and the module after every pass (dumps). `verify` checks the module after every pass; a violation
-    is Hloom's own mistake and raises InternalError. `machine` says how long things take. `forms` are the local forms of
-    ops, which both costs and the partitioner go by.
-    """
-
-    num_devices: int | None = None
-    default_devices: int | None = None
-    rules: Rules = field(default_factory=dict[str, Any])
-    verify: bool = False
-    after: Callable[[str, Module], None] | None = None
-    machine: Machine = DEFAULT
-    forms: LocalForms = field(default_factory=built_in)
-    diagnostics: Diagnostics = field(default_factory=Diagnostics)
-    records: list[PassRecord] = field(default_factory=list[PassRecord])
+from ...ir.diagnostics import CompileError, InternalError, fail
+from ...ir.gc_pause import paused_collector
+from ...ir.graph.module import Module, Stage
+from ...ir.ops.async_ops import AsyncStart
+from .context import PassContext, PassRecord
 
 
 class Pass(ABC):
@@ -136,7 +98,7 @@ def refuse_starts(module: Module, by: str) -> None:
 
 
 def _verify(name: str, module: Module) -> None:
-    from ..ir.tools.verifier import check
+    from ...ir.tools.verifier import check
 
     try:
         check(module)
