@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hloom.__main__ import main
 from hloom.runtime.evaluator import WholeProgram
-from support.command_line import EXAMPLES, NAMED, have_mpi, hloom
+from support.command_line import EXAMPLES, NAMED, have_mpi, hloom, process
 
 PLAIN = """HloModule plain
 ENTRY main {
@@ -33,7 +33,7 @@ def write_inputs(path: Path) -> tuple[Any, Any]:
 
 
 def test_check_says_what_it_ran_and_passes(tmp_path: Path) -> None:
-    done = hloom("run", NAMED, "--devices", "8", "--check", cwd=tmp_path)
+    done = process("run", NAMED, "--devices", "8", "--check", cwd=tmp_path)
     assert done.code == 0, done.err
     first, verdict, *errors, last = done.out.splitlines()
     assert first == "mlp: 8 simulated devices; 2 all-reduce; 100 bytes sent per device"
@@ -71,7 +71,7 @@ def test_examples_pass_on_meshes_that_do_not_divide_them(name: str, mesh: str, t
 @pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks(ranks: int, tmp_path: Path) -> None:
-    done = hloom("run", NAMED, "--ranks", str(ranks), "--check", cwd=tmp_path)
+    done = process("run", NAMED, "--ranks", str(ranks), "--check", cwd=tmp_path)
     assert done.code == 0, done.err
     assert done.out.splitlines()[0].startswith(f"mlp: 8 devices on {ranks} MPI ranks; 2 all-reduce; ")
     assert done.out.splitlines()[-1] == "check passed"
@@ -81,7 +81,7 @@ def test_ranks(ranks: int, tmp_path: Path) -> None:
 @pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
 def test_ranks_read_standard_input_and_write_outputs(tmp_path: Path) -> None:
     x, n = write_inputs(tmp_path / "in.npz")
-    done = hloom("run", "-", "--ranks", "2", "--inputs", "in.npz", "--out", "out", cwd=tmp_path, text=SHARDED)
+    done = process("run", "-", "--ranks", "2", "--inputs", "in.npz", "--out", "out", cwd=tmp_path, text=SHARDED)
     assert done.code == 0, done.err
     np.testing.assert_allclose(np.load(tmp_path / "out" / "output_0.npy"), np.exp(x), rtol=1e-6)
     assert np.load(tmp_path / "out" / "output_1.npy") == n
@@ -301,14 +301,14 @@ def test_remarks_are_made_once(tmp_path: Path) -> None:
     text = SHARDED.replace("HloModule plain", "HloModule plain, input_output_alias={ {0}: (0, {}, may-alias) }")
     text = text.replace("exponential(x)", "exponential(x), sharding={replicated}")
     (tmp_path / "r.hlo").write_text(text)
-    done = hloom("run", "r.hlo", "--ranks", "2", "--check", cwd=tmp_path)
+    done = process("run", "r.hlo", "--ranks", "2", "--check", cwd=tmp_path)
     assert done.code == 0, done.err
     assert done.err.count("remark: ") == done.err.count("parameter 0 is no longer donated to result {0}") == 1
 
 
 @pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
 def test_bad_standard_input_is_reported_by_one_rank(tmp_path: Path) -> None:
-    done = hloom("run", "-", "--ranks", "2", cwd=tmp_path, text=PLAIN.replace("exponential", "exponent"))
+    done = process("run", "-", "--ranks", "2", cwd=tmp_path, text=PLAIN.replace("exponential", "exponent"))
     assert done.code == 65
     assert done.err.count("<stdin>:5:16: error: opcode 'exponent' is not supported") == 1
 
@@ -325,7 +325,7 @@ def test_a_failure_on_ranks_is_one_error(tmp_path: Path) -> None:
         "HloModule m\nENTRY e {\n  x = f32[4] parameter(0), sharding={devices=[2]<=[2]}\n"
         '  ROOT r = f32[4] custom-call(x), custom_call_target="nobody"\n}\n'
     )
-    done = hloom("run", "foreign.hlo", "--ranks", "2", cwd=tmp_path)
+    done = process("run", "foreign.hlo", "--ranks", "2", cwd=tmp_path)
     assert done.code == 65
     assert done.err.count("error:") == 1
     assert "nobody" in done.err
@@ -343,6 +343,6 @@ def test_ranks_that_never_report_count_as_dead(tmp_path: Path) -> None:
     launcher.write_text(f"#!{sys.executable}\nraise SystemExit(9)\n")
     launcher.chmod(0o755)
     pytest.importorskip("mpi4py")
-    done = hloom("run", NAMED, "--ranks", "2", cwd=tmp_path, HLOOM_MPIEXEC=str(launcher))
+    done = process("run", NAMED, "--ranks", "2", cwd=tmp_path, HLOOM_MPIEXEC=str(launcher))
     assert done.code == 75
     assert done.out == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.command_line import have_mpi, hloom
+from support.command_line import have_mpi, hloom, process
 
 PER_DEVICE = """HloModule ring, num_partitions=2
 ENTRY e {
@@ -25,7 +25,7 @@ def test_programs_per_device_of_others_run_and_say_what_is_assumed(ranks: int, t
     if ranks and not have_mpi():
         pytest.skip("there is no mpiexec")
     more = ["--ranks", str(ranks)] if ranks else []
-    done = hloom("run", "-", "--inputs", "zeros", *more, cwd=tmp_path, text=PER_DEVICE)
+    done = (process if ranks else hloom)("run", "-", "--inputs", "zeros", *more, cwd=tmp_path, text=PER_DEVICE)
     assert done.code == 0
     assert done.err.count("<stdin>:2:7: remark: no sharding says where input 0 lies: every device gets the same") == 1
     assert "help: an array with a first dimension of 2 gives each device its own" in done.err
@@ -92,7 +92,7 @@ def test_callbacks_with_results_need_a_meaning(command: list[str], tmp_path: Pat
 def f(x, config):
     return x + ("3" in config)
 """)
-    done = hloom(*command, "--import", "calls.py", "--inputs", "zeros", cwd=tmp_path, text=text)
+    done = process(*command, "--import", "calls.py", "--inputs", "zeros", cwd=tmp_path, text=text)
     assert (done.code, done.out.splitlines()[-1]) == (0, "output 0 r: float32[2] min 1 mean 1 max 1")
 
 

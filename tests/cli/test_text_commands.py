@@ -14,7 +14,7 @@ from hloom import CompileError, parse
 from hloom.__main__ import main
 from hloom.ir.graph.module import Stage
 from hloom.passes.propagation.propagate import Propagate
-from support.command_line import EXAMPLES, NAMED, environment, hloom
+from support.command_line import EXAMPLES, NAMED, environment, hloom, process
 
 BAD = """HloModule bad
 ENTRY main {
@@ -108,7 +108,7 @@ def test_shard_as_text_is_a_sharded_program(tmp_path: Path) -> None:
 
 
 def test_partition(tmp_path: Path) -> None:
-    done = hloom("partition", NAMED, cwd=tmp_path)
+    done = process("partition", NAMED, cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
     module = parse(done.out)
     assert module.stage is Stage.LOCAL
@@ -214,8 +214,8 @@ def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_usage_error_of_a_process(tmp_path: Path) -> None:
-    assert hloom("fly", cwd=tmp_path).code == 2
-    helped = hloom("--help", cwd=tmp_path)
+    assert process("fly", cwd=tmp_path).code == 2
+    helped = process("--help", cwd=tmp_path)
     assert (helped.code, helped.err) == (0, "")
     assert all(name in helped.out for name in ("run", "partition", "shard", "opt", "show", "verify"))
 
