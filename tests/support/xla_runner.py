@@ -65,6 +65,9 @@ def compile_text(text: str, replicas: int = 1, partitions: int = 1, shardy: bool
     options.num_replicas, options.num_partitions = replicas, partitions
     options.executable_build_options.use_spmd_partitioning = partitions > 1
     options.executable_build_options.use_shardy_partitioner = shardy
+    debug = options.executable_build_options.debug_options  # small programs run once: code need not be fast
+    debug.xla_backend_optimization_level = 0
+    debug.xla_llvm_disable_expensive_passes = True
     loaded = devices[0].client.compile_and_load(stablehlo, xla.DeviceList(devices), options)
     return Executable(loaded, devices, module)
 
