@@ -42,7 +42,10 @@ def start(case: str, ranks: int, *more: str, **variables: str) -> subprocess.Pop
 
 def outcome(case: str, ranks: int, *more: str, text: str = "", **variables: str) -> tuple[int, str]:
     with start(case, ranks, *more, **variables) as job:
-        _, errors = job.communicate(text, timeout=120)
+        try:
+            _, errors = job.communicate(text, timeout=120)
+        finally:
+            job.kill()  # after a timeout, lest it be waited for again; its ranks go with it
     return job.returncode, errors
 
 
