@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ RICH = (Path(__file__).parent / "rich.hlo").read_text()
 
 def xla_text(text: str) -> str:
     """What XLA reads and prints, constants in full."""
-    hlo: Any = importlib.import_module("jaxlib._hlo")
+    hlo: Any = pytest.importorskip("jaxlib._hlo")
     options = hlo.HloPrintOptions()
     options.print_large_constants = True
     return hlo.hlo_module_from_text(text).to_string(options)
@@ -316,8 +315,8 @@ def _sharded(jax: Any, jnp: Any) -> dict[str, Any]:
 
 
 def _jax_texts() -> dict[str, str]:
-    jax: Any = importlib.import_module("jax")
-    jnp: Any = importlib.import_module("jax.numpy")
+    jax: Any = pytest.importorskip("jax")
+    jnp: Any = pytest.importorskip("jax.numpy")
 
     def mlp(x: Any, w: Any, b: Any) -> Any:
         return jnp.mean(jax.nn.softmax(jax.nn.relu(x @ w + b)) ** 2)

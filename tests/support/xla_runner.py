@@ -5,7 +5,7 @@ Three ways to run: `run_global` (XLA partitions, or one device), `run_manual` (p
 executable that XLA made, not from Hloom, so that a wrong sharding in the text shows as a wrong number. Padding is
 filled with NaN (or a large integer) on the way in: a program that lets it leak gives wrong numbers too.
 
-Assumes `tests/conftest.py`, which gives XLA its eight devices. Needs jax; call `pytest.importorskip("jax")` first.
+Assumes `tests/conftest.py`, which gives XLA its eight devices. Without jax a test that compiles is skipped.
 """
 
 # jaxlib's internal modules have no types.
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 Array = np.ndarray[Any, Any]
 
@@ -50,7 +51,7 @@ class Executable:
 
 def compile_text(text: str, replicas: int = 1, partitions: int = 1, shardy: bool = False) -> Executable:
     """Compiles HLO text for replicas x partitions devices. Raises what XLA raises if it does not like the text."""
-    jax: Any = importlib.import_module("jax")
+    jax: Any = pytest.importorskip("jax")
     hlo: Any = importlib.import_module("jaxlib._hlo")
     xla: Any = importlib.import_module("jaxlib._jax")
     if "lapack_" in text:  # the routines are found when JAX first makes such a call
