@@ -1,5 +1,7 @@
 """Hides JAX from the tests, a plugin of pytest: `PYTHONPATH=tests pytest -p support.without_jax`. They skip, none fails."""
 
 import sys
+from typing import Any
 
-sys.modules.update(dict.fromkeys(("jax", "jaxlib")))  # importing a module that is None raises ModuleNotFoundError
+modules: dict[str, Any] = sys.modules
+modules.update(jax=None, jaxlib=None)  # importing a module that is None raises ModuleNotFoundError
