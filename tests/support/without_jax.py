@@ -1,4 +1,4 @@
-"""Hides JAX from the tests, a plugin of pytest: `PYTHONPATH=tests pytest -p support.without_jax`. They skip, none fails."""
+"""Hides JAX, a plugin of pytest: `PYTHONPATH=tests pytest -p support.without_jax`. Tests skip without it, none fails."""
 
 import sys
 from typing import Any
