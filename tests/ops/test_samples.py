@@ -16,7 +16,9 @@ from hloom.ir.graph.module import Module
 from hloom.ir.graph.op import OPS
 from hloom.ir.tools.verifier import verify
 from hloom.runtime import evaluate
-from ops.oracle import compared_as, input_kind, mismatch, random_inputs, run_xla, runs_on_xla
+from ops.oracle import Array, compared_as, input_kind, mismatch, random_inputs, runs_on_xla
+from ops.together import together
+from support.xla_runner import compile_text
 
 
 def _collect() -> dict[str, list[str]]:
@@ -71,19 +73,25 @@ def test_text_and_rule(opcode: str, text: str) -> None:
                 assert check_rule(rule, i.call.operands, tuple(i.shape.leaves())) is None, f"{i}: {rule}"
 
 
-@pytest.mark.parametrize(("opcode", "text"), _ALL)
-def test_meaning(opcode: str, text: str) -> None:
-    module = parse(text)
-    if not _alone(module) or not runs_on_xla(text):
-        return
+@pytest.mark.parametrize("opcode", sorted(SAMPLES))
+def test_meaning(opcode: str) -> None:
+    """XLA compiles the samples of an op together, as we print them; `test_proto` compares how both read each text."""
     pytest.importorskip("jax")
+    texts = [text for text in SAMPLES[opcode] if _alone(parse(text)) and runs_on_xla(text)]
+    modules = [parse(text) for text in texts]
+    program = compile_text(together(modules).to_text()) if texts else None
+    for seed in range(2 if program else 0):
+        given = [_inputs(module, text, seed) for module, text in zip(modules, texts, strict=True)]
+        theirs = iter(program.run([[x for inputs in given for x in inputs]])[0])
+        for module, text, inputs in zip(modules, texts, given, strict=True):
+            with np.errstate(all="ignore"):
+                ours = evaluate(module, inputs)
+            for mine in ours:
+                difference = mismatch(np.asarray(mine), next(theirs), compared_as(text, opcode))
+                assert difference is None, f"{difference}\nin\n{text}"
+        assert next(theirs, None) is None
+
+
+def _inputs(module: Module, text: str, seed: int) -> list[Array]:
     shapes = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
-    for seed in range(2):
-        inputs = random_inputs(shapes, seed, input_kind(text))
-        with np.errstate(all="ignore"):
-            ours = evaluate(module, inputs)
-        theirs = run_xla(text, inputs)
-        assert len(ours) == len(theirs)
-        for mine, yours in zip(ours, theirs, strict=True):
-            difference = mismatch(np.asarray(mine), yours, compared_as(text, opcode))
-            assert difference is None, f"{difference}\nin\n{text}"
+    return random_inputs(shapes, seed, input_kind(text))
