@@ -19,6 +19,7 @@ from .failed import LONGEST_MESSAGE, Comm, RankFailed, arrive, deadline, exit_co
 from .lookout import Lookout, Place
 
 _TAG = 1  # of failures
+_abandoned: list[Any] = []  # requests of failed waits, which keep the buffers that MPI may still write to
 _SAME_ERROR_SECONDS = 0.5  # for a lower rank to find what this one has found
 
 
@@ -64,6 +65,8 @@ class RankWatch:
         except self.mpi.Exception as error:
             raise self.lost(error) from error
         finally:
+            if open_:
+                _abandoned.extend(requests)
             self.place = Place(where)
 
     def meet(self, where: Instruction | str) -> None:
@@ -127,14 +130,16 @@ class RankWatch:
         return "rank {} (host {}, process {})".format(rank, *self.peers[rank])
 
     def stop(self) -> None:
-        """Ends the lookout, for a rank that leaves after an error."""
+        """Ends the watch of a rank that leaves, be it after an error. MPI writes to the inbox no more."""
         if self._lookout is not None:
             self._lookout.stop()
             self._lookout = None
+        with contextlib.suppress(self.mpi.Exception):  # of a lost rank, which is reported already
+            if self._alarm:
+                self._alarm.Cancel()
+                self._alarm.Wait()
 
     def close(self) -> None:
         """Ends the watch, after all ranks have met; all of them must call it."""
         self.stop()
-        self._alarm.Cancel()
-        self._alarm.Wait()
         self.comm.Free()
