@@ -1,1 +1,1 @@
-"""What programs cost: collectives and their bytes, trips of loops, the weights of choices."""
+"""What programs cost: the machine, what collectives move, the collectives of a program, trips of loops."""

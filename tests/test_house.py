@@ -148,26 +148,13 @@ def test_imports_go_in_one_direction() -> None:
     assert {("passes", "ir"), ("runtime", "ir"), ("cli", "passes"), ("__main__", "cli")} <= seen
 
 
-def _names(path: Path) -> Iterator[tuple[str, set[str]]]:
-    """The file of the package, from its root, and the names that each relative import takes from it."""
-    package = path.relative_to(ROOT).parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = package[: len(package) - node.level + 1]
-            yield ".".join([*base, *([node.module] if node.module else [])]), {alias.name for alias in node.names}
-
-
 def test_all_but_the_machine_ask_the_machine() -> None:
-    """Links and rates are named in cost/ alone; others ask the machine, which has the default's rates."""
+    """Links and rates are named in cost/ alone; passes ask the machine."""
     rates = {"Cluster", "Link", "Links", "parse_links"}
-    wrong = [
-        f"{name_of(path)}: {module}"
-        for path in SOURCES
-        for module, names in _names(path)
-        if path.relative_to(ROOT).parts[0] != "cost" and (module == "cost.links" or names & rates)
-    ]
-    assert wrong == []
-    assert any(module == "cost.machine" for path in SOURCES for module, _ in _names(path))
+    found = [(name_of(path), parts) for path in SOURCES for _, parts in own_imports(path)]
+    others = [(name, parts) for name, parts in found if not name.startswith("cost/")]
+    assert [o for o in others if o[1][:2] == ("cost", "links") or rates & set(o[1])] == []
+    assert any(parts[:2] == ("cost", "machine") for _, parts in others)
 
 
 def test_rooms_import_in_one_direction() -> None:
