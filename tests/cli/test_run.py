@@ -69,7 +69,7 @@ def test_examples_pass_on_meshes_that_do_not_divide_them(name: str, mesh: str, t
 
 
 @pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_ranks(ranks: int, tmp_path: Path) -> None:
     done = process("run", NAMED, "--ranks", str(ranks), "--check", cwd=tmp_path)
     assert done.code == 0, done.err
