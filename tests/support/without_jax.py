@@ -1,4 +1,4 @@
-"""Hides JAX, a plugin of pytest: `PYTHONPATH=tests pytest -p support.without_jax`. Tests skip without it, none fails."""
+"""Hides JAX, a plugin of pytest: `PYTHONPATH=tests pytest -p support.without_jax`. Tests then skip, none fails."""
 
 import sys
 from typing import Any
