@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.command_line import EXAMPLES, NAMED, Outcome, environment
+from hloom.__main__ import main
+from support.command_line import EXAMPLES, NAMED, Outcome, environment, hloom
 
 FULL = Path("/dev/full")
 full_disk = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
@@ -26,13 +27,25 @@ def shell(command: str, cwd: Path, **variables: str) -> Outcome:
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
+REFUSED = "hloom: error: standard output cannot be written: No space left on device\n"
+
+
 @full_disk
-@pytest.mark.parametrize("command", ["verify $F", "partition $F", "shard $F", "run $F --check", "--help", "run --help"])
+@pytest.mark.parametrize("command", ["run $F --check", "--help", "run --help"])
 def test_standard_output_on_a_full_disk(command: str, tmp_path: Path) -> None:
     done = shell(f"$hloom {command} > /dev/full", tmp_path)
-    assert (done.code, done.err) == (
-        74, "hloom: error: standard output cannot be written: No space left on device\n"
-    )  # fmt: skip
+    assert (done.code, done.err) == (74, REFUSED)
+
+
+@full_disk
+@pytest.mark.parametrize("command", ["verify", "partition", "shard", "comm"])
+def test_output_of_commands_on_a_full_disk(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with FULL.open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main([command, NAMED]) == 74
+    assert capsys.readouterr().err == REFUSED
 
 
 @full_disk
@@ -48,12 +61,7 @@ def test_standard_error_on_a_full_disk(tmp_path: Path) -> None:
         ("$hloom verify none.hlo 2>&-", 65, ""),
         ("$hloom verify - <&-", 65, "the text is empty"),
         ("$hloom run - --ranks 2 <&-", 65, "the text is empty"),
-        ("$hloom verify .", 65, "hloom: error: . cannot be read: Is a directory\n"),
-        ("$hloom verify ''", 65, "hloom: error: '' cannot be read: "),
-        ("$hloom shard $F --strategy .", 65, "hloom: error: . cannot be read: Is a directory\n"),
         ("$hloom verify none.hlo 2>&1 >&- | true; exit ${PIPESTATUS[0]}", 74, ""),
-        ("$hloom picture f32[8] '{devices=[100000000]<=[100000000]}'", 65, "too many for a picture"),
-        ("$hloom run $F --ranks ²", 2, "'²' is not a number of at least 1"),
         ("ulimit -f 0; $hloom partition $F > out", 74, "standard output cannot be written: File too large"),
     ],
 )
@@ -62,6 +70,24 @@ def test_streams_and_files(command: str, code: int, message: str, tmp_path: Path
     assert done.code == code, done.err
     assert message in done.err
     assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["verify", "."], 65, "hloom: error: . cannot be read: Is a directory\n"),
+        (["verify", ""], 65, "hloom: error: '' cannot be read: "),
+        (["shard", NAMED, "--strategy", "."], 65, "hloom: error: . cannot be read: Is a directory\n"),
+        (["picture", "f32[8]", "{devices=[100000000]<=[100000000]}"], 65, "too many for a picture"),
+        (["run", NAMED, "--ranks", "²"], 2, "'²' is not a number of at least 1"),
+    ],
+)
+def test_arguments_that_cannot_be_used(arguments: list[str], code: int, message: str, tmp_path: Path) -> None:
+    done = hloom(*arguments, cwd=tmp_path)
+    assert done.code == code, done.err
+    assert message in done.err
+    assert done.out == ""
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_output_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
