@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ..cost.machine import DEFAULT, Machine
 from ..ir.graph.module import Module, clone_module
 from ..ir.tools.verifier import check
 from . import pipelines
-from .base import PassContext, Rules
+from .base import Pass, PassContext, Rules, run_pipeline
+from .op_sharding.forms import LocalForms
+from .result import Partitioned
 
 
 def verify(module: Module) -> None:
@@ -24,9 +29,28 @@ def propagate(module: Module, num_devices: int | None = None, rules: Rules | Non
     return pipelines.propagate(clone_module(module), PassContext(num_devices=num_devices, rules=rules or {}))
 
 
-def partition(module: Module, num_devices: int | None = None) -> Module:
+def partition(
+    module: Module, num_devices: int | None = None, *, rules: Rules | None = None, machine: Machine = DEFAULT,
+    forms: LocalForms | None = None, passes: str | Sequence[Pass] | None = None,
+) -> Partitioned:
     """The program that each device runs (stage LOCAL), from a GLOBAL or SHARDED module; propagates first where needed.
 
-    The entry's parameters and root carry their shardings, `global_layout` their global shapes. Raises CompileError.
+    The entry's parameters and root carry their shardings, `global_layout` their global shapes. The result has the
+    remarks, the warnings and the certificate as well.
+
+    `rules` are as for `propagate`. `machine` says how long things take, which decides how ops are divided and values
+    resharded. `forms` are the local forms of ops, `local_forms()` with overrides. `passes` are run in place of
+    `PIPELINE`, as text or one by one. Raises CompileError, also for passes that leave no LOCAL module.
     """
-    return pipelines.partition(clone_module(module), PassContext(num_devices=num_devices))
+    context = PassContext(num_devices=num_devices, rules=rules or {}, machine=machine)
+    if forms is not None:
+        context.forms = forms
+    local = clone_module(module)
+    if passes is None:
+        pipelines.partition(local, context)
+    else:
+        steps = pipelines.parse_pipeline(passes) if isinstance(passes, str) else list(passes)
+        pipelines.check_order(steps)
+        run_pipeline(steps, local, context)
+        pipelines.require_local(local)
+    return Partitioned.of(local, context)

@@ -67,6 +67,10 @@ PARTITION: tuple[Pass, ...] = (
 )
 
 
+PIPELINE: tuple[Pass, ...] = (*PROPAGATE, *PARTITION)
+"""All passes that partition a GLOBAL module."""
+
+
 @dataclass(frozen=True, slots=True)
 class Before:
     """Pass `first` must come before pass `second` where both are in a pipeline."""
@@ -108,6 +112,13 @@ def partition(module: Module, context: PassContext | None = None) -> Module:
         propagate(module, context)
     run_pipeline(PARTITION, module, context)
     return module
+
+
+def require_local(module: Module) -> None:
+    """Raises CompileError if the passes that ran have left no program per device."""
+    if module.stage not in (Stage.LOCAL, Stage.SCHEDULED):
+        fail(f"the passes leave {module.name} {module.stage.value}, not the program of each device",
+             help="spmd-partition makes it")
 
 
 _ITEM = re.compile(r"\s*([a-z][a-z0-9-]*)\s*(?:\{([^{}]*)\})?\s*(,|$)")

@@ -52,7 +52,7 @@ ROOMS: dict[str, set[str]] = {
     "passes/resharding/exchange": {"passes/resharding/base"},
     "passes/resharding": {"passes/resharding/base", "passes/resharding/search", "passes/resharding/exchange"},
     "passes/op_sharding": {"passes/resharding", "passes/resharding/base"},
-    "passes/base": {"passes/op_sharding"},
+    "passes/base": {"passes/op_sharding", "passes/resharding/base"},
     "passes/cleanup": {"passes/base"},
     "passes/annotating": set(),
     "passes/propagation": {"passes/base", "passes/op_sharding", "passes/resharding"},
@@ -66,7 +66,10 @@ ROOMS: dict[str, set[str]] = {
         "passes/base", "passes/op_sharding", "passes/spmd/checks", "passes/spmd/emit", "passes/spmd/local_forms",
         "passes/spmd/structure",
     },
-    "passes": {"passes/base", "passes/cleanup", "passes/propagation", "passes/spmd"},
+    "passes": {
+        "passes/base", "passes/cleanup", "passes/op_sharding", "passes/propagation", "passes/resharding",
+        "passes/resharding/base", "passes/spmd",
+    },
     "runtime/ranks": set(),
     "runtime/fabric": {"runtime/ranks"},
     "runtime/plan": {"runtime/fabric", "runtime/ranks"},
@@ -318,7 +321,7 @@ def test_ci_script_is_executable() -> None:
 
 PAGES = (
     "README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/communication.md", "docs/custom_calls.md",
-    "docs/editing.md", "docs/json.md", "docs/ops.md", "docs/resharding.md", "examples/README.md",
+    "docs/editing.md", "docs/embedding.md", "docs/json.md", "docs/ops.md", "docs/resharding.md", "examples/README.md",
 )  # fmt: skip
 
 

@@ -96,6 +96,12 @@ class Module:
         free = self.unique_computation_name(name or source.name)
         return self.add_computation(clone_computation(source, lambda c: c, free))
 
+    def take(self, other: Module) -> None:
+        """Becomes another module: takes its header and its computations, which the other must not use any more."""
+        vars(self).update(vars(other))
+        for computation in self.computations:
+            computation.parent = self
+
     def callees_first(self) -> list[Computation]:
         """The computations so ordered that what is called comes before its caller, else as they are: the order that
         text needs. Computations that call each other in a circle (the verifier refuses them) come in some order.

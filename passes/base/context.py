@@ -12,6 +12,7 @@ from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.module import Module
 from ...ir.graph.op import OpCall
 from ..op_sharding.forms import LocalForms, built_in
+from ..resharding.base.record import Resharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class PassContext:
     `rules` take the place of the sharding rules of built-in ops in propagation (`propagation/rules`). `after` is called
     with the pass name and the module after every pass (dumps). `verify` checks the module after every pass; a violation
     is Hloom's own mistake and raises InternalError. `machine` says how long things take. `forms` are the local forms of
-    ops, which both costs and the partitioner go by.
+    ops, which both costs and the partitioner go by. Passes add what they find to `diagnostics`, the partitioner its
+    plans to `reshardings`.
     """
 
     num_devices: int | None = None
@@ -46,4 +48,5 @@ class PassContext:
     machine: Machine = DEFAULT
     forms: LocalForms = field(default_factory=built_in)
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    reshardings: list[Resharding] = field(default_factory=list[Resharding])
     records: list[PassRecord] = field(default_factory=list[PassRecord])

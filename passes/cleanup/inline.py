@@ -43,9 +43,7 @@ class CallInliner(Pass):
         inliner = _Inliner(new)
         entry = inliner.copy(module.entry)
         new.add_computation(entry, entry=True)
-        module.__dict__.update(new.__dict__)
-        for computation in module:
-            computation.parent = module
+        module.take(new)
         return sum(len(c) for c in module) != before
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ...cost.machine import DEFAULT, SECOND, Machine
@@ -27,6 +28,7 @@ from .base.moves import (
     Slice,
     Spread,
 )
+from .base.record import Resharding
 from .exchange.pieces import lower_bound
 from .exchange.plan import plan_exchange
 from .exchange.quotient import quotient
@@ -53,9 +55,57 @@ class Certificate:
     @property
     def ratio(self) -> float:
         """Received over bound; 1 is optimal, also if nothing need move and nothing does."""
-        if not self.bound_bytes:
-            return math.inf if self.received_bytes else 1.0
-        return self.received_bytes / self.bound_bytes
+        return _ratio(self.received_bytes, self.bound_bytes)
+
+
+def _ratio(received: int, bound: int) -> float:
+    if not bound:
+        return math.inf if received else 1.0
+    return received / bound
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """One resharding in a program: why it is there, and what it does once.
+
+    `cause` is that of its collectives (`hloom.cause`).
+    """
+
+    cause: str
+    shape: Shape
+    certificate: Certificate
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramCertificate:
+    """The reshardings of a program in the order in which they were emitted, each once, however often it runs.
+
+    What local forms exchange is not among them; `hloom.collectives` lists everything that is sent.
+    """
+
+    reshardings: tuple[Certified, ...]
+
+    @staticmethod
+    def of(found: Iterable[Resharding], devices: int) -> ProgramCertificate:
+        """Certifies what the partitioner recorded for this many devices."""
+        return ProgramCertificate(tuple(
+            Certified(r.cause, r.shape, certify(r.plan, r.source, r.target, r.shape, devices)) for r in found
+        ))
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that a device receives in all of them."""
+        return sum(r.certificate.received_bytes for r in self.reshardings)
+
+    @property
+    def bound_bytes(self) -> int:
+        """Bytes that some device must receive in each of them, summed up."""
+        return sum(r.certificate.bound_bytes for r in self.reshardings)
+
+    @property
+    def ratio(self) -> float:
+        """Received over bound; 1 is optimal, also if nothing moves."""
+        return _ratio(self.received_bytes, self.bound_bytes)
 
 
 def reshard(

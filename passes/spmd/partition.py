@@ -81,9 +81,7 @@ class SpmdPartition(Pass):
         new.add_computation(entry, entry=True)
         new.entry_layout = None
         keep_fitting_aliases(new, context.diagnostics)
-        module.__dict__.update(new.__dict__)
-        for computation in module:
-            computation.parent = module
+        module.take(new)
         return True
 
 
@@ -123,7 +121,9 @@ class Partitioner:
         self.target = Computation(source.name, source.location)
         self.order = main_order(source)
         self.emitter = Emitter(self.target, self.order)
-        self.resharder = Resharder(self.emitter, state.channels, state.context.machine)
+        self.resharder = Resharder(
+            self.emitter, state.channels, state.context.machine, state.context.reshardings
+        )
         self.values: dict[Instruction, Leaves] = {}
 
     @property

@@ -17,19 +17,23 @@ from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.monoid import choice_monoid
 from ....ir.sharding.digit import product
 from ....ir.sharding.tiling import Tiling
-from ...resharding.plan import plan_reshard
+from ...resharding.base.record import Resharding
+from ...resharding.plan import plan_reshard, with_manual
 from .channels import Channels
 from .emitter import Emitter, LocalValue, splat_scalar
 from .moves import MoveEmitter
 
 
 class Resharder:
-    """Emits plans into one computation."""
+    """Emits plans into one computation, and appends each to `record`."""
 
-    def __init__(self, emitter: Emitter, channels: Channels, machine: Machine = DEFAULT) -> None:
+    def __init__(
+        self, emitter: Emitter, channels: Channels, machine: Machine = DEFAULT, record: list[Resharding] | None = None
+    ) -> None:
         self.emitter = emitter
         self.channels = channels
         self.machine = machine
+        self.record = [] if record is None else record
         self._done: dict[Hashable, LocalValue] = {}
 
     def reshard(self, value: LocalValue, target: Tiling, why: str) -> LocalValue:
@@ -67,10 +71,13 @@ class Resharder:
             fail(f"{why}: devices would have to exchange data along axes that are manual there",
                  self.emitter.like.location if self.emitter.like else None,
                  help="values enter and leave a manual region by SPMDFullToShardShape and SPMDShardToFullShape")
+        ends = source, target
         if manual and plan.moves:
-            # See `with_manual`.
+            ends = with_manual(source, manual), with_manual(target, manual)
             shape = shape.with_dims((product(manual), *shape.dims))
             array = self.emitter.reshape(array, (1, *array.shape.dims))
+        if plan.moves:
+            self.record.append(Resharding(why, shape, *ends, plan))
         order = source.order if source.used() else target.order
         complete = not source.unreduced and not target.unreduced
         monoid = choice_monoid(shape.element) if complete else value.monoid or Monoid.ADD
