@@ -49,7 +49,7 @@ class Machine(Protocol):
     """How long things take, in picoseconds. Immutable and hashable: plans are remembered by machine.
 
         @dataclass(frozen=True)
-        class Slow(hloom.cost.machine.Machine):
+        class Slow(hloom.Machine):
             def collective(self, kind, digits, order=None):
                 return Transfer(latency=5e6, per_byte=40.0)    # 5 us, 25 GB/s
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import Location, fail
+from ..sharding.sharding import AnySharding, Sharding
 from ..types.shape import Shape
 from .attributes import NONE, Attributes, Callee, ParameterAttributes
 from .dynamic_sizes import result_shape
@@ -96,6 +97,7 @@ class Computation(Callee):
         name: str | None = None,
         like: Instruction | None = None,
         before: Instruction | None = None,
+        sharding: AnySharding | None = None,
         **attributes: Any,
     ) -> Instruction:
         """Appends an instruction, or puts it `before` another; its shape is inferred.
@@ -104,22 +106,31 @@ class Computation(Callee):
 
         Attributes are Python values by the names that HLO gives them: numbers, tuples, text for enums
         (`direction="LT"`), computations. `shape` is needed only where it cannot be inferred (`iota`, `convert`, ..)
-        and may be text (`"f32[4,8]"`); `like` lends location and metadata. Raises CompileError if something does not
-        fit.
+        and may be text (`"f32[4,8]"`); `like` lends location and metadata. `sharding` annotates the value. Raises
+        CompileError if something does not fit.
         """
         op = known_op(opcode)
         for operand in operands:
             if operand.parent is not self:
                 fail(f"{opcode}: the operand {operand.name} is not in computation {self.name}")
         given, result = checked_use(op, [o.shape for o in operands], attributes, shape)
+        if isinstance(sharding, Sharding) and sharding.dims and result.is_array and len(sharding.dims) != result.rank:
+            fail(f"{opcode}: sharding {sharding} has {len(sharding.dims)} dimensions, {result.without_layout()} has "
+                 f"{result.rank}")
         instruction = self.add(op, operands, given, result, name, like)
+        if sharding is not None:
+            instruction.sharding = sharding
         if before is not None:
             self.move_before(instruction, before)
         return instruction
 
-    def parameter(self, number: int, shape: Shape | str, name: str | None = None) -> Instruction:
-        """Appends parameter `number` of this shape. Raises CompileError for text that is not a shape."""
-        return self.build("parameter", shape=shape, name=name or f"p{number}", number=number)
+    def parameter(
+        self, number: int, shape: Shape | str, name: str | None = None, sharding: AnySharding | None = None
+    ) -> Instruction:
+        """Appends parameter `number` of this shape. Raises CompileError for text that is not a shape, and for a
+        sharding of another rank.
+        """
+        return self.build("parameter", shape=shape, name=name or f"p{number}", sharding=sharding, number=number)
 
     def constant(self, value: Any, element: str | None = None, name: str | None = None) -> Instruction:
         """Appends a constant: a number, nested lists or an array. Floats become f32 and integers s32 unless `element`

@@ -15,11 +15,13 @@ import sys
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from pickle import UnpicklingError
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ..errors import NotEvaluable as NotEvaluable
 from ..errors import ShapeError as ShapeError
+from ..factors.rule_text import RuleText, parse_rule
 from ..factors.sharding_rule import ShardingRule, elementwise_rule, replicated_rule
 from ..types.shape import Shape
 from .attributes import Attributes, Callee
@@ -68,6 +70,13 @@ class OpCall(Generic[A]):
     shape: Shape
     config: str = ""
     rule: str = ""
+
+    def parse_rule(self, text: str) -> ShardingRule:
+        """The sharding rule that a text (see `factors.rule_text`) means for these shapes: `([i j]) -> [i j]`.
+
+        Raises ValueError for a text that is no rule, ShapeError for one that does not fit the shapes.
+        """
+        return _rule_of(text).rule(self.operands, tuple(self.shape.leaves()))
 
 
 class Use(Protocol):
@@ -247,6 +256,11 @@ class Op(Generic[A]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return op_of, (type(self).__module__, self.opcode)
+
+
+@lru_cache(maxsize=256)
+def _rule_of(text: str) -> RuleText:
+    return parse_rule(text)
 
 
 AnyOp = Op[Any]

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..diagnostics import fail
 from .digit import Digit, Digits, cut, iota_digits, merge, recognise, refine, split
 
 LARGEST_MESH = 2**31 - 1
@@ -68,6 +69,16 @@ class Mesh:
     named: bool = True
     symbol: str = "mesh"
     by_places: bool = False
+
+    @staticmethod
+    def of(**sizes: int) -> Mesh:
+        """The mesh of these axes, major first, over devices 0, 1, 2, ..: `Mesh.of(x=2, y=4)`. Raises CompileError."""
+        for name, size in sizes.items():
+            if size < 1:
+                fail(f"axis '{name}' needs a size of at least 1")
+        if math.prod(sizes.values()) > LARGEST_MESH:
+            fail(f"a mesh has at most {LARGEST_MESH} devices, their numbers have 32 bits")
+        return Mesh(tuple(sizes.items()))
 
     @property
     def size(self) -> int:

@@ -8,10 +8,12 @@ HLO's device lists (`devices=[2,4]<=[8]`) become axes of a made-up mesh on readi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 
+from ..diagnostics import fail
 from .digit import Digits, complement, merge
 from .mesh import AxisRef, Mesh
 from .tiling import Tiling
@@ -74,6 +76,25 @@ class Sharding:
     group: ShardGroup | None = None
     metadata: str | None = None
     spelling: Spelling = Spelling.V2
+
+    @staticmethod
+    def over(mesh: Mesh, *dims: str | Sequence[str] | None) -> Sharding:
+        """The sharding that divides each dimension by an axis of a mesh, by several (major first), or by none.
+
+            Sharding.over(Mesh.of(x=2, y=4), "x", None, ("y",))
+
+        Raises CompileError for axes that the mesh does not have, or that are used twice.
+        """
+        named = [[] if axes is None else [axes] if isinstance(axes, str) else list(axes) for axes in dims]
+        used = [name for names in named for name in names]
+        known = dict(mesh.axes)
+        for name in used:
+            if name not in known:
+                fail(f"the mesh has no axis '{name}'", help="axes: " + ", ".join(known))
+            if used.count(name) > 1:
+                fail(f"axis '{name}' is used twice")
+        parts = tuple(DimSharding(tuple(map(AxisRef, names))) for names in named)
+        return Sharding(ShardingKind.TILED, mesh, parts, spelling=Spelling.NAMED)
 
     @staticmethod
     def from_tiling(tiling: Tiling, mesh: Mesh) -> Sharding | None:

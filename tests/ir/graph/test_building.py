@@ -257,3 +257,22 @@ ENTRY main { a = f32[] parameter(0) t = f32[] add(a, a) ROOT r = f32[] call(a), 
         ("n", "r"): {"kind": "call"},
         ("t", "r"): {"kind": "control"},
     }
+
+
+def test_shardings() -> None:
+    mesh = hloom.Mesh.of(x=2, y=4)
+    c = Module("m").new_computation("main", entry=True)
+    x = c.parameter(0, "f32[8,8]", "x", sharding=hloom.Sharding.over(mesh, ("x", "y"), None))
+    y = c.build("sine", x, sharding=hloom.Sharding.over(mesh, None, "y"))
+    assert str(x.sharding) == "{mesh['x'=2,'y'=4], [{'x','y'}, {}]}"
+    assert y.sharding == hloom.parse_sharding("{mesh['x'=2,'y'=4], [{}, {'y'}]}")
+    with pytest.raises(hloom.CompileError, match="has 1 dimensions, f32\\[8,8\\] has 2"):
+        c.build("sine", x, sharding=hloom.Sharding.over(mesh, "x"))
+    with pytest.raises(hloom.CompileError, match="the mesh has no axis 'z'"):
+        hloom.Sharding.over(mesh, "z")
+    with pytest.raises(hloom.CompileError, match="axis 'x' is used twice"):
+        hloom.Sharding.over(mesh, "x", ("y", "x"))
+    with pytest.raises(hloom.CompileError, match="axis 'y' needs a size of at least 1"):
+        hloom.Mesh.of(x=2, y=0)
+    with pytest.raises(hloom.CompileError, match="at most"):
+        hloom.Mesh.of(x=1 << 20, y=1 << 20)
