@@ -1,5 +1,17 @@
 """From LOCAL modules to HLO that XLA compiles for all devices."""
 
+from typing import Literal
+
+from ..ir.graph.module import Module
 from .xla import manual_module, replica_module
 
-__all__ = ["manual_module", "replica_module"]
+__all__ = ["export", "manual_module", "replica_module"]
+
+
+def export(module: Module, form: Literal["manual", "replica"] = "manual") -> Module:
+    """The program as XLA compiles it for all devices, to be written by `to_text` or `to_proto`.
+
+    `manual` is one program over N partitions that takes and gives global arrays. `replica` is N replicas of the program
+    of one device, which take and give tiles. Raises CompileError for a module that is not LOCAL.
+    """
+    return manual_module(module) if form == "manual" else replica_module(module)
