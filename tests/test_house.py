@@ -315,6 +315,12 @@ def test_readme_has_the_two_commands() -> None:
     assert {"mpi", "xla", "test", "dev"} == set(PROJECT["project"]["optional-dependencies"])
 
 
+def test_private_names_stay_in_their_modules() -> None:
+    """Pyright checks it, and the script of CI runs pyright."""
+    assert PROJECT["tool"]["pyright"]["reportPrivateUsage"] is True
+    assert "pyright" in (ROOT / ".ci" / "run").read_text()
+
+
 def test_ci_script_is_executable() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 

@@ -131,7 +131,8 @@ class Recv(_Transfer):
 class _Done(_Transfer):
     """The end of a transfer: its operand is the context."""
 
-    def _data(self, context: Shape) -> Shape:
+    def data_shape(self, context: Shape) -> Shape:
+        """The shape of what is transferred. Raises ShapeError if the operand is no context."""
         parts = context.elements
         if len(parts) != 3 or not parts[1].compatible(array(U32)) or not parts[2].compatible(_TOKEN):
             raise ShapeError(f"{self.opcode}: the operand must be (data, u32[], token[]), it is {text(context)}")
@@ -146,7 +147,7 @@ class SendDone(_Done):
     attributes = ChannelAttributes
 
     def infer_shape(self, operands: Sequence[Shape], attributes: ChannelAttributes, declared: Shape | None) -> Shape:
-        self._data(operands[0])
+        self.data_shape(operands[0])
         return _TOKEN
 
 
@@ -158,4 +159,4 @@ class RecvDone(_Done):
     attributes = ChannelAttributes
 
     def infer_shape(self, operands: Sequence[Shape], attributes: ChannelAttributes, declared: Shape | None) -> Shape:
-        return tuple_shape((self._data(operands[0]), _TOKEN))
+        return tuple_shape((self.data_shape(operands[0]), _TOKEN))

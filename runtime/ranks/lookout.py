@@ -21,7 +21,7 @@ from ...ir.graph.instruction import Instruction
 from .failed import Comm, RankFailed, first_report
 
 SILENT_SECONDS = 3600.0
-_ANSWER_SECONDS = 3.0  # after which a rank counts as silent
+ANSWER_SECONDS = 3.0  # after which a rank counts as silent
 _TICK_SECONDS = 0.25
 _MOST_NAMED = 8  # late ranks in one report
 _QUESTION, _ANSWER = 2, 3  # tags
@@ -121,7 +121,7 @@ class Lookout:
             self.asked, self.lower_asks, self.answers = time.monotonic(), False, {}
             self._sent += [self.comm.isend(None, rank, _QUESTION) for rank in self.others]
         self.answers.update(self._messages(_ANSWER))
-        if len(self.answers) == len(self.others) or time.monotonic() - self.asked > _ANSWER_SECONDS:
+        if len(self.answers) == len(self.others) or time.monotonic() - self.asked > ANSWER_SECONDS:
             self._conclude(waited)
             self.asked = 0.0
 
@@ -138,7 +138,7 @@ class Lookout:
         over = waited >= timeout if timeout else silent and waited >= SILENT_SECONDS
         if self.lower_asks:
             # Over: in case that the lower rank does not come to the same conclusion.
-            self.due = waited + 2 * _ANSWER_SECONDS if over else self._next(waited)
+            self.due = waited + 2 * ANSWER_SECONDS if over else self._next(waited)
         elif over:
             late = self._late(waited)
             rank = late[0].rank if late and late[0].order < 2 else None

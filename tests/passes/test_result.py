@@ -112,4 +112,5 @@ def test_a_form_is_overridden_in_one_call_only() -> None:
     assert "add" not in {i.opcode for i in changed.entry}
     assert "add" in {i.opcode for i in plain.entry}
     x = np.diag(np.arange(8, dtype=np.float32)) + 1
-    np.testing.assert_array_equal(*(hloom.simulate(m, [x])[0] for m in (changed, plain)))
+    (found,), (expected,) = hloom.simulate(changed, [x]), hloom.simulate(plain, [x])
+    np.testing.assert_array_equal(found, expected)

@@ -298,7 +298,7 @@ def only_there() -> int:
 
 
 def stopped() -> int:
-    lookout._ANSWER_SECONDS = 0.5
+    lookout.ANSWER_SECONDS = 0.5
     if world().rank == 1:
         MpiProgram.run = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)  # pyright: ignore
     return reduce(timeout=2.0)
