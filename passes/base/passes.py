@@ -73,7 +73,7 @@ def run_pass(step: Pass, module: Module, context: PassContext) -> bool:
     if isinstance(step, Pipeline | FixedPoint):
         return changed
     context.records.append(PassRecord(step.name, time.perf_counter() - start, changed))
-    if context.verify:
+    if context.verify and (changed or step.produces is not None):
         _verify(step.name, module)
     if context.after is not None:
         context.after(step.name, module)

@@ -8,6 +8,7 @@ so that each has one caller: shardings of a loop body belong to one loop. Compos
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -38,13 +39,27 @@ class CallInliner(Pass):
         if size > MOST_INSTRUCTIONS:
             fail(f"with its calls written out the program has {size:,} instructions, at most {MOST_INSTRUCTIONS:,} "
                  "are possible", module.entry.location)
+        if _is_flat(module):
+            return False
         new = shell_of(module)
-        before = sum(len(c) for c in module)
-        inliner = _Inliner(new)
-        entry = inliner.copy(module.entry)
+        entry = _Inliner(new).copy(module.entry)
         new.add_computation(entry, entry=True)
         module.take(new)
-        return sum(len(c) for c in module) != before
+        return True
+
+
+def _is_flat(module: Module) -> bool:
+    """Whether nothing is left to inline, every computation is called, and those of control flow have one caller."""
+    callers: Counter[Computation] = Counter()
+    alone: set[Computation] = set()
+    for computation in module:
+        for instruction in computation:
+            if instruction.op.role in _INLINED:
+                return False
+            callers.update(instruction.called())
+            if instruction.op.is_control:
+                alone.update(instruction.called())
+    return all(c is module.entry or callers[c] for c in module) and all(callers[c] == 1 for c in alone)
 
 
 def _expanded(module: Module) -> tuple[int, int]:
