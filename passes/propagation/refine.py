@@ -37,7 +37,7 @@ _LONGEST = 8  # changes in a trail
 _LEAST = 1e-2  # picoseconds that a trail must gain
 _ARITHMETIC = 0.1  # of the time to receive that it saves: so much more arithmetic it may cause
 _MOST = 20_000  # changes tried in a program
-_MOST_DECISIONS = 3000  # of how ops are divided, which is what takes time; equal ops of like layers share one
+_MOST_DECISIONS = 2000  # of how ops are divided, which is what takes time; equal ops of like layers share one
 
 Change = tuple[Leaf, Tiling]
 
