@@ -34,10 +34,10 @@ class PassContext:
     `default_devices` if it says nothing.
 
     `rules` take the place of the sharding rules of built-in ops in propagation (`propagation/rules`). `after` is called
-    with the pass name and the module after every pass (dumps). `verify` checks the module after every pass that changed it; a
-    violation is Hloom's own mistake and raises InternalError. `machine` says how long things take. `forms` are the local forms of
-    ops, which both costs and the partitioner go by. Passes add what they find to `diagnostics`, the partitioner its
-    plans to `reshardings`.
+    with the pass name and the module after every pass (dumps). `verify` checks the module after every pass that changed
+    it; a violation is Hloom's own mistake and raises InternalError. `machine` says how long things take. `forms` are
+    the local forms of ops, which costs and the partitioner both go by. Passes add what they find to `diagnostics`, the
+    partitioner its plans to `reshardings`.
     """
 
     num_devices: int | None = None

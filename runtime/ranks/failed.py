@@ -65,8 +65,25 @@ def first_report(timeout: float | None) -> float:
 
 
 def arrive(comm: Comm, where: str, timeout: float | None) -> None:
-    """Waits, with pauses, until all ranks have come here: for places that no watch sees yet. Raises RankFailed."""
-    request, start, pause = comm.Ibarrier(), time.monotonic(), 0.0005
+    """Waits until all ranks have come here: for places that no watch sees yet. Raises RankFailed."""
+    poll(comm.Ibarrier(), comm, where, timeout)
+
+
+def gather_texts(comm: Comm, text: str, where: str, timeout: float | None) -> list[str]:
+    """Returns what all ranks give, in their order; the longest texts are cut to `LONGEST_MESSAGE` bytes.
+
+    Raises RankFailed if a rank does not come before the deadline.
+    """
+    own = text.encode()[:LONGEST_MESSAGE].ljust(LONGEST_MESSAGE, b"\0")
+    found = bytearray(LONGEST_MESSAGE * comm.size)
+    poll(comm.Iallgather(own, found), comm, where, timeout)
+    parts = (found[i : i + LONGEST_MESSAGE] for i in range(0, len(found), LONGEST_MESSAGE))
+    return [bytes(part).rstrip(b"\0").decode(errors="ignore") for part in parts]
+
+
+def poll(request: Any, comm: Comm, where: str, timeout: float | None) -> None:
+    """Waits, with pauses, for a request that needs all ranks. Raises RankFailed past the deadline."""
+    start, pause = time.monotonic(), 0.0005
     due = first_report(timeout)
     while not request.Test():
         waited = time.monotonic() - start
@@ -91,15 +108,13 @@ def together(comm: Comm, action: Callable[[], T], where: str, timeout: float | N
         result.append(action())
     except Exception as caught:
         error = caught
-    arrive(comm, where, deadline(timeout))
-    own = None if error is None else (text_of(error)[:LONGEST_MESSAGE], socket.gethostname(), exit_code_of(error))
-    found: list[tuple[str, str, int] | None] = comm.allgather(own)
-    for rank, failure in enumerate(found):
-        if failure is not None:
+    own = "" if error is None else f"{socket.gethostname()}\n{exit_code_of(error)}\n{text_of(error)}"
+    for rank, failure in enumerate(gather_texts(comm, own, where, deadline(timeout))):
+        if failure:
             if error is not None and rank == comm.rank:
                 raise error
-            text, host, code = failure
-            raise RankFailed(f"rank {rank} (host {host}) failed: {text}", rank, host, code, reported=True)
+            host, code, text = failure.split("\n", 2)
+            raise RankFailed(f"rank {rank} (host {host}) failed: {text}", rank, host, int(code), reported=True)
     return result[0]
 
 

@@ -15,7 +15,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.graph.instruction import Instruction
-from .failed import LONGEST_MESSAGE, Comm, RankFailed, arrive, deadline, exit_code_of, text_of
+from .failed import (
+    LONGEST_MESSAGE,
+    Comm,
+    RankFailed,
+    arrive,
+    deadline,
+    exit_code_of,
+    gather_texts,
+    poll,
+    text_of,
+)
 from .lookout import Lookout, Place
 
 _TAG = 1  # of failures
@@ -38,8 +48,10 @@ class RankWatch:
             arrive(comm, start, self.timeout)
         else:
             within.meet(start)
-        self.comm = comm.Dup()
-        self.peers: list[tuple[str, int]] = self.comm.allgather((socket.gethostname(), os.getpid()))
+        self.comm, made = comm.Idup()
+        poll(made, comm, start, self.timeout)
+        named = gather_texts(self.comm, f"{os.getpid()} {socket.gethostname()}", start, self.timeout)
+        self.peers: list[tuple[str, int]] = [(host, int(process)) for process, host in (n.split(" ", 1) for n in named)]
         self.place = Place(start)
         self._failure: RankFailed | None = None
         self._told = False

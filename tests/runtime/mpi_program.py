@@ -23,7 +23,7 @@ from hloom.runtime import run
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.mpi import MpiProgram
 from hloom.runtime.ranks import failed as rank_failed
-from hloom.runtime.ranks import lookout
+from hloom.runtime.ranks import lookout, watch
 from hloom.runtime.ranks.failed import RankFailed, together
 from hloom.runtime.ranks.launch import finish_rank, inside_launcher, launch, world
 from hloom.runtime.ranks.library import MpiMissing
@@ -297,6 +297,13 @@ def only_there() -> int:
     return 2
 
 
+def stopped_early() -> int:
+    """A rank stops after it has come to the start of the program, while the ranks tell each other their names."""
+    if world().rank == 1:
+        watch.gather_texts = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)  # pyright: ignore
+    return reduce(timeout=2.0)
+
+
 def stopped() -> int:
     lookout.ANSWER_SECONDS = 0.5
     if world().rank == 1:
@@ -350,7 +357,7 @@ CASES: dict[str, Callable[[], int]] = {
     f.__name__: f
     for f in (
         programs, kernels, too_many, killed, one_fails, raises, mismatch, stdin, threads, sleeps,
-        wrong_input, same_mistake, only_there, stopped, slow, lost,
+        wrong_input, same_mistake, only_there, stopped, stopped_early, slow, lost,
     )
 }  # fmt: skip
 

@@ -119,6 +119,12 @@ def test_a_stopped_rank_is_named_and_given_up_at_the_deadline() -> None:
     )  # fmt: skip
 
 
+def test_a_rank_that_stops_at_the_start_is_given_up_at_the_deadline() -> None:
+    code, errors = outcome("stopped_early", 2)
+    assert code == 75
+    assert "a rank has not reached the start of the program for 2 s" in errors
+
+
 def test_a_rank_that_works_is_named_and_waited_for() -> None:
     code, errors = outcome("slow", 2)
     assert code == 0
