@@ -9,10 +9,15 @@ from __future__ import annotations
 import os
 import tempfile
 
+import hypothesis
 import pytest
 from support.virtual_devices import eight_devices
 
 eight_devices()
+
+# No example fails for being slow: tests share their machine.
+hypothesis.settings.register_profile("hloom", deadline=None)
+hypothesis.settings.load_profile("hloom")
 
 _bytecode = tempfile.TemporaryDirectory(prefix="hloom-bytecode-")
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):

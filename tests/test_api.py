@@ -69,7 +69,9 @@ def test_names() -> None:
         "parse", "load", "load_snapshot", "Snapshot", "verify", "propagate", "partition", "evaluate", "simulate", "run",
         "assert_collectives", "collectives", "custom_call", "Module", "P", "match", "find_all", "to_networkx",
         "CompileError", "Diagnostic", "Severity", "Collective", "__version__", "apply_strategy", "explain",
-        "load_strategy", "parse_shape", "parse_sharding", "reshard_plan", "RankFailed",
+        "load_strategy", "parse_shape", "parse_sharding", "reshard_plan", "RankFailed", "Instruction", "Op", "OpCall",
+        "register", "Mesh", "Sharding", "Stage", "Machine", "Transfer", "LocalForm", "LocalForms", "LocalOp",
+        "local_forms", "Pass", "PassContext", "PIPELINE", "Partitioned", "export", "run_on_xla",
     }  # fmt: skip
     assert set(hloom.__all__) == wanted
     assert list(hloom.__all__) == sorted(hloom.__all__)
