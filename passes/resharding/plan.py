@@ -37,7 +37,7 @@ _MOST_ROUNDS = 16  # of an exchange, where there is another plan
 _MOST_PIECES = 1 << 22  # that are enumerated
 
 
-_NO_WAY = Plan((), math.inf, math.inf, math.inf)
+_IMPOSSIBLE = Plan((), math.inf, math.inf, math.inf)
 
 
 class NoPlan(Exception):
@@ -62,15 +62,15 @@ def plan_reshard(
     along the digits of a region.
     """
     if source.manual and target.manual and source.manual != target.manual:
-        return _NO_WAY
+        return _IMPOSSIBLE
     if manual := target.manual or source.manual:
         source, target, dims = with_manual(source, manual), with_manual(target, manual), (product(manual), *dims)
     if source.canonical() == target.canonical():
-        return _nothing(source, dims)
+        return _empty_plan(source, dims)
     if not source.is_consistent() or not target.is_consistent():
-        return _NO_WAY
-    if source.order != target.order and _is_same(source, target, dims, devices):
-        return _nothing(source, dims)
+        return _IMPOSSIBLE
+    if source.order != target.order and _has_same_tiles(source, target, dims, devices):
+        return _empty_plan(source, dims)
     problem = Problem(dims, devices, max(size, 1), machine, memory)
     plan = _best(source, target, problem)
     if plan is None and not manual:  # the last resort: pieces sent directly would be millions, or exceed the memory
@@ -81,7 +81,7 @@ def plan_reshard(
     return plan
 
 
-def _is_same(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int) -> bool:
+def _has_same_tiles(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int) -> bool:
     """Whether all devices hold the same, though the device orders differ by name."""
     if source.unreduced or target.unreduced or source.owner is not None or target.owner is not None:
         return False
@@ -95,7 +95,7 @@ def _best(source: Tiling, target: Tiling, problem: Problem) -> Plan | None:
 
 def _plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
     if source.owner is not None or target.owner is not None:
-        yield from _with_owner(source, target, problem)
+        yield from _single_device_plans(source, target, problem)
         return
     found, least = _by_search(source, target, problem)
     yield from found
@@ -108,34 +108,34 @@ def _plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
     yield from _by_pieces(source, target, problem, best)
     if target.unreduced:
         for plan in _plans(source, replace(target, unreduced=()), problem):
-            yield _join(plan, _masked(target, problem))
+            yield _join(plan, _mask_plan(target, problem))
 
 
 def _by_search(source: Tiling, target: Tiling, problem: Problem) -> tuple[list[Plan], float]:
     """Plans by mesh collectives, and elements that some device must receive if the search can tell."""
     if source.order != target.order and not source.is_replicated and not target.is_replicated:
-        return _through(source, target, problem, math.inf), 0.0
+        return _via_permute(source, target, problem, math.inf), 0.0
     found = search(source, target, problem)
     plans = [found.plan] if found.plan else []
     if better := detour(source, target, problem, found.least, _least_cost(plans, problem)):
         plans = [better]
     best = _least_cost(plans, problem)
     if best > problem.least_time(found.least):
-        plans += _through(source, target, problem, best)
+        plans += _via_permute(source, target, problem, best)
     return plans, found.least
 
 
-def _through(source: Tiling, target: Tiling, problem: Problem, below: float) -> list[Plan]:
+def _via_permute(source: Tiling, target: Tiling, problem: Problem, below: float) -> list[Plan]:
     """Whole tiles change places first, to the order of the target and perhaps its digits, or last, from the source's.
 
     Only plans that cost less than `below`.
     """
     plans: list[Plan] = []
     for before in _renumbered(source, target, problem.devices) if not source.unreduced else ():
-        first = _permute(source, before, problem)
+        first = _permute_plan(source, before, problem)
         plans += _joined(first, search(before, target, problem, below - first.cost).plan)
     for after in _renumbered(target, source, problem.devices) if not target.unreduced else ():
-        last = _permute(after, target, problem)
+        last = _permute_plan(after, target, problem)
         plans += _joined(search(source, after, problem, below - last.cost).plan, last)
     return plans
 
@@ -163,15 +163,15 @@ def _on_digits_of(tiling: Tiling, other: Tiling, devices: int) -> Tiling:
     return replace(tiling, dims=tuple(dims)).canonical()
 
 
-def _with_owner(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
+def _single_device_plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
     """From one device or to one device. Others hold as much, for all run one program, but it does not count."""
     if source.owner is not None and target.owner is not None:
-        yield _permute(source, target, problem)
+        yield _permute_plan(source, target, problem)
     elif source.owner is not None:
-        everyone = (Digit(problem.devices, 1),)
-        start = _local(Mask(everyone, target.order, source.owner), source, problem)
+        all_devices = (Digit(problem.devices, 1),)
+        start = _local_plan(Mask(all_devices, target.order, source.owner), source, problem)
         # Of all devices in any order: that of the target, over which the moves are made.
-        partial = Tiling(((),) * len(target.dims), everyone, target.order)
+        partial = Tiling(((),) * len(target.dims), all_devices, target.order)
         if target.canonical() == partial.canonical():
             yield start
             return
@@ -179,7 +179,7 @@ def _with_owner(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Pl
             yield _join(start, plan)
     else:
         whole = Tiling.replicated(len(source.dims))
-        yield from [_nothing(source, problem.dims)] if source.is_replicated else _plans(source, whole, problem)
+        yield from [_empty_plan(source, problem.dims)] if source.is_replicated else _plans(source, whole, problem)
 
 
 # -- by pieces
@@ -223,16 +223,16 @@ def _reduced(source: Tiling, problem: Problem) -> Iterator[tuple[Tiling, Plan]]:
     """The source without unreduced digits: every device with the whole sum of its tile, or with a part of it."""
     digits, dims = source.unreduced, problem.dims
     if not digits:
-        yield source, _nothing(source, dims)
+        yield source, _empty_plan(source, dims)
         return
     whole = replace(source, unreduced=())
     count, held = product(digits), math.prod(source.local_dims(dims))
-    yield whole, _one(AllReduce(digits), held, digits, source.order, 2.0 * held, problem)
+    yield whole, _collective_plan(AllReduce(digits), held, digits, source.order, 2.0 * held, problem)
     for dim, n in enumerate(source.local_dims(dims)):
         if n % count == 0 and n:
             part = whole.with_dim(dim, (*source.dims[dim], *digits))
             move = ReduceScatter(dim, digits, n)
-            yield part, _one(move, held, digits, source.order, held * (1 + 1 / count), problem)
+            yield part, _collective_plan(move, held, digits, source.order, held * (1 + 1 / count), problem)
 
 
 def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tuple[Exchange, Plan]]:
@@ -245,7 +245,7 @@ def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tup
     inner: list[Digits] = [()] * len(dims)
     have, tile = source.local_dims(dims), target.local_dims(dims)
     part = list(tile)
-    for digit in _free(source, target, problem.devices):
+    for digit in _unused_digits(source, target, problem.devices):
         ratio, dim = max(((p / max(h, 1), d) for d, (h, p) in enumerate(zip(have, part, strict=True))), default=(0, 0))
         if ratio >= _LARGER:
             inner[dim] += (digit,)
@@ -259,12 +259,12 @@ def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tup
                 peak = float(held + math.prod(part))
                 gather = AllGather(dim, digits, tile[dim])
                 gathered = held * product(digits)
-                gathers = _join(gathers, _one(gather, gathered, digits, target.order, peak, problem))
+                gathers = _join(gathers, _collective_plan(gather, gathered, digits, target.order, peak, problem))
         yield Exchange(source, target, tuple(inner), latency), gathers
     yield Exchange(source, target, ((),) * len(dims), latency), Plan((), 0.0, 0.0)
 
 
-def _free(source: Tiling, target: Tiling, devices: int) -> list[Digit]:
+def _unused_digits(source: Tiling, target: Tiling, devices: int) -> list[Digit]:
     """Digits that the target does not use: those of the source in its order, so that parts are where they were."""
     free = list(primes(complement(devices, target.used()) or ()))
     if source.order != target.order:
@@ -276,21 +276,21 @@ def _free(source: Tiling, target: Tiling, devices: int) -> list[Digit]:
 # -- plans
 
 
-def _nothing(tiling: Tiling, dims: tuple[int, ...]) -> Plan:
+def _empty_plan(tiling: Tiling, dims: tuple[int, ...]) -> Plan:
     return Plan((), 0.0, 0.0, peak=float(math.prod(tiling.local_dims(dims))))
 
 
-def _masked(target: Tiling, problem: Problem) -> Plan:
+def _mask_plan(target: Tiling, problem: Problem) -> Plan:
     """A value in these tiles becomes unreduced as the target."""
-    return _local(Mask(target.unreduced, target.order), target, problem)
+    return _local_plan(Mask(target.unreduced, target.order), target, problem)
 
 
-def _local(move: Move, tiling: Tiling, problem: Problem) -> Plan:
+def _local_plan(move: Move, tiling: Tiling, problem: Problem) -> Plan:
     """A move without communication that leaves tiles their size."""
-    return Plan((move,), 0.0, 0.0, peak=2 * _nothing(tiling, problem.dims).peak)
+    return Plan((move,), 0.0, 0.0, peak=2 * _empty_plan(tiling, problem.dims).peak)
 
 
-def _one(
+def _collective_plan(
     move: AllGather | AllReduce | ReduceScatter, whole: float, digits: Digits, order: tuple[int, ...] | None,
     peak: float, problem: Problem,
 ) -> Plan:
@@ -299,7 +299,7 @@ def _one(
     return Plan((move,), arriving, problem.time(move.kind, arriving, digits, order), peak=float(peak))
 
 
-def _permute(source: Tiling, target: Tiling, problem: Problem) -> Plan:
+def _permute_plan(source: Tiling, target: Tiling, problem: Problem) -> Plan:
     held = float(math.prod(source.local_dims(problem.dims)))
     return Plan((Permute(source, target),), held, problem.time("collective-permute", held), peak=2 * held)
 

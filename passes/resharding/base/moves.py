@@ -86,14 +86,14 @@ class ReduceScatter:
 class Mask:
     """The value becomes unreduced over `digits`: one of those that agree on all other digits keeps it.
 
-    The others hold the identity of the reduction. With an `owner` only that device keeps the value, bit by bit. The
+    The others hold the identity of the reduction. With a `device` only that one keeps the value, bit by bit. The
     digits are of this device `order`, also where another one numbered the tiles until then.
     """
 
     kind: ClassVar[None] = None
     digits: Digits
     order: tuple[int, ...] | None
-    owner: int | None = None
+    device: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

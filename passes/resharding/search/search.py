@@ -25,7 +25,7 @@ from ....ir.sharding.tiling import Tiling
 from ..base.moves import Move, Plan
 from .bound import DeviceBound, bound
 from .state import Space, State, state_of
-from .steps import Step, steps
+from .steps import SearchStep, steps
 
 _SAME = 1e-5  # costs that differ by less are the same
 _MOST_STEPS = 6000  # looked at before a search ends with the best plan that it has
@@ -70,17 +70,17 @@ class Found:
 
 def space_of(source: Tiling, target: Tiling, problem: Problem, detours: bool = False) -> tuple[State, Space]:
     """Where a search begins, and what it moves in. The tilings must be of one order, or one of them of none."""
-    namings = [refine([mesh]) for mesh in _meshes(source, target, problem, detours)]
-    start, goal = state_of(source, problem.dims, namings[0]), state_of(target, problem.dims, namings[-1])
+    cut_sets = [refine([mesh]) for mesh in _meshes(source, target, problem, detours)]
+    start, goal = state_of(source, problem.dims, cut_sets[0]), state_of(target, problem.dims, cut_sets[-1])
     # What no device holds whole at either end, none holds whole on the way. A tile can be the whole, digits or not:
     # a dimension of one element is whole in each of its tiles.
     may_replicate = problem.may_replicate or max(start.elements(), goal.elements()) >= math.prod(problem.dims)
     order = source.order if source.used() else target.order
-    everyone = (Digit(problem.devices, 1),)
-    atoms = tuple(dict.fromkeys(digit for places in namings for digit in cut(everyone, places)))
+    all_devices = (Digit(problem.devices, 1),)
+    unit_digits = tuple(dict.fromkeys(digit for places in cut_sets for digit in cut(all_devices, places)))
     space = Space(
-        problem.dims, goal, atoms, problem.devices, order, problem.memory, may_replicate, not source.unreduced, detours,
-        tuple(namings) if len(namings) > 1 else (),
+        problem.dims, goal, unit_digits, problem.devices, order, problem.memory, may_replicate, not source.unreduced,
+        detours, tuple(cut_sets) if len(cut_sets) > 1 else (),
     )
     return start, space
 
@@ -90,19 +90,19 @@ def _meshes(source: Tiling, target: Tiling, problem: Problem, detours: bool) -> 
 
     For detours on small meshes, all ways to cut it into digits of prime size.
     """
-    everyone = (Digit(problem.devices, 1),)
-    sizes = [d.size for d in primes(everyone)]
+    all_devices = (Digit(problem.devices, 1),)
+    sizes = [d.size for d in primes(all_devices)]
     if detours and len(sizes) <= _MOST_PARTS:
         orders = dict.fromkeys(itertools.permutations(sizes))
-        return [tuple(itertools.chain(*(split(everyone, order) or ()))) for order in orders]
+        return [tuple(itertools.chain(*(split(all_devices, order) or ()))) for order in orders]
     ends = [refine(end.digits()) for end in (source, target)]
     cuts = ends[0] | ends[1]
     if any(high % low for low, high in itertools.pairwise(sorted(cuts))):
-        return [cut(everyone, places) for places in ends]
+        return [cut(all_devices, places) for places in ends]
     if detours:
         # Digits within one level may then move without the rest.
         cuts |= {n for n in problem.machine.levels if all(n % c == 0 or c % n == 0 for c in cuts)}
-    return [cut(everyone, cuts)]
+    return [cut(all_devices, cuts)]
 
 
 def search(source: Tiling, target: Tiling, problem: Problem, below: float = math.inf) -> Found:
@@ -134,7 +134,7 @@ def _search(start: State, space: Space, problem: Problem, below: float) -> Found
     bound_of = DeviceBound(space) if exact else partial(bound, space=space)
     least = bound_of(start)
     best: dict[State, float] = {start: 0.0}
-    arrived: dict[State, tuple[State, Step]] = {}
+    arrived: dict[State, tuple[State, SearchStep]] = {}
     queue: list[tuple[float, float, int, State, float]] = [(fastest.time(least * size), 0.0, 0, start, 0.0)]
     looked_at = pushed = taken = 0
     reached: State | None = None
@@ -167,18 +167,18 @@ def _search(start: State, space: Space, problem: Problem, below: float) -> Found
     return Found(plan, least, looked_at)
 
 
-def _timer(problem: Problem, order: tuple[int, ...] | None) -> Callable[[Step], float]:
+def _timer(problem: Problem, order: tuple[int, ...] | None) -> Callable[[SearchStep], float]:
     """How long a step takes."""
     transfer = cache(partial(problem.machine.collective, order=order))
 
-    def time(step: Step) -> float:
+    def time(step: SearchStep) -> float:
         kind = step.move.kind if step.move else None
         return transfer(kind, step.digits).time(step.received * problem.size) if kind else 0.0
 
     return time
 
 
-def _path(end: State, start: State, arrived: dict[State, tuple[State, Step]], cost: float) -> Plan:
+def _path(end: State, start: State, arrived: dict[State, tuple[State, SearchStep]], cost: float) -> Plan:
     moves: list[Move] = []
     received, peak = 0.0, float(end.elements())
     while end != start:

@@ -42,11 +42,11 @@ class State(NamedTuple):
         tile, rest = divmod(padded, product(new))
         return None if rest else self._with(dim, new, padded, tile)
 
-    def leave(self, dim: int, count: int, whole: int) -> State:
-        """The state without the last `count` digits of a dimension; of size `whole` if none are left."""
+    def leave(self, dim: int, count: int, undivided: int) -> State:
+        """The state without the last `count` digits of a dimension; of size `undivided` if none are left."""
         new = self.dims[dim][: len(self.dims[dim]) - count]
         if not new:
-            return self._with(dim, new, whole, whole)
+            return self._with(dim, new, undivided, undivided)
         return self._with(dim, new, self.padded[dim], self.padded[dim] // product(new))
 
     def with_unreduced(self, digits: Iterable[Digit]) -> State:
@@ -86,19 +86,19 @@ class Space:
     never holds the whole array. If the source is `complete`, what is unreduced on the way has one addend that counts.
     With `detours` digits may also go where the goal does not want them: that can spare slow levels bytes, or padding
     from being sent. If the ends have no common refinement, digits may be cut as either end needs it, at the places of
-    one of the `namings`. `tiles` are those of the goal's dimensions.
+    one of the `cut_sets`. `tiles` are those of the goal's dimensions.
     """
 
     dims: tuple[int, ...]
     goal: State
-    atoms: Digits
+    unit_digits: Digits
     devices: int
     order: tuple[int, ...] | None = None
     memory: float = math.inf
     may_replicate: bool = True
     complete: bool = False
     detours: bool = False
-    namings: tuple[frozenset[int], ...] = ()
+    cut_sets: tuple[frozenset[int], ...] = ()
     tiles: tuple[int, ...] = field(init=False)
     even: bool = field(init=False)
 
@@ -106,9 +106,9 @@ class Space:
         object.__setattr__(self, "tiles", tuple(map(product, self.goal.dims)))
         object.__setattr__(self, "even", self.goal.padded == self.dims)
 
-    def renamed(self, state: State) -> Iterator[State]:
+    def recut(self, state: State) -> Iterator[State]:
         """The same tiles by other digits: 3@2 2@1 numbers the same as 2@3 3@1."""
-        for places in self.namings:
+        for places in self.cut_sets:
             dims = tuple(cut(merge(digits), places) for digits in state.dims)
             if dims != state.dims:
                 yield state.with_dims(dims)

@@ -21,12 +21,12 @@ from ..base.moves import AllGather, AllReduce, AllToAll, Mask, Move, Permute, Re
 from .state import Space, State
 
 _MOST_PERMUTES = 24  # arrangements of left-over digits tried at a state
-_FEW_ATOMS = 4  # digits of which these are all arrangements
+_FEW_DIGITS = 4  # digits of which these are all arrangements
 _MOST_SHIFTS = 64  # combinations of several shifts tried at a state
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SearchStep:
     """`received` elements per device in a collective over `digits`; none for moves without communication.
 
     Without a move only the names of digits change.
@@ -38,14 +38,14 @@ class Step:
     digits: Digits = ()
 
 
-def steps(state: State, space: Space, most: float = math.inf) -> Iterator[Step]:
+def steps(state: State, space: Space, most: float = math.inf) -> Iterator[SearchStep]:
     """The steps from a state; of those in which a device receives more than `most` elements, perhaps not all."""
     if state.unreduced != space.goal.unreduced:
         yield from _reductions(state, space)
         yield from _partials(state, space)
     if not space.goal.unreduced:
         yield from _sparse(state, space)
-    yield from (Step(None, renamed) for renamed in space.renamed(state))
+    yield from (SearchStep(None, recut) for recut in space.recut(state))
     yield from _slices(state, space)
     yield from _gathers(state, space, most)
     yield from _all_to_alls(state, space, most)
@@ -90,7 +90,8 @@ def _paddings(space: Space, dim: int, tiles: int) -> Collection[int]:
     first = wanted if wanted % tiles == 0 else tiles * -(-size // tiles)
     if not space.detours:
         return (first,)
-    return {first: None} | {n * -(-size // n): None for n in (tiles, *(tiles * atom.size for atom in space.atoms))}
+    counts = (tiles, *(tiles * digit.size for digit in space.unit_digits))
+    return {first: None} | {n * -(-size // n): None for n in counts}
 
 
 def _fits(state: State, space: Space, dim: int, count: int) -> bool:
@@ -98,12 +99,12 @@ def _fits(state: State, space: Space, dim: int, count: int) -> bool:
     return space.detours or space.tiles[dim] % (product(state.dims[dim]) * count) == 0
 
 
-def _reductions(state: State, space: Space) -> Iterator[Step]:
+def _reductions(state: State, space: Space) -> Iterator[SearchStep]:
     done = tuple(d for d in state.unreduced if d not in space.goal.unreduced)
     if not done:
         return
     reduced = state.with_unreduced(d for d in state.unreduced if d not in done)
-    yield Step(AllReduce(done), reduced, received("all-reduce", state.elements(), product(done)), done)
+    yield SearchStep(AllReduce(done), reduced, received("all-reduce", state.elements(), product(done)), done)
     for dim in range(len(state.dims)):
         for digits in dict.fromkeys((*_wanted(state, space, dim), *((d,) for d in done))):
             count = product(digits)
@@ -112,21 +113,21 @@ def _reductions(state: State, space: Space) -> Iterator[Step]:
             rest = state.with_unreduced(d for d in state.unreduced if d not in digits)
             for after in _arrivals(rest, space, dim, digits):
                 move = ReduceScatter(dim, digits, after.tile[dim] * count)
-                yield Step(move, after, received("reduce-scatter", after.elements() * count, count), digits)
+                yield SearchStep(move, after, received("reduce-scatter", after.elements() * count, count), digits)
 
 
-def _partials(state: State, space: Space) -> Iterator[Step]:
+def _partials(state: State, space: Space) -> Iterator[SearchStep]:
     """A value that is to be unreduced: one device keeps it, or every device its tile, among identities."""
     missing = tuple(d for d in space.goal.unreduced if d not in state.unreduced)
     if missing and _is_free(missing, state):
-        yield Step(Mask(missing, space.order), state.with_unreduced((*state.unreduced, *missing)))
+        yield SearchStep(Mask(missing, space.order), state.with_unreduced((*state.unreduced, *missing)))
     for dim, digits in enumerate(state.dims):
         if digits and digits[-1] in missing:
             after = state.leave(dim, 1, space.dims[dim]).with_unreduced((*state.unreduced, digits[-1]))
-            yield Step(Spread(dim, digits[-1:], after.tile[dim]), after)
+            yield SearchStep(Spread(dim, digits[-1:], after.tile[dim]), after)
 
 
-def _sparse(state: State, space: Space) -> Iterator[Step]:
+def _sparse(state: State, space: Space) -> Iterator[SearchStep]:
     """Where most of the tiles are padding: every device puts its tile among identities, which are summed then."""
     for dim, digits in enumerate(state.dims):
         for count in range(1, len(digits) + 1):
@@ -134,12 +135,12 @@ def _sparse(state: State, space: Space) -> Iterator[Step]:
             after = state.leave(dim, count, space.dims[dim])
             if 2 * after.tile[dim] < state.tile[dim] * product(leaving):
                 summed = after.with_unreduced((*after.unreduced, *leaving))
-                yield Step(Spread(dim, leaving, after.tile[dim]), summed)
+                yield SearchStep(Spread(dim, leaving, after.tile[dim]), summed)
 
 
-def _slices(state: State, space: Space) -> Iterator[Step]:
-    free_atoms = [atom for atom in reversed(space.atoms) if _is_free((atom,), state)]
-    fillers = free_atoms if space.detours else {atom.size: atom for atom in free_atoms}.values()
+def _slices(state: State, space: Space) -> Iterator[SearchStep]:
+    free_digits = [digit for digit in reversed(space.unit_digits) if _is_free((digit,), state)]
+    fillers = free_digits if space.detours else {digit.size: digit for digit in free_digits}.values()
     for dim in range(len(state.dims)):
         wanted = _wanted(state, space, dim)
         free = [digits for digits in wanted if _is_free(digits, state)]
@@ -148,10 +149,10 @@ def _slices(state: State, space: Space) -> Iterator[Step]:
             free += [(d,) for d in fillers if _fits(state, space, dim, d.size)]
         for digits in dict.fromkeys(free):
             for after in _arrivals(state, space, dim, digits):
-                yield Step(Slice(dim, digits, after.tile[dim] * product(digits)), after)
+                yield SearchStep(Slice(dim, digits, after.tile[dim] * product(digits)), after)
 
 
-def _gathers(state: State, space: Space, most: float) -> Iterator[Step]:
+def _gathers(state: State, space: Space, most: float) -> Iterator[SearchStep]:
     held = state.elements()
     for dim, digits in enumerate(state.dims):
         for count in range(1, len(digits) + 1):
@@ -161,10 +162,10 @@ def _gathers(state: State, space: Space, most: float) -> Iterator[Step]:
             if arriving > most:
                 break
             after = state.leave(dim, count, space.dims[dim])
-            yield Step(AllGather(dim, leaving, after.tile[dim]), after, arriving, leaving)
+            yield SearchStep(AllGather(dim, leaving, after.tile[dim]), after, arriving, leaving)
 
 
-def _all_to_alls(state: State, space: Space, most: float) -> Iterator[Step]:
+def _all_to_alls(state: State, space: Space, most: float) -> Iterator[SearchStep]:
     """One shift, and several at once, which take less than one after the other."""
     most_parts = largest_group(state.elements(), most)
     single = list(_shifted(state, space, _Shifted(state, (), 1), most_parts))
@@ -208,7 +209,7 @@ def _shifted(state: State, space: Space, now: _Shifted, most_parts: float) -> It
             for other in range(len(state.dims)):
                 if other == dim or other in sources or (last and dim < last.source and other != last.target):
                     continue
-                if not _fits(before, space, other, product(leaving)) and not _parks(state, space, dim, leaving):
+                if not _fits(before, space, other, product(leaving)) and not _may_wait(state, space, dim, leaving):
                     continue
                 since = () if state.dims[other] else before.dims[other]
                 if since and before.padded[other] != next(iter(_paddings(space, other, product(since)))):
@@ -217,21 +218,21 @@ def _shifted(state: State, space: Space, now: _Shifted, most_parts: float) -> It
                     yield _Shifted(after, (*shifts, Shift(dim, other, leaving)), more)
 
 
-def _parks(state: State, space: Space, dim: int, leaving: Digits) -> bool:
+def _may_wait(state: State, space: Space, dim: int, leaving: Digits) -> bool:
     """Whether a dimension has to be whole before it can be padded as the goal's: its digits may wait anywhere."""
     return leaving == state.dims[dim] and state.padded[dim] != space.goal.padded[dim]
 
 
-def _all_to_all(state: State, shifted: _Shifted) -> Step:
+def _all_to_all(state: State, shifted: _Shifted) -> SearchStep:
     after, shifts, parts = shifted
     padded = list(state.tile)
     for dim in {shift.target for shift in shifts}:
         padded[dim] = after.padded[dim] // product(state.dims[dim])
     move = AllToAll(shifts, tuple(padded), after.tile)
-    return Step(move, after, received("all-to-all", math.prod(padded), parts), move.digits)
+    return SearchStep(move, after, received("all-to-all", math.prod(padded), parts), move.digits)
 
 
-def _permutes(state: State, space: Space) -> Iterator[Step]:
+def _permutes(state: State, space: Space) -> Iterator[SearchStep]:
     """Moves of whole tiles, to tilings that begin as the goal does and go on with digits that it has no use for yet.
 
     With as many tiles as the state has; what a later all-gather or all-to-all takes away again may be any digits. On
@@ -240,7 +241,7 @@ def _permutes(state: State, space: Space) -> Iterator[Step]:
     if state.unreduced:
         return
     counts = [product(digits) for digits in state.dims]
-    if space.detours and len(space.atoms) <= _FEW_ATOMS:
+    if space.detours and len(space.unit_digits) <= _FEW_DIGITS:
         yield from _permuted(state, space, [()] * len(counts), counts)
         return
     begins: list[Digits] = []
@@ -253,16 +254,16 @@ def _permutes(state: State, space: Space) -> Iterator[Step]:
     yield from _permuted(state, space, begins, [n // product(d) for n, d in zip(counts, begins, strict=True)])
 
 
-def _permuted(state: State, space: Space, begins: Sequence[Digits], counts: Sequence[int]) -> Iterator[Step]:
+def _permuted(state: State, space: Space, begins: Sequence[Digits], counts: Sequence[int]) -> Iterator[SearchStep]:
     """Whole tiles to digits that begin so and go on with digits that take so many values."""
-    free = tuple(d for d in space.atoms if all(disjoint((d,), digits) for digits in begins))
+    free = tuple(d for d in space.unit_digits if all(disjoint((d,), digits) for digits in begins))
     held = float(state.elements())
     for ends in islice(_arrangements(free, counts), _MOST_PERMUTES):
         dims = tuple(begin + end for begin, end in zip(begins, ends, strict=True))
         if dims != state.dims:
             move = Permute(Tiling(state.dims, (), space.order), Tiling(dims, (), space.order))
             changed = tuple({d for digits in (*state.dims, *dims) for d in digits})
-            yield Step(move, state.with_dims(dims), held, changed)
+            yield SearchStep(move, state.with_dims(dims), held, changed)
 
 
 def _arrangements(free: Digits, counts: Sequence[int]) -> Iterator[tuple[Digits, ...]]:

@@ -63,7 +63,7 @@ class MoveEmitter:
         """The array after the moves. Raises InternalError for a plan that replicates it on the way and need not."""
         source, between = array, list[Instruction]()
         slices: list[Slice] = []
-        bits = any(isinstance(move, Mask) and move.owner is not None for move in plan.moves)
+        bits = any(isinstance(move, Mask) and move.device is not None for move in plan.moves)
         if bits:
             array = self._as_bits(array)
         for move in plan.moves:
@@ -166,12 +166,12 @@ class MoveEmitter:
 
     def _mask(self, array: Instruction, move: Mask) -> Instruction:
         self.order = move.order
-        if move.owner is None:
+        if move.device is None:
             emitter = self._ordered(self.order)
             place, chosen = emitter.coordinate(move.digits), 0
         else:
             emitter = self._ordered(None)
-            place, chosen = emitter.partition_id(), move.owner
+            place, chosen = emitter.partition_id(), move.device
         here = emitter.compare(place, emitter.constant(chosen, S32), Direction.EQ)
         dims = array.shape.dims
         return emitter.add("select", (emitter.splat(here, dims), array, self._identities(array, dims)))
