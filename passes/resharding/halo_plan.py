@@ -28,7 +28,7 @@ def check_listed(tiles: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TiledDim:
     """A dimension of `extent` elements in `tiles` tiles of `tile` elements; the last ones may be padded or empty.
 
     `transfer` is the time of a round between the tiles. Raises CompileError for more than `MOST_TILES`, which plans
@@ -45,7 +45,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class HaloPiece:
     """`length` elements, from place `source` of the tile `sender` to place `target` of what `receiver` wants."""
 
     sender: int
@@ -56,10 +56,10 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class HaloRound:
     """Pieces that travel together, the longest of `length` elements."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[HaloPiece, ...]
     length: int
 
     @property
@@ -80,7 +80,7 @@ class HaloPlan:
     `clean`: then whatever lies outside the dimension comes out as zero.
     """
 
-    rounds: tuple[Round, ...]
+    rounds: tuple[HaloRound, ...]
     received: int
     alike: bool
     clean: bool
@@ -92,108 +92,108 @@ class HaloPlan:
 
 
 @lru_cache(maxsize=16384)
-def plan_halo(line: Line, starts: tuple[int, ...], size: int, width: int = 4, wrap: bool = False) -> HaloPlan:
+def plan_halo(tiled: TiledDim, starts: tuple[int, ...], size: int, width: int = 4, wrap: bool = False) -> HaloPlan:
     """The rounds that bring tile i the elements starts[i] .. starts[i] + size - 1 of a dimension.
 
     With `wrap` the dimension is a ring; otherwise what lies outside of it is not brought. An index of the
     dimension has `width` bytes, which weigh against latencies.
     """
-    even = line.tiles * line.tile == line.extent
-    if len({s - i * line.tile for i, s in enumerate(starts)}) == 1 and (even or not wrap):
-        return _shifted(line, starts[0], size, wrap)
-    return _cheapest([p for i, s in enumerate(starts) for p in _pieces(line, i, s, size, wrap)], line, width)
+    even = tiled.tiles * tiled.tile == tiled.extent
+    if len({s - i * tiled.tile for i, s in enumerate(starts)}) == 1 and (even or not wrap):
+        return _shifted(tiled, starts[0], size, wrap)
+    return _cheapest([p for i, s in enumerate(starts) for p in _pieces(tiled, i, s, size, wrap)], tiled, width)
 
 
-def own_pieces(line: Line, starts: Sequence[int], size: int) -> tuple[Piece, ...]:
+def own_pieces(tiled: TiledDim, starts: Sequence[int], size: int) -> tuple[HaloPiece, ...]:
     """What every tile has itself of what it wants."""
-    found = (p for i, s in enumerate(starts) for p in _pieces(line, i, s, size, wrap=False))
+    found = (p for i, s in enumerate(starts) for p in _pieces(tiled, i, s, size, wrap=False))
     return tuple(p for p in found if p.sender == p.receiver)
 
 
 @lru_cache(maxsize=16384)
-def plan_joined(lines: tuple[Line, ...], size: int, width: int = 4) -> HaloPlan:
+def plan_joined(tiled_dims: tuple[TiledDim, ...], size: int, width: int = 4) -> HaloPlan:
     """The rounds that bring tile i the elements i * size .. i * size + size - 1 of dimensions put behind each other.
 
     Devices hold their tiles of them behind each other too.
     """
-    pieces: list[Piece] = []
+    pieces: list[HaloPiece] = []
     begin = held = 0
-    for line in lines:
-        for tile in range(line.tiles):
-            found = _pieces(line, tile, tile * size - begin, size, wrap=False)
+    for tiled in tiled_dims:
+        for tile in range(tiled.tiles):
+            found = _pieces(tiled, tile, tile * size - begin, size, wrap=False)
             pieces += [replace(p, source=p.source + held) for p in found]
-        begin += line.extent
-        held += line.tile
-    return _cheapest(pieces, replace(lines[0], tile=held, extent=lines[0].tiles * held), width)
+        begin += tiled.extent
+        held += tiled.tile
+    return _cheapest(pieces, replace(tiled_dims[0], tile=held, extent=tiled_dims[0].tiles * held), width)
 
 
-def _cheapest(pieces: Sequence[Piece], line: Line, width: int) -> HaloPlan:
+def _cheapest(pieces: Sequence[HaloPiece], tiled: TiledDim, width: int) -> HaloPlan:
     own, sent = [p for p in pieces if p.sender == p.receiver], [p for p in pieces if p.sender != p.receiver]
     kept = [own] if own else []
     ways = [
         [*kept, *_by(sent, lambda p: p.sender - p.receiver)],
-        [*kept, *_by(sent, lambda p: (p.sender - p.receiver) % line.tiles)],
+        [*kept, *_by(sent, lambda p: (p.sender - p.receiver) % tiled.tiles)],
         [*kept, *_coloured(sent)],
         _coloured(pieces),
     ]
-    plans = [_plan(line, way) for way in ways if all(map(_is_round, way))]
+    plans = [_plan(tiled, way) for way in ways if all(map(_is_round, way))]
     return min(plans, key=lambda p: (p.cost(width), not p.alike))
 
 
-def _shifted(line: Line, offset: int, size: int, wrap: bool) -> HaloPlan:
+def _shifted(tiled: TiledDim, offset: int, size: int, wrap: bool) -> HaloPlan:
     """Tile i wants what begins at i * tile + offset: one round per distance between tiles, padding included."""
-    rounds: list[list[Piece]] = []
-    for distance in range(offset // line.tile, (offset + size - 1) // line.tile + 1):
-        begin = max(0, offset - distance * line.tile)
-        end = min(line.tile, offset + size - distance * line.tile)
-        pairs = [((i + distance) % line.tiles if wrap else i + distance, i) for i in range(line.tiles)]
+    rounds: list[list[HaloPiece]] = []
+    for distance in range(offset // tiled.tile, (offset + size - 1) // tiled.tile + 1):
+        begin = max(0, offset - distance * tiled.tile)
+        end = min(tiled.tile, offset + size - distance * tiled.tile)
+        pairs = [((i + distance) % tiled.tiles if wrap else i + distance, i) for i in range(tiled.tiles)]
         found = [
-            Piece(j, i, begin, distance * line.tile + begin - offset, end - begin)
+            HaloPiece(j, i, begin, distance * tiled.tile + begin - offset, end - begin)
             for j, i in pairs
-            if 0 <= j < line.tiles and j * line.tile + begin < line.extent
+            if 0 <= j < tiled.tiles and j * tiled.tile + begin < tiled.extent
         ]
         if found:
             rounds.append(found)
-    return _plan(line, rounds)
+    return _plan(tiled, rounds)
 
 
-def _pieces(line: Line, receiver: int, start: int, size: int, wrap: bool) -> Iterator[Piece]:
+def _pieces(tiled: TiledDim, receiver: int, start: int, size: int, wrap: bool) -> Iterator[HaloPiece]:
     """What one tile wants, cut at the borders of tiles."""
     place = start if wrap else max(start, 0)
-    end = start + size if wrap else min(start + size, line.extent)
+    end = start + size if wrap else min(start + size, tiled.extent)
     while place < end:
-        here = place % line.extent
-        sender, source = divmod(here, line.tile)
-        length = min(end - place, line.tile - source, line.extent - here)
-        yield Piece(sender, receiver, source, place - start, length)
+        here = place % tiled.extent
+        sender, source = divmod(here, tiled.tile)
+        length = min(end - place, tiled.tile - source, tiled.extent - here)
+        yield HaloPiece(sender, receiver, source, place - start, length)
         place += length
 
 
-def _plan(line: Line, groups: Sequence[list[Piece]]) -> HaloPlan:
-    rounds = tuple(Round(tuple(g), max(p.length for p in g)) for g in groups)
+def _plan(tiled: TiledDim, groups: Sequence[list[HaloPiece]]) -> HaloPlan:
+    rounds = tuple(HaloRound(tuple(g), max(p.length for p in g)) for g in groups)
     received = sum(r.length for r in rounds if r.travels)
     ranges = sorted((r.pieces[0].target, r.pieces[0].target + r.length) for r in rounds)
     apart = all(a[1] <= b[0] for a, b in itertools.pairwise(ranges))
     alike = apart and all(r.alike for r in rounds)
-    inside = all(p.sender * line.tile + p.source + p.length <= line.extent for r in rounds for p in r.pieces)
-    clean = inside and all(r.travels or len(r.pieces) == line.tiles for r in rounds)
-    return HaloPlan(rounds, received, alike, clean, line.transfer)
+    inside = all(p.sender * tiled.tile + p.source + p.length <= tiled.extent for r in rounds for p in r.pieces)
+    clean = inside and all(r.travels or len(r.pieces) == tiled.tiles for r in rounds)
+    return HaloPlan(rounds, received, alike, clean, tiled.transfer)
 
 
-def _is_round(pieces: list[Piece]) -> bool:
+def _is_round(pieces: list[HaloPiece]) -> bool:
     return len({p.sender for p in pieces}) == len({p.receiver for p in pieces}) == len(pieces)
 
 
-def _by(pieces: Sequence[Piece], key: Callable[[Piece], int]) -> list[list[Piece]]:
-    groups: dict[int, list[Piece]] = {}
+def _by(pieces: Sequence[HaloPiece], key: Callable[[HaloPiece], int]) -> list[list[HaloPiece]]:
+    groups: dict[int, list[HaloPiece]] = {}
     for piece in pieces:
         groups.setdefault(key(piece), []).append(piece)
     return list(groups.values())
 
 
-def _coloured(pieces: Sequence[Piece]) -> list[list[Piece]]:
+def _coloured(pieces: Sequence[HaloPiece]) -> list[list[HaloPiece]]:
     """Rounds with as few elements as a greedy choice gives: long pieces first, so that those of a round are alike."""
-    rounds: list[list[Piece]] = []
+    rounds: list[list[HaloPiece]] = []
     busy: list[tuple[set[int], set[int]]] = []
     for piece in sorted(pieces, key=lambda p: (-p.length, p.source, p.target, p.receiver)):
         free = (n for n, (out, into) in enumerate(busy) if piece.sender not in out and piece.receiver not in into)

@@ -19,13 +19,13 @@ from ....ir.sharding.tiling import Tiling
 from ..base.tiles import Integers, bounds, holders, parts, places, tile_numbers, tiles_touched
 from .pieces import Pieces, pieces, turns
 from .quotient import Quotient
-from .rounds import FEW_PIECES, Sent, rounds_of
+from .rounds import FEW_PIECES, Messages, rounds_of
 
 _MOST_COLOURED = 8192  # pieces whose rounds are looked for one by one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Round:
+class ExchangeRound:
     """Pieces that travel together, each padded to `dims`; `local` marks the round of what devices have already."""
 
     pieces: Pieces
@@ -43,7 +43,7 @@ class ExchangePlan:
     """The rounds of one group of devices, those of `part`; the others do the same."""
 
     part: Quotient
-    rounds: tuple[Round, ...]
+    rounds: tuple[ExchangeRound, ...]
 
     @property
     def received(self) -> int:
@@ -70,10 +70,10 @@ def plan_exchange(part: Quotient) -> ExchangePlan:
     move = part.move
     found = pieces(move.source, parts(move, part.dims, part.devices), part.dims, part.devices)
     kept, sent = found[found.stays], found[~found.stays]
-    ways: list[list[Round]] = []
+    ways: list[list[ExchangeRound]] = []
     if len(sent) <= _MOST_COLOURED:
         sizes = [tuple(size) for size in sent.size.tolist()]
-        chosen = rounds_of(Sent(sent.sender.tolist(), sent.receiver.tolist(), sizes, move.latency))
+        chosen = rounds_of(Messages(sent.sender.tolist(), sent.receiver.tolist(), sizes, move.latency))
         ways.append([_round(sent[np.asarray(pieces, np.int64)], local=False) for pieces in chosen])
     if len(sent) > FEW_PIECES:
         ways.append(_striped(sent, part))
@@ -81,14 +81,14 @@ def plan_exchange(part: Quotient) -> ExchangePlan:
     return ExchangePlan(part, tuple([_round(kept, local=True)] if len(kept) else []) + tuple(travelling))
 
 
-def _round(found: Pieces, local: bool) -> Round:
-    return Round(found, tuple(found.size.max(0).tolist()), local)
+def _round(found: Pieces, local: bool) -> ExchangeRound:
+    return ExchangeRound(found, tuple(found.size.max(0).tolist()), local)
 
 
 # -- many pieces
 
 
-def _striped(sent: Pieces, part: Quotient) -> list[Round]:
+def _striped(sent: Pieces, part: Quotient) -> list[ExchangeRound]:
     """The cheaper of two colourings: where a piece lies among those of its receiver, and how large it is among them."""
     ways = [_dealt(sent, colour, part) for colour in (_stripes(sent, part), _by_size(sent))]
     found, begin = min(ways, key=lambda way: _cost(*way, part.move.latency))

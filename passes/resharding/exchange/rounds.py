@@ -23,7 +23,7 @@ _MOST_PAIRS = 512  # of rounds, beyond which they stay as they are
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class Messages:
     """Pieces by number: who sends each, who receives it, and its size. A round costs `latency` elements besides."""
 
     senders: Sequence[int]
@@ -41,36 +41,36 @@ class Sent:
         return 0.0 if size is None else math.prod(size) + self.latency
 
 
-def rounds_of(sent: Sent) -> list[list[int]]:
+def rounds_of(messages: Messages) -> list[list[int]]:
     """The rounds that take all pieces, each piece once; the cheapest that were found, of many pieces the fewest."""
-    numbers = range(len(sent.sizes))
-    order = sorted(numbers, key=lambda n: (-math.prod(sent.sizes[n]), sent.sizes[n][::-1], sent.receivers[n]))
+    sizes, receivers = messages.sizes, messages.receivers
+    order = sorted(range(len(sizes)), key=lambda n: (-math.prod(sizes[n]), sizes[n][::-1], receivers[n]))
     if len(order) > FEW_PIECES:
-        return _coloured(order, sent)
-    ways = [_coloured(order, sent), _least_enlarged(order, sent)]
-    ways += [_coloured(order[:n], sent) + _coloured(order[n:], sent) for n in _borders(order, sent)]
-    ways.sort(key=lambda way: _total(way, sent))
-    return min((_improved(way, sent) for way in ways[:_MOST_IMPROVED]), key=lambda way: _total(way, sent))
+        return _coloured(order, messages)
+    ways = [_coloured(order, messages), _least_enlarged(order, messages)]
+    ways += [_coloured(order[:n], messages) + _coloured(order[n:], messages) for n in _borders(order, messages)]
+    ways.sort(key=lambda way: _total(way, messages))
+    return min((_improved(way, messages) for way in ways[:_MOST_IMPROVED]), key=lambda way: _total(way, messages))
 
 
-def _total(rounds: list[list[int]], sent: Sent) -> float:
-    return sum(sent.cost(sent.size(r)) for r in rounds)
+def _total(rounds: list[list[int]], messages: Messages) -> float:
+    return sum(messages.cost(messages.size(r)) for r in rounds)
 
 
-def _borders(order: Sequence[int], sent: Sent) -> list[int]:
+def _borders(order: Sequence[int], messages: Messages) -> list[int]:
     """Where large pieces end and small ones begin, for those who tell the two apart: the largest drops in size."""
-    elements = [math.prod(sent.sizes[piece]) for piece in order]
+    elements = [math.prod(messages.sizes[piece]) for piece in order]
     drops = [n for n in range(1, len(order)) if elements[n] < elements[n - 1]]
     return sorted(drops, key=lambda n: elements[n] / elements[n - 1])[:_MOST_BORDERS]
 
 
-def _coloured(order: Sequence[int], sent: Sent) -> list[list[int]]:
+def _coloured(order: Sequence[int], messages: Messages) -> list[list[int]]:
     """As few rounds as the busiest device has pieces.
 
     Large pieces come first, into the first round where both devices are free, so that sizes within a round are alike.
     Where no round suits both, the pieces of two rounds change places along a path that frees one.
     """
-    ends = [(s, ~r) for s, r in zip(sent.senders, sent.receivers, strict=True)]  # numbers of both sides differ
+    ends = [(s, ~r) for s, r in zip(messages.senders, messages.receivers, strict=True)]  # numbers of both sides differ
     count: dict[int, int] = {}
     for end in itertools.chain.from_iterable(ends[piece] for piece in order):
         count[end] = count.get(end, 0) + 1
@@ -110,17 +110,17 @@ def _free(device: int, number: int, other: int, at: dict[int, list[int]], ends: 
             at[end][other if was == number else number] = piece
 
 
-def _least_enlarged(order: Sequence[int], sent: Sent) -> list[list[int]]:
+def _least_enlarged(order: Sequence[int], messages: Messages) -> list[list[int]]:
     """Each piece in the round that it makes least more expensive, or one of its own; large pieces first."""
     rounds: list[list[int]] = []
     sizes: list[Size] = []
     busy: list[set[int]] = []
     for piece in order:
-        ends, size = {sent.senders[piece], ~sent.receivers[piece]}, sent.sizes[piece]
-        best, least = len(rounds), sent.cost(size)
+        ends, size = {messages.senders[piece], ~messages.receivers[piece]}, messages.sizes[piece]
+        best, least = len(rounds), messages.cost(size)
         for number, taken in enumerate(busy):
             if taken.isdisjoint(ends):
-                more = sent.cost(_larger(sizes[number], size)) - sent.cost(sizes[number])
+                more = messages.cost(_larger(sizes[number], size)) - messages.cost(sizes[number])
                 if more < least:
                     best, least = number, more
         if best == len(rounds):
@@ -133,21 +133,21 @@ def _least_enlarged(order: Sequence[int], sent: Sent) -> list[list[int]]:
     return rounds
 
 
-def _improved(rounds: list[list[int]], sent: Sent) -> list[list[int]]:
+def _improved(rounds: list[list[int]], messages: Messages) -> list[list[int]]:
     """The rounds after exchanging pieces between pairs of them as long as it helps."""
     pairs = list(itertools.combinations(range(len(rounds)), 2))
     if len(pairs) > _MOST_PAIRS:
         return rounds
     rounds = list(rounds)
-    costs = [sent.cost(sent.size(r)) for r in rounds]
+    costs = [messages.cost(messages.size(r)) for r in rounds]
     changed = set(range(len(rounds)))
     for _ in range(_MOST_PASSES):
         looked_at, changed = changed, set[int]()
         for one, other in pairs:
             if looked_at.isdisjoint((one, other)) and changed.isdisjoint((one, other)):
                 continue
-            divided = _divided(rounds[one], rounds[other], sent)
-            found = [sent.cost(sent.size(r)) for r in divided]
+            divided = _divided(rounds[one], rounds[other], messages)
+            found = [messages.cost(messages.size(r)) for r in divided]
             if sum(found) < costs[one] + costs[other] - 1e-9:
                 rounds[one], rounds[other] = divided
                 costs[one], costs[other] = found
@@ -157,26 +157,26 @@ def _improved(rounds: list[list[int]], sent: Sent) -> list[list[int]]:
     return [r for r in rounds if r]
 
 
-def _divided(one: list[int], other: list[int], sent: Sent) -> list[list[int]]:
+def _divided(one: list[int], other: list[int], messages: Messages) -> list[list[int]]:
     """The pieces of two rounds in two rounds: each path with large pieces first, the way round that costs less."""
-    paths = [((a, sent.size(a)), (b, sent.size(b))) for a, b in _paths(one, other, sent)]
-    paths.sort(key=lambda path: -max(sent.cost(size) for _, size in path))
+    paths = [((a, messages.size(a)), (b, messages.size(b))) for a, b in _paths(one, other, messages)]
+    paths.sort(key=lambda path: -max(messages.cost(size) for _, size in path))
     first: list[int] = []
     second: list[int] = []
     size: Size | None = None
     size_2: Size | None = None
     for (a, of_a), (b, of_b) in paths:
-        straight = sent.cost(_larger(size, of_a)) + sent.cost(_larger(size_2, of_b))
-        if sent.cost(_larger(size, of_b)) + sent.cost(_larger(size_2, of_a)) < straight:
+        straight = messages.cost(_larger(size, of_a)) + messages.cost(_larger(size_2, of_b))
+        if messages.cost(_larger(size, of_b)) + messages.cost(_larger(size_2, of_a)) < straight:
             a, of_a, b, of_b = b, of_b, a, of_a
         first, second = first + a, second + b
         size, size_2 = _larger(size, of_a), _larger(size_2, of_b)
     return [first, second]
 
 
-def _paths(one: list[int], other: list[int], sent: Sent) -> list[tuple[list[int], list[int]]]:
+def _paths(one: list[int], other: list[int], messages: Messages) -> list[tuple[list[int], list[int]]]:
     """Pieces of two rounds that touch through a device, directly or not: those of each round."""
-    ends = {piece: (sent.senders[piece], ~sent.receivers[piece]) for piece in (*one, *other)}
+    ends = {piece: (messages.senders[piece], ~messages.receivers[piece]) for piece in (*one, *other)}
     touching: dict[int, list[int]] = {}
     for piece, (sender, receiver) in ends.items():
         touching.setdefault(sender, []).append(piece)

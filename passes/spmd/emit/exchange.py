@@ -19,7 +19,7 @@ from ....ir.ops.shaping import IotaAttributes
 from ....ir.types.element_type import PRED, S32
 from ....ir.types.shape import array
 from ...resharding.base.tiles import Integers, bounds, parts
-from ...resharding.exchange.plan import ExchangePlan, Round
+from ...resharding.exchange.plan import ExchangePlan, ExchangeRound
 from .channels import Channels
 from .emitter import Emitter
 from .halo import tile_pairs
@@ -64,7 +64,7 @@ def emit_exchange(
     return result
 
 
-def _tables(step: Round, have: Integers, want: Integers) -> _Tables:
+def _tables(step: ExchangeRound, have: Integers, want: Integers) -> _Tables:
     sent, placed, extent = (np.zeros_like(have) for _ in range(3))
     pieces = step.pieces
     sent[pieces.sender] = pieces.start - have[pieces.sender]

@@ -26,7 +26,7 @@ from ....ir.ops.structure import ConstantAttributes
 from ....ir.sharding.digit import Digits, product
 from ....ir.types.element_type import PRED, S32
 from ....ir.types.shape import array
-from ...resharding.halo_plan import HaloPlan, Line, Piece, Round, own_pieces, plan_halo
+from ...resharding.halo_plan import HaloPiece, HaloPlan, HaloRound, TiledDim, own_pieces, plan_halo
 from .channels import Channels, every_device
 from .emitter import Emitter, is_array_of
 
@@ -35,13 +35,13 @@ from .emitter import Emitter, is_array_of
 class Interval:
     """What is wanted of dimension `dim`: tile i gets the `size` elements from starts[i] on.
 
-    `digits` number the tiles of `line`. Elements outside the dimension become `fill` (a scalar; None: anything). With
+    `digits` number the tiles of `tiled`. Elements outside the dimension become `fill` (a scalar; None: anything). With
     `wrap` the dimension is a ring.
     """
 
     dim: int
     digits: Digits
-    line: Line
+    tiled: TiledDim
     starts: tuple[int, ...]
     size: int
     fill: Instruction | None = None
@@ -58,13 +58,13 @@ class HaloExchange:
 
     def fetch(self, value: Instruction, wanted: Interval) -> Instruction:
         """This device's interval, from its tile `value`."""
-        if not wanted.line.extent or not wanted.size:
+        if not wanted.tiled.extent or not wanted.size:
             nothing = wanted.fill or self.emitter.constant(0, value.shape.element)
             return self.emitter.splat(nothing, _sized(value, wanted.dim, wanted.size))
         others = math.prod(n for d, n in enumerate(value.shape.dims) if d != wanted.dim)
         width = others * value.shape.element.byte_size
-        plan = plan_halo(wanted.line, wanted.starts, wanted.size, width, wanted.wrap)
-        result = self.carry_out(value, wanted, plan)
+        plan = plan_halo(wanted.tiled, wanted.starts, wanted.size, width, wanted.wrap)
+        result = self.emit_plan(value, wanted, plan)
         fill = wanted.fill
         if fill is None or wanted.wrap or (plan.alike and plan.clean and _is_zero(fill)):
             return result
@@ -76,12 +76,12 @@ class HaloExchange:
     def own(self, value: Instruction, wanted: Interval) -> Instruction:
         """What of the interval is in this device's tile, at its place; absent elsewhere. Nothing is sent."""
         emitter, dim, digits = self.emitter, wanted.dim, wanted.digits
-        pieces = own_pieces(wanted.line, wanted.starts, wanted.size)
+        pieces = own_pieces(wanted.tiled, wanted.starts, wanted.size)
         nothing = emitter.constant(absent(value.shape.element), value.shape.element)
         if not pieces:
             return emitter.splat(nothing, _sized(value, dim, wanted.size))
         longest = max(p.length for p in pieces)
-        part = self._part(value, wanted, Round(pieces, longest))
+        part = self._part(value, wanted, HaloRound(pieces, longest))
         index = emitter.shared("iota", (), IotaAttributes(dim), array(S32, part.shape.dims))
         length = self.per_tile(digits, {p.receiver: p.length for p in pieces}, 0)
         there = emitter.compare(index, emitter.splat(length, part.shape.dims), Direction.LT)
@@ -94,7 +94,7 @@ class HaloExchange:
 
     def inside(self, wanted: Interval, dims: tuple[int, ...]) -> Instruction | None:
         """True where the interval lies within the dimension; None if it always does."""
-        emitter, starts, extent = self.emitter, wanted.starts, wanted.line.extent
+        emitter, starts, extent = self.emitter, wanted.starts, wanted.tiled.extent
         tests: list[tuple[int, Direction]] = []
         if min(starts) < 0:
             tests.append((0, Direction.GE))
@@ -110,7 +110,7 @@ class HaloExchange:
             mask = test if mask is None else emitter.add("and", (mask, test), shape=array(PRED, dims))
         return mask
 
-    def carry_out(self, value: Instruction, wanted: Interval, plan: HaloPlan) -> Instruction:
+    def emit_plan(self, value: Instruction, wanted: Interval, plan: HaloPlan) -> Instruction:
         """The pieces of a plan where they belong; anything elsewhere."""
         return (self._concatenated if plan.alike else self._placed)(value, wanted, plan)
 
@@ -146,7 +146,7 @@ class HaloExchange:
             piece = step.pieces[0]
             gap(piece.target)
             part = sliced(emitter, value, dim, piece.source, piece.length)
-            parts.append(self._sent(part, wanted.digits, step.pieces) if step.travels else part)
+            parts.append(self._permuted(part, wanted.digits, step.pieces) if step.travels else part)
             place = piece.target + piece.length
         gap(wanted.size)
         return parts[0] if len(parts) == 1 else emitter.add("concatenate", parts, ConcatenateAttributes((dim,)))
@@ -183,7 +183,7 @@ class HaloExchange:
             result = self._put(result, part, dim, place)
         return sliced(emitter, result, dim, 0, wanted.size)
 
-    def _part(self, value: Instruction, wanted: Interval, step: Round) -> Instruction:
+    def _part(self, value: Instruction, wanted: Interval, step: HaloRound) -> Instruction:
         """What this device sends (or keeps) in a round."""
         emitter, dim = self.emitter, wanted.dim
         sources = {p.sender: p.source for p in step.pieces}
@@ -195,14 +195,14 @@ class HaloExchange:
             value = emitter.pad_to(value, dim, max(value.shape.dims[dim], max(sources.values()) + step.length))
             dims = _sized(value, dim, step.length)
             part = emitter.dynamic_slice(value, {dim: self.per_tile(wanted.digits, sources)}, dims)
-        return self._sent(part, wanted.digits, step.pieces) if step.travels else part
+        return self._permuted(part, wanted.digits, step.pieces) if step.travels else part
 
     def _put(self, result: Instruction, part: Instruction, dim: int, place: Instruction) -> Instruction:
         zero = self.emitter.constant(0, S32)
         indices = [place if d == dim else zero for d in range(part.shape.rank)]
         return self.emitter.add("dynamic-update-slice", (result, part, *indices))
 
-    def _sent(self, part: Instruction, digits: Digits, pieces: Sequence[Piece]) -> Instruction:
+    def _permuted(self, part: Instruction, digits: Digits, pieces: Sequence[HaloPiece]) -> Instruction:
         pairs = tile_pairs(digits, {p.receiver: p.sender for p in pieces}, self.channels.devices, self.emitter.order)
         attributes = CollectivePermuteAttributes(source_target_pairs=pairs, channel_id=self.channels.next())
         cause: FrontendAttributes = {"hloom.cause": f"halo of {self.why}"}

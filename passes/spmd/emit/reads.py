@@ -16,7 +16,7 @@ from ....ir.factors.sharding_rule import ShardingRule
 from ....ir.graph.instruction import Instruction
 from ....ir.sharding.digit import Digits, product
 from ...op_sharding.assignment import Assignment, OpSharding
-from ...resharding.halo_plan import Line, check_listed, plan_halo
+from ...resharding.halo_plan import TiledDim, check_listed, plan_halo
 from .halo import HaloExchange, Interval, padded
 from .local_op import LocalOp
 
@@ -47,7 +47,7 @@ class Fetched:
     def dilation(self) -> int:
         return self.read.reaches[-1].dilation
 
-    def starts(self, line: Line, width: int) -> tuple[int, ...]:
+    def starts(self, tiled: TiledDim, width: int) -> tuple[int, ...]:
         """Where each tile's span begins; what is all padding wants nothing, if that saves anything.
 
         An index of the dimension has `width` bytes on the tile.
@@ -55,9 +55,9 @@ class Fetched:
         starts = tuple(s.start for s in self.spans)
         if self.used == len(starts):
             return starts
-        needed = (*starts[: self.used], *(line.extent,) * (len(starts) - self.used))
+        needed = (*starts[: self.used], *(tiled.extent,) * (len(starts) - self.used))
         size = self.span.size
-        return min(starts, needed, key=lambda s: plan_halo(line, s, size, width).cost(width))
+        return min(starts, needed, key=lambda s: plan_halo(tiled, s, size, width).cost(width))
 
 
 def exchange_of(local: LocalOp) -> HaloExchange:
@@ -85,10 +85,10 @@ def read_time(op: OpSharding, assignment: Assignment) -> float:
         number, dim = found.read.operand, found.read.dim
         shape = op.shapes[number]
         dims = held.setdefault(number, list(op.tiling(number, assignment).local_dims(shape.dims)))
-        line = Line(product(found.digits), dims[dim], shape.dims[dim], op.rounds(found.digits))
+        tiled = TiledDim(product(found.digits), dims[dim], shape.dims[dim], op.rounds(found.digits))
         dims[dim] = 1
         width = math.prod(dims) * shape.element.byte_size
-        total += plan_halo(line, found.starts(line, width), found.span.size, width).cost(width)
+        total += plan_halo(tiled, found.starts(tiled, width), found.span.size, width).cost(width)
         dims[dim] = found.span.size
     return total
 
@@ -122,9 +122,9 @@ def _interval(local: LocalOp, found: Fetched, fill: Instruction | None, dims: tu
     """What the tiles, arrays of `dims`, read along one dimension."""
     value, dim = local.operands[found.read.operand], found.read.dim
     rounds = local.rounds(found.digits)
-    line = Line(product(found.digits), value.instruction.shape.dims[dim], value.shape.dims[dim], rounds)
+    tiled = TiledDim(product(found.digits), value.instruction.shape.dims[dim], value.shape.dims[dim], rounds)
     width = math.prod(n for d, n in enumerate(dims) if d != dim) * value.shape.element.byte_size
-    return Interval(dim, found.digits, line, found.starts(line, width), found.span.size, fill)
+    return Interval(dim, found.digits, tiled, found.starts(tiled, width), found.span.size, fill)
 
 
 def on_grid(local: LocalOp, value: Instruction, found: Fetched, fill: Instruction | None) -> Instruction:

@@ -16,7 +16,7 @@ from ....ir.graph.instruction import Instruction
 from ....ir.ops.shaping import reshape_groups
 from ....ir.sharding.digit import Digits, product
 from ...op_sharding.assignment import Assignment, OpSharding
-from ...resharding.halo_plan import Line, plan_halo
+from ...resharding.halo_plan import TiledDim, plan_halo
 from ..emit.halo import Interval
 from ..emit.local_op import LocalOp, local_form
 from ..emit.reads import exchange_of
@@ -34,8 +34,8 @@ class _Flat:
     before: int
     after: int
 
-    def line(self, rounds: Transfer) -> Line:
-        return Line(product(self.digits), self.before, self.extent, rounds)
+    def tiled(self, rounds: Transfer) -> TiledDim:
+        return TiledDim(product(self.digits), self.before, self.extent, rounds)
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -70,8 +70,8 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     for flat in _divided(op.rule, assignment, source, target):
         sizes = _flat_sizes(source, target, op.tiling(0, assignment).local_dims(source))
         width = math.prod(n for number, n in enumerate(sizes) if number != flat.dim) * size
-        line = flat.line(op.rounds(flat.digits))
-        total += plan_halo(line, flat.starts, flat.after, width).cost(width)
+        tiled = flat.tiled(op.rounds(flat.digits))
+        total += plan_halo(tiled, flat.starts, flat.after, width).cost(width)
     return total
 
 
@@ -86,6 +86,6 @@ def reshape(local: LocalOp) -> Instruction:
     emitter, exchange = local.emitter, exchange_of(local)
     value = emitter.reshape(operand.instruction, _flat_sizes(source, target, operand.instruction.shape.dims))
     for flat in divided:
-        line = flat.line(local.rounds(flat.digits))
-        value = exchange.fetch(value, Interval(flat.dim, flat.digits, line, flat.starts, flat.after))
+        tiled = flat.tiled(local.rounds(flat.digits))
+        value = exchange.fetch(value, Interval(flat.dim, flat.digits, tiled, flat.starts, flat.after))
     return emitter.reshape(value, local.local_shape().dims)

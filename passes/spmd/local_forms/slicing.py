@@ -15,7 +15,7 @@ from ....ir.ops.shaping import ConcatenateAttributes
 from ....ir.ops.slicing import PadAttributes, SliceAttributes
 from ....ir.sharding.digit import product
 from ...op_sharding.assignment import Assignment, OpSharding
-from ...resharding.halo_plan import Line, plan_joined
+from ...resharding.halo_plan import TiledDim, plan_joined
 from ..emit.halo import Interval
 from ..emit.local_op import LocalOp, local_form
 from ..emit.reads import exchange_of, fetch_reads, on_grid, read_time
@@ -51,8 +51,8 @@ def _own_part(local: LocalOp) -> Instruction:
             limits[dim] = SliceDim(0, value.shape.dims[dim])
         elif tiles > 1:
             length = limit.limit - limit.start
-            line = Line(tiles, value.shape.dims[dim], size)
-            value = exchange.own(value, Interval(dim, operand.tiling.dims[dim], line, (limit.start,) * tiles, length))
+            tiled = TiledDim(tiles, value.shape.dims[dim], size)
+            value = exchange.own(value, Interval(dim, operand.tiling.dims[dim], tiled, (limit.start,) * tiles, length))
             limits[dim] = SliceDim(0, length, limit.stride)
     if all(limit == SliceDim(0, n) for limit, n in zip(limits, value.shape.dims, strict=True)):
         return value
@@ -89,12 +89,12 @@ def _joined_time(op: OpSharding, assignment: Assignment) -> float:
         return 0.0
     result = op.tiling(count, assignment).local_dims(op.shapes[count].dims)
     width = math.prod(n for d, n in enumerate(result) if d != dim) * op.shapes[count].element.byte_size
-    lines = _lines([s.dims[dim] for s in op.shapes[:count]], product(digits), op.rounds(digits))
-    return plan_joined(lines, result[dim], width).cost(width)
+    tiled_dims = _tiled_dims([s.dims[dim] for s in op.shapes[:count]], product(digits), op.rounds(digits))
+    return plan_joined(tiled_dims, result[dim], width).cost(width)
 
 
-def _lines(sizes: Sequence[int], tiles: int, rounds: Transfer) -> tuple[Line, ...]:
-    return tuple(Line(tiles, -(-n // tiles), n, rounds) for n in sizes if n)
+def _tiled_dims(sizes: Sequence[int], tiles: int, rounds: Transfer) -> tuple[TiledDim, ...]:
+    return tuple(TiledDim(tiles, -(-n // tiles), n, rounds) for n in sizes if n)
 
 
 @local_form("concatenate", exchanged=_joined_time)
@@ -111,7 +111,7 @@ def concatenate(local: LocalOp) -> Instruction:
         held = [local.emitter.add("concatenate", held, ConcatenateAttributes((dim,)))]
     dims = local.local_shape().dims
     width = math.prod(n for d, n in enumerate(dims) if d != dim) * local.instruction.shape.element.byte_size
-    lines = _lines([v.shape.dims[dim] for v in local.operands], product(digits), local.rounds(digits))
-    plan = plan_joined(lines, dims[dim], width)
-    wanted = Interval(dim, digits, lines[0], (), dims[dim])
-    return exchange_of(local).carry_out(held[0], wanted, plan)
+    tiled_dims = _tiled_dims([v.shape.dims[dim] for v in local.operands], product(digits), local.rounds(digits))
+    plan = plan_joined(tiled_dims, dims[dim], width)
+    wanted = Interval(dim, digits, tiled_dims[0], (), dims[dim])
+    return exchange_of(local).emit_plan(held[0], wanted, plan)

@@ -31,7 +31,7 @@ from ....ir.types.element_type import S32
 from ....ir.types.literal import Literal
 from ....ir.types.shape import Shape, array, tuple_shape
 from ...op_sharding.assignment import Assignment, OpSharding
-from ...resharding.halo_plan import Line, plan_halo
+from ...resharding.halo_plan import TiledDim, plan_halo
 from ..emit.emitter import LocalValue
 from ..emit.halo import HaloExchange, Interval, padded, sliced
 from ..emit.local_op import LocalOp, local_form
@@ -57,21 +57,21 @@ class _Columns:
         return self.count * (self.count - 1)
 
     @property
-    def borders(self) -> tuple[Line, tuple[int, ...]]:
+    def borders(self) -> tuple[TiledDim, tuple[int, ...]]:
         """Where the elements in front of each column are."""
-        return Line(self.count, self.rows, self.count * self.rows, self.rounds), tuple(
+        return TiledDim(self.count, self.rows, self.count * self.rows, self.rounds), tuple(
             column * self.rows - self.near for column in range(self.count)
         )
 
     @property
-    def back(self) -> tuple[Line, tuple[int, ...]]:
+    def back(self) -> tuple[TiledDim, tuple[int, ...]]:
         """Where the merged elements are that belong to the end of each column."""
-        return Line(self.count, self.near, self.count * self.near, self.rounds), tuple(
+        return TiledDim(self.count, self.near, self.count * self.near, self.rounds), tuple(
             (column + 1) * self.near for column in range(self.count)
         )
 
     @property
-    def tiles(self) -> tuple[Line, tuple[int, ...]]:
+    def tiles(self) -> tuple[TiledDim, tuple[int, ...]]:
         """Where the elements of each tile are once columns are sorted."""
         return self.borders[0], tuple(column * self.tile for column in range(self.count))
 
@@ -102,10 +102,10 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     whole = columns.split(shape.dims, columns.count, columns.count)
     there, here = _exchange(tiling, dim)
     time = 2 * op.plan(there, here, shape.with_dims(whole)).cost
-    for (line, starts), size in (
+    for (tiled, starts), size in (
         (columns.borders, columns.near), (columns.back, columns.near), (columns.tiles, columns.tile),
     ):  # fmt: skip
-        time += plan_halo(line, starts, size, width).cost(width)
+        time += plan_halo(tiled, starts, size, width).cost(width)
     arrays = op.shapes[: len(op.rule.operands)]
     size = sum(s.element.byte_size for s in arrays)
     if _needs_places(arrays, op.attributes_as(SortAttributes), columns):
@@ -230,9 +230,9 @@ class _Columnsort:
             results.append(self._joined([top, *middle, bottom]))
         return results
 
-    def _fetched(self, value: Instruction, where: tuple[Line, tuple[int, ...]], size: int) -> Instruction:
-        line, starts = where
-        return self.halo.fetch(value, Interval(self.dim, self.columns.digits, line, starts, size))
+    def _fetched(self, value: Instruction, where: tuple[TiledDim, tuple[int, ...]], size: int) -> Instruction:
+        tiled, starts = where
+        return self.halo.fetch(value, Interval(self.dim, self.columns.digits, tiled, starts, size))
 
     def _joined(self, parts: Sequence[Instruction]) -> Instruction:
         return self.emitter.add("concatenate", parts, ConcatenateAttributes((self.dim,)))

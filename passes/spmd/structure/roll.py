@@ -9,7 +9,7 @@ from __future__ import annotations
 from ....ir.graph.instruction import Instruction
 from ....ir.sharding.digit import product
 from ....ir.tools.roll import find_roll
-from ...resharding.halo_plan import Line
+from ...resharding.halo_plan import TiledDim
 from ..emit.emitter import LocalValue
 from ..emit.halo import HaloExchange, Interval
 from .scope import Leaves, Scope
@@ -30,6 +30,6 @@ def concatenate(p: Scope, instruction: Instruction) -> Leaves:
     tile = value.instruction.shape.dims[roll.dim]
     starts = tuple(roll.shift + number * tile for number in range(product(digits)))
     rounds = p.resharder.machine.collective("collective-permute", digits, tiling.order)
-    ring = Interval(roll.dim, digits, Line(product(digits), tile, extent, rounds), starts, tile, wrap=True)
+    ring = Interval(roll.dim, digits, TiledDim(product(digits), tile, extent, rounds), starts, tile, wrap=True)
     rolled = HaloExchange(p.emitter, p.resharder.channels, why).fetch(value.instruction, ring)
     return p.reshard([LocalValue(rolled, value.shape, tiling)], [wanted], f"result of {why}")

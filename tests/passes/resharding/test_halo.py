@@ -18,7 +18,7 @@ from hloom.ir.types.shape import array
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
 from hloom.passes.resharding.base.tiles import places
-from hloom.passes.resharding.halo_plan import HaloPlan, Line, plan_halo, plan_joined
+from hloom.passes.resharding.halo_plan import HaloPlan, TiledDim, plan_halo, plan_joined
 from hloom.passes.spmd.emit import halo, reads
 from hloom.passes.spmd.emit.channels import Channels
 from hloom.passes.spmd.emit.emitter import Emitter
@@ -46,22 +46,22 @@ def _run(
     value: Array, devices: int, order: tuple[int, ...] | None, wanted: Interval, fill: float | None
 ) -> list[Array]:
     """What each device fetches of dimension `wanted.dim` of `value`; padding of tiles is garbage."""
-    line, dim = wanted.line, wanted.dim
+    tiled, dim = wanted.tiled, wanted.dim
     module, entry = Module("m"), Computation("e")
     local = list(value.shape)
-    local[dim] = line.tile
+    local[dim] = tiled.tile
     x = entry.add("parameter", (), ParameterAttributes(0), array(F32, tuple(local)), "x")
     emitter = Emitter(entry, order)
     scalar = None if fill is None else emitter.constant(np.float32(fill), F32)
-    wanted = Interval(dim, wanted.digits, line, wanted.starts, wanted.size, scalar, wanted.wrap)
+    wanted = Interval(dim, wanted.digits, tiled, wanted.starts, wanted.size, scalar, wanted.wrap)
     entry.root = HaloExchange(emitter, Channels(devices), "test").fetch(x, wanted)
     module.add_computation(entry, entry=True)
     module.num_partitions, module.stage = devices, Stage.LOCAL
     padding = [(0, 0)] * value.ndim
-    padding[dim] = (0, line.tile * line.tiles - line.extent)
+    padding[dim] = (0, tiled.tile * tiled.tiles - tiled.extent)
     full = np.pad(value, padding, constant_values=GARBAGE)
     tiles = _tile_of(devices, order, wanted.digits)
-    inputs = [[np.take(full, range(t * line.tile, (t + 1) * line.tile), dim)] for t in tiles]
+    inputs = [[np.take(full, range(t * tiled.tile, (t + 1) * tiled.tile), dim)] for t in tiles]
     return [out[0] for out in run_devices(module, inputs)]
 
 
@@ -86,15 +86,15 @@ def intervals(draw: st.DrawFn) -> tuple[int, tuple[int, ...] | None, Interval, f
         starts = tuple(base + slope * i for i in range(tiles))
     fill = draw(st.sampled_from([None, 0.0, FILL]))
     size = draw(st.integers(1, 2 * tile + 3))
-    line = Line(tiles, tile, extent)
-    return devices, order, Interval(draw(st.integers(0, 1)), digits, line, starts, size, None, wrap), fill
+    tiled = TiledDim(tiles, tile, extent)
+    return devices, order, Interval(draw(st.integers(0, 1)), digits, tiled, starts, size, None, wrap), fill
 
 
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(intervals())
 def test_fetch(case: tuple[int, tuple[int, ...] | None, Interval, float | None]) -> None:
     devices, order, wanted, fill = case
-    extent, dim = wanted.line.extent, wanted.dim
+    extent, dim = wanted.tiled.extent, wanted.dim
     value = 1 + np.arange(extent * 2, dtype=np.float32).reshape((extent, 2) if dim == 0 else (2, extent))
     tiles = _tile_of(devices, order, wanted.digits)
     found = _run(value, devices, order, wanted, fill)
@@ -121,7 +121,7 @@ def test_fetch(case: tuple[int, tuple[int, ...] | None, Interval, float | None])
     ],
 )
 def test_plan(starts: list[int], size: int, wrap: bool, received: int, rounds: int) -> None:
-    plan = plan_halo(Line(4, 8, 32), tuple(starts), size, 1 << 20, wrap)
+    plan = plan_halo(TiledDim(4, 8, 32), tuple(starts), size, 1 << 20, wrap)
     assert plan.received == received
     assert sum(r.travels for r in plan.rounds) == rounds
 
@@ -129,9 +129,9 @@ def test_plan(starts: list[int], size: int, wrap: bool, received: int, rounds: i
 def test_rounds_are_weighed_over_the_links_between_the_tiles() -> None:
     """Nine elements in three rounds, or ten in two, where starting a round takes long."""
     machine = parse_machine("1us/100GB;4:5us/25GB")
-    far = Line(4, 8, 32, machine.collective("collective-permute", (Digit(4, 4),)))
+    far = TiledDim(4, 8, 32, machine.collective("collective-permute", (Digit(4, 4),)))
     assert far.transfer == Transfer(latency=5e6, per_byte=40.0)
-    plans = [plan_halo(line, (22, 5, 3, 15), 6) for line in (Line(4, 8, 32), far)]
+    plans = [plan_halo(tiled, (22, 5, 3, 15), 6) for tiled in (TiledDim(4, 8, 32), far)]
     assert [(p.received, sum(r.travels for r in p.rounds)) for p in plans] == [(9, 3), (10, 2)]
     assert plans[1].cost(7) == 10 * 7 * 40.0 + 2 * 5e6
 
@@ -140,17 +140,17 @@ def test_local_forms_are_planned_for_the_machine_of_the_context(monkeypatch: pyt
     """All that local forms exchange, when they are compared and when they are emitted."""
     seen: set[tuple[int, Transfer]] = set()
 
-    def noted(line: Line, *rest: Any) -> HaloPlan:
-        seen.add((line.tiles, line.transfer))
-        return plan_halo(line, *rest)
+    def noted(tiled: TiledDim, *rest: Any) -> HaloPlan:
+        seen.add((tiled.tiles, tiled.transfer))
+        return plan_halo(tiled, *rest)
 
-    def noted_lines(lines: tuple[Line, ...], *rest: Any) -> HaloPlan:
-        seen.update((line.tiles, line.transfer) for line in lines)
-        return plan_joined(lines, *rest)
+    def noted_joined(tiled_dims: tuple[TiledDim, ...], *rest: Any) -> HaloPlan:
+        seen.update((tiled.tiles, tiled.transfer) for tiled in tiled_dims)
+        return plan_joined(tiled_dims, *rest)
 
     for user in (halo, reads, reshape, sort):
         monkeypatch.setattr(user, "plan_halo", noted)
-    monkeypatch.setattr(slicing, "plan_joined", noted_lines)
+    monkeypatch.setattr(slicing, "plan_joined", noted_joined)
     machine = parse_machine("1us/100GB;4:5us/25GB")
     module = hloom.parse("""HloModule m, num_partitions=8
 less { p = f32[] parameter(0)  q = f32[] parameter(1)  ROOT l = pred[] compare(p, q), direction=LT }

@@ -27,7 +27,7 @@ from hloom.passes.op_sharding import assignment
 from hloom.passes.pipelines import parse_pipeline
 from hloom.passes.resharding.base.moves import AllGather, Exchange, Plan, Slice
 from hloom.passes.resharding.exchange.pieces import lower_bound
-from hloom.passes.resharding.exchange.rounds import Sent, rounds_of
+from hloom.passes.resharding.exchange.rounds import Messages, rounds_of
 from hloom.passes.resharding.plan import NoPlan, plan_reshard
 from hloom.passes.spmd.emit import resharder as reshard
 from support.reshard_programs import check_all, program, random_tiling, tilings
@@ -135,12 +135,12 @@ def test_small_pieces_have_rounds_of_their_own() -> None:
     small = [(3, r) for r in range(4, 8)]
     senders, receivers = zip(*large, *small, strict=True)
     sizes = [(12, 20)] * len(large) + [(2, 20)] * len(small)
-    found = rounds_of(Sent(senders, receivers, sizes, 0.25))
+    found = rounds_of(Messages(senders, receivers, sizes, 0.25))
     assert sorted(itertools.chain.from_iterable(found)) == list(range(16))
     for pieces in found:
         assert len({senders[p] for p in pieces}) == len({receivers[p] for p in pieces}) == len(pieces)
     assert sum(max(sizes[p][0] for p in pieces) for pieces in found) == 3 * 12 + 4 * 2
-    few = rounds_of(Sent(senders, receivers, sizes, 1e6))
+    few = rounds_of(Messages(senders, receivers, sizes, 1e6))
     assert len(few) == 7
 
 
