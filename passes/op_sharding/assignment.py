@@ -48,10 +48,10 @@ class LocalForm:
 
 @dataclass(frozen=True, slots=True)
 class OpSharding:
-    """One use of an op by one of its rules, of which an assignment says how it is divided.
+    """One use of an op by one of its sharding rules, before an `Assignment` divides its factors.
 
-    `form` is the op's local form, if it needs one. `carried` are digits over which the operands in `parts`, and with
-    them the results, are partial. With an `owner` the operands are brought to that device, and only its result counts.
+    `form` is the op's local form, if it needs one. The `partial_operands`, and therefore the results, are partial over
+    `partial_digits`. With a `device` the operands are brought to that device, and only its result counts.
     """
 
     use: OpUse
@@ -60,9 +60,9 @@ class OpSharding:
     form: LocalForm | None
     rule: ShardingRule
     order: Order
-    carried: Digits = ()
-    parts: frozenset[int] = frozenset()
-    owner: int | None = None
+    partial_digits: Digits = ()
+    partial_operands: frozenset[int] = frozenset()
+    device: int | None = None
 
     @property
     def call(self) -> OpCall[Any]:
@@ -123,19 +123,19 @@ class OpSharding:
     def tiling(self, value: int, assignment: Assignment) -> Tiling:
         """The tiling of one value (operands first) when the factors are divided so, what a result lacks apart."""
         factors = self.rule.values()[value]
-        if self.owner is not None:
-            return Tiling(((),) * len(factors), owner=self.owner)
+        if self.device is not None:
+            return Tiling(((),) * len(factors), owner=self.device)
         dims = tuple(dim_digits(f, assignment, self.rule) for f in factors)
-        carried = self.carried if value in self.parts else ()
-        return Tiling(dims, carried, self.order if any(dims) or carried or self.manual else None, self.manual)
+        partial = self.partial_digits if value in self.partial_operands else ()
+        return Tiling(dims, partial, self.order if any(dims) or partial or self.manual else None, self.manual)
 
     def reduced(self, assignment: Assignment) -> Digits:
         """The digits over which results are partial."""
         if self.rule.monoid is None:
-            return self.carried
+            return self.partial_digits
         factors = self.rule.factors
         found = [d for f, part in assignment.items() if factors[f].kind is FactorKind.REDUCTION for d in part]
-        return merge(sorted((*found, *self.carried), key=lambda d: -d.stride))
+        return merge(sorted((*found, *self.partial_digits), key=lambda d: -d.stride))
 
 
 def is_independent(rule: ShardingRule, factor: int) -> bool:
@@ -191,11 +191,13 @@ def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[Op
     variants = [op]
     for group in groups:
         found = dict.fromkeys((op.tilings[n].unreduced, op.tilings[n].order) for n in sorted(group))
-        variants += [replace(op, carried=digits, parts=group, order=order) for digits, order in found if digits]
+        variants += [
+            replace(op, partial_digits=digits, partial_operands=group, order=order) for digits, order in found if digits
+        ]
     held = () if op.use.op.refuses_values else op.tilings[: len(op.rule.operands)]
-    owners = dict.fromkeys(t.owner for t in held if t.owner is not None)
-    if owners and (op.exchanged is None or not op.exchanged(op, {})):  # the form would take what other devices have
-        variants += [replace(op, owner=owner) for owner in owners]
+    holders = dict.fromkeys(t.owner for t in held if t.owner is not None)
+    if holders and (op.exchanged is None or not op.exchanged(op, {})):  # the form would take what other devices have
+        variants += [replace(op, device=device) for device in holders]
     orders = dict.fromkeys(t.order for t in op.tilings if any(t.dims) and not op.manual)
     variants += [replace(op, order=order) for order in orders if order != op.order]
     if len(variants) == 1:
@@ -206,7 +208,7 @@ def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[Op
 
 def _settled(op: OpSharding) -> Assignment | None:
     """The assignment under which every value stays as it is, if there is one without partial results."""
-    if op.carried or any(t.unreduced for t in op.tilings):
+    if op.partial_digits or any(t.unreduced for t in op.tilings):
         return None
     offers: Assignment = {}
     for tiling, factors in zip(op.tilings, op.rule.values(), strict=True):
@@ -287,7 +289,7 @@ def _candidates(op: OpSharding) -> Iterator[Assignment]:
         for t, f in zip(op.tilings, values, strict=True)
     ]
     yield {}
-    if not any(offers) or op.owner is not None:
+    if not any(offers) or op.device is not None:
         return
     # Results first, then operands by size: later offers only add what does not contradict the earlier ones.
     by_size = sorted(range(len(values)), key=lambda v: (v < len(op.rule.operands), -op.shapes[v].byte_size, v))
@@ -308,10 +310,10 @@ def legal(
     op: OpSharding, offers: Sequence[Assignment], divisible: Callable[[int], bool] | None = None
 ) -> Assignment:
     """Puts offers together in their order, as far as they are disjoint and every value can express the outcome."""
-    return _legal(op.rule, offers, divisible or op.divisible, [op.carried, op.manual])
+    return _legal(op.rule, offers, divisible or op.divisible, [op.partial_digits, op.manual])
 
 
-def beside(rule: ShardingRule, value: int, dims: Sequence[Digits], other: int, order: Order) -> Tiling:
+def compatible_tiling(rule: ShardingRule, value: int, dims: Sequence[Digits], other: int, order: Order) -> Tiling:
     """The tiling of one value of an op where another one, of number `value`, can stay divided as its `dims` are."""
     offer = value_digits(dims, rule.values()[value], rule)
     found = _legal(rule, [offer], partial(is_independent, rule), [])
@@ -354,16 +356,16 @@ def _moved(op: OpSharding, offer: Assignment, legal: Assignment, factors: ValueF
 
     Instead of gathering a dimension that must be whole, its digits go to another one by all-to-all.
     """
-    taken = [op.carried, op.manual, *legal.values()]
-    homeless = [d for f, part in offer.items() if f not in legal for d in part
+    taken = [op.partial_digits, op.manual, *legal.values()]
+    unplaced = [d for f, part in offer.items() if f not in legal for d in part
                 if all(disjoint((d,), other) for other in taken)]  # fmt: skip
-    if not homeless:
+    if not unplaced:
         return None
     result: Assignment = dict(legal)
-    mine = [f for dim in factors for f in dim if op.rule.factors[f].kind is FactorKind.PASS]
-    mine.sort(key=lambda f: -op.rule.factors[f].size)
-    for digit in homeless:
-        for factor in mine:
+    candidates = [f for dim in factors for f in dim if op.rule.factors[f].kind is FactorKind.PASS]
+    candidates.sort(key=lambda f: -op.rule.factors[f].size)
+    for digit in unplaced:
+        for factor in candidates:
             trial = result | {factor: merge((*(result.get(factor) or ()), digit))}
             if op.rule.factors[factor].size % product(trial[factor]) == 0 and _all_expressible(op.rule, trial):
                 result = trial

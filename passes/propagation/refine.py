@@ -25,7 +25,7 @@ from ...ir.graph.module import Module
 from ...ir.sharding.digit import Digit, disjoint, merge
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
-from ..op_sharding.assignment import beside
+from ..op_sharding.assignment import compatible_tiling
 from ..op_sharding.forms import LocalForms
 from .causes import trace
 from .solve import note_conflicts
@@ -87,7 +87,7 @@ class _Refiner:
     tried: int = 0
     _open: dict[Leaf, bool] = field(default_factory=dict[Leaf, bool])
     _keys: dict[Leaf, tuple[object, ...]] = field(default_factory=dict[Leaf, tuple[object, ...]])
-    _prints: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
+    _fingerprints: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
 
     def run(self, disputes: Iterable[Conflict]) -> dict[Leaf, Tiling]:
         """The leaves that change, and their tilings."""
@@ -129,13 +129,13 @@ class _Refiner:
             found.update(dict.fromkeys(inside[n] for n in places))
             for other in relation.leaves:
                 if other is not leaf and other.kept is None:
-                    found.update(dict.fromkeys(self._beside(relation, other, n) for n in places))
+                    found.update(dict.fromkeys(self._compatible(relation, other, n) for n in places))
         return sorted((t for t in found if self._is_possible(leaf, t)), key=_tiling_key)
 
-    def _beside(self, relation: Relation, other: Leaf, place: int) -> Tiling:
+    def _compatible(self, relation: Relation, other: Leaf, place: int) -> Tiling:
         """The tiling of a relation's value under which another one's can stay."""
         dims, number = self.traffic.tiling(other).dims, relation.leaves.index(other)
-        return beside(relation.rule, number, dims, place, self.traffic.order).canonical()
+        return compatible_tiling(relation.rule, number, dims, place, self.traffic.order).canonical()
 
     def _is_possible(self, leaf: Leaf, tiling: Tiling) -> bool:
         plain = not tiling.unreduced and not tiling.manual and tiling.owner is None
@@ -194,8 +194,8 @@ class _Refiner:
             for place, leaf in enumerate(relation.leaves):
                 if leaf in changed or not self.is_open(leaf):
                     continue
-                beside = (self._beside(relation, x, place) for x in relation.leaves if x in changed)
-                for tiling in (inside[place], *beside):
+                compatible = (self._compatible(relation, x, place) for x in relation.leaves if x in changed)
+                for tiling in (inside[place], *compatible):
                     if self._is_possible(leaf, tiling):
                         found[leaf, tiling] = None
         for change in found:
@@ -207,25 +207,26 @@ class _Refiner:
         """Tells leaves apart by what they are computed from and used for."""
         if leaf not in self._keys:
             owner = leaf.owner
-            users = sorted(self._print(user) for user in owner.users)
+            users = sorted(self._fingerprint(user) for user in owner.users)
             place = next((n for n, x in enumerate(self.graph.leaves[owner]) if x is leaf), 0)
-            self._keys[leaf] = (self.graph.depths[owner], self._print(owner), users, place)
+            self._keys[leaf] = (self.graph.depths[owner], self._fingerprint(owner), users, place)
         return self._keys[leaf]
 
-    def _print(self, instruction: Instruction) -> int:
+    def _fingerprint(self, instruction: Instruction) -> int:
         """A number for the expression that an instruction is the value of."""
         stack = [instruction]
         while stack:
             top = stack[-1]
-            waiting = [o for o in top.operands if o not in self._prints]
+            waiting = [o for o in top.operands if o not in self._fingerprints]
             if waiting:
                 stack += waiting
                 continue
             stack.pop()
-            said = "" if top.called() or not top.operands else repr(top.attributes)
-            parts = (top.opcode, str(top.shape), str(top.annotation), said, *(self._prints[o] for o in top.operands))
-            self._prints[top] = zlib.crc32(repr(parts).encode())
-        return self._prints[instruction]
+            attributes = "" if top.called() or not top.operands else repr(top.attributes)
+            operands = (self._fingerprints[o] for o in top.operands)
+            parts = (top.opcode, str(top.shape), str(top.annotation), attributes, *operands)
+            self._fingerprints[top] = zlib.crc32(repr(parts).encode())
+        return self._fingerprints[instruction]
 
 
 def _at(conflict: Conflict) -> Iterator[Leaf]:

@@ -73,7 +73,7 @@ def _report_lost(
     """
     tiling, shape = op.tilings[number], op.shapes[number]
     split = [dim for dim, digits in enumerate(tiling.dims) if digits]
-    if not split or number in op.free or op.owner is not None or expressible(op.rule, tiling.dims, number):
+    if not split or number in op.free or op.device is not None or expressible(op.rule, tiling.dims, number):
         return False
     tiles = product([d for dim in split for d in tiling.dims[dim]])
     results = range(len(op.rule.operands), len(op.shapes))

@@ -113,7 +113,7 @@ def emit_local(op: OpSharding, local: LocalOp) -> list[LocalValue]:
     result = op.form.emit(clean) if op.form is not None else clean.emit()
     reduced = op.reduced(local.assignment)
     leaves = list(local.instruction.shape.leaves())
-    monoid = Monoid.ADD if op.carried else local.rule.monoid
+    monoid = Monoid.ADD if op.partial_digits else local.rule.monoid
     parts = elements(local.emitter, result, local.instruction.shape)
     return [
         LocalValue(part, shape, t.partial(reduced, op.order) if reduced else t, monoid)

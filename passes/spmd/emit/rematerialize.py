@@ -54,4 +54,4 @@ def remakeable(
 def _is_free(instruction: Instruction, op: OpSharding, operands: Sequence[LocalValue]) -> bool:
     if not all(v.tiling.is_replicated or v.remake is not None for v in operands):
         return False
-    return makes_any_tile(instruction, op.rule) and not (op.manual or op.carried or op.owner is not None)
+    return makes_any_tile(instruction, op.rule) and not (op.manual or op.partial_digits or op.device is not None)

@@ -44,7 +44,7 @@ class Ring:
 
 def find_ring(op: OpSharding, assignment: Assignment, wanted: Sequence[Tiling], least: int) -> Ring | None:
     """What travels: an operand that the op would gather, or a result it would reduce and scatter, of `least` bytes."""
-    if op.rule.monoid is not Monoid.ADD or op.form is not None or op.manual or op.carried:
+    if op.rule.monoid is not Monoid.ADD or op.form is not None or op.manual or op.partial_digits:
         return None
     operands = len(op.rule.operands)
     for value in range(operands):
