@@ -123,8 +123,8 @@ def _reasons(found: Solved, leaf: Leaf, sharding: Sharding) -> Iterator[AxisReas
             assert mesh is not None
             digit = mesh.digits(ref)[0]
             steps = tuple(
-                Step(found.name(at), place, at.owner.opcode, cause and cause.via.name, _op_name(at.owner),
-                     _source(at.owner))
+                Step(found.name(at), place, at.instruction.opcode, cause and cause.via.name, _op_name(at.instruction),
+                     _source(at.instruction))
                 for at, place, cause in trace(leaf, dim, digit)
             )
             yield AxisReason(dim, ref.text(""), steps)

@@ -19,7 +19,7 @@ from ..ir.tools.names import fits, name_pattern, names_of
 from ..passes.base import PassContext, run_pipeline
 from ..passes.pipelines import PROPAGATE
 from ..passes.propagation.propagate import Propagate, propagation
-from ..passes.propagation.values import Leaf, Place, ValueGraph
+from ..passes.propagation.values import Leaf, LeafDigits, ValueGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Solved:
 
     def name(self, leaf: Leaf) -> str:
         """What the value of a leaf is called."""
-        return self._names.get(leaf, leaf.owner.name)
+        return self._names.get(leaf, leaf.instruction.name)
 
     def named(self) -> Iterator[tuple[str, Leaf, Sharding]]:
         """All arrays with their names and shardings; what is taken out of a tuple comes again under its own name."""
@@ -119,7 +119,7 @@ class Solved:
         yield from dict.fromkeys(
             Dispute(c.via.name, self._place(c.kept), self._place(c.lost), c.received) for c in own)
 
-    def _place(self, place: Place) -> str:
+    def _place(self, place: LeafDigits) -> str:
         refs = self.mesh.refs(place.digits)
         axes = " ".join(r.text("") for r in refs) if refs is not None else str(place.digits)
         return f"{self.name(place.leaf)} dimension {place.dim}: {axes or 'whole'}"

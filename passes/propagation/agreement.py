@@ -1,11 +1,11 @@
 """One step of propagation: what the values of one op offer one another. Pure functions of rule and states.
 
-Every value (but one that can be made anew anywhere, see `Leaf.silent`) claims digits for the factors of its dimensions.
-A factor takes the longest digits that all claims agree on, major digits first. Where claims differ, `basic` takes what
-they share; `aggressive` takes the claim whose loss costs more: the bytes that each device receives when its value is
-gathered. In each value that a factor reaches, digits that the value must not use, or uses already, cut the offer off;
-where two factors bring the same digits, basic gives them to neither and aggressive to the one with the more costly
-claim. Nothing depends on the order of anything but operands.
+Every value claims digits for the factors of its dimensions, except values that any device can compute
+(`Leaf.receive_only`). A factor takes the longest digits that all claims agree on, major digits first. Where claims
+differ, `basic` takes their common prefix; `aggressive` takes the claim whose loss costs more: the bytes that each
+device receives when its value is gathered. Digits that a value uses already, or must not use, end the offer to it.
+Where two factors bring the same digits to a value, `basic` gives them to neither, `aggressive` to the one with the more
+costly claim. The result depends on no order but that of the operands.
 
 The two behaviours are those of Shardy's basic and aggressive strategies, but that Shardy counts sharded dimensions and
 sizes of tensors where this counts bytes, and that it drops an axis everywhere which does not suit one of the values.
@@ -20,16 +20,16 @@ from ...cost.formulas import received
 from ...ir.factors.factor_digits import dim_digits, factor_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from ...ir.sharding.digit import Digit, Digits, common_prefix, disjoint, is_prefix, merge, product
-from .values import Direction, State
+from .values import LeafState, PropagationDirection
 
-Values = Sequence[State | None]  # one per value of the rule, None for values that take no part
+Values = Sequence[LeafState | None]  # one per value of the rule, None for values that take no part
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
     """How a step is made: which way, along which kinds of factors, and whether claims that differ are decided."""
 
-    direction: Direction
+    direction: PropagationDirection
     kinds: frozenset[FactorKind]
     aggressive: bool
 
@@ -57,7 +57,7 @@ class Offer:
     loss: int
 
 
-def gathered(state: State, kept: Digits, digits: Digits) -> int:
+def gathered(state: LeafState, kept: Digits, digits: Digits) -> int:
     """The bytes a device receives to have `state` whole along what `digits` has beyond its prefix `kept`."""
     total = state.width
     for size, dim in zip(state.sizes, state.dims, strict=True):
@@ -74,8 +74,8 @@ def claims(rule: ShardingRule, values: Values, mode: Mode) -> dict[int, list[Cla
     operands = len(rule.operands)
     found: dict[int, dict[Digits, Claim]] = {}
     for value, (state, factors) in enumerate(zip(values, rule.values(), strict=True)):
-        speaks = Direction.FORWARD if value < operands else Direction.BACKWARD
-        if state is None or state.silent or speaks not in mode.direction:
+        speaks = PropagationDirection.FORWARD if value < operands else PropagationDirection.BACKWARD
+        if state is None or state.receive_only or speaks not in mode.direction:
             continue
         for dim, (digits, dim_factors) in enumerate(zip(state.dims, factors, strict=True)):
             if not digits or not dim_factors:
@@ -126,7 +126,7 @@ def offers(rule: ShardingRule, values: Values, mode: Mode) -> tuple[Offer, ...]:
     operands = len(rule.operands)
     found: list[Offer] = []
     for value, (state, factors) in enumerate(zip(values, rule.values(), strict=True)):
-        listens = Direction.BACKWARD if value < operands else Direction.FORWARD
+        listens = PropagationDirection.BACKWARD if value < operands else PropagationDirection.FORWARD
         if state is None or listens not in mode.direction or all(state.closed):
             continue
         wanted: list[Offer] = []
@@ -145,7 +145,7 @@ def grows(old: Digits, new: Digits) -> bool:
     return product(new) > product(old) and is_prefix(old, new)
 
 
-def fitting(state: State, dim: int, digits: Digits) -> Digits:
+def fitting(state: LeafState, dim: int, digits: Digits) -> Digits:
     """The longest prefix that the dimension may have: nothing blocked, nothing that another dimension has."""
     if not digits:
         return ()
@@ -177,7 +177,7 @@ def _free_part(digit: Digit, used: Sequence[Digit]) -> Digit | None:
     return None
 
 
-def _apart(state: State, wanted: list[Offer], aggressive: bool) -> list[Offer]:
+def _apart(state: LeafState, wanted: list[Offer], aggressive: bool) -> list[Offer]:
     """Offers to one value made to use no digit twice."""
     if len(wanted) < 2:
         return wanted

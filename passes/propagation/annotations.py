@@ -1,8 +1,8 @@
 """Annotations: from the shardings written in a program to the leaves of propagation, and back.
 
-A sharding in another device order than the module's, or one on a single device, is kept as it is: its value takes no
-part in propagation (`Leaf.kept`), and the partitioner reshards around it. Dimensions with a priority wait for their
-round. Unreduced, manual and explicitly replicated axes are digits that propagation leaves alone in that value.
+A sharding in a device order other than the module's, or on a single device, does not change: its value takes no part
+in propagation (`Leaf.fixed_sharding`), and the partitioner reshards around it. Dimensions with a priority wait for
+their round. Propagation does not divide a value further by its unreduced, manual and explicitly replicated axes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order, main_order, parts
 from ...ir.tools.verifier import device_problem
 from ..base import PassContext
+from .constraints import apply_constraints
 from .devices import anonymous_mesh, main_mesh, num_devices
-from .links import link
 from .regions import mark_regions
 from .values import Gain, Leaf, ValueGraph
 
@@ -43,7 +43,7 @@ class Annotations:
         mesh = self.mesh if self.mesh.named else anonymous_mesh(self.mesh.size, self.order, used)
         known: dict[Tiling, Sharding] = {}
         for instruction, leaves in graph.leaves.items():
-            shardings = [leaf.kept or _sharding(leaf.tiling(self.order), mesh, known) for leaf in leaves]
+            shardings = [leaf.fixed_sharding or _sharding(leaf.tiling(self.order), mesh, known) for leaf in leaves]
             if leaves or not (alone := [s for s in parts(instruction.annotation) if s.kind is ShardingKind.MAXIMAL]):
                 instruction.sharding = TupleSharding(tuple(shardings)) if instruction.shape.is_tuple else shardings[0]
             else:  # a call for its effect alone has a place as well
@@ -80,15 +80,15 @@ def annotate(module: Module, graph: ValueGraph, context: PassContext) -> Annotat
             if problem := device_problem(sharding, devices):
                 context.diagnostics.error(problem, instruction.location)
     reader = _Reader(devices, order, context.diagnostics)
-    for leaf, (sharding, instruction) in _said(graph).items():
+    for leaf, (sharding, instruction) in _leaf_annotations(graph).items():
         reader.read(leaf, sharding, instruction)
     _fix_boundary(module, graph)
-    link(graph, context.diagnostics)
+    apply_constraints(graph, context.diagnostics)
     mark_regions(module, graph, context.diagnostics)
     return Annotations(main_mesh(module, graph.leaves, devices, order), order)
 
 
-def _said(graph: ValueGraph) -> dict[Leaf, tuple[Sharding, Instruction]]:
+def _leaf_annotations(graph: ValueGraph) -> dict[Leaf, tuple[Sharding, Instruction]]:
     """The annotation of each annotated leaf. Of several the one on the value's own instruction counts, else the least
     by its text, so that the order of instructions does not matter.
     """
@@ -100,7 +100,7 @@ def _said(graph: ValueGraph) -> dict[Leaf, tuple[Sharding, Instruction]]:
             if sharding is None or sharding.kind is ShardingKind.UNKNOWN:
                 continue
             if leaf.shape.is_array or sharding.kind is ShardingKind.MAXIMAL:
-                rank = (leaf.owner is not instruction, str(sharding))
+                rank = (leaf.instruction is not instruction, str(sharding))
                 if leaf not in found or rank < found[leaf][0]:
                     found[leaf] = (rank, sharding, instruction)
     return {leaf: (sharding, instruction) for leaf, (_, sharding, instruction) in found.items()}
@@ -135,7 +135,7 @@ class _Reader:
         leaf.annotation = instruction
         foreign = tiling.order != self.order and bool(tiling.used())
         if foreign or sharding.kind is ShardingKind.MAXIMAL:
-            leaf.kept = sharding
+            leaf.fixed_sharding = sharding
             return
         whole = (Digit(self.devices, 1),) if self.devices > 1 else ()
         leaf.manual = whole if sharding.kind is ShardingKind.MANUAL else tiling.manual
@@ -151,7 +151,7 @@ class _Reader:
         closed = [not (free or d in opened or (d in said and said[d].is_open)) for d in range(leaf.shape.rank)]
         dims = list(tiling.dims)
         for dim, priority in ((d, s.priority) for d, s in said.items() if s.priority):
-            leaf.later.setdefault(priority, []).append((dim, dims[dim], closed[dim]))
+            leaf.pending.setdefault(priority, []).append((dim, dims[dim], closed[dim]))
             dims[dim], closed[dim] = (), True
         leaf.dims, leaf.closed = tuple(dims), tuple(closed)
         leaf.causes = [[Gain(digits, None)] if digits else [] for digits in dims]

@@ -15,9 +15,9 @@ from ...ir.factors.factor_digits import dim_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from ...ir.sharding.digit import Digits, common_prefix, disjoint, drop_prefix
 from .agreement import Claim, Mode, Values, claims, decide, gathered
-from .values import Conflict, Direction, Place, Relation
+from .values import Conflict, LeafDigits, PropagationDirection, Relation
 
-_MODE = Mode(Direction.BOTH, frozenset({FactorKind.PASS, FactorKind.REDUCTION}), aggressive=True)
+_MODE = Mode(PropagationDirection.BOTH, frozenset({FactorKind.PASS, FactorKind.REDUCTION}), aggressive=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def find_conflicts(relations: Iterable[tuple[Relation, ShardingRule, Values]]) -
         if key not in known:
             known[key] = tuple(_clashes(rule, values))
         for clash in known[key]:
-            kept, lost = (Place(relation.leaves[v], dim, digits) for v, dim, digits in (clash.kept, clash.lost))
+            kept, lost = (LeafDigits(relation.leaves[v], dim, digits) for v, dim, digits in (clash.kept, clash.lost))
             found.append(Conflict(relation.instruction, kept, lost, clash.received))
     return found
 

@@ -30,7 +30,7 @@ from ..op_sharding.forms import LocalForms
 from .causes import trace
 from .solve import note_conflicts
 from .traffic import Traffic
-from .values import Cause, Conflict, Direction, Gain, Leaf, Relation, ValueGraph
+from .values import Cause, Conflict, Gain, Leaf, PropagationDirection, Relation, ValueGraph
 
 _ROUNDS = 8
 _LONGEST = 8  # changes in a trail
@@ -63,7 +63,7 @@ def refine(module: Module, graph: ValueGraph, order: Order, devices: int, machin
     that remain.
     """
     # With a value that can be made anywhere nobody disagrees.
-    disputes = [c for c in graph.conflicts if not c.kept.leaf.silent and not c.lost.leaf.silent]
+    disputes = [c for c in graph.conflicts if not c.kept.leaf.receive_only and not c.lost.leaf.receive_only]
     if not disputes:
         return
     found = _Refiner(graph, Traffic(module, graph, order, devices, machine, forms), _fixed(module, graph)).run(disputes)
@@ -95,7 +95,7 @@ class _Refiner:
         asked = {leaf: None for c in disputes for leaf in _at(c)}
         for _ in range(_ROUNDS):
             again: dict[Leaf, None] = {}
-            worth = (x for x in asked if self.is_open(x) and self.traffic.around(x).received > _LEAST)
+            worth = (x for x in asked if self.is_open(x) and self.traffic.cost_around(x).received > _LEAST)
             for leaf in sorted(worth, key=self._key):
                 for tiling in self._candidates(leaf) if self._goes_on() else ():
                     if trail := self._trail(leaf, tiling):
@@ -114,9 +114,10 @@ class _Refiner:
     def is_open(self, leaf: Leaf) -> bool:
         """Whether nothing but propagation says how a leaf is sharded."""
         if leaf not in self._open:
-            said = leaf.annotated or leaf.kept is not None or any(leaf.closed) or leaf.blocked()
-            self._open[leaf] = not said and not leaf.silent and leaf.shape.is_array and leaf not in self.fixed and all(
-                r.allowed is Direction.BOTH and (self.traffic.is_op(r) or self.traffic.is_flow(r))
+            said = leaf.annotated or leaf.fixed_sharding is not None or any(leaf.closed) or leaf.blocked()
+            said = said or leaf.receive_only or not leaf.shape.is_array or leaf in self.fixed
+            self._open[leaf] = not said and all(
+                r.allowed is PropagationDirection.BOTH and (self.traffic.is_op(r) or self.traffic.is_flow(r))
                 for r in leaf.relations)
         return self._open[leaf]
 
@@ -124,11 +125,11 @@ class _Refiner:
         """The tilings that ops have a leaf in, and those that go with another value of an op."""
         found: dict[Tiling, None] = {}
         for relation in leaf.relations:
-            inside = self.traffic.share(relation).inside
+            tilings = self.traffic.relation_cost(relation).tilings
             places = [n for n, x in enumerate(relation.leaves) if x is leaf]
-            found.update(dict.fromkeys(inside[n] for n in places))
+            found.update(dict.fromkeys(tilings[n] for n in places))
             for other in relation.leaves:
-                if other is not leaf and other.kept is None:
+                if other is not leaf and other.fixed_sharding is None:
                     found.update(dict.fromkeys(self._compatible(relation, other, n) for n in places))
         return sorted((t for t in found if self._is_possible(leaf, t)), key=_tiling_key)
 
@@ -157,11 +158,11 @@ class _Refiner:
                 options, key=lambda c: (known[c].total, known[c].received, self._key(c[0]), _tiling_key(c[1])))
             delta = delta.plus(known[changed, tiling])
             old[changed] = self.traffic.tiling(changed)
-            self.traffic.put(changed, tiling)
+            self.traffic.set_tiling(changed, tiling)
             near = self._near(changed)
             known = {change: deltas for change, deltas in known.items() if change[0] not in near}
         for changed, tiling in list(old.items())[length:]:
-            self.traffic.put(changed, tiling)
+            self.traffic.set_tiling(changed, tiling)
         return dict(list(old.items())[:length])
 
     def _near(self, leaf: Leaf) -> set[Leaf]:
@@ -174,28 +175,28 @@ class _Refiner:
         nothing.
         """
         self.tried += 1
-        before = self.traffic.around(leaf)
-        self.traffic.put(leaf, tiling)
-        after = self.traffic.around(leaf)
+        before = self.traffic.cost_around(leaf)
+        self.traffic.set_tiling(leaf, tiling)
+        after = self.traffic.cost_around(leaf)
         more = after.received - before.received, sum(after) - sum(before), after.arithmetic - before.arithmetic
         return Delta(*(round(x, 2) for x in more))
 
     def _tried(self, leaf: Leaf, tiling: Tiling) -> Delta:
         old = self.traffic.tiling(leaf)
         deltas = self._change(leaf, tiling)
-        self.traffic.put(leaf, old)
+        self.traffic.set_tiling(leaf, old)
         return deltas
 
     def _next(self, changed: Iterable[Leaf], known: dict[Change, Delta]) -> list[Change]:
         """Neighbours of changed leaves with tilings that go with those; what that costs comes to `known`."""
         found: dict[Change, None] = {}
         for relation in dict.fromkeys(r for leaf in changed for r in leaf.relations):
-            inside = self.traffic.share(relation).inside
+            tilings = self.traffic.relation_cost(relation).tilings
             for place, leaf in enumerate(relation.leaves):
                 if leaf in changed or not self.is_open(leaf):
                     continue
                 compatible = (self._compatible(relation, x, place) for x in relation.leaves if x in changed)
-                for tiling in (inside[place], *compatible):
+                for tiling in (tilings[place], *compatible):
                     if self._is_possible(leaf, tiling):
                         found[leaf, tiling] = None
         for change in found:
@@ -206,7 +207,7 @@ class _Refiner:
     def _key(self, leaf: Leaf) -> tuple[object, ...]:
         """Tells leaves apart by what they are computed from and used for."""
         if leaf not in self._keys:
-            owner = leaf.owner
+            owner = leaf.instruction
             users = sorted(self._fingerprint(user) for user in owner.users)
             place = next((n for n, x in enumerate(self.graph.leaves[owner]) if x is leaf), 0)
             self._keys[leaf] = (self.graph.depths[owner], self._fingerprint(owner), users, place)
@@ -258,7 +259,7 @@ def renew_causes(graph: ValueGraph) -> None:
 
 def _stale(leaf: Leaf) -> Iterator[tuple[Leaf, int]]:
     """The dimensions of a leaf that do not have the digits of their causes, or have them from where they are not."""
-    if leaf.kept is not None:
+    if leaf.fixed_sharding is not None:
         return
     for dim, (digits, gains) in enumerate(zip(leaf.dims, leaf.causes, strict=True)):
         known = merge(d for gain in gains for d in gain.digits)
@@ -286,7 +287,7 @@ def _sources(leaf: Leaf, dim: int, digit: Digit) -> Iterator[Cause]:
         values = relation.rule.values()
         factors = values[relation.leaves.index(leaf)][dim]
         for source, dims in zip(relation.leaves, values, strict=True):
-            if source is leaf or source.kept is not None:
+            if source is leaf or source.fixed_sharding is not None:
                 continue
             for place, (digits, others) in enumerate(zip(source.dims, dims, strict=True)):
                 shared = set(others) & set(factors) and not disjoint((digit,), digits)

@@ -49,11 +49,14 @@ def mark_regions(module: Module, graph: ValueGraph, diagnostics: Diagnostics) ->
 
 @dataclass
 class _Regions:
-    """`said` are the values that annotations alone put into a region: an annotation takes them out of it again."""
+    """Finds the manual regions around each value.
+
+    `by_annotation` are the values that are in a region because of annotations alone; another annotation ends it.
+    """
 
     graph: ValueGraph
     stacks: dict[Instruction, Stack] = field(default_factory=dict[Instruction, Stack])
-    said: set[Instruction] = field(default_factory=set[Instruction])
+    by_annotation: set[Instruction] = field(default_factory=set[Instruction])
 
     def visit(self, computation: Computation, around: Stack) -> None:
         """Finds the stacks of all values of a computation whose parameters are within `around`."""
@@ -73,7 +76,7 @@ class _Regions:
     def _forward(self, instruction: Instruction, around: Stack) -> Stack | None:
         """The stack that the operands say; None if nothing says any."""
         if instruction.op.role is Role.PARAMETER:
-            return around or self._said(instruction)
+            return around or self._annotated_region(instruction)
         found = [s for o in instruction.operands if (s := self.stacks.get(o)) is not None]
         target = target_of(instruction)
         if target == INTO:
@@ -84,19 +87,19 @@ class _Regions:
         if not found:
             return None
         stack = max(found, key=len)
-        said = any(o in self.said for o in instruction.operands)
-        if not stack or (said and instruction.annotation is not None):
-            return self._said(instruction)
-        if said:
-            self.said.add(instruction)
+        by_annotation = any(o in self.by_annotation for o in instruction.operands)
+        if not stack or (by_annotation and instruction.annotation is not None):
+            return self._annotated_region(instruction)
+        if by_annotation:
+            self.by_annotation.add(instruction)
         return stack
 
-    def _said(self, instruction: Instruction) -> Stack:
+    def _annotated_region(self, instruction: Instruction) -> Stack:
         """The region that the annotation of a value speaks of, where it came into none through a border."""
         manual = {leaf.manual for leaf in self.graph.leaves.get(instruction, ())}
         stack = (digits,) if len(manual) == 1 and (digits := manual.pop()) else ()
         if stack:
-            self.said.add(instruction)
+            self.by_annotation.add(instruction)
         return stack
 
     def _as_operand(self, user: Instruction) -> Stack:

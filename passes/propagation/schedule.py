@@ -22,7 +22,7 @@ from enum import IntEnum
 
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from .agreement import Mode
-from .values import Direction
+from .values import PropagationDirection
 
 PASS_FACTORS = frozenset({FactorKind.PASS})
 ALL_FACTORS = frozenset(FactorKind)
@@ -36,26 +36,26 @@ class Level(IntEnum):
     ALL = 2
 
 
-def mode(level: Level, rule: ShardingRule, allowed: Direction, aggressive: bool) -> Mode:
+def mode(level: Level, rule: ShardingRule, allowed: PropagationDirection, aggressive: bool) -> Mode:
     """How a relation with this rule steps at a level, where the program allows these directions."""
     early, middle = directions(rule)
-    direction = (early, early | middle, Direction.BOTH)[level] & allowed
+    direction = (early, early | middle, PropagationDirection.BOTH)[level] & allowed
     kinds = (ALL_FACTORS if level is Level.ALL else PASS_FACTORS) & {f.kind for f in rule.factors}
-    return Mode(direction if kinds else Direction.NONE, kinds, aggressive)
+    return Mode(direction if kinds else PropagationDirection.NONE, kinds, aggressive)
 
 
-def directions(rule: ShardingRule) -> tuple[Direction, Direction]:
+def directions(rule: ShardingRule) -> tuple[PropagationDirection, PropagationDirection]:
     """The directions in which an op with this rule speaks at levels FREE and DIVIDING."""
     kinds = {f.kind for f in rule.factors}
     divided = [f for f, factor in enumerate(rule.factors) if factor.kind is FactorKind.PASS]
     everywhere = all(_in_every_value(rule, f) for f in divided)
     if everywhere and kinds <= PASS_FACTORS:
-        return Direction.BOTH, Direction.BOTH
+        return PropagationDirection.BOTH, PropagationDirection.BOTH
     if everywhere and kinds <= {FactorKind.PASS, FactorKind.REPLICATE}:
-        return Direction.FORWARD, Direction.BOTH
+        return PropagationDirection.FORWARD, PropagationDirection.BOTH
     if kinds <= PASS_FACTORS and set(_factors(rule.operands)) < set(_factors(rule.results)):
-        return Direction.NONE, Direction.BACKWARD
-    return Direction.NONE, Direction.BOTH
+        return PropagationDirection.NONE, PropagationDirection.BACKWARD
+    return PropagationDirection.NONE, PropagationDirection.BOTH
 
 
 def _in_every_value(rule: ShardingRule, factor: int) -> bool:

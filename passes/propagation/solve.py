@@ -19,7 +19,7 @@ from ...ir.sharding.digit import Digits, cut, disjoint, drop_prefix, is_prefix, 
 from .agreement import Mode, Offer, Values, grows, offers, without
 from .conflicts import find_conflicts
 from .schedule import Level, mode
-from .values import Cause, Direction, Gain, Leaf, Relation, State, ValueGraph
+from .values import Cause, Gain, Leaf, LeafState, PropagationDirection, Relation, ValueGraph
 
 T = TypeVar("T")
 Found = list[tuple[Offer, Relation]]
@@ -29,7 +29,7 @@ def solve(graph: ValueGraph, aggressive: bool = True) -> None:
     """Runs the whole schedule on a graph whose leaves are annotated, and notes the conflicts that remain."""
     solver = _Solver(graph, aggressive)
     leaves = {leaf: None for leaves in graph.leaves.values() for leaf in leaves}
-    for priority in sorted({0}.union(*(leaf.later for leaf in leaves))):
+    for priority in sorted({0}.union(*(leaf.pending for leaf in leaves))):
         solver.admit(leaves, priority)
         for level in Level:
             solver.fixed_point(level)
@@ -50,8 +50,8 @@ class _Solver:
         self.live: dict[Relation, None] = {}
         ranks = {depth: rank for rank, depth in enumerate(sorted({r.depth for r in graph.relations}))}
         self._ranks = {relation: ranks[relation.depth] for relation in graph.relations}
-        self._states: dict[Leaf, State | None] = {}
-        self._known_states: dict[State, State] = {}
+        self._states: dict[Leaf, LeafState | None] = {}
+        self._known_states: dict[LeafState, LeafState] = {}
         self._modes: dict[Relation, tuple[Mode, ...]] = self._all_modes(graph.relations, aggressive)
         self._steps: dict[tuple[int, ...], tuple[Offer, ...]] = {}
 
@@ -61,12 +61,12 @@ class _Solver:
     def admit(self, leaves: Iterable[Leaf], priority: int) -> None:
         """Lets the dimensions of this priority take part."""
         for leaf in leaves:
-            for dim, digits, closed in leaf.later.pop(priority, ()):
+            for dim, digits, closed in leaf.pending.pop(priority, ()):
                 leaf.dims = _replaced(leaf.dims, dim, digits)
                 leaf.closed = _replaced(leaf.closed, dim, closed)
                 leaf.causes[dim] = [Gain(digits, None)] if digits else []
                 self._states.pop(leaf, None)
-            if leaf.kept is None and any(leaf.dims):
+            if leaf.fixed_sharding is None and any(leaf.dims):
                 self.live.update(dict.fromkeys(leaf.relations))
 
     def fixed_point(self, level: Level) -> None:
@@ -121,13 +121,13 @@ class _Solver:
             found[number] = self._inner(found[number], prefixes, relation.leaves[1 - number].shape.dims)
         return found
 
-    def _state(self, leaf: Leaf) -> State | None:
+    def _state(self, leaf: Leaf) -> LeafState | None:
         if leaf not in self._states:
-            state = leaf.state() if leaf.kept is None else None
+            state = leaf.state() if leaf.fixed_sharding is None else None
             self._states[leaf] = self._known_states.setdefault(state, state) if state is not None else None
         return self._states[leaf]
 
-    def _inner(self, state: State | None, prefixes: tuple[Digits, ...], sizes: tuple[int, ...]) -> State | None:
+    def _inner(self, state: LeafState | None, prefixes: tuple[Digits, ...], sizes: tuple[int, ...]) -> LeafState | None:
         """A value at the edge of a manual region as the region sees it: without the digits it divides by itself."""
         if state is None or not all(map(is_prefix, prefixes, state.dims)):
             return None
@@ -137,7 +137,7 @@ class _Solver:
     def _all_modes(self, relations: Iterable[Relation], aggressive: bool) -> dict[Relation, tuple[Mode, ...]]:
         """The modes of each relation, level by level. Equal modes are one object."""
         known: dict[Mode, Mode] = {}
-        found: dict[tuple[int, Direction], tuple[Mode, ...]] = {}
+        found: dict[tuple[int, PropagationDirection], tuple[Mode, ...]] = {}
         result: dict[Relation, tuple[Mode, ...]] = {}
         for relation in relations:
             rule, allowed = self.rules[relation], relation.allowed
@@ -151,7 +151,7 @@ class _Solver:
 
     def _offers(self, relation: Relation, level: Level) -> tuple[Offer, ...]:
         how = self._modes[relation][level]
-        if how.direction is Direction.NONE:
+        if how.direction is PropagationDirection.NONE:
             return ()
         values = self.values(relation)
         key = (id(self.rules[relation]), id(how), *map(id, values))

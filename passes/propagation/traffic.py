@@ -45,12 +45,12 @@ _NOTHING = Cost(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class RelationCost:
     """One relation under the tilings of its leaves: its cost without the bytes that a device receives of operands, and
     the tiling that each value has in it (operands first)."""
 
     cost: Cost
-    inside: tuple[Tiling, ...]
+    tilings: tuple[Tiling, ...]
 
 
 class Traffic:
@@ -64,8 +64,8 @@ class Traffic:
         self._runs: dict[Computation, int] = {}
         _count_runs(module.entry, 1, self._runs)
         self._tilings: dict[Leaf, Tiling] = {}
-        self._shares: dict[Relation, Share] = {}
-        self._known: dict[OpUse, Share] = {}
+        self._relation_costs: dict[Relation, RelationCost] = {}
+        self._known: dict[OpUse, RelationCost] = {}
         self._uses: dict[Relation, OpUse | None] = {}
         self._weights: dict[Relation, int] = {}
         self._free: dict[Leaf, bool] = {}
@@ -82,30 +82,30 @@ class Traffic:
             found = self._tilings[leaf] = leaf.tiling(self.order).canonical()
         return found
 
-    def put(self, leaf: Leaf, tiling: Tiling) -> None:
+    def set_tiling(self, leaf: Leaf, tiling: Tiling) -> None:
         """Gives a leaf another tiling."""
         self._tilings[leaf] = tiling
         for relation in leaf.relations:
-            self._shares.pop(relation, None)
+            self._relation_costs.pop(relation, None)
             for other in relation.leaves:
                 self._sent.pop(other, None)
 
-    def around(self, leaf: Leaf) -> Cost:
+    def cost_around(self, leaf: Leaf) -> Cost:
         """All that depends on the tiling of this leaf."""
         received = memory = arithmetic = 0.0
         sources: dict[Leaf, None] = {leaf: None}
         for relation in leaf.relations:
-            share, weight = self.share(relation), self._weight(relation)
+            share, weight = self.relation_cost(relation), self._weight(relation)
             received += share.cost.received * weight
             memory += share.cost.memory * weight
             arithmetic += share.cost.arithmetic * weight
             sources.update(dict.fromkeys(relation.leaves[: len(relation.rule.operands)]))
         return Cost(received + sum(map(self._sending, sources)), memory, arithmetic)
 
-    def share(self, relation: Relation) -> Share:
-        found = self._shares.get(relation)
+    def relation_cost(self, relation: Relation) -> RelationCost:
+        found = self._relation_costs.get(relation)
         if found is None:
-            found = self._shares[relation] = self._share(relation)
+            found = self._relation_costs[relation] = self._relation_cost(relation)
         return found
 
     def is_flow(self, relation: Relation) -> bool:
@@ -116,15 +116,15 @@ class Traffic:
         """Whether a relation is that of an op between its operands and results, and not another tie between values."""
         return self._use(relation) is not None
 
-    def _share(self, relation: Relation) -> Share:
+    def _relation_cost(self, relation: Relation) -> RelationCost:
         tilings = tuple(map(self.tiling, relation.leaves))
         use = self._use(relation)
         if use is None:
-            return Share(_NOTHING, (tilings[1], tilings[1]) if self.is_flow(relation) else tilings)
+            return RelationCost(_NOTHING, (tilings[1], tilings[1]) if self.is_flow(relation) else tilings)
         use = replace(use, tilings=tilings)
         found = self._known.get(use)
         if found is None:
-            found = self._known[use] = _shared(self.decider.decide(use))
+            found = self._known[use] = _op_cost(self.decider.decide(use))
         return found
 
     def _use(self, relation: Relation) -> OpUse | None:
@@ -142,7 +142,7 @@ class Traffic:
         """How often a relation's data moves. The end of a loop's body ties a value inside to the state outside."""
         found = self._weights.get(relation)
         if found is None:
-            around = [relation.instruction, *(x.owner for x in relation.leaves)]
+            around = [relation.instruction, *(x.instruction for x in relation.leaves)]
             counts = (self._runs[i.parent] for i in around if i.parent in self._runs)
             found = self._weights[relation] = max(counts, default=1)
         return found
@@ -160,7 +160,7 @@ class Traffic:
         for relation in leaf.relations:
             operands = relation.leaves[: len(relation.rule.operands)]
             if leaf in operands:
-                inside = self.share(relation).inside
+                inside = self.relation_cost(relation).tilings
                 for user, tiling in zip(operands, inside, strict=False):
                     if user is leaf and tiling != source:
                         wanted[tiling] = max(wanted.get(tiling, 0), self._weight(relation))
@@ -175,7 +175,7 @@ class Traffic:
         """Whether any device can make any tile of a value (see `op_sharding.anywhere`), as propagation left it."""
         found = self._free.get(leaf)
         if found is None:
-            found = self._free[leaf] = self._is_made_anywhere(leaf.owner, depth)
+            found = self._free[leaf] = self._is_made_anywhere(leaf.instruction, depth)
         return found
 
     def _is_made_anywhere(self, instruction: Instruction, depth: int) -> bool:
@@ -188,11 +188,11 @@ class Traffic:
         return all(x.tiling(self.order).is_replicated or self._is_free(x, depth - 1) for x in leaves)
 
 
-def _shared(choice: Choice) -> Share:
+def _op_cost(choice: Choice) -> RelationCost:
     """What an op costs as the partitioner would divide it."""
     op, assignment = choice.op, choice.assignment
     cost = Cost(result_cost(op, assignment), memory_traffic(op, assignment), arithmetic(op, assignment))
-    return Share(cost, tuple(t.canonical() for t in (*choice.operands, *choice.results)))
+    return RelationCost(cost, tuple(t.canonical() for t in (*choice.operands, *choice.results)))
 
 
 def _count_runs(computation: Computation, count: int, found: dict[Computation, int]) -> None:

@@ -1,13 +1,13 @@
-"""What propagation works on: the leaves of values, and relations between them.
+"""The graph of propagation: the leaves of values, and relations between them.
 
-A `Leaf` is one array inside a value (an array value has one, a tuple value one per element); its `State` holds the
-digits of each dimension found so far. A `Relation` ties leaves together by a sharding rule. Every op gives a relation;
-data flow through tuples and control flow gives identities. Leaves that must be sharded alike (the state of a loop as
+A `Leaf` is one array inside a value (an array value has one, a tuple value one per element); its `LeafState` holds the
+digits found so far for each dimension. A `Relation` ties leaves together by a sharding rule. Every op adds a relation;
+data flow through tuples and control flow adds identities. Leaves that must be sharded alike (the state of a loop as
 seen by the loop, its condition and its body; an element of a tuple and the tuple's own leaf) are one object.
 
 Every digit of every dimension is either annotated or came through one op from one dimension of another leaf (`Cause`).
-A conflict is a place where two leaves want the same factor divided differently, or the same digits for different
-factors: one of them is resharded there.
+In a conflict two leaves want the same factor divided differently, or the same digits for different factors: one of them
+is resharded there.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ..op_sharding.anywhere import is_made_of_scalars
 from .rules import rule_of
 
 
-class Direction(Flag):
-    """Which way shardings pass through a relation: from operands to results, from results to operands."""
+class PropagationDirection(Flag):
+    """Directions in which shardings pass through a relation: from operands to results, from results to operands."""
 
     NONE = 0
     FORWARD = 1
@@ -43,12 +43,12 @@ class Direction(Flag):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """All that propagation looks at in a leaf: a value, so that equal steps are made once.
+class LeafState:
+    """The properties of a leaf that decide a propagation step, as a hashable value, so that equal steps run once.
 
-    `dims` has the digits of each dimension, which grow unless the dimension is `closed`; `blocked` digits may not be
-    used by any dimension. `sizes` are those of the array, `width` the bytes of an element. A `silent` value listens,
-    but says nothing to others.
+    `dims` has the digits of each dimension, which grow unless the dimension is `closed`. No dimension may use `blocked`
+    digits. `sizes` are the array's dimensions, `width` the bytes of an element. A `receive_only` value accepts offers
+    and makes none.
     """
 
     dims: tuple[Digits, ...]
@@ -56,22 +56,25 @@ class State:
     blocked: Digits
     sizes: tuple[int, ...]
     width: int
-    silent: bool = False
+    receive_only: bool = False
+
+
+Pending = tuple[int, Digits, bool]  # dimension, digits, whether the dimension is closed
 
 
 @dataclass(eq=False, slots=True)
 class Leaf:
     """One array inside a value.
 
-    `causes` says per dimension where its digits came from, major first. `annotation` is the instruction that was
-    annotated, if one was. `later` has what annotations with a priority say: per priority, (dimension, digits, closed);
-    until its round comes such a dimension is empty and closed, and its digits are blocked. `unreduced` digits are those
-    over which the value is a sum still to be taken; `manual` digits those that the program itself divides work by.
-    `kept` is a sharding that takes no part and stays as it is (another device order, a single device).
+    `instruction` computes the value. `causes` records per dimension where its digits came from, major first.
+    `annotation` is the annotated instruction, if any. `pending` holds the annotations with a priority: per priority,
+    (dimension, digits, closed). Until its round such a dimension is empty and closed, and its digits are blocked. The
+    value is a partial sum over `unreduced` digits; the program itself divides work by `manual` digits. A leaf with a
+    `fixed_sharding` (another device order, a single device) keeps it and takes no part in propagation.
     """
 
     shape: Shape
-    owner: Instruction
+    instruction: Instruction
     dims: tuple[Digits, ...]
     closed: tuple[bool, ...]
     causes: list[list[Gain]]
@@ -79,8 +82,8 @@ class Leaf:
     replicated: Digits = ()
     unreduced: Digits = ()
     manual: Digits = ()
-    later: dict[int, list[tuple[int, Digits, bool]]] = field(default_factory=dict[int, list[tuple[int, Digits, bool]]])
-    kept: Sharding | None = None
+    pending: dict[int, list[Pending]] = field(default_factory=dict[int, list[Pending]])
+    fixed_sharding: Sharding | None = None
     annotation: Instruction | None = None
     relations: list[Relation] = field(default_factory=list["Relation"])
 
@@ -89,27 +92,28 @@ class Leaf:
         return self.annotation is not None
 
     def blocked(self) -> Digits:
-        """The digits that propagation may not use for any dimension."""
-        if not (self.replicated or self.unreduced or self.manual or self.later):
+        """Returns the digits that propagation may not use for any dimension."""
+        if not (self.replicated or self.unreduced or self.manual or self.pending):
             return ()
-        waiting = tuple(d for dims in self.later.values() for _, digits, _ in dims for d in digits)
+        waiting = tuple(d for dims in self.pending.values() for _, digits, _ in dims for d in digits)
         return self.replicated + self.unreduced + self.manual + waiting
 
-    def state(self) -> State:
+    def state(self) -> LeafState:
         width = self.shape.element.byte_size
-        return State(self.dims, self.closed, self.blocked(), self.shape.dims, width, self.silent)
+        return LeafState(self.dims, self.closed, self.blocked(), self.shape.dims, width, self.receive_only)
 
     @property
-    def silent(self) -> bool:
-        """Whether any tile of the value can be made where it is needed. Two users of one such value have no more in
-        common than if each had its own, unless it is annotated.
+    def receive_only(self) -> bool:
+        """Whether the value makes no offers: any device can compute any tile of it, and nobody annotated it.
+
+        Such a value does not tie its users together, as each could have its own.
         """
         return self.made_of_scalars and self.annotation is None
 
     def tiling(self, order: tuple[int, ...] | None) -> Tiling:
-        """The digits found so far."""
-        if self.kept is not None:
-            return self.kept.tiling(self.shape.rank)
+        """Returns the tiling with the digits found so far."""
+        if self.fixed_sharding is not None:
+            return self.fixed_sharding.tiling(self.shape.rank)
         return Tiling(self.dims, self.unreduced, order, self.manual)
 
 
@@ -124,15 +128,15 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Digits that a dimension got at one time, major to minor; `cause` is None where an annotation said them."""
+    """Digits that a dimension got at one time, major to minor; `cause` is None for annotated digits."""
 
     digits: Digits
     cause: Cause | None
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """These digits on this dimension of this leaf."""
+class LeafDigits:
+    """Digits on one dimension of a leaf."""
 
     leaf: Leaf
     dim: int
@@ -141,39 +145,41 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """At `via`, `lost` gives way to `kept`: the digits of `lost` cannot be used there, because `kept` has other digits
-    for the same dimension of the op's index space, or the same digits for another one, or is fixed without any.
+    """At the op `via`, the digits of `lost` give way to those of `kept`.
 
-    `received` estimates the bytes that each device receives because of it.
+    `kept` has other digits for the same factor, or the same digits for another factor, or is closed without digits.
+    `received` estimates the bytes that each device receives because of the conflict.
     """
 
     via: Instruction
-    kept: Place
-    lost: Place
+    kept: LeafDigits
+    lost: LeafDigits
     received: int
 
 
 @dataclass(eq=False, slots=True)
 class Relation:
-    """`leaves` are the operands' leaves, then the results', as the rule numbers them. `allowed` is the direction that
-    the program permits (a propagation barrier forbids one or both). At the edge of a manual region `outer` has the
-    number of the value outside, and for each of its dimensions the digits that the region divides by itself. `depth` is
-    that of the instruction (see `ValueGraph`).
+    """A sharding rule that ties leaves: the operands' leaves, then the results', as the rule numbers them.
+
+    `allowed` are the directions that the program permits (a propagation barrier forbids one or both). At the border of
+    a manual region `outer` has the number of the value outside, and for each of its dimensions the digits that the
+    region divides manually. `depth` is that of the instruction (see `ValueGraph`).
     """
 
     rule: ShardingRule
     leaves: list[Leaf]
     instruction: Instruction
     depth: tuple[int, ...]
-    allowed: Direction = Direction.BOTH
+    allowed: PropagationDirection = PropagationDirection.BOTH
     outer: tuple[int, tuple[Digits, ...]] | None = None
 
 
 class ValueGraph:
-    """The leaves of all instructions of a module, and the relations between them; `conflicts` once it is solved.
+    """The leaves of all instructions of a module, and the relations between them; `solve` fills in `conflicts`.
 
-    `depths` says how far an instruction is from the start of its computation (the longest way), after the depth of the
-    control-flow op that calls it: an order in which operands come first, whatever the order of instructions.
+    `depths` holds the length of the longest path to an instruction from the start of its computation, after the depth
+    of the control-flow op that calls the computation. Operands come first in this order, whatever the order of
+    instructions.
 
     Assumption: every control-flow op owns the computations it calls (see the call inliner), and calls are inlined.
     """
@@ -204,8 +210,9 @@ class ValueGraph:
         return self.leaves[computation.root]
 
     def _element(self, instruction: Instruction, index: int) -> list[Leaf]:
-        """The leaves of an element: the tuple's own. What is annotated where it leaves control flow is a value of its
-        own, so that this does not decide how a loop has it inside.
+        """Returns the leaves of a tuple element: the tuple's own, or new ones for an annotated result of control flow.
+
+        The annotation of such a result must not decide how a loop shards the value inside.
         """
         (value,) = instruction.operands
         start, end = value.shape.leaf_range(index)
@@ -223,7 +230,7 @@ class ValueGraph:
         if instruction.op.is_control:
             self._relate_control(instruction, operands, results)
         elif any(o.shape.is_tuple for o in instruction.operands) or instruction.op.role is Role.TUPLE:
-            # A done or an outfeed has other leaves than its operand; those in the same place are alike if they fit.
+            # A done or an outfeed has other leaves than its operand; corresponding leaves of equal shape are alike.
             for source, result in zip([x for leaves in operands for x in leaves], results, strict=False):
                 if source.shape.dims == result.shape.dims:
                     self._identity(instruction, source, result)
@@ -233,7 +240,7 @@ class ValueGraph:
             self.relate(Relation(rule, flat, instruction, self.depths[instruction]))
 
     def _rule(self, instruction: Instruction) -> ShardingRule:
-        """The rule of an instruction: one object for equal uses of an op."""
+        """Returns the rule of an instruction: one object for equal uses of an op."""
         if not instruction.operands:  # a constant, whose value need not be compared
             return rule_of(instruction, self.rules)
         key = (instruction.opcode, instruction.call)

@@ -186,7 +186,7 @@ def test_the_dispute_is_decided_by_bytes_and_noted() -> None:
     module, graph = solved(program)
     assert str(instruction(module, "y").sharding) == "{mesh['d'=4], [{'d'}, {}]}"
     (conflict,) = graph.conflicts
-    assert (conflict.via.name, conflict.lost.leaf.owner.name, conflict.lost.dim) == ("y", "w", 1)
+    assert (conflict.via.name, conflict.lost.leaf.instruction.name, conflict.lost.dim) == ("y", "w", 1)
     assert conflict.received == 3 * 32 * 4 * 4  # three more tiles of f32[32,4]
     basic = hloom.parse(program)
     run_pipeline(parse_pipeline("propagate{strategy=basic}"), basic, PassContext())
@@ -205,11 +205,11 @@ def test_the_cause_of_every_digit() -> None:
     }""")
     (leaf,) = graph.leaves[instruction(module, "r")]
     (digits,) = leaf.dims
-    ways = [[place.owner.name for place, _, _ in trace(leaf, 0, digit)] for digit in digits]
+    ways = [[place.instruction.name for place, _, _ in trace(leaf, 0, digit)] for digit in digits]
     assert str(instruction(module, "r").sharding) == "{mesh['x'=2,'y'=2], [{'x'}]}"
     assert ways == [["r", "d", "n", "a"]]
     (d,) = graph.leaves[instruction(module, "d")]
-    assert [p.owner.name for p, _, _ in trace(d, 1, d.dims[1][0])] == ["d", "b"]
+    assert [p.instruction.name for p, _, _ in trace(d, 1, d.dims[1][0])] == ["d", "b"]
 
 
 def test_boundary_flags() -> None:

@@ -1,8 +1,8 @@
-"""What a program says about how shardings pass: sharding groups tie values, barriers restrict directions.
+"""Constraints of a program on propagation: sharding groups tie values, barriers restrict directions.
 
-Groups are written `shard_as N` or `shard_like N` in HLO's shardings, and as `xla.sdy.ShardingGroup` custom-calls by
-Shardy; all values of a group are one relation, as those of an element-wise op are. Barriers are custom-calls that
-compute nothing.
+HLO shardings spell groups `shard_as N` or `shard_like N`, Shardy spells them as `xla.sdy.ShardingGroup` custom-calls.
+All values of a group form one relation, like the values of an element-wise op. Barriers are custom-calls that compute
+nothing.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from ...ir.factors.sharding_rule import elementwise_rule
 from ...ir.graph.instruction import Instruction
 from ...ir.ops.calls.custom_call import target_of
 from ...ir.tools.spmd import parts
-from .values import Direction, Leaf, Relation, ValueGraph
+from .values import Leaf, PropagationDirection, Relation, ValueGraph
 
 Group = tuple[str, int]
 
-_DIRECTIONS = (Direction.NONE, Direction.FORWARD, Direction.BACKWARD, Direction.BOTH)
+_DIRECTIONS = (
+    PropagationDirection.NONE, PropagationDirection.FORWARD, PropagationDirection.BACKWARD, PropagationDirection.BOTH,
+)  # fmt: skip
+_BARRIERS = {"ShardBarrierFrom": PropagationDirection.BACKWARD, "ShardBarrierTo": PropagationDirection.FORWARD}
 
 
-def link(graph: ValueGraph, diagnostics: Diagnostics) -> None:
-    """Adds the relations of groups and sets the directions that barriers allow. Errors go to the diagnostics."""
+def apply_constraints(graph: ValueGraph, diagnostics: Diagnostics) -> None:
+    """Adds the relations of groups and sets the directions that barriers allow. Reports errors as diagnostics."""
     for relation in graph.relations:
         target = target_of(relation.instruction)
         if target is not None:
@@ -57,15 +60,15 @@ def _members(graph: ValueGraph) -> Iterator[tuple[Group, Leaf, Instruction]]:
                             for leaf in leaves[place : place + 1])
 
 
-def _allowed(target: str, instruction: Instruction) -> Direction:
-    """The directions in which shardings may pass a custom-call."""
+def _allowed(target: str, instruction: Instruction) -> PropagationDirection:
+    """Returns the directions in which shardings may pass a custom-call."""
     if target == "xla.sdy.PropagationBarrier":
         return _DIRECTIONS[_number(instruction, "xla.sdy.allowed_direction", "0") % 4]
-    return {"ShardBarrierFrom": Direction.BACKWARD, "ShardBarrierTo": Direction.FORWARD}.get(target, Direction.BOTH)
+    return _BARRIERS.get(target, PropagationDirection.BOTH)
 
 
 def _number(instruction: Instruction, key: str, default: str) -> int:
-    """The number in an attribute such as `"2 : i64"`. Raises CompileError."""
+    """Reads the number in an attribute such as `"2 : i64"`. Raises CompileError."""
     text = str(instruction.frontend_attributes.get(key, default))
     match = re.match(r"\s*(\d+)\s*(:|$)", text)
     if match is None:
