@@ -17,12 +17,12 @@ from ..ir.sharding.sharding import Sharding
 from ..ir.tools.names import fits, name_pattern, names_of
 from ..passes.base import PassContext
 from ..passes.propagation.causes import trace
-from ..passes.propagation.values import Leaf
+from ..passes.propagation.values import Cause, Leaf
 from .shardings import Dispute, Row, Solved, short, solved
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One value on the way of an axis: its name and dimension, and the op that brought the axis there (none: an
     annotation did). `source` is `file:line`, `op_name` what the frontend calls the op, as far as known.
     """
@@ -41,7 +41,7 @@ class AxisReason:
 
     dim: int
     axis: str
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,15 @@ def _reasons(found: Solved, leaf: Leaf, sharding: Sharding) -> Iterator[AxisReas
             assert mesh is not None
             digit = mesh.digits(ref)[0]
             steps = tuple(
-                Step(found.name(at), place, at.instruction.opcode, cause and cause.via.name, _op_name(at.instruction),
-                     _source(at.instruction))
+                _trace_step(found.name(at), place, at.instruction, cause)
                 for at, place, cause in trace(leaf, dim, digit)
             )
             yield AxisReason(dim, ref.text(""), steps)
+
+
+def _trace_step(name: str, dim: int, instruction: Instruction, cause: Cause | None) -> TraceStep:
+    via = cause.via.name if cause is not None else None
+    return TraceStep(name, dim, instruction.opcode, via, _op_name(instruction), _source(instruction))
 
 
 def _op_name(instruction: Instruction) -> str:

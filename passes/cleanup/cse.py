@@ -39,14 +39,14 @@ class CommonSubexpressions(Pass):
 def merge_equal(computation: Computation) -> int:
     """Merges the equal instructions of one computation; how many are gone."""
     seen: dict[Hashable, Instruction] = {}
-    apart: dict[Instruction, Instruction] = {}  # what stays, and what it is equal to
+    duplicates: dict[Instruction, Instruction] = {}  # what stays, and what it is equal to
     dead: list[Instruction] = []
     for instruction in list(computation):
         if instruction.op.role is Role.PARAMETER or instruction.has_effect():
             continue
         key = (
             instruction.opcode,
-            tuple(id(apart.get(o, o)) for o in instruction.operands),
+            tuple(id(duplicates.get(o, o)) for o in instruction.operands),
             _without_channel(instruction.attributes),
             instruction.shape,
             instruction.sharding,
@@ -55,8 +55,8 @@ def merge_equal(computation: Computation) -> int:
         first = seen.setdefault(key, instruction)
         if first is instruction or instruction.control_predecessors:
             continue
-        if _is_made_anew(instruction):
-            apart[instruction] = first
+        if _should_duplicate(instruction):
+            duplicates[instruction] = first
         else:
             computation.replace_all_uses(instruction, first)
             dead.append(instruction)
@@ -64,7 +64,7 @@ def merge_equal(computation: Computation) -> int:
     return len(dead)
 
 
-def _is_made_anew(value: Instruction) -> bool:
+def _should_duplicate(value: Instruction) -> bool:
     """Whether each user of a value had better make its own."""
     cheap = isinstance(value.attributes, BroadcastAttributes | IotaAttributes)
     return cheap and value.shape.byte_size >= max(_LARGE, 2 * sum(o.shape.byte_size for o in value.operands))

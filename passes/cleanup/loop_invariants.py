@@ -52,11 +52,11 @@ def _visit(computation: Computation, shared: set[Computation], growth: float) ->
         for called in instruction.called():
             changed |= called not in shared and _visit(called, shared, growth)
         if isinstance(instruction.attributes, WhileAttributes) and not shared.intersection(instruction.called()):
-            changed |= _lighten(computation, instruction, growth)
+            changed |= _hoist(computation, instruction, growth)
     return changed
 
 
-def _lighten(computation: Computation, loop: Instruction, growth: float) -> bool:
+def _hoist(computation: Computation, loop: Instruction, growth: float) -> bool:
     """Moves what pays out of one loop."""
     attributes = loop.attributes_as(WhileAttributes)
     body, trips = attributes.body, trip_count(loop)

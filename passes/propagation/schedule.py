@@ -48,10 +48,10 @@ def directions(rule: ShardingRule) -> tuple[PropagationDirection, PropagationDir
     """The directions in which an op with this rule speaks at levels FREE and DIVIDING."""
     kinds = {f.kind for f in rule.factors}
     divided = [f for f, factor in enumerate(rule.factors) if factor.kind is FactorKind.PASS]
-    everywhere = all(_in_every_value(rule, f) for f in divided)
-    if everywhere and kinds <= PASS_FACTORS:
+    in_every_value = all(_in_every_value(rule, f) for f in divided)
+    if in_every_value and kinds <= PASS_FACTORS:
         return PropagationDirection.BOTH, PropagationDirection.BOTH
-    if everywhere and kinds <= {FactorKind.PASS, FactorKind.REPLICATE}:
+    if in_every_value and kinds <= {FactorKind.PASS, FactorKind.REPLICATE}:
         return PropagationDirection.FORWARD, PropagationDirection.BOTH
     if kinds <= PASS_FACTORS and set(_factors(rule.operands)) < set(_factors(rule.results)):
         return PropagationDirection.NONE, PropagationDirection.BACKWARD

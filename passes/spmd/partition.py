@@ -37,7 +37,7 @@ from .checks.unsupported import refuse_unsupported, settle_shardings
 from .emit.channels import Channels, stay_apart
 from .emit.emitter import Emitter, LocalValue, is_made_anywhere
 from .emit.local_op import LocalOp, emit_local, pack
-from .emit.rematerialize import remakeable
+from .emit.rematerialize import rematerializable
 from .emit.resharder import Resharder
 from .emit.windowed import emit_windowed, find_ring
 from .structure.aliases import keep_fitting_aliases
@@ -190,7 +190,7 @@ class Partitioner:
     def reshard(self, leaves: Leaves, tilings: list[Tiling], why: str) -> Leaves:
         return [self.resharder.reshard(v, t, why) for v, t in zip(leaves, tilings, strict=True)]
 
-    def nothing(self, shapes: Sequence[Shape], tilings: list[Tiling], why: str) -> Leaves:
+    def empty_arrays(self, shapes: Sequence[Shape], tilings: list[Tiling], why: str) -> Leaves:
         """Arrays without elements: they depend on nothing, so that no operand has to come from anywhere."""
         zeros = [self.emitter.zeros(s.element, s.dims) for s in shapes]
         leaves = [LocalValue(zero, s, Tiling.replicated(s.rank)) for zero, s in zip(zeros, shapes, strict=True)]
@@ -209,7 +209,7 @@ class Partitioner:
         wanted = self.tilings(instruction)
         _refuse(instruction, self.state.module, wanted)
         if shapes and all(0 in s.dims for s in shapes):
-            return self.nothing(shapes, wanted, _why(instruction))
+            return self.empty_arrays(shapes, wanted, _cause_name(instruction))
         tilings = tuple(v.tiling for v in operands) + tuple(wanted)
         free = frozenset(n for n, v in enumerate(operands) if is_made_anywhere(v))
         use = OpUse.of(instruction, tilings, self.order, _parts(instruction, operands), free)
@@ -217,7 +217,7 @@ class Partitioner:
             use = replace(use, stays_partial=True)
         choice = self.state.decider.decide(use)
         op, assignment, results = choice.op, choice.assignment, choice.results
-        why = _why(instruction)
+        why = _cause_name(instruction)
         count = len(operands)
         report_op(instruction, op, assignment, self.diagnostics)
         least = self.state.windowed
@@ -228,9 +228,9 @@ class Partitioner:
         placed = self.reshard(operands, targets, f"operand of {why}")
         view = self.calling(instruction)
         local = LocalOp(view, op.rule, assignment, placed, results, self.emitter, self.resharder, why)
-        with self.emitter.over(op.order):
+        with self.emitter.with_order(op.order):
             values = emit_windowed(op, local, ring, wanted) if ring is not None else emit_local(op, local)
-        values = remakeable(values, instruction, op, local, operands)
+        values = rematerializable(values, instruction, op, local, operands)
         if use.stays_partial and values[0].tiling.unreduced:
             return values
         return self.reshard(values, wanted, f"result of {why}")
@@ -248,7 +248,7 @@ class Partitioner:
         return view
 
 
-def _why(instruction: Instruction) -> str:
+def _cause_name(instruction: Instruction) -> str:
     """How a cause names an instruction."""
     return f"{instruction.opcode} {instruction.name}"
 

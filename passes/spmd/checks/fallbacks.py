@@ -24,10 +24,10 @@ from ...op_sharding.assignment import Assignment, OpSharding, expressible
 def report_op(instruction: Instruction, op: OpSharding, assignment: Assignment, diagnostics: Diagnostics) -> None:
     """Remarks about operands that are gathered, or a result computed everywhere, because the op's rule demands it."""
     count = len(op.rule.operands)
-    told = [_report_operand(instruction, op, assignment, n, diagnostics) for n in range(count)]
-    if not any(told):
-        told = [_report_lost(instruction, op, assignment, n, diagnostics) for n in range(count)]
-    if not assignment and not any(told) and any(_whole_dims(op, n) for n in range(count, len(op.shapes))):
+    reported = [_report_operand(instruction, op, assignment, n, diagnostics) for n in range(count)]
+    if not any(reported):
+        reported = [_report_lost(instruction, op, assignment, n, diagnostics) for n in range(count)]
+    if not assignment and not any(reported) and any(_gathered_dims(op, n) for n in range(count, len(op.shapes))):
         size = instruction.shape.byte_size
         diagnostics.remark(
             f"{_name(instruction)} computes its whole result on every device ({size} bytes), of which each keeps a "
@@ -38,8 +38,8 @@ def report_op(instruction: Instruction, op: OpSharding, assignment: Assignment, 
 def _report_operand(
     instruction: Instruction, op: OpSharding, assignment: Assignment, number: int, diagnostics: Diagnostics
 ) -> bool:
-    whole = _whole_dims(op, number)
-    if not whole or number in op.free:
+    gathered = _gathered_dims(op, number)
+    if not gathered or number in op.free:
         return False
     tiling, target, shape = op.tilings[number], op.tiling(number, assignment), op.shapes[number]
     tile = tiling.local_shape(shape).byte_size
@@ -49,15 +49,15 @@ def _report_operand(
     if math.isinf(elements):
         return False  # an error soon
     received = round(elements * shape.element.byte_size)
-    tiles = product(tiling.dims[whole[0]])
+    tiles = product(tiling.dims[gathered[0]])
     others = [
         dim for dim, factors in enumerate(op.rule.operands[number])
-        if factors and dim not in whole and all(map(op.divisible, factors))
+        if factors and dim not in gathered and all(map(op.divisible, factors))
         and shape.dims[dim] >= tiles * product(tiling.dims[dim])
     ]  # fmt: skip
     instead = " or ".join(map(str, others))
     diagnostics.remark(
-        f"{_name(instruction)} needs dimension {whole[0]} of operand {number} ({shape}) whole on every device: each "
+        f"{_name(instruction)} needs dimension {gathered[0]} of operand {number} ({shape}) whole on every device: each "
         f"receives {received} bytes, its own tile has {tile}", instruction.location,
         category="replication" if target.is_replicated else "gather",
         help=f"shard dimension {instead} of the operand instead" if others
@@ -96,7 +96,7 @@ def _report_lost(
     return True
 
 
-def _whole_dims(op: OpSharding, value: int) -> list[int]:
+def _gathered_dims(op: OpSharding, value: int) -> list[int]:
     """The divided dimensions of a value that the op needs whole."""
     factors = op.rule.values()[value]
     return [d for d, f in enumerate(factors) if op.tilings[value].dims[d] and not all(map(op.divisible, f))]

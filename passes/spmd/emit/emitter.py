@@ -34,20 +34,21 @@ from ...op_sharding.anywhere import repeated_scalar
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalValue:
-    """`instruction` computes one device's tile of an array of shape `shape` under `tiling`.
+    """One device's tile of an array of shape `shape` under `tiling`, which `instruction` computes.
 
-    Elements of the tile beyond the array's end are arbitrary. `monoid` says how unreduced values combine. With `remake`
-    the value is made again under another tiling without being sent (None for tilings where it is not), which takes
-    `depth` ops on top of one another. What is `whole` comes from values that every device holds whole and is no larger.
+    Elements of the tile beyond the array's end are arbitrary. `monoid` says how unreduced values combine.
+    `rematerialize` computes the value under another tiling instead of communicating it, by a chain of `depth` ops; it
+    returns None for tilings where it cannot. A value `from_replicated` is computed from replicated values and is no
+    larger than they are.
     """
 
     instruction: Instruction
     shape: Shape
     tiling: Tiling
     monoid: Monoid | None = None
-    remake: Callable[[Tiling], LocalValue | None] | None = None
+    rematerialize: Callable[[Tiling], LocalValue | None] | None = None
     depth: int = 0
-    whole: bool = False
+    from_replicated: bool = False
 
 
 class Emitter:
@@ -86,7 +87,7 @@ class Emitter:
         return self._scalars[key]
 
     @contextmanager
-    def over(self, order: tuple[int, ...] | None) -> Generator[None]:
+    def with_order(self, order: tuple[int, ...] | None) -> Generator[None]:
         """In its scope digits count places in another device order."""
         before, self.order = self.order, order
         try:
@@ -95,7 +96,7 @@ class Emitter:
             self.order = before
 
     @contextmanager
-    def in_place_of(self, like: Instruction) -> Generator[None]:
+    def attributed_to(self, like: Instruction) -> Generator[None]:
         """In its scope instructions come from another one of the program."""
         before, self.like = self.like, like
         try:
@@ -160,16 +161,16 @@ class Emitter:
         place = self.coordinate(tuple(sorted(digits, key=lambda d: -d.stride)))
         return self.shared("compare", (place, self.constant(0, S32)), CompareAttributes(Direction.EQ))
 
-    def only_first(self, digits: Digits, value: Instruction, neutral: Any) -> Instruction:
-        """`value` on the first of the devices that differ in these digits, `neutral` on the others."""
+    def only_first(self, digits: Digits, value: Instruction, identity_value: Any) -> Instruction:
+        """`value` on the first of the devices that differ in these digits, `identity_value` on the others."""
         if not digits:
             return value
         if isinstance(value.attributes, ConstantAttributes):
             made = value.attributes.literal.array
-            if made is not None and is_array_of(made, neutral):
+            if made is not None and is_array_of(made, identity_value):
                 return value
         dims = value.shape.dims
-        fill = self.splat(self.constant(neutral, value.shape.element), dims)
+        fill = self.splat(self.constant(identity_value, value.shape.element), dims)
         return self.add("select", (self.splat(self.is_first(digits), dims), value, fill))
 
     def offset(self, digits: Digits, tile: int, element: ElementType = S32) -> Instruction:
@@ -260,13 +261,13 @@ def places_type(size: int) -> ElementType:
 
 def splat_scalar(value: LocalValue) -> Instruction | None:
     """The scalar that a value repeats on every device, if it visibly does."""
-    everywhere = not value.tiling.unreduced and value.tiling.owner is None
-    return repeated_scalar(value.instruction) if everywhere else None
+    on_every_device = not value.tiling.unreduced and value.tiling.owner is None
+    return repeated_scalar(value.instruction) if on_every_device else None
 
 
 def is_made_anywhere(value: LocalValue) -> bool:
     """Whether any tile of a value is made without communication."""
-    return value.remake is not None or splat_scalar(value) is not None
+    return value.rematerialize is not None or splat_scalar(value) is not None
 
 
 def is_array_of(value: Array, scalar: Any) -> bool:

@@ -23,7 +23,7 @@ from .local_op import LocalOp, emit_local
 _DEEPEST = 64  # ops on top of one another that are done again
 
 
-def remakeable(
+def rematerializable(
     values: list[LocalValue], instruction: Instruction, op: OpSharding, local: LocalOp, operands: Sequence[LocalValue]
 ) -> list[LocalValue]:
     """The results of an op, which can be made again in other tiles if the op is such a one."""
@@ -31,27 +31,27 @@ def remakeable(
     if len(values) != 1 or depth > _DEEPEST or not _is_free(instruction, op, operands):
         return values
 
-    within = all(v.tiling.is_replicated or v.whole for v in operands)
-    whole = within and values[0].shape.num_elements <= sum(v.shape.num_elements for v in operands)
+    within = all(v.tiling.is_replicated or v.from_replicated for v in operands)
+    from_replicated = within and values[0].shape.num_elements <= sum(v.shape.num_elements for v in operands)
 
-    def remake(target: Tiling) -> LocalValue | None:
+    def rematerialize(target: Tiling) -> LocalValue | None:
         variant = replace(op, order=target.order)
         assignment = legal(variant, [value_digits(target.dims, op.rule.results[0], op.rule)], variant.independent)
         if variant.tiling(len(operands), assignment) != target:
-            if not whole:
+            if not from_replicated:
                 return None
             assignment = {}
         emitter, resharder = local.emitter, local.resharder
         placed = [resharder.reshard(v, variant.tiling(n, assignment), local.why) for n, v in enumerate(operands)]
         results = [variant.tiling(len(operands), assignment)]
-        with emitter.over(target.order), emitter.in_place_of(instruction):
+        with emitter.with_order(target.order), emitter.attributed_to(instruction):
             made = emit_local(variant, replace(local, assignment=assignment, operands=placed, results=results))[0]
         return resharder.reshard(made, target, local.why)
 
-    return [replace(values[0], remake=remake, depth=depth, whole=whole)]
+    return [replace(values[0], rematerialize=rematerialize, depth=depth, from_replicated=from_replicated)]
 
 
 def _is_free(instruction: Instruction, op: OpSharding, operands: Sequence[LocalValue]) -> bool:
-    if not all(v.tiling.is_replicated or v.remake is not None for v in operands):
+    if not all(v.tiling.is_replicated or v.rematerialize is not None for v in operands):
         return False
     return makes_any_tile(instruction, op.rule) and not (op.manual or op.partial_digits or op.device is not None)

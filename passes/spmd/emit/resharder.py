@@ -59,7 +59,7 @@ class Resharder:
         scalar = self.emitter.constant(0, value.shape.element) if empty else splat_scalar(value)
         if scalar is not None and (empty or not target.unreduced):
             return LocalValue(self.emitter.splat(scalar, target.local_dims(value.shape.dims)), value.shape, target)
-        made = value.remake(target) if value.remake is not None else None
+        made = value.rematerialize(target) if value.rematerialize is not None else None
         if made is not None:
             return made
         source, shape, array = value.tiling, value.shape, value.instruction
@@ -89,4 +89,4 @@ class Resharder:
         if not source.is_replicated:
             return result
         # What is whole on every device stays within reach: no tile of it is ever communicated.
-        return replace(result, remake=partial(self.reshard, value, why=why), whole=True)
+        return replace(result, rematerialize=partial(self.reshard, value, why=why), from_replicated=True)

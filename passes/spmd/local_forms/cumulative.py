@@ -75,14 +75,14 @@ def across_tiles(local: LocalOp, value: Instruction, init: Instruction, dims: di
         rows = emitter.add("select", (before, rows, emitter.splat(nothing, rows.shape.dims)))
         reducer = local.resharder.channels.reducer(monoid, rows.shape)
         start = init if dim == last else nothing
-        carried = emitter.add("reduce", (rows, start), ReduceAttributes((dim,), reducer))
+        prefix = emitter.add("reduce", (rows, start), ReduceAttributes((dim,), reducer))
         kept = tuple(d for d in range(value.shape.rank) if d != dim)
-        carried = emitter.add("broadcast", (carried,), BroadcastAttributes(kept), value.shape)
-        value = emitter.add(monoid.value, (carried, value) if forward else (value, carried))
+        prefix = emitter.add("broadcast", (prefix,), BroadcastAttributes(kept), value.shape)
+        value = emitter.add(monoid.value, (prefix, value) if forward else (value, prefix))
     return value
 
 
-def is_neutral(init: Instruction, monoid: Monoid | None) -> bool:
+def is_identity(init: Instruction, monoid: Monoid | None) -> bool:
     """Whether an initial value is known to change nothing."""
     if monoid is None or not isinstance(init.attributes, ConstantAttributes):
         return False

@@ -12,7 +12,7 @@ from ..emit.emitter import LocalValue
 from ..emit.local_op import LocalOp
 
 
-def whole(tiling: Tiling, dims: set[int]) -> Tiling:
+def replicated_along(tiling: Tiling, dims: set[int]) -> Tiling:
     """The tiling without the digits of some dimensions."""
     kept = tuple(() if d in dims else digits for d, digits in enumerate(tiling.dims))
     return replace(tiling, dims=kept).canonical()
@@ -20,10 +20,10 @@ def whole(tiling: Tiling, dims: set[int]) -> Tiling:
 
 def gathered_time(op: OpSharding, shape: Shape, tiling: Tiling, dims: set[int]) -> float:
     """The time of making dimensions of an array whole."""
-    return op.plan(tiling, whole(tiling, dims), shape).cost
+    return op.plan(tiling, replicated_along(tiling, dims), shape).cost
 
 
 def gathered(local: LocalOp, value: Instruction, shape: Shape, tiling: Tiling, dims: set[int]) -> Instruction:
     """The array of global shape `shape`, of which `value` is the tile, with these dimensions whole."""
-    target = whole(tiling, dims)
+    target = replicated_along(tiling, dims)
     return local.resharder.reshard(LocalValue(value, shape, tiling), target, f"merge of {local.why}").instruction

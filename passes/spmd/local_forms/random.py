@@ -27,7 +27,7 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
 
 @local_form("rng", _exchanged)
 @local_form("rng-get-and-update-state", _exchanged)
-def drawn(local: LocalOp) -> Instruction:
+def rng(local: LocalOp) -> Instruction:
     value, emitter, resharder = local.emit(), local.emitter, local.resharder
     (tiling,) = local.results
     together = complement(resharder.channels.devices, tiling.manual)

@@ -13,7 +13,7 @@ from ....ir.graph.monoid import neutral
 from ...op_sharding.assignment import Assignment, OpSharding
 from ..emit.local_op import LocalOp, elements, local_form, pack
 from .combine import combine, combined_time
-from .cumulative import is_neutral
+from .cumulative import is_identity
 
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
@@ -29,7 +29,7 @@ def reduce(local: LocalOp) -> Instruction:
     if monoid is None:
         return combine(local) if divided else local.emit(given)
     forgotten = operands[0].shape.num_elements == next(local.local_shape().leaves()).num_elements
-    if not (divided or forgotten) or all(is_neutral(init, monoid) for init in inits):
+    if not (divided or forgotten) or all(is_identity(init, monoid) for init in inits):
         return local.emit(given)
     nothing = [emitter.constant(neutral(monoid, i.shape.element), i.shape.element) for i in inits]
     parts = elements(emitter, local.emit([*operands, *nothing]), local.instruction.shape)

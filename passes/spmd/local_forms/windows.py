@@ -28,7 +28,7 @@ from ..emit.halo import padded
 from ..emit.local_op import LocalOp, local_form
 from ..emit.reads import Fetched, divided_reads, exchange_of, fetch_reads, inside_borders, on_grid, read_time
 from .combine import adjoined, is_closed
-from .cumulative import across_tiles, cumulative_dims, is_neutral, on_tile, totals_time
+from .cumulative import across_tiles, cumulative_dims, is_identity, on_tile, totals_time
 
 
 @local_form("convolution", exchanged=read_time)
@@ -77,7 +77,7 @@ def _accumulated(local: LocalOp, monoid: Monoid) -> Instruction:
     operand, init = local.operands[0], local.operands[1].instruction
     element = operand.shape.element
     # A sum that starts from 0.0 never is -0.0: there plain zeros do, which is what permutes leave at the ends anyway.
-    fill = emitter.constant((identity if is_neutral(init, monoid) else neutral)(monoid, element), element)
+    fill = emitter.constant((identity if is_identity(init, monoid) else neutral)(monoid, element), element)
     cumulative = cumulative_dims(local.instruction.call, local.rule, local.assignment)
     if cumulative:
         operand = emitter.fill_outside(operand, list(cumulative), monoid)

@@ -19,16 +19,16 @@ from ..emit.local_op import pack
 from .scope import Scope
 
 
-def owned(shape: Shape, device: int) -> Tiling:
+def on_device(shape: Shape, device: int) -> Tiling:
     """The tiling of a value on this device. What is no array is nowhere."""
     return Tiling(((),) * shape.rank, owner=device if shape.is_array else None)
 
 
-def run_alone(p: Scope, instruction: Instruction, device: int) -> Instruction:
+def run_on_device(p: Scope, instruction: Instruction, device: int) -> Instruction:
     """The result of a custom-call on this device, zeros on the others."""
     view, emitter = p.calling(instruction), p.emitter
     operands = p.operands(instruction)
-    tilings = [owned(v.shape, device) for v in operands]
+    tilings = [on_device(v.shape, device) for v in operands]
     placed = p.reshard(operands, tilings, f"operand of {instruction.opcode} {instruction.name}")
     leaves = iter([v.instruction for v in placed])
     argument = emitter.add("tuple", [pack(emitter, o.shape, leaves) for o in instruction.operands])

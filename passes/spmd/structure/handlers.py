@@ -15,7 +15,7 @@ from ....ir.types.shape import Shape
 from ..checks.unsupported import sole_device
 from ..emit.emitter import LocalValue
 from ..emit.local_op import elements, with_leaves
-from .effects import owned, run_alone
+from .effects import on_device, run_on_device
 from .manual import enter, leave
 from .roll import concatenate
 from .scope import Handler, Leaves, Scope
@@ -73,8 +73,8 @@ def custom_call(p: Scope, instruction: Instruction) -> Leaves:
     if known.is_manual_boundary:
         return leave(p, instruction) if known.leaves_region else enter(p, instruction)
     if (device := sole_device(instruction)) is not None and p.resharder.channels.devices > 1:
-        owners = [owned(shape, device) for shape in instruction.shape.leaves()]
-        return unpack(p, run_alone(p, instruction, device), instruction.shape, owners)
+        owners = [on_device(shape, device) for shape in instruction.shape.leaves()]
+        return unpack(p, run_on_device(p, instruction, device), instruction.shape, owners)
     tilings = [*p.tilings(instruction), *(v.tiling for v in p.operands(instruction))]
     if not (known.has_rule or instruction.call.rule) and not all(t.is_replicated for t in tilings):
         p.diagnostics.warning(

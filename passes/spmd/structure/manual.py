@@ -42,12 +42,12 @@ def leave(p: Scope, instruction: Instruction) -> Leaves:
     return p.reshard([LocalValue(value.instruction, instruction.shape.without_layout(), outside)], [wanted], why)
 
 
-def _even(outside: Tiling, manual: Digits, whole: Shape) -> Tiling:
+def _even(outside: Tiling, manual: Digits, global_shape: Shape) -> Tiling:
     """`outside` without the digits behind manual ones that do not divide the rest evenly: there the tiles of the whole
     array and those of the region's would begin at different elements.
     """
     dims: list[Digits] = []
-    for n, digits in zip(whole.dims, outside.dims, strict=True):
+    for n, digits in zip(global_shape.dims, outside.dims, strict=True):
         cuts = refine([digits, manual])
         own = set(cut(manual, cuts))
         first = tuple(d for d in cut(digits, cuts) if d in own)
@@ -55,7 +55,7 @@ def _even(outside: Tiling, manual: Digits, whole: Shape) -> Tiling:
     return replace(outside, dims=tuple(dims)).canonical()
 
 
-def _inside(outside: Tiling, manual: Digits, whole: Shape, part: Shape, instruction: Instruction) -> Tiling:
+def _inside(outside: Tiling, manual: Digits, global_shape: Shape, part: Shape, instruction: Instruction) -> Tiling:
     """The tiling of the region's array `part`, where the whole array has the tiling `outside`."""
     dims: list[Digits] = []
     for dim, digits in enumerate(outside.dims):
@@ -66,8 +66,8 @@ def _inside(outside: Tiling, manual: Digits, whole: Shape, part: Shape, instruct
         if own.intersection(pieces[count:]):
             fail(f"dimension {dim} is divided by the manual region after it is divided by other axes",
                  instruction.location, help="manual axes come first in a dimension")
-        if part.dims[dim] * tiles != whole.dims[dim]:
-            fail(f"the manual region cuts dimension {dim} of {whole} into {tiles} parts, inside it is {part}",
+        if part.dims[dim] * tiles != global_shape.dims[dim]:
+            fail(f"the manual region cuts dimension {dim} of {global_shape} into {tiles} parts, inside it is {part}",
                  instruction.location)
         dims.append(merge(pieces[count:]))
     return Tiling(tuple(dims), outside.unreduced, outside.order, manual).canonical()
