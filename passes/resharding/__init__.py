@@ -1,1 +1,1 @@
-"""Resharding: plans of moves from one tiling to another, found by search or by pieces sent directly."""
+"""Resharding: plans of moves from one tiling to another, found by search or as direct exchanges of pieces."""

@@ -1,9 +1,10 @@
-"""Which pieces of a tiled dimension travel, so that every tile gets an interval of it: the plan of a halo exchange.
+"""The plan of a halo exchange: which pieces of a tiled dimension travel, so that every tile gets an interval of it.
 
-One dimension alone is looked at: tiles count 0, 1, .. along it, and every tile wants an interval of one size that
-begins anywhere. What lies in a tile's own part stays; the rest is cut at the borders of tiles into pieces. A round is a
-set of pieces in which no tile sends or receives twice: one collective-permute. Where all intervals lie alike around
-their tiles (the halo of a window) a round is one distance; otherwise the cheapest of a few groupings is taken.
+A plan considers one dimension alone: tiles count 0, 1, .. along it, and every tile wants an interval of one size that
+begins anywhere. A tile keeps what lies in its own part; the rest is cut at the borders of tiles into pieces. A round is
+a set of pieces in which no tile sends or receives twice: one collective-permute. If all intervals have the same offset
+from their tiles (the halo of a window), a round is one distance between tiles; otherwise the cheapest of a few
+groupings is taken.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _USUAL = DEFAULT.collective("collective-permute", ())
 
 
 def check_listed(tiles: int) -> None:
-    """Raises CompileError for more tiles of a dimension than are looked at one by one."""
+    """Raises CompileError if a dimension has more tiles than a plan can list."""
     if tiles > MOST_TILES:
         fail(f"tiles that exchange borders are listed one by one: at most {MOST_TILES:,} can be, not {tiles:,}",
              help="divide another dimension, or this one by fewer devices")
@@ -31,8 +32,8 @@ def check_listed(tiles: int) -> None:
 class TiledDim:
     """A dimension of `extent` elements in `tiles` tiles of `tile` elements; the last ones may be padded or empty.
 
-    `transfer` is the time of a round between the tiles. Raises CompileError for more than `MOST_TILES`, which plans
-    list.
+    `transfer` is the time of a round between the tiles. Raises CompileError for more than `MOST_TILES` tiles, because
+    plans list them.
     """
 
     tiles: int
@@ -46,7 +47,8 @@ class TiledDim:
 
 @dataclass(frozen=True, slots=True)
 class HaloPiece:
-    """`length` elements, from place `source` of the tile `sender` to place `target` of what `receiver` wants."""
+    """`length` elements, from place `source` of the tile of `sender` to place `target` of the interval of `receiver`.
+    """
 
     sender: int
     receiver: int
@@ -68,16 +70,16 @@ class HaloRound:
 
     @property
     def alike(self) -> bool:
-        """Whether all pieces come from and go to the same place of their tiles, and are of one length."""
+        """Whether all pieces have the same source place, target place and length."""
         return len({(p.source, p.target, p.length) for p in self.pieces}) == 1
 
 
 @dataclass(frozen=True, slots=True)
 class HaloPlan:
-    """`received` elements arrive per device, per element of the other dimensions.
+    """The rounds of an exchange. Each device receives `received` elements per element of the other dimensions.
 
-    `alike`: every round is, and no two of them reach the same places, so that what arrives can be concatenated.
-    `clean`: then whatever lies outside the dimension comes out as zero.
+    `alike`: all rounds are alike and fill disjoint places, so that the pieces can be concatenated. `clean`: then all
+    places outside the dimension come out as zero.
     """
 
     rounds: tuple[HaloRound, ...]
@@ -87,16 +89,16 @@ class HaloPlan:
     transfer: Transfer
 
     def cost(self, width: float) -> float:
-        """The time of all rounds (see `cost.machine`), where an index of the dimension has `width` bytes."""
+        """Returns the time of all rounds (see `cost.machine`), where an index of the dimension has `width` bytes."""
         return sum(self.transfer.time(r.length * width) for r in self.rounds if r.travels)
 
 
 @lru_cache(maxsize=16384)
 def plan_halo(tiled: TiledDim, starts: tuple[int, ...], size: int, width: int = 4, wrap: bool = False) -> HaloPlan:
-    """The rounds that bring tile i the elements starts[i] .. starts[i] + size - 1 of a dimension.
+    """Plans the rounds that bring tile i the elements starts[i] .. starts[i] + size - 1 of a dimension.
 
-    With `wrap` the dimension is a ring; otherwise what lies outside of it is not brought. An index of the
-    dimension has `width` bytes, which weigh against latencies.
+    With `wrap` the dimension is a ring; otherwise the plan omits elements outside of it. An index of the dimension has
+    `width` bytes, which weigh against latencies.
     """
     even = tiled.tiles * tiled.tile == tiled.extent
     if len({s - i * tiled.tile for i, s in enumerate(starts)}) == 1 and (even or not wrap):
@@ -105,16 +107,16 @@ def plan_halo(tiled: TiledDim, starts: tuple[int, ...], size: int, width: int = 
 
 
 def own_pieces(tiled: TiledDim, starts: Sequence[int], size: int) -> tuple[HaloPiece, ...]:
-    """What every tile has itself of what it wants."""
+    """Returns the pieces that every tile already holds of its interval."""
     found = (p for i, s in enumerate(starts) for p in _pieces(tiled, i, s, size, wrap=False))
     return tuple(p for p in found if p.sender == p.receiver)
 
 
 @lru_cache(maxsize=16384)
 def plan_joined(tiled_dims: tuple[TiledDim, ...], size: int, width: int = 4) -> HaloPlan:
-    """The rounds that bring tile i the elements i * size .. i * size + size - 1 of dimensions put behind each other.
+    """Plans the rounds that bring tile i the elements i * size .. i * size + size - 1 of concatenated dimensions.
 
-    Devices hold their tiles of them behind each other too.
+    Each device holds its tiles of these dimensions concatenated, too.
     """
     pieces: list[HaloPiece] = []
     begin = held = 0
@@ -141,7 +143,7 @@ def _cheapest(pieces: Sequence[HaloPiece], tiled: TiledDim, width: int) -> HaloP
 
 
 def _shifted(tiled: TiledDim, offset: int, size: int, wrap: bool) -> HaloPlan:
-    """Tile i wants what begins at i * tile + offset: one round per distance between tiles, padding included."""
+    """Plans intervals that begin at i * tile + offset: one round per distance between tiles, padding included."""
     rounds: list[list[HaloPiece]] = []
     for distance in range(offset // tiled.tile, (offset + size - 1) // tiled.tile + 1):
         begin = max(0, offset - distance * tiled.tile)
@@ -158,7 +160,7 @@ def _shifted(tiled: TiledDim, offset: int, size: int, wrap: bool) -> HaloPlan:
 
 
 def _pieces(tiled: TiledDim, receiver: int, start: int, size: int, wrap: bool) -> Iterator[HaloPiece]:
-    """What one tile wants, cut at the borders of tiles."""
+    """Yields the pieces of one tile's interval, cut at the borders of tiles."""
     place = start if wrap else max(start, 0)
     end = start + size if wrap else min(start + size, tiled.extent)
     while place < end:
@@ -192,7 +194,7 @@ def _by(pieces: Sequence[HaloPiece], key: Callable[[HaloPiece], int]) -> list[li
 
 
 def _coloured(pieces: Sequence[HaloPiece]) -> list[list[HaloPiece]]:
-    """Rounds with as few elements as a greedy choice gives: long pieces first, so that those of a round are alike."""
+    """Groups pieces greedily into rounds: long pieces first, so that the pieces of a round have similar lengths."""
     rounds: list[list[HaloPiece]] = []
     busy: list[tuple[set[int], set[int]]] = []
     for piece in sorted(pieces, key=lambda p: (-p.length, p.source, p.target, p.receiver)):

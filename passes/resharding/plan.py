@@ -1,13 +1,14 @@
 """Resharding plans: the cheapest moves from one tiling to another.
 
-Most are found by search over mesh collectives (`reshard_search`). Where that takes more than some device must receive
-in any case, because tiles change places along a chain of dimensions or begin at unrelated places, the missing pieces
-sent directly are the alternative (`exchange_plan`). That enumerates devices that receive different pieces: beyond small
-numbers of them it is what is left where the search finds nothing. Costs are times on a machine (`cost.machine`).
+A search over mesh collectives (`search`) finds most plans. Where its plan takes more than some device must receive in
+any case, because tiles change places along a chain of dimensions or begin at unrelated places, the alternative is to
+send the missing pieces directly (`exchange.plan`). An exchange enumerates the devices that receive different pieces;
+beyond small numbers of them it is used only where the search finds nothing. Costs are times on a machine
+(`cost.machine`).
 
-A value on one device is like one that is unreduced over all devices, with nothing on all but one of them. Tilings in
-different device orders, or on meshes without common refinement, have no digits in common; whole tiles change places
-where there is least to move. So they may wherever the search finds nothing close to the least.
+A value on one device is like a value that is unreduced over all devices and is the identity on all but one of them.
+Tilings in different device orders, or on meshes without common refinement, have no digits in common: whole tiles change
+places at the end that moves least. They may do so wherever the search finds no plan close to the lower bound.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ _IMPOSSIBLE = Plan((), math.inf, math.inf, math.inf)
 
 
 class NoPlan(Exception):
-    """The memory limit excludes every way."""
+    """Raised if no plan stays within the memory limit."""
 
 
 def with_manual(tiling: Tiling, manual: Digits) -> Tiling:
-    """Manual digits as those of a dimension in front, of one element per tile: a plan cannot move data along them."""
+    """Turns manual digits into those of a leading dimension with one element per tile: a plan cannot move data along
+    them.
+    """
     return Tiling((manual, *tiling.dims), tiling.unreduced, tiling.order)
 
 
@@ -54,12 +57,12 @@ def plan_reshard(
     source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int, memory: float = math.inf, size: int = 4,
     machine: Machine = DEFAULT,
 ) -> Plan:
-    """The cheapest moves between two tilings of an array with these (global) dimensions, over this many devices.
+    """Finds the cheapest moves between two tilings of an array with these (global) dimensions, over this many devices.
 
     `size` is that of an element in bytes; `memory` the most elements that a device may hold of the array, before and
     after a move together. Raises NoPlan if that is too little. In a manual region the plan is for arrays with one more
-    dimension in front (`with_manual`). It costs infinitely much where there is no way: from one region into another, or
-    along the digits of a region.
+    leading dimension (`with_manual`). The cost is infinite if there is no way: from one region into another, or along
+    the digits of a region.
     """
     if source.manual and target.manual and source.manual != target.manual:
         return _IMPOSSIBLE
@@ -82,7 +85,7 @@ def plan_reshard(
 
 
 def _has_same_tiles(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int) -> bool:
-    """Whether all devices hold the same, though the device orders differ by name."""
+    """Whether all devices hold the same tiles under both tilings, although their device orders differ."""
     if source.unreduced or target.unreduced or source.owner is not None or target.owner is not None:
         return False
     return np.array_equal(bounds(source, dims, devices), bounds(target, dims, devices))
@@ -112,7 +115,8 @@ def _plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
 
 
 def _by_search(source: Tiling, target: Tiling, problem: Problem) -> tuple[list[Plan], float]:
-    """Plans by mesh collectives, and elements that some device must receive if the search can tell."""
+    """Returns plans of mesh collectives, and the lower bound on elements received, 0 if the search does not know one.
+    """
     if source.order != target.order and not source.is_replicated and not target.is_replicated:
         return _via_permute(source, target, problem, math.inf), 0.0
     found = search(source, target, problem)
@@ -126,9 +130,9 @@ def _by_search(source: Tiling, target: Tiling, problem: Problem) -> tuple[list[P
 
 
 def _via_permute(source: Tiling, target: Tiling, problem: Problem, below: float) -> list[Plan]:
-    """Whole tiles change places first, to the order of the target and perhaps its digits, or last, from the source's.
+    """Returns plans that cost less than `below` and permute whole tiles first or last.
 
-    Only plans that cost less than `below`.
+    Tiles are permuted first to the order of the target and perhaps its digits, or last from those of the source.
     """
     plans: list[Plan] = []
     for before in _renumbered(source, target, problem.devices) if not source.unreduced else ():
@@ -141,13 +145,17 @@ def _via_permute(source: Tiling, target: Tiling, problem: Problem, below: float)
 
 
 def _renumbered(tiling: Tiling, other: Tiling, devices: int) -> list[Tiling]:
-    """Tilings into the same tiles, in the order of another tiling: by the same digits, and by digits that it has."""
+    """Returns tilings into the same tiles in the order of another tiling: by the same digits, and by digits of that
+    tiling.
+    """
     numbered = (replace(t, order=other.order) for t in (tiling, _on_digits_of(tiling, other, devices)))
     return [t for t in dict.fromkeys(numbered) if t != tiling]
 
 
 def _on_digits_of(tiling: Tiling, other: Tiling, devices: int) -> Tiling:
-    """As many tiles per dimension, numbered by digits of another tiling: those of the same dimension if possible."""
+    """Returns a tiling with as many tiles per dimension, numbered by digits of `other`, of the same dimension if
+    possible.
+    """
     rest = complement(devices, other.used())
     if rest is None:
         return tiling
@@ -164,7 +172,8 @@ def _on_digits_of(tiling: Tiling, other: Tiling, devices: int) -> Tiling:
 
 
 def _single_device_plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
-    """From one device or to one device. Others hold as much, for all run one program, but it does not count."""
+    """Yields plans from or to a single device. The other devices run the same program, but their contents do not count.
+    """
     if source.owner is not None and target.owner is not None:
         yield _permute_plan(source, target, problem)
     elif source.owner is not None:
@@ -186,9 +195,9 @@ def _single_device_plans(source: Tiling, target: Tiling, problem: Problem) -> It
 
 
 def _by_pieces(source: Tiling, target: Tiling, problem: Problem, best: float) -> Iterator[Plan]:
-    """Plans that reduce if necessary, then send the missing pieces. `best` is what another plan costs.
+    """Yields plans that reduce if necessary, then send the missing pieces. `best` is the cost of another plan.
 
-    Where there is one within the memory, further ones take few rounds.
+    Once a plan stays within the memory, only plans of few rounds follow.
     """
     if target.unreduced:
         return
@@ -220,7 +229,9 @@ def _exchanged(move: Exchange, exchange: ExchangePlan, problem: Problem) -> Plan
 
 
 def _reduced(source: Tiling, problem: Problem) -> Iterator[tuple[Tiling, Plan]]:
-    """The source without unreduced digits: every device with the whole sum of its tile, or with a part of it."""
+    """Yields tilings without unreduced digits and the plans to them: the whole sum of each tile on every device, or a
+    part.
+    """
     digits, dims = source.unreduced, problem.dims
     if not digits:
         yield source, _empty_plan(source, dims)
@@ -236,7 +247,8 @@ def _reduced(source: Tiling, problem: Problem) -> Iterator[tuple[Tiling, Plan]]:
 
 
 def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tuple[Exchange, Plan]]:
-    """The exchange for parts of target tiles where they are large, with the all-gathers after it; and for whole ones.
+    """Yields the exchange for parts of large target tiles with the all-gathers after it, and the exchange for whole
+    tiles.
 
     Devices that want the same tile receive a part each, of about the size of what they send.
     """
@@ -265,7 +277,7 @@ def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tup
 
 
 def _unused_digits(source: Tiling, target: Tiling, devices: int) -> list[Digit]:
-    """Digits that the target does not use: those of the source in its order, so that parts are where they were."""
+    """Returns digits that the target does not use, those of the source first, so that parts stay where they are."""
     free = list(primes(complement(devices, target.used()) or ()))
     if source.order != target.order:
         return free
@@ -281,12 +293,12 @@ def _empty_plan(tiling: Tiling, dims: tuple[int, ...]) -> Plan:
 
 
 def _mask_plan(target: Tiling, problem: Problem) -> Plan:
-    """A value in these tiles becomes unreduced as the target."""
+    """Returns the plan that makes a complete value in the target's tiles unreduced as the target is."""
     return _local_plan(Mask(target.unreduced, target.order), target, problem)
 
 
 def _local_plan(move: Move, tiling: Tiling, problem: Problem) -> Plan:
-    """A move without communication that leaves tiles their size."""
+    """Returns the plan of one move without communication that keeps the size of tiles."""
     return Plan((move,), 0.0, 0.0, peak=2 * _empty_plan(tiling, problem.dims).peak)
 
 
@@ -294,7 +306,7 @@ def _collective_plan(
     move: AllGather | AllReduce | ReduceScatter, whole: float, digits: Digits, order: tuple[int, ...] | None,
     peak: float, problem: Problem,
 ) -> Plan:
-    """A collective over these digits, in an irregular order of the devices if one is given (see `cost.formulas`)."""
+    """Returns the plan of one collective over these digits, for an irregular device order if `order` is given."""
     arriving = received(move.kind, whole, product(digits))
     return Plan((move,), arriving, problem.time(move.kind, arriving, digits, order), peak=float(peak))
 
@@ -309,7 +321,7 @@ def _joined(first: Plan | None, second: Plan | None) -> list[Plan]:
 
 
 def _least_cost(plans: Iterable[Plan], problem: Problem) -> float:
-    """What the cheapest plan within the memory costs."""
+    """Returns the cost of the cheapest plan within the memory, infinity if there is none."""
     return min((plan.cost for plan in plans if plan.peak <= problem.memory), default=math.inf)
 
 

@@ -1,7 +1,7 @@
 """Saved state between meshes: which slices the devices of one mesh read from those of another.
 
-The meshes may differ in size and axes. Devices of equal number are the same, and what they have they keep; what several
-devices hold is read from them in turn. Nothing is moved twice, so no plan moves less.
+The meshes may differ in size and axes. Devices of equal number are the same device, which keeps what it has. Readers
+take turns among the devices that hold the same data. Nothing is moved twice, so no plan moves less.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Box = tuple[tuple[int, int], ...]  # start and end per dimension of the global a
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Device `receiver` reads `region` from device `sender`; if they are the same, it has it already."""
+    """Device `receiver` reads `region` from device `sender`; if both are the same, no data moves."""
 
     sender: int
     receiver: int
@@ -32,13 +32,13 @@ class Transfer:
 
 @dataclass(frozen=True)
 class ReshardPlan:
-    """All that is read. `reads` are sorted by receiver, and cover each receiver's tile exactly once."""
+    """All reads of a transfer. `reads` are sorted by receiver, and cover each receiver's tile exactly once."""
 
     reads: tuple[Transfer, ...]
 
     @cached_property
     def bytes_between(self) -> dict[tuple[int, int], int]:
-        """Bytes from each device (first) to each other device that reads from it."""
+        """Bytes that each pair (sender, receiver) of different devices transfers."""
         found: dict[tuple[int, int], int] = {}
         for read in self.reads:
             if read.sender != read.receiver:
@@ -48,7 +48,7 @@ class ReshardPlan:
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that change devices, all together."""
+        """The total of bytes that move between devices."""
         return sum(self.bytes_between.values())
 
 

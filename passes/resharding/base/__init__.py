@@ -1,1 +1,1 @@
-"""The moves of plans, and where the tiles are that they move."""
+"""The moves of resharding plans, and the location of the tiles that they move."""

@@ -1,7 +1,7 @@
 """The moves of a resharding plan, and the plan.
 
-Digits are those of `ir.digit`; dimensions count from 0. A move says all that its emission needs besides the array, and
-the kind of its collectives (None: it needs none).
+Digits are those of `ir.sharding.digit`; dimensions count from 0. A move contains all that its emission needs except the
+array. `kind` is the opcode of its collectives, None for moves without communication.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ....ir.sharding.tiling import Tiling
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Every device keeps its part: `digits` number new tiles of `dim`.
+    """Keeps each device's part: `digits` number the new tiles of `dim`.
 
-    Here and below, `padded` is the size of the local dimension to be padded to before it is divided, and `size` the one
-    it is cut to after it was joined.
+    Here and below, `padded` is the padded size of the local dimension before it is divided, and `size` the size to
+    which a joined dimension is cut.
     """
 
     kind: ClassVar[None] = None
@@ -29,7 +29,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class AllGather:
-    """`digits`, the minor ones of `dim`, go."""
+    """Removes `digits`, the minor ones of `dim`, by joining tiles."""
 
     kind: ClassVar[Literal["all-gather"]] = "all-gather"
     dim: int
@@ -39,7 +39,7 @@ class AllGather:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """`digits` leave dimension `source`, where they are the minor ones, and become the minor ones of `target`."""
+    """Moves `digits` from the minor end of dimension `source` to the minor end of `target`."""
 
     source: int
     target: int
@@ -48,9 +48,9 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class AllToAll:
-    """Shifts at once, in one collective over the digits of all. No dimension is source of one and target of another.
+    """Performs several shifts in one collective. No dimension is the source of one shift and the target of another.
 
-    `padded` are the sizes of all local dimensions before they are divided, `sizes` those in the end.
+    `padded` are the sizes of all local dimensions before they are divided, `sizes` the final ones.
     """
 
     kind: ClassVar[Literal["all-to-all"]] = "all-to-all"
@@ -66,7 +66,7 @@ class AllToAll:
 
 @dataclass(frozen=True, slots=True)
 class AllReduce:
-    """The value is reduced over `digits`."""
+    """Reduces the value over `digits`."""
 
     kind: ClassVar[Literal["all-reduce"]] = "all-reduce"
     digits: Digits
@@ -74,7 +74,7 @@ class AllReduce:
 
 @dataclass(frozen=True, slots=True)
 class ReduceScatter:
-    """The value is reduced over `digits`, which then number new tiles of `dim`."""
+    """Reduces the value over `digits`, which then number new tiles of `dim`."""
 
     kind: ClassVar[Literal["reduce-scatter"]] = "reduce-scatter"
     dim: int
@@ -84,10 +84,10 @@ class ReduceScatter:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """The value becomes unreduced over `digits`: one of those that agree on all other digits keeps it.
+    """Makes the value unreduced over `digits`: the first of the devices that differ in them keeps it.
 
-    The others hold the identity of the reduction. With a `device` only that one keeps the value, bit by bit. The
-    digits are of this device `order`, also where another one numbered the tiles until then.
+    The other devices hold the identity of the reduction. With a `device` only that device keeps the value, bit by bit.
+    The digits refer to the device order `order`, even if another order numbered the tiles before.
     """
 
     kind: ClassVar[None] = None
@@ -98,7 +98,10 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """`digits` leave `dim`, which becomes `size`, and the value is unreduced over them: every tile among identities."""
+    """Turns a division into a partial sum: each device embeds its tile of `dim` in an array of identities.
+
+    `digits` leave `dim`, which gets `size` elements, and the value becomes unreduced over them.
+    """
 
     kind: ClassVar[None] = None
     dim: int
@@ -108,7 +111,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Permute:
-    """Tiles stay as they are and move to other devices: from tiling `source` to tiling `target`."""
+    """Moves whole tiles to other devices, from tiling `source` to tiling `target`."""
 
     kind: ClassVar[Literal["collective-permute"]] = "collective-permute"
     source: Tiling
@@ -117,10 +120,10 @@ class Permute:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Every device gets the pieces of its tile under `target` that it lacks under `source`.
+    """Sends each device the pieces of its tile under `target` that it lacks under `source`.
 
-    With `inner` digits in some dimensions, only its part of the tile when that is divided further by them. `latency` is
-    what another collective is worth, in elements received.
+    `inner` digits divide the target tile further: a device then receives only its part of the tile. `latency` is the
+    cost of one more collective, in elements received.
     """
 
     kind: ClassVar[Literal["collective-permute"]] = "collective-permute"
@@ -130,7 +133,7 @@ class Exchange:
     latency: float
 
     def local_dims(self, dims: tuple[int, ...]) -> tuple[int, ...]:
-        """What a device holds afterwards of an array with these dimensions."""
+        """Returns the local dimensions after the exchange, for an array with these global dimensions."""
         return tuple(-(-n // product(d)) for n, d in zip(self.target.local_dims(dims), self.inner, strict=True))
 
 
@@ -139,11 +142,11 @@ Move = Slice | AllGather | AllToAll | AllReduce | ReduceScatter | Mask | Spread 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`received` is the number of elements that each device receives.
+    """A sequence of moves. Each device receives `received` elements.
 
-    `cost` is the time of the moves (see `cost.machine`). `peak` is the most elements that a device holds, before and
-    after a move together. Only a plan that `may_replicate`, for lack of another way, makes a value whole on the way
-    that neither end holds whole.
+    `cost` is the time of the moves (see `cost.machine`). `peak` is the largest number of elements that a device holds,
+    counting the array before and after a move together. Only a plan that `may_replicate` replicates a value that
+    neither end replicates; it exists where there is no other plan.
     """
 
     moves: tuple[Move, ...]

@@ -1,4 +1,6 @@
-"""Where tiles are: which part of an array each device holds under a tiling. Devices are enumerated, in arrays."""
+"""The location of tiles: the part of an array that each device holds under a tiling. Enumerates devices, in numpy
+arrays.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ Booleans = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 def places(tiling: Tiling, devices: int) -> Integers:
-    """The index of each device's tile in each dimension, as an array [devices, rank]."""
+    """Returns the index of each device's tile in each dimension, as an array [devices, rank]."""
     return _coordinates(tiling.dims, tiling.order, devices)
 
 
@@ -30,7 +32,9 @@ def _coordinates(dims: Sequence[Digits], order: tuple[int, ...] | None, devices:
 
 
 def bounds(tiling: Tiling, dims: tuple[int, ...], devices: int) -> Integers:
-    """Start and end of each device's part of the array in each dimension, as [devices, rank, 2]; empty past the end."""
+    """Returns start and end of each device's part in each dimension, as [devices, rank, 2]; parts beyond the end are
+    empty.
+    """
     tile = np.asarray(tiling.local_dims(dims), np.int64)
     whole = np.asarray(dims, np.int64)
     start = np.minimum(places(tiling, devices) * tile, whole)
@@ -39,7 +43,7 @@ def bounds(tiling: Tiling, dims: tuple[int, ...], devices: int) -> Integers:
 
 
 def parts(move: Exchange, dims: tuple[int, ...], devices: int) -> Integers:
-    """What each device has to hold after an exchange, as `bounds`."""
+    """Returns the part that each device holds after an exchange, in the form of `bounds`."""
     tile = bounds(move.target, dims, devices)
     size = np.asarray(move.local_dims(dims), np.int64)
     start = np.minimum(tile[..., 0] + _coordinates(move.inner, move.target.order, devices) * size, tile[..., 1])
@@ -47,19 +51,19 @@ def parts(move: Exchange, dims: tuple[int, ...], devices: int) -> Integers:
 
 
 def takes_part(tiling: Tiling, devices: int) -> Booleans:
-    """Which devices hold anything: the owner, or all."""
+    """Returns a mask of the devices that hold data: the single device of the tiling, or all."""
     return np.ones(devices, bool) if tiling.owner is None else np.arange(devices) == tiling.owner
 
 
 def tiles_touched(source: Tiling, want: Integers, dims: tuple[int, ...]) -> tuple[Integers, Integers]:
-    """The first of the tiles that a device needs something of, and how many they are, per dimension."""
+    """Returns the first of the source tiles that each wanted part overlaps, and their number, per dimension."""
     tile = np.maximum(np.asarray(source.local_dims(dims), np.int64), 1)
     first, last = want[..., 0] // tile, -(-want[..., 1] // tile)
     return first, (last - first) * (want[..., 0] < want[..., 1]).all(-1, keepdims=True)
 
 
 def tile_numbers(tiling: Tiling, place: Integers) -> Integers:
-    """Tiles at these places, [.., rank], counted row by row."""
+    """Returns the row-major numbers of the tiles at these places, [.., rank]."""
     strides = np.ones(len(tiling.dims), np.int64)
     for dim in range(len(tiling.dims) - 2, -1, -1):
         strides[dim] = strides[dim + 1] * product(tiling.dims[dim + 1])
@@ -67,6 +71,6 @@ def tile_numbers(tiling: Tiling, place: Integers) -> Integers:
 
 
 def holders(tiling: Tiling, devices: int) -> Integers:
-    """The devices that hold each tile, as [tiles, copies]."""
+    """Returns the devices that hold each tile, as [tiles, copies]."""
     held = tile_numbers(tiling, places(tiling, devices))
     return np.argsort(held, kind="stable").reshape(math.prod(map(product, tiling.dims)), -1)

@@ -1,1 +1,1 @@
-"""Pieces sent directly: which devices receive what, and in how many rounds."""
+"""Exchanges: resharding by sending the missing pieces directly."""

@@ -1,10 +1,10 @@
-"""Exchange: from any tiling to any other by sending just the missing pieces.
+"""Exchange: reshards between any two tilings by sending only the missing pieces.
 
 Where tiles of source and target begin at unrelated places (an uneven dimension under another number of tiles, meshes
-without common refinement, irregular device orders), every device needs pieces of several others' tiles. The pieces are
-spread over rounds (`exchange_plan`), in each of which a device sends at most one and receives at most one: a round is
-one collective-permute of a fixed size. What a device already holds it does not receive. Here is which pieces there are,
-and the least that some device must receive. Devices are enumerated, in arrays.
+without common refinement, irregular device orders), every device needs pieces of several others' tiles. `exchange.plan`
+spreads the pieces over rounds. In a round a device sends and receives at most one piece, so a round is one
+collective-permute of a fixed size. A device does not receive what it already holds. This module computes the pieces,
+and a lower bound on the elements received. It enumerates devices, in numpy arrays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_LOOKED_AT = 1 << 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """Parts of the global array, each from the tile of a sender to that of a receiver (the same device: it has it).
+    """Parts of the global array, each sent from the tile of `sender` to that of `receiver`; equal devices send nothing.
 
     `sender` and `receiver` are [pieces], `start` and `size` [pieces, rank].
     """
@@ -51,10 +51,11 @@ class Pieces:
 
 
 def lower_bound(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int) -> int:
-    """Elements that some device must receive, however it is done: the largest target tile less what it holds of it.
+    """Returns the elements that some device must receive in any plan: the largest target tile less what its device
+    holds.
 
-    An owner must send the whole array, less its own tile if nobody else wants that. For values that are not unreduced.
-    Of very many devices that receive different pieces the first ones are looked at.
+    A single source device must send the whole array, less its own tile if nobody else wants that. The value must not be
+    unreduced. If very many devices receive different pieces, only the first ones count.
     """
     if source.owner is None and target.owner is None:
         part = quotient(Exchange(source, target, ((),) * len(dims), 0.0), dims, devices)
@@ -73,10 +74,10 @@ def lower_bound(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: 
 
 
 def pieces(source: Tiling, want: Integers, dims: tuple[int, ...], senders: int) -> Pieces:
-    """What devices need of their parts (`want`, as `bounds`), with a holder for each piece: themselves if they have it.
+    """Returns the pieces of the parts that devices want (`want`, as `bounds`), each with a sender that holds it.
 
-    `senders` devices hold the source; receivers of equal number are the same devices. Pieces that several devices hold
-    are spread evenly over them.
+    A device that holds its own piece is its sender. `senders` devices hold the source; receivers of equal number are
+    the same devices. Pieces that several devices hold are spread evenly over them.
     """
     tile = np.maximum(np.asarray(source.local_dims(dims), np.int64), 1)
     first, number = tiles_touched(source, want, dims)
@@ -94,9 +95,9 @@ def pieces(source: Tiling, want: Integers, dims: tuple[int, ...], senders: int) 
 
 
 def _senders(source: Tiling, place: Integers, receiver: Integers, elements: Integers, devices: int) -> Integers:
-    """A holder of the tile at `place` for each receiver: itself if possible, else the holders in turn.
+    """Chooses a holder of the tile at `place` for each receiver: itself if possible, else the holders in turn.
 
-    The turns go to and fro, by falling size, so that holders send about as much.
+    The turns go back and forth, by falling size, so that holders send about as much.
     """
     if source.owner is not None:
         return np.full(len(receiver), source.owner)
@@ -110,7 +111,7 @@ def _senders(source: Tiling, place: Integers, receiver: Integers, elements: Inte
 
 
 def turns(group: Integers, order: Integers) -> Integers:
-    """How many of the same group come before each, in this order."""
+    """Returns for each item how many of the same group come before it in this order."""
     asking = order[np.argsort(group[order], kind="stable")]
     ordered = group[asking]
     turn = np.empty(len(group), np.int64)

@@ -1,9 +1,9 @@
-"""The plan of an exchange: the rounds in which the missing pieces travel.
+"""The plan of an exchange: the rounds that transport the missing pieces.
 
-Plans are made for the devices of one group (`exchange_quotient`). Pieces are brought into the cheapest rounds that
-`exchange_rounds` finds. Many may also be striped, which takes a few operations on arrays: every piece has a colour that
-no other piece of its receiver has, and the pieces of one tile and colour are dealt out to the holders of the tile, one
-round after the other where these are too few. Of very many this is the only way.
+Plans are made for the devices of one group (`exchange.quotient`). `exchange.rounds` finds the cheapest rounds for few
+pieces. Alternatively pieces are striped, with a few array operations: every piece gets a colour that no other piece of
+its receiver has, and the pieces of one tile and colour are dealt to the holders of the tile, in several rounds if these
+are too few. For very many pieces striping is the only way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_COLOURED = 8192  # pieces whose rounds are looked for one by one
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangeRound:
-    """Pieces that travel together, each padded to `dims`; `local` marks the round of what devices have already."""
+    """Pieces that travel together, each padded to `dims`. In a `local` round devices keep what they already hold."""
 
     pieces: Pieces
     dims: tuple[int, ...]
@@ -34,20 +34,20 @@ class ExchangeRound:
 
     @property
     def elements(self) -> int:
-        """What a device receives in it, padding included."""
+        """Elements that a device receives in the round, padding included."""
         return 0 if self.local else math.prod(self.dims)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangePlan:
-    """The rounds of one group of devices, those of `part`; the others do the same."""
+    """The rounds of one group of devices, described by `part`; the other groups do the same."""
 
     part: Quotient
     rounds: tuple[ExchangeRound, ...]
 
     @property
     def received(self) -> int:
-        """Elements that a device receives, padding included, at most."""
+        """The most elements that a device receives, padding included."""
         return sum(r.elements for r in self.rounds)
 
     @property
@@ -56,7 +56,7 @@ class ExchangePlan:
 
 
 def fewest_rounds(part: Quotient) -> int:
-    """What no plan takes fewer rounds than: the most pieces that a device receives."""
+    """Returns a lower bound on the number of rounds: the most pieces that a device receives."""
     want = parts(part.move, part.dims, part.devices)
     have = bounds(part.move.source, part.dims, part.devices)
     touched = tiles_touched(part.move.source, want, part.dims)[1].prod(-1)
@@ -66,7 +66,7 @@ def fewest_rounds(part: Quotient) -> int:
 
 @lru_cache(maxsize=512)
 def plan_exchange(part: Quotient) -> ExchangePlan:
-    """The rounds that bring every device its part of the target. Neither tiling may be unreduced."""
+    """Plans the rounds that bring every device its part of the target. Neither tiling may be unreduced."""
     move = part.move
     found = pieces(move.source, parts(move, part.dims, part.devices), part.dims, part.devices)
     kept, sent = found[found.stays], found[~found.stays]
@@ -89,7 +89,8 @@ def _round(found: Pieces, local: bool) -> ExchangeRound:
 
 
 def _striped(sent: Pieces, part: Quotient) -> list[ExchangeRound]:
-    """The cheaper of two colourings: where a piece lies among those of its receiver, and how large it is among them."""
+    """Returns the cheaper of two colourings: by the place of a piece among its receiver's, or by its size among them.
+    """
     ways = [_dealt(sent, colour, part) for colour in (_stripes(sent, part), _by_size(sent))]
     found, begin = min(ways, key=lambda way: _cost(*way, part.move.latency))
     ends = [*begin[1:].tolist(), len(found)]
@@ -97,11 +98,11 @@ def _striped(sent: Pieces, part: Quotient) -> list[ExchangeRound]:
 
 
 def _stripes(sent: Pieces, part: Quotient) -> Integers:
-    """The number of a sender's tile plus that of the receiver's part in each dimension, modulo the most that it takes.
+    """Colours pieces by the number of the sender's tile plus that of the receiver's part, per dimension.
 
-    What a receiver gets comes from tiles that follow one another, so colours differ. Neighbouring receivers begin with
-    another colour, so that those of one tile differ as far as possible; and so do receivers that get the same, or
-    other parts of the same tiles, which `turn` counts.
+    Numbers are taken modulo the most tiles that a receiver needs. A receiver's pieces come from consecutive tiles, so
+    their colours differ. Neighbouring receivers begin with different colours, so that the colours of one tile differ as
+    far as possible; so do receivers that get the same parts, or other parts of the same tiles, which `turn` counts.
     """
     move, dims, devices = part.move, part.dims, part.devices
     count = tiles_touched(move.source, parts(move, dims, devices), dims)[1].max(0)
@@ -121,7 +122,7 @@ def _by_size(sent: Pieces) -> Integers:
 
 
 def _dealt(sent: Pieces, colour: Integers, part: Quotient) -> tuple[Pieces, Integers]:
-    """The pieces from the holders that they are dealt to, round by round, and where rounds begin."""
+    """Assigns pieces to holders; returns the pieces sorted by round, and where rounds begin."""
     source = part.move.source
     tile = tile_numbers(source, sent.start // np.asarray(source.local_dims(part.dims), np.int64))
     by_tile = holders(source, part.devices)

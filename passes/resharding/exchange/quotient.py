@@ -1,9 +1,9 @@
-"""Exchanges among fewer devices: digits that do the same before and after are left out.
+"""Exchanges among fewer devices: omits digits that are the same before and after.
 
-Where source and target divide a dimension by the same digits in front, and the tiles of these digits begin at the same
-places, nothing crosses from one to another. Devices that differ in such digits, or in digits that neither end uses, do
-the same side by side: it is enough to plan what one group of them does. So a plan costs what the part of the mesh does
-that changes, whatever the number of devices.
+Where source and target divide a dimension by the same leading digits, and the tiles of these digits begin at the same
+places, no data crosses between them. Devices that differ only in such digits, or in digits that neither end uses, do
+the same in parallel, so it suffices to plan for one group of them. The cost of planning depends on the changing part of
+the mesh, not on the number of devices.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ..base.moves import Exchange
 
 @dataclass(frozen=True, slots=True)
 class Quotient:
-    """The exchange of one group: `move` over `devices` devices, of an array with dimensions `dims`.
+    """The exchange of one group: `move` over `devices` devices, for an array with dimensions `dims`.
 
-    The device of the group is numbered by `digits` of the place in `order`.
+    `digits` of the place in `order` number the devices of the group.
     """
 
     move: Exchange
@@ -31,7 +31,7 @@ class Quotient:
 
 
 def quotient(move: Exchange, dims: tuple[int, ...], devices: int) -> Quotient:
-    """The smallest exchange that all groups of devices do alike."""
+    """Returns the smallest exchange that all groups of devices perform alike."""
     source, target = move.source, move.target
     alike = source.order == target.order or not source.used() or not target.used() + sum(move.inner, ())
     everything = Quotient(move, dims, devices, (Digit(devices, 1),) if devices > 1 else (), None)
@@ -45,7 +45,7 @@ def quotient(move: Exchange, dims: tuple[int, ...], devices: int) -> Quotient:
         return everything
 
     def numbered(digits: Digits) -> Digits:
-        """The digits as those of the number within the group."""
+        """Rewrites the digits for the number within the group."""
         return merge(Digit(d.size, _place(d.stride, ranges)) for d in digits)
 
     have, want = (Tiling(tuple(map(numbered, end))) for end in (before, after))
@@ -57,16 +57,16 @@ def quotient(move: Exchange, dims: tuple[int, ...], devices: int) -> Quotient:
 
 
 def _shared(source: Digits, target: Digits, size: int) -> Digits:
-    """What both begin with, if its tiles are of one size."""
+    """Returns the common prefix of both, if its tiles have one size."""
     prefix = common_prefix(source, target)
     ends = {product(digits) // product(prefix) * -(-size // product(digits)) for digits in (source, target)}
     return prefix if len(ends) == 1 else ()
 
 
 def _ranges(digits: list[Digit]) -> list[tuple[int, int]]:
-    """The parts of the device number that these digits take, as strides where they begin and end, upwards.
+    """Returns the ranges of the device number that these digits cover, as (low, high) strides in ascending order.
 
-    Each begins at a multiple of where the one before ends.
+    Each range begins at a multiple of the end of the one before.
     """
     found: list[tuple[int, int]] = []
     for digit in sorted(digits, key=lambda d: d.stride):
@@ -83,7 +83,7 @@ def _digits(ranges: list[tuple[int, int]]) -> Digits:
 
 
 def _place(stride: int, ranges: list[tuple[int, int]]) -> int:
-    """Of a stride within these ranges, when they follow one another without gaps."""
+    """Returns the stride within the group's number, where the ranges follow one another without gaps."""
     place = 1
     for low, high in ranges:
         if stride < high:

@@ -1,9 +1,9 @@
 """Rounds of an exchange: which pieces travel together.
 
-In a round nobody sends twice or receives twice, and all pieces are padded to the largest size in each dimension: it
-takes the product of these sizes, and a latency. The fewest rounds come from colouring edges (König's theorem). Fewer
-elements may come from rounds of their own for small pieces, or from putting each piece where it enlarges a round least.
-The cheapest of these are improved by letting the pieces of two rounds change places along the paths that they form.
+In a round nobody sends twice or receives twice, and all pieces are padded to the largest size in each dimension. Its
+cost is the product of these sizes plus a latency. Edge colouring gives the fewest rounds (König's theorem). Separate
+rounds for small pieces, or adding each piece to the round that it enlarges least, may send fewer elements. The cheapest
+of these are improved by swapping the pieces of two rounds along the paths that they form.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_PAIRS = 512  # of rounds, beyond which they stay as they are
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Pieces by number: who sends each, who receives it, and its size. A round costs `latency` elements besides."""
+    """Pieces by number: the sender, receiver and size of each. A round costs `latency` elements in addition."""
 
     senders: Sequence[int]
     receivers: Sequence[int]
@@ -32,17 +32,17 @@ class Messages:
     latency: float
 
     def size(self, pieces: Iterable[int]) -> Size | None:
-        """What the pieces are padded to."""
+        """Returns the size to which the pieces are padded."""
         found = [self.sizes[piece] for piece in pieces]
         return tuple(map(max, zip(*found, strict=True))) if found else None
 
     def cost(self, size: Size | None) -> float:
-        """Of a round of this size."""
+        """Returns the cost of a round of this size."""
         return 0.0 if size is None else math.prod(size) + self.latency
 
 
 def rounds_of(messages: Messages) -> list[list[int]]:
-    """The rounds that take all pieces, each piece once; the cheapest that were found, of many pieces the fewest."""
+    """Returns the cheapest rounds found that contain each piece once; for many pieces the fewest rounds."""
     sizes, receivers = messages.sizes, messages.receivers
     order = sorted(range(len(sizes)), key=lambda n: (-math.prod(sizes[n]), sizes[n][::-1], receivers[n]))
     if len(order) > FEW_PIECES:
@@ -58,17 +58,17 @@ def _total(rounds: list[list[int]], messages: Messages) -> float:
 
 
 def _borders(order: Sequence[int], messages: Messages) -> list[int]:
-    """Where large pieces end and small ones begin, for those who tell the two apart: the largest drops in size."""
+    """Returns where to separate large pieces from small ones: at the largest drops in size."""
     elements = [math.prod(messages.sizes[piece]) for piece in order]
     drops = [n for n in range(1, len(order)) if elements[n] < elements[n - 1]]
     return sorted(drops, key=lambda n: elements[n] / elements[n - 1])[:_MOST_BORDERS]
 
 
 def _coloured(order: Sequence[int], messages: Messages) -> list[list[int]]:
-    """As few rounds as the busiest device has pieces.
+    """Colours the pieces with as few rounds as the busiest device has pieces.
 
     Large pieces come first, into the first round where both devices are free, so that sizes within a round are alike.
-    Where no round suits both, the pieces of two rounds change places along a path that frees one.
+    If no round is free on both sides, pieces of two rounds swap along a path that frees one.
     """
     ends = [(s, ~r) for s, r in zip(messages.senders, messages.receivers, strict=True)]  # numbers of both sides differ
     count: dict[int, int] = {}
@@ -111,7 +111,7 @@ def _free(device: int, number: int, other: int, at: dict[int, list[int]], ends: 
 
 
 def _least_enlarged(order: Sequence[int], messages: Messages) -> list[list[int]]:
-    """Each piece in the round that it makes least more expensive, or one of its own; large pieces first."""
+    """Puts each piece, large ones first, into the round whose cost it increases least, or into a new one."""
     rounds: list[list[int]] = []
     sizes: list[Size] = []
     busy: list[set[int]] = []
@@ -134,7 +134,7 @@ def _least_enlarged(order: Sequence[int], messages: Messages) -> list[list[int]]
 
 
 def _improved(rounds: list[list[int]], messages: Messages) -> list[list[int]]:
-    """The rounds after exchanging pieces between pairs of them as long as it helps."""
+    """Swaps pieces between pairs of rounds as long as that lowers the cost."""
     pairs = list(itertools.combinations(range(len(rounds)), 2))
     if len(pairs) > _MOST_PAIRS:
         return rounds
@@ -158,7 +158,7 @@ def _improved(rounds: list[list[int]], messages: Messages) -> list[list[int]]:
 
 
 def _divided(one: list[int], other: list[int], messages: Messages) -> list[list[int]]:
-    """The pieces of two rounds in two rounds: each path with large pieces first, the way round that costs less."""
+    """Distributes the pieces of two rounds over two rounds: each path, largest first, in the cheaper orientation."""
     paths = [((a, messages.size(a)), (b, messages.size(b))) for a, b in _paths(one, other, messages)]
     paths.sort(key=lambda path: -max(messages.cost(size) for _, size in path))
     first: list[int] = []
@@ -175,7 +175,7 @@ def _divided(one: list[int], other: list[int], messages: Messages) -> list[list[
 
 
 def _paths(one: list[int], other: list[int], messages: Messages) -> list[tuple[list[int], list[int]]]:
-    """Pieces of two rounds that touch through a device, directly or not: those of each round."""
+    """Returns the connected components of the pieces of two rounds, which touch through devices, split by round."""
     ends = {piece: (messages.senders[piece], ~messages.receivers[piece]) for piece in (*one, *other)}
     touching: dict[int, list[int]] = {}
     for piece, (sender, receiver) in ends.items():
@@ -197,7 +197,7 @@ def _paths(one: list[int], other: list[int], messages: Messages) -> list[tuple[l
 
 
 def _larger(size: Size | None, other: Size | None) -> Size | None:
-    """What holds both sizes."""
+    """Returns the smallest size that holds both."""
     if size is None:
         return other
     if other is None:

@@ -1,1 +1,1 @@
-"""The search for the cheapest mesh collectives: states, steps, the A* search and its lower bound."""
+"""The search for the cheapest plan of mesh collectives: states, steps, A* and its lower bound."""

@@ -1,8 +1,8 @@
-"""What some device has to receive on every way from a state of a resharding to its goal, never more than that.
+"""Lower bounds on the elements that some device receives on every path from a state to the goal.
 
-`bound` tells it from the digits in no time, exactly for arrays that they divide. `DeviceBound` looks at all devices:
-what each wants, less what it holds of that. It is exact for arrays that they do not divide, too, and pays in long
-searches on small meshes: few ways to divide a dimension come back in all states, and what devices hold is remembered.
+`bound` computes one from the digits alone; it is exact for arrays that they divide evenly. `DeviceBound` enumerates all
+devices: the elements that each wants, less those it holds. It is exact for uneven arrays, too, and pays in long
+searches on small meshes, because the same divisions of a dimension recur in many states and their shares are cached.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 def bound(state: State, space: Space) -> float:
-    """Elements that some device has to receive on every way from `state` to the goal, from the digits alone.
+    """Returns a lower bound on the elements that some device receives on every path from `state` to the goal.
 
-    Of a value that is complete: the largest target tile less what that device holds of it at most. Where source and
+    For a complete value it is the largest target tile less the most that its device can hold of it. Where source and
     target divide a dimension by different digits at the same place, some device holds nothing of its tile.
 
-    Of an unreduced value, if its source was that: each element has partial sums on n devices and is wanted on m. They
-    are connected by at least n + m - 2 transfers (n - 1 until the sum is complete somewhere, m - 1 from there), spread
-    over all devices. And a device that holds partial sums alone receives something for every element it wants.
+    For an unreduced value with an unreduced source, each element has partial sums on n devices and is wanted on m. At
+    least n + m - 2 transfers connect these (n - 1 until the sum is complete somewhere, m - 1 from there), spread over
+    all devices. In addition, a device that holds only partial sums receives something for every element it wants.
     """
     goal = space.goal
     wanted = float(goal.elements())
@@ -48,7 +48,9 @@ def bound(state: State, space: Space) -> float:
 
 
 class DeviceBound:
-    """The bound for states of one `space`; call it with a state. Of unreduced values it knows what `bound` does."""
+    """Computes the bound for states of one `space`; call it with a state. For unreduced values it falls back to
+    `bound`.
+    """
 
     def __init__(self, space: Space) -> None:
         self.space = space
@@ -64,7 +66,7 @@ class DeviceBound:
         return float(missing.max())
 
     def _share(self, dim: int, digits: Digits, tile: int) -> Numbers:
-        """What each device holds of the part of a dimension that it wants."""
+        """Returns the number of elements of a dimension that each device both holds and wants."""
         found = self.shared.get((dim, digits, tile))
         if found is None:
             start, end = self._tile(dim, digits, tile)
@@ -74,7 +76,7 @@ class DeviceBound:
         return found
 
     def _tile(self, dim: int, digits: Digits, tile: int) -> tuple[Numbers, Numbers]:
-        """Where each device's part of a dimension begins and ends."""
+        """Returns where each device's part of a dimension begins and ends."""
         number = places(Tiling((digits,)), self.space.devices)[:, 0].astype(np.float64)
         size = self.space.dims[dim]
         return np.minimum(number * tile, size), np.minimum((number + 1) * tile, size)

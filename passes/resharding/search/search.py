@@ -1,12 +1,12 @@
 """The cheapest path between two states of a resharding, by A*.
 
-The estimate of what is still to come is `bound`, at the pace of the fastest collective; it is never too high, so the
-first path that arrives is the cheapest. States are the same for all numbers of devices, so a search takes milliseconds;
-one that looks at very many steps ends with the best path that it has.
+The heuristic is `bound` at the rate of the fastest collective. It never overestimates, so the first path to reach the
+goal is the cheapest. The number of states does not depend on the number of devices, so a search takes milliseconds;
+after `_MOST_STEPS` steps it returns the best path so far.
 
-Steps build towards the goal. A way round may be cheaper than all these ways, above all where the machine has levels or
-tiles are padded: if the way found costs more than the bound, a second search takes steps anywhere, as long as they cost
-less. On small meshes it takes digits apart into primes, in all ways, and finds whatever there is.
+Steps build towards the goal. A detour may be cheaper, above all where the machine has levels or tiles are padded. If
+the path found costs more than the bound, a second search allows steps anywhere, as long as they cost less. On small
+meshes it also splits digits into primes in all orders, and is exhaustive.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _MOST_PARTS = 4  # digits of prime size that detours may take apart
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An array of these (global) dimensions, with elements of `size` bytes, over this many devices.
+    """An array with these global dimensions and elements of `size` bytes, over this many devices.
 
-    `memory` bounds the elements that a device holds of the array at any time, before and after a move together. All of
-    it is held on the way where an end does so too, or if it `may_replicate`.
+    `memory` limits the elements that a device holds of the array at any time, before and after a move together. A plan
+    may hold the whole array on the way only if an end does so too, or if the problem `may_replicate`.
     """
 
     dims: tuple[int, ...]
@@ -51,17 +51,19 @@ class Problem:
     def time(
         self, kind: Kind, received: float, digits: Digits | None = None, order: tuple[int, ...] | None = None
     ) -> float:
-        """A collective in which each device receives so many elements, from any devices if no digits are given."""
+        """Returns the time of a collective in which each device receives `received` elements; without digits, from any
+        devices.
+        """
         return self.machine.collective(kind, digits, order).time(received * self.size)
 
     def least_time(self, received: float) -> float:
-        """No collectives in which a device receives so many elements take less."""
+        """Returns a lower bound on the time of collectives in which a device receives `received` elements."""
         return self.machine.fastest.time(received * self.size)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The cheapest plan if there is one, elements that have to be received in any case, and states looked at."""
+    """The cheapest plan if there is one, a lower bound on the elements received, and the number of states expanded."""
 
     plan: Plan | None
     least: float
@@ -69,7 +71,7 @@ class Found:
 
 
 def space_of(source: Tiling, target: Tiling, problem: Problem, detours: bool = False) -> tuple[State, Space]:
-    """Where a search begins, and what it moves in. The tilings must be of one order, or one of them of none."""
+    """Returns the start of a search and its space. The tilings must have the same device order, or one of them none."""
     cut_sets = [refine([mesh]) for mesh in _meshes(source, target, problem, detours)]
     start, goal = state_of(source, problem.dims, cut_sets[0]), state_of(target, problem.dims, cut_sets[-1])
     # What no device holds whole at either end, none holds whole on the way. A tile can be the whole, digits or not:
@@ -86,9 +88,10 @@ def space_of(source: Tiling, target: Tiling, problem: Problem, detours: bool = F
 
 
 def _meshes(source: Tiling, target: Tiling, problem: Problem, detours: bool) -> list[Digits]:
-    """All digits of the device number, cut as both ends need it; as either end does if there is no common refinement.
+    """Returns all digits of the device number, cut as both ends need it; one mesh per end if there is no common
+    refinement.
 
-    For detours on small meshes, all ways to cut it into digits of prime size.
+    For detours on small meshes, returns all ways to cut the device number into digits of prime size.
     """
     all_devices = (Digit(problem.devices, 1),)
     sizes = [d.size for d in primes(all_devices)]
@@ -106,18 +109,18 @@ def _meshes(source: Tiling, target: Tiling, problem: Problem, detours: bool) -> 
 
 
 def search(source: Tiling, target: Tiling, problem: Problem, below: float = math.inf) -> Found:
-    """The cheapest plan by mesh collectives towards the target, within the memory and without replicating.
+    """Finds the cheapest plan of mesh collectives towards the target that costs less than `below`.
 
-    Only one that costs less than `below`.
+    The plan stays within the memory, and does not replicate unless the problem may.
     """
     return _search(*space_of(source, target, problem), problem, below)
 
 
 def detour(source: Tiling, target: Tiling, problem: Problem, least: float, below: float) -> Plan | None:
-    """A plan by any mesh collectives that costs less than `below`, if there is one not far away.
+    """Finds a plan of any mesh collectives that costs less than `below`, if there is one nearby.
 
-    `least` are the elements that have to be received in any case. Sums on a machine without levels take none: splitting
-    the work of an all-reduce among devices that hold the same saves bytes, but takes two more collectives.
+    `least` is the lower bound on the elements received. Sums on a machine without levels take no detours: splitting the
+    work of an all-reduce among devices that hold the same value saves bytes, but takes two more collectives.
     """
     ordered = source.order is not None or target.order is not None
     settled = bool(source.unreduced) and not problem.machine.levels
@@ -127,7 +130,7 @@ def detour(source: Tiling, target: Tiling, problem: Problem, least: float, below
 
 
 def _search(start: State, space: Space, problem: Problem, below: float) -> Found:
-    """The cheapest plan that costs less than `below`, if there is one, or the best after many steps."""
+    """Finds the cheapest plan that costs less than `below`, or the best one after `_MOST_STEPS` steps."""
     most = math.inf if space.may_replicate else math.prod(problem.dims) - 1
     time, fastest, size = _timer(problem, space.order), problem.machine.fastest, problem.size
     exact = space.detours and space.devices <= _FEW_DEVICES
@@ -168,7 +171,7 @@ def _search(start: State, space: Space, problem: Problem, below: float) -> Found
 
 
 def _timer(problem: Problem, order: tuple[int, ...] | None) -> Callable[[SearchStep], float]:
-    """How long a step takes."""
+    """Returns a function that computes the time of a step."""
     transfer = cache(partial(problem.machine.collective, order=order))
 
     def time(step: SearchStep) -> float:

@@ -1,11 +1,11 @@
-"""The states of a resharding: how an array is divided in between, and how far that is from the goal.
+"""The states of a resharding search: intermediate tilings of an array, and the test for the goal.
 
-A state says, per dimension, which digits number its tiles and how long the padded dimension is, and over which digits
-the value is still unreduced. All digits are cut at the same places, so that digits of states are equal or disjoint
-(except on meshes without common refinement).
+A state has, per dimension, the digits that number its tiles and the padded size, and the digits over which the value is
+unreduced. All digits are cut at the same places, so that digits of states are equal or disjoint (except on meshes
+without common refinement).
 
-Padding: a dimension of n elements in t tiles is padded to t * ceil(n / t). A dimension whose padding differs between
-source and target has to be whole in between, for its tiles begin at other places.
+A dimension of n elements in t tiles is padded to t * ceil(n / t). A dimension whose padding differs between source and
+target has to be undivided in between, because its tiles begin at different places.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from ....ir.sharding.tiling import Tiling
 
 
 class State(NamedTuple):
-    """`unreduced` is sorted by falling stride. `tile` are the dimensions on one device, as the others say."""
+    """`dims`, `padded` and `unreduced` describe the tiling. `unreduced` is sorted by falling stride. `tile` are the
+    resulting local dimensions.
+    """
 
     dims: tuple[Digits, ...]
     padded: tuple[int, ...]
@@ -28,13 +30,14 @@ class State(NamedTuple):
     tile: tuple[int, ...]
 
     def elements(self) -> int:
-        """Elements that one device holds."""
+        """Returns the number of elements that one device holds."""
         return math.prod(self.tile)
 
     def arrive(self, dim: int, digits: Digits, padded: int) -> State | None:
-        """The state with further digits at the minor end of a dimension, padded so if it was whole.
+        """Returns the state with more digits at the minor end of a dimension; an undivided dimension is padded to
+        `padded`.
 
-        None if its padding does not allow them.
+        Returns None if the digits do not divide the padded dimension.
         """
         have = self.dims[dim]
         padded = self.padded[dim] if have else padded
@@ -43,7 +46,8 @@ class State(NamedTuple):
         return None if rest else self._with(dim, new, padded, tile)
 
     def leave(self, dim: int, count: int, undivided: int) -> State:
-        """The state without the last `count` digits of a dimension; of size `undivided` if none are left."""
+        """Returns the state without the last `count` digits of a dimension; its size is `undivided` if none are left.
+        """
         new = self.dims[dim][: len(self.dims[dim]) - count]
         if not new:
             return self._with(dim, new, undivided, undivided)
@@ -53,7 +57,7 @@ class State(NamedTuple):
         return self._replace(unreduced=tuple(sorted(digits, key=lambda d: -d.stride)))
 
     def with_dims(self, dims: tuple[Digits, ...]) -> State:
-        """As many tiles per dimension, numbered by other digits."""
+        """Returns the state with other digits that number as many tiles per dimension."""
         return self._replace(dims=dims)
 
     def _with(self, dim: int, digits: Digits, padded: int, tile: int) -> State:
@@ -67,12 +71,12 @@ class State(NamedTuple):
 
 
 def padded_dims(dims: tuple[int, ...], tiling: Tiling) -> tuple[int, ...]:
-    """Each dimension rounded up to whole tiles."""
+    """Rounds each dimension up to whole tiles."""
     return tuple(n * t for n, t in zip(tiling.local_dims(dims), map(product, tiling.dims), strict=True))
 
 
 def state_of(tiling: Tiling, dims: tuple[int, ...], cuts: frozenset[int]) -> State:
-    """The state of an array of these dimensions that is tiled so."""
+    """Returns the state of an array with these dimensions under a tiling."""
     cut_dims = tuple(cut(d, cuts) for d in tiling.dims)
     state = State(cut_dims, padded_dims(dims, tiling), (), tiling.local_dims(dims))
     return state.with_unreduced(cut(tiling.unreduced, cuts))
@@ -80,13 +84,15 @@ def state_of(tiling: Tiling, dims: tuple[int, ...], cuts: frozenset[int]) -> Sta
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What a search moves in: the array's dimensions, where it goes, all digits and how many devices they number.
+    """The fixed data of a search: the array's dimensions, the goal, all digits and the number of devices that they
+    number.
 
-    `order` is that of the tilings, `memory` the most elements that a device may hold, and without `may_replicate` it
-    never holds the whole array. If the source is `complete`, what is unreduced on the way has one addend that counts.
-    With `detours` digits may also go where the goal does not want them: that can spare slow levels bytes, or padding
-    from being sent. If the ends have no common refinement, digits may be cut as either end needs it, at the places of
-    one of the `cut_sets`. `tiles` are those of the goal's dimensions.
+    `order` is the device order of the tilings. `memory` is the largest number of elements that a device may hold;
+    without `may_replicate` no device holds the whole array. `complete` means that the source is not unreduced: then an
+    unreduced value on the way has one addend that is not the identity. With `detours` digits may also go where the goal
+    does not want them, which can keep bytes off slow links or avoid sending padding. If the ends have no common
+    refinement, digits may be cut at the places of any of the `cut_sets`. `tiles` are the tile counts of the goal's
+    dimensions.
     """
 
     dims: tuple[int, ...]
@@ -107,14 +113,14 @@ class Space:
         object.__setattr__(self, "even", self.goal.padded == self.dims)
 
     def recut(self, state: State) -> Iterator[State]:
-        """The same tiles by other digits: 3@2 2@1 numbers the same as 2@3 3@1."""
+        """Yields states with the same tiles but other digits: 3@2 2@1 numbers the same as 2@3 3@1."""
         for places in self.cut_sets:
             dims = tuple(cut(merge(digits), places) for digits in state.dims)
             if dims != state.dims:
                 yield state.with_dims(dims)
 
     def is_goal(self, state: State) -> bool:
-        """Whether this is how the value is wanted; the padding of a dimension counts where it is divided."""
+        """Whether a state is the wanted one. The padding counts only for divided dimensions."""
         goal = self.goal
         return (
             state.dims == goal.dims

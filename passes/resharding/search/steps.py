@@ -1,9 +1,9 @@
-"""The steps of a resharding search: every move that may lead from a state towards the goal, with its data.
+"""The steps of a resharding search: all moves that may lead from a state towards the goal.
 
-States stay few because steps only build towards the goal: digits leave from the minor end of a dimension, and arrive
-only where the goal wants them next, or at least as many tiles; a permutation of whole tiles puts the digits right in
-the end. Digits of a dimension whose padding has to go may wait anywhere. On detours all may, in any padding. The number
-of steps depends on the number of digits, not of devices.
+States stay few because steps only build towards the goal. Digits leave from the minor end of a dimension, and arrive
+only where the goal wants them next, or wants a multiple of as many tiles; a permutation of whole tiles then corrects
+the digits. Digits of a dimension whose padding has to change may wait in any dimension. On detours all digits may, with
+any padding. The number of steps depends on the number of digits, not of devices.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _MOST_SHIFTS = 64  # combinations of several shifts tried at a state
 
 @dataclass(frozen=True, slots=True)
 class SearchStep:
-    """`received` elements per device in a collective over `digits`; none for moves without communication.
+    """A move from one state to the state `after`. Each device receives `received` elements in a collective over
+    `digits`.
 
-    Without a move only the names of digits change.
+    A step without a move only describes the same tiles by other digits.
     """
 
     move: Move | None
@@ -39,7 +40,7 @@ class SearchStep:
 
 
 def steps(state: State, space: Space, most: float = math.inf) -> Iterator[SearchStep]:
-    """The steps from a state; of those in which a device receives more than `most` elements, perhaps not all."""
+    """Yields the steps from a state. May omit steps in which a device receives more than `most` elements."""
     if state.unreduced != space.goal.unreduced:
         yield from _reductions(state, space)
         yield from _partials(state, space)
@@ -62,7 +63,9 @@ def _is_free(digits: Digits, state: State) -> bool:
 
 
 def _wanted(state: State, space: Space, dim: int) -> list[Digits]:
-    """The runs of digits that the goal has next in a dimension, if what is there is how the goal begins."""
+    """Returns the runs of digits that the goal has next in a dimension, if the state's digits are a prefix of the
+    goal's.
+    """
     have, want = state.dims[dim], space.goal.dims[dim]
     if want[: len(have)] != have:
         return []
@@ -71,10 +74,10 @@ def _wanted(state: State, space: Space, dim: int) -> list[Digits]:
 
 
 def _arrivals(state: State, space: Space, dim: int, digits: Digits, since: Digits = ()) -> Iterator[State]:
-    """The states with further digits on a dimension, which was whole if all that it has arrived `since`.
+    """Yields the states with more digits on a dimension; it counts as undivided if all its digits arrived `since`.
 
-    It is padded then as the goal wants it, or as the tiles need it until they leave; on detours either way, or as one
-    digit more needs it.
+    Its padding is the goal's, or the one that the tiles need until they leave; on detours either, or the one that one
+    more digit needs.
     """
     choices: Collection[int] = (state.padded[dim],)
     if state.dims[dim] == since:
@@ -95,7 +98,9 @@ def _paddings(space: Space, dim: int, tiles: int) -> Collection[int]:
 
 
 def _fits(state: State, space: Space, dim: int, count: int) -> bool:
-    """Whether the goal has a multiple of the tiles that a dimension cut `count` times more has, or detours may be."""
+    """Whether the goal has a multiple of the tiles of a dimension divided `count` times further, or detours are
+    allowed.
+    """
     return space.detours or space.tiles[dim] % (product(state.dims[dim]) * count) == 0
 
 
@@ -117,7 +122,8 @@ def _reductions(state: State, space: Space) -> Iterator[SearchStep]:
 
 
 def _partials(state: State, space: Space) -> Iterator[SearchStep]:
-    """A value that is to be unreduced: one device keeps it, or every device its tile, among identities."""
+    """Yields steps to an unreduced value: one device keeps the value, or each device embeds its tile among identities.
+    """
     missing = tuple(d for d in space.goal.unreduced if d not in state.unreduced)
     if missing and _is_free(missing, state):
         yield SearchStep(Mask(missing, space.order), state.with_unreduced((*state.unreduced, *missing)))
@@ -128,7 +134,9 @@ def _partials(state: State, space: Space) -> Iterator[SearchStep]:
 
 
 def _sparse(state: State, space: Space) -> Iterator[SearchStep]:
-    """Where most of the tiles are padding: every device puts its tile among identities, which are summed then."""
+    """Yields steps for tiles that are mostly padding: each device embeds its tile among identities, which are summed
+    later.
+    """
     for dim, digits in enumerate(state.dims):
         for count in range(1, len(digits) + 1):
             leaving = digits[len(digits) - count :]
@@ -166,7 +174,7 @@ def _gathers(state: State, space: Space, most: float) -> Iterator[SearchStep]:
 
 
 def _all_to_alls(state: State, space: Space, most: float) -> Iterator[SearchStep]:
-    """One shift, and several at once, which take less than one after the other."""
+    """Yields all-to-alls of one shift, and of several at once, which cost less than one after the other."""
     most_parts = largest_group(state.elements(), most)
     single = list(_shifted(state, space, _Shifted(state, (), 1), most_parts))
     yield from (_all_to_all(state, shifted) for shifted in single)
@@ -175,7 +183,7 @@ def _all_to_alls(state: State, space: Space, most: float) -> Iterator[SearchStep
 
 
 class _Shifted(NamedTuple):
-    """What these shifts make of a state, and how many values their digits take."""
+    """The state after some shifts, and the product of the sizes of their digits."""
 
     after: State
     shifts: tuple[Shift, ...]
@@ -189,9 +197,9 @@ def _extended(state: State, space: Space, now: _Shifted, most_parts: float) -> I
 
 
 def _shifted(state: State, space: Space, now: _Shifted, most_parts: float) -> Iterator[_Shifted]:
-    """One more shift. What has arrived stays, and where something left nothing arrives.
+    """Yields each possible next shift. Digits that arrived stay, and no digits arrive in a dimension that others left.
 
-    Of shifts between different dimensions, whose order does not matter, the sources grow.
+    Shifts between different dimensions commute, so only increasing source dimensions are tried.
     """
     before, shifts, parts = now
     targets = {shift.target for shift in shifts}
@@ -219,7 +227,7 @@ def _shifted(state: State, space: Space, now: _Shifted, most_parts: float) -> It
 
 
 def _may_wait(state: State, space: Space, dim: int, leaving: Digits) -> bool:
-    """Whether a dimension has to be whole before it can be padded as the goal's: its digits may wait anywhere."""
+    """Whether digits may wait in any dimension: theirs must be undivided before it can have the goal's padding."""
     return leaving == state.dims[dim] and state.padded[dim] != space.goal.padded[dim]
 
 
@@ -233,10 +241,10 @@ def _all_to_all(state: State, shifted: _Shifted) -> SearchStep:
 
 
 def _permutes(state: State, space: Space) -> Iterator[SearchStep]:
-    """Moves of whole tiles, to tilings that begin as the goal does and go on with digits that it has no use for yet.
+    """Yields permutations of whole tiles to tilings whose digits begin as the goal's and continue with unused digits.
 
-    With as many tiles as the state has; what a later all-gather or all-to-all takes away again may be any digits. On
-    a detour all digits may be any.
+    The tile counts stay those of the state. A later all-gather or all-to-all removes the digits that the goal does not
+    want. On a detour all digits are arbitrary.
     """
     if state.unreduced:
         return
@@ -255,7 +263,7 @@ def _permutes(state: State, space: Space) -> Iterator[SearchStep]:
 
 
 def _permuted(state: State, space: Space, begins: Sequence[Digits], counts: Sequence[int]) -> Iterator[SearchStep]:
-    """Whole tiles to digits that begin so and go on with digits that take so many values."""
+    """Yields permutations of tiles to digits with the given prefixes and per-dimension counts."""
     free = tuple(d for d in space.unit_digits if all(disjoint((d,), digits) for digits in begins))
     held = float(state.elements())
     for ends in islice(_arrangements(free, counts), _MOST_PERMUTES):
@@ -267,7 +275,7 @@ def _permuted(state: State, space: Space, begins: Sequence[Digits], counts: Sequ
 
 
 def _arrangements(free: Digits, counts: Sequence[int]) -> Iterator[tuple[Digits, ...]]:
-    """The ways to choose digits that do not overlap and take so many values, for each of the counts."""
+    """Yields the ways to choose disjoint digits whose sizes multiply to each of the counts."""
     if not counts:
         yield ()
     elif counts[0] == 1:
