@@ -1,1 +1,1 @@
-"""Annotations from outside: strategies, and meshes of other sizes."""
+"""Shardings from outside the program: strategies, other meshes."""

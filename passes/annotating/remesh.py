@@ -1,4 +1,4 @@
-"""The same program on another mesh: axes keep their names and get other sizes."""
+"""Moves a program to another mesh: axes keep their names and get other sizes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ...ir.sharding.sharding import REPLICATED, AnySharding, Sharding, TupleShar
 
 
 def remesh(module: Module, sizes: Mapping[str, int]) -> None:
-    """Gives the axes of all named meshes of a GLOBAL module these sizes, in place; devices count 0, 1, 2, ..
+    """Sets the axis sizes of all named meshes of a GLOBAL module, in place; devices count 0, 1, 2, ..
 
     A device list is read as axes of a mesh that the module names. Raises CompileError for an axis that no mesh has, for
-    device lists that are no axes of a named mesh, and for sub-axes that the new size does not have.
+    device lists that are no axes of a named mesh, and for sub-axes that do not divide the new size.
     """
     known = {name for mesh in module.meshes.values() for name, _ in mesh.axes}
     named = list(module.meshes.values())
@@ -31,7 +31,7 @@ def remesh(module: Module, sizes: Mapping[str, int]) -> None:
 
 
 def resized(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:
-    """The mesh with other axis sizes, in the plain device order."""
+    """Returns the mesh with other axis sizes, in the default device order."""
     return replace(mesh, axes=tuple((name, sizes.get(name, size)) for name, size in mesh.axes), order=None)
 
 
@@ -69,7 +69,7 @@ def _remesh_instruction(
 
 
 def _with_names(sharding: Sharding, named: Sequence[Mesh]) -> Sharding | None:
-    """A device list as axes of one of the meshes."""
+    """Returns a device list as axes of one of the meshes, None if it is none."""
     rank = len(sharding.dims)
     for mesh in named:
         if sharding.mesh is not None and mesh.size == sharding.mesh.size:

@@ -1,1 +1,1 @@
-"""How one op is divided: decides, and never emits."""
+"""How one op is divided among devices. Decides, never emits."""

@@ -1,8 +1,8 @@
-"""What is no op to divide: structure, and values of which any device can make any tile for itself.
+"""Instructions that are not divided: structure, and values of which any device can compute any tile by itself.
 
-Iotas, constants, broadcasts of what every device holds anyway, masks computed from such: where somebody wants such a
-value in other tiles, it is made again and not sent. Propagation gives such values no say, costs count nothing for them,
-and the partitioner makes them again.
+Examples of such values are iotas, constants, broadcasts of replicated values, and masks computed from these. They are
+rematerialized in the tiling that a user wants instead of being sent. In propagation such values make no offers, costs
+count nothing for them, and the partitioner rematerializes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INDEPENDENT = frozenset({FactorKind.PASS, FactorKind.PERMUTATION})
 
 
 def is_structure(instruction: Instruction) -> bool:
-    """Whether the partitioner has another way with an instruction than to divide it."""
+    """Whether the partitioner handles an instruction by other means than dividing it."""
     if isinstance(instruction.attributes, CustomCallAttributes):
         known = behaviour(instruction.attributes)
         return known.only_annotates or known.is_manual_boundary
@@ -29,9 +29,9 @@ def is_structure(instruction: Instruction) -> bool:
 
 
 def makes_any_tile(instruction: Instruction, rule: ShardingRule) -> bool:
-    """Whether an op makes any tile of its result where its operands are whole, or are such values themselves.
+    """Whether an op can compute any tile of its result if its operands are replicated, or such values themselves.
 
-    It computes elements independently of one another or only moves them, and has no state and no effect.
+    The op computes elements independently of one another or only moves them, and has no state and no side effect.
     """
     op = instruction.op
     if op.is_stateful or op.is_collective or op.has_side_effect(instruction.attributes) or instruction.called():
@@ -40,14 +40,14 @@ def makes_any_tile(instruction: Instruction, rule: ShardingRule) -> bool:
 
 
 def is_made_of_scalars(instruction: Instruction) -> bool:
-    """Whether any tile of a value is made without an array: a constant, an iota, a scalar repeated."""
+    """Whether any tile of a value can be computed without an array operand: a constant, an iota, a repeated scalar."""
     if any(o.shape.rank or not o.shape.is_array for o in instruction.operands) or not instruction.shape.is_array:
         return False
     return not is_structure(instruction) and makes_any_tile(instruction, instruction.op.sharding_rule(instruction.call))
 
 
 def repeated_scalar(instruction: Instruction) -> Instruction | None:
-    """The scalar that an array visibly repeats."""
+    """Returns the scalar of a broadcast, None for other values."""
     if not isinstance(instruction.attributes, BroadcastAttributes) or not instruction.shape.rank:
         return None
     (value,) = instruction.operands

@@ -1,9 +1,9 @@
 """Assignments: which digits divide each factor of an op.
 
-The candidates come from how operands and results are sharded anyway: each value's sharding alone, extended by what the
-others offer, and the same with digits of factors that cannot be divided moved to ones that can. The cheapest one is
-taken, counting the time to reshard the operands there, to reshard the results from there, to exchange what the op's
-local form exchanges, and to do the local work. No opcode is looked at.
+Candidates come from the shardings of operands and results: each value's own sharding, the same extended by the offers
+of the others, and the same with the digits of indivisible factors moved to divisible ones. The cheapest candidate wins.
+Its cost is the time to reshard the operands, to reshard the results, to exchange data in the op's local form, and to do
+the local work. The choice depends on no opcode.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Exchanged = Callable[["OpSharding", Assignment], float]
 
 @dataclass(frozen=True, slots=True)
 class LocalForm:
-    """How an op runs on tiles, in place of the op itself on smaller operands.
+    """How an op runs on tiles, where the same op on smaller operands does not suffice.
 
     `emit` makes the instruction from the partitioner's `LocalOp`, whose operands are in the tilings of the assignment.
-    `exchanged` tells, for a form that communicates, how long that takes under an assignment (see `cost.machine`),
-    infinity where the form cannot do it. Only such forms may divide permutation factors, and reduction factors without
-    a monoid.
+    A form that communicates has `exchanged`: it returns the time of that under an assignment (see `cost.machine`),
+    infinity if the form does not support it. Only such forms may divide permutation factors, and reduction factors
+    without a monoid.
     """
 
     emit: Callable[[Any], Instruction]
@@ -69,7 +69,7 @@ class OpSharding:
         return self.use.call
 
     def attributes_as(self, kind: type[A]) -> A:
-        """The attributes of the op, which must be of this class. Raises InternalError."""
+        """Returns the attributes of the op as this class. Raises InternalError if they have another class."""
         attributes = self.call.attributes
         if not isinstance(attributes, kind):
             raise InternalError(f"{self.use.op.opcode} has {type(attributes).__name__}, not {kind.__name__}")
@@ -89,26 +89,26 @@ class OpSharding:
 
     @property
     def view(self) -> bool:
-        """Whether the op costs no time."""
+        """Whether the op is a view, which costs no time."""
         return self.use.op.is_view
 
     @property
     def exchanged(self) -> Exchanged | None:
-        """What the op's local form exchanges, if it does."""
+        """The cost function of the op's local form, if it communicates."""
         return self.form.exchanged if self.form is not None else None
 
     @property
     def manual(self) -> Digits:
-        """The digits that the program itself divides work by around this op."""
+        """The digits by which the program itself divides work around this op."""
         return next((t.manual for t in self.tilings if t.manual), ())
 
     def plan(self, source: Tiling, target: Tiling, shape: Shape) -> Plan:
-        """How an array of this (global) shape gets from one tiling to another."""
+        """Plans the resharding of an array of this (global) shape from one tiling to another."""
         size = shape.element.byte_size
         return plan_reshard(source, target, shape.dims, self.devices, size=size, machine=self.machine)
 
     def rounds(self, digits: Digits) -> Transfer:
-        """A collective-permute along these digits."""
+        """Returns the cost of a collective-permute along these digits."""
         return self.machine.collective("collective-permute", digits, self.order)
 
     def divisible(self, factor: int) -> bool:
@@ -121,7 +121,9 @@ class OpSharding:
         return is_independent(self.rule, factor)
 
     def tiling(self, value: int, assignment: Assignment) -> Tiling:
-        """The tiling of one value (operands first) when the factors are divided so, what a result lacks apart."""
+        """Returns the tiling of one value (operands first) under an assignment, without the unreduced digits of
+        results.
+        """
         factors = self.rule.values()[value]
         if self.device is not None:
             return Tiling(((),) * len(factors), owner=self.device)
@@ -130,7 +132,7 @@ class OpSharding:
         return Tiling(dims, partial, self.order if any(dims) or partial or self.manual else None, self.manual)
 
     def reduced(self, assignment: Assignment) -> Digits:
-        """The digits over which results are partial."""
+        """Returns the digits over which results are partial."""
         if self.rule.monoid is None:
             return self.partial_digits
         factors = self.rule.factors
@@ -146,7 +148,7 @@ def is_independent(rule: ShardingRule, factor: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How an op is divided, and the tilings that its operands and results have then."""
+    """The assignment chosen for an op, and the resulting tilings of its operands and results."""
 
     op: OpSharding
     assignment: Assignment
@@ -161,7 +163,7 @@ class Choice:
 
 
 def choose(op: OpSharding) -> Assignment:
-    """The cheapest assignment. The empty one (everything whole on every device) is always a candidate."""
+    """Returns the cheapest assignment. The empty one, which replicates everything, is always a candidate."""
     if (settled := _settled(op)) is not None:
         return settled
     candidates: dict[tuple[tuple[int, Digits], ...], Assignment] = {}
@@ -175,7 +177,7 @@ def choose(op: OpSharding) -> Assignment:
 def choose_rule(
     op: OpSharding, groups: Sequence[frozenset[int]], others: Callable[[], Sequence[ShardingRule]]
 ) -> tuple[OpSharding, Assignment]:
-    """Like `choose_partial`, where the op can be divided by other rules too; they are asked for only if need be."""
+    """Extends `choose_partial` to alternative rules of the op; calls `others` for them only if need be."""
     if _settled(op) is not None or not (rules := others()):
         return choose_partial(op, groups)
     choices = [choose_partial(variant, groups) for variant in (op, *(replace(op, rule=rule) for rule in rules))]
@@ -183,10 +185,10 @@ def choose_rule(
 
 
 def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[OpSharding, Assignment]:
-    """Like `choose`, where operands may be partial: they are reduced first, or the op runs on their parts. Operands on
-    one device are sent to the others, or the op runs there. Digits are those of the device order of any value.
+    """Extends `choose` to partial operands and to operands on one device.
 
-    `groups` are those of `Op.additive`.
+    Partial operands are reduced first, or the op runs on their parts. Operands on one device are sent to the others, or
+    the op runs there. Digits may count in the device order of any value. `groups` are those of `Op.additive`.
     """
     variants = [op]
     for group in groups:
@@ -207,7 +209,7 @@ def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[Op
 
 
 def _settled(op: OpSharding) -> Assignment | None:
-    """The assignment under which every value stays as it is, if there is one without partial results."""
+    """Returns the assignment under which every value keeps its tiling, if there is one without partial results."""
     if op.partial_digits or any(t.unreduced for t in op.tilings):
         return None
     offers: Assignment = {}
@@ -226,17 +228,18 @@ def _settled(op: OpSharding) -> Assignment | None:
 
 
 def cost(op: OpSharding, assignment: Assignment) -> float:
-    """The time of all that a device receives and does (see `cost.machine`)."""
+    """Returns the time of all that a device receives and computes (see `cost.machine`)."""
     return operand_cost(op, assignment) + result_cost(op, assignment) + work(op, assignment)
 
 
 def _rank(op: OpSharding, assignment: Assignment) -> tuple[float, float]:
-    """The cost; of views that cost the same, the one of smaller tiles comes first."""
+    """Returns the cost, followed for views by the size of tiles: of equally costly assignments the smaller tiles win.
+    """
     return cost(op, assignment), _tiles(op, assignment) if op.view else 0.0
 
 
 def operand_cost(op: OpSharding, assignment: Assignment) -> float:
-    """The time to have the operands where they are wanted."""
+    """Returns the time to reshard the operands as the assignment needs them."""
     total = 0.0
     for value, (shape, tiling) in enumerate(zip(op.shapes[: len(op.rule.operands)], op.tilings, strict=False)):
         if value not in op.free:
@@ -245,7 +248,7 @@ def operand_cost(op: OpSharding, assignment: Assignment) -> float:
 
 
 def result_cost(op: OpSharding, assignment: Assignment) -> float:
-    """The time of what the op's local form exchanges, and to have the results as they are wanted."""
+    """Returns the time of the local form's exchange, and to reshard the results as they are wanted."""
     total = op.exchanged(op, assignment) if op.exchanged is not None else 0.0
     reduced = op.reduced(assignment)
     for value in range(len(op.rule.operands), len(op.shapes)):
@@ -256,17 +259,17 @@ def result_cost(op: OpSharding, assignment: Assignment) -> float:
 
 
 def work(op: OpSharding, assignment: Assignment) -> float:
-    """The time in which a device reads, computes and writes."""
+    """Returns the time in which a device reads, computes and writes."""
     return memory_traffic(op, assignment) + arithmetic(op, assignment)
 
 
 def memory_traffic(op: OpSharding, assignment: Assignment) -> float:
-    """The time in which a device reads and writes."""
+    """Returns the time in which a device reads and writes."""
     return 0.0 if op.view else _tiles(op, assignment)
 
 
 def arithmetic(op: OpSharding, assignment: Assignment) -> float:
-    """The time in which a device computes."""
+    """Returns the time in which a device computes."""
     if op.view or not op.shapes:
         return 0.0
     points = (-(-f.size // product(assignment.get(i, ()))) for i, f in enumerate(op.rule.factors))
@@ -309,12 +312,12 @@ def _candidates(op: OpSharding) -> Iterator[Assignment]:
 def legal(
     op: OpSharding, offers: Sequence[Assignment], divisible: Callable[[int], bool] | None = None
 ) -> Assignment:
-    """Puts offers together in their order, as far as they are disjoint and every value can express the outcome."""
+    """Merges offers in their order, as far as they are disjoint and every value can express the result."""
     return _legal(op.rule, offers, divisible or op.divisible, [op.partial_digits, op.manual])
 
 
 def compatible_tiling(rule: ShardingRule, value: int, dims: Sequence[Digits], other: int, order: Order) -> Tiling:
-    """The tiling of one value of an op where another one, of number `value`, can stay divided as its `dims` are."""
+    """Returns the tiling of value `other` of an op under which value `value` can keep the digits `dims`."""
     offer = value_digits(dims, rule.values()[value], rule)
     found = _legal(rule, [offer], partial(is_independent, rule), [])
     digits = tuple(dim_digits(f, found, rule) for f in rule.values()[other])
@@ -324,7 +327,7 @@ def compatible_tiling(rule: ShardingRule, value: int, dims: Sequence[Digits], ot
 def _legal(
     rule: ShardingRule, offers: Sequence[Assignment], divisible: Callable[[int], bool], used: list[Digits]
 ) -> Assignment:
-    """Puts offers together; `used` digits are taken already."""
+    """Merges offers; `used` digits are already taken."""
     result: Assignment = {}
     for offer in offers:
         for factor, digits in offer.items():
@@ -341,7 +344,7 @@ def _legal(
 
 
 def expressible(rule: ShardingRule, dims: Sequence[Digits], value: int) -> bool:
-    """Whether all values of an op can be divided as these dimensions of one of them are (operands first)."""
+    """Whether all values of an op can be divided like one of them, whose dimensions have the digits `dims`."""
     return _all_expressible(rule, value_digits(dims, rule.values()[value], rule))
 
 
@@ -352,9 +355,9 @@ def _all_expressible(rule: ShardingRule, assignment: Assignment) -> bool:
 
 
 def _moved(op: OpSharding, offer: Assignment, legal: Assignment, factors: ValueFactors) -> Assignment | None:
-    """The digits of an offer that its own factors cannot take, given to other factors of the same value.
+    """Moves the digits that their own factors cannot take to other factors of the same value.
 
-    Instead of gathering a dimension that must be whole, its digits go to another one by all-to-all.
+    An all-to-all then moves the digits of a dimension that must be replicated, instead of an all-gather.
     """
     taken = [op.partial_digits, op.manual, *legal.values()]
     unplaced = [d for f, part in offer.items() if f not in legal for d in part

@@ -1,4 +1,4 @@
-"""Decides how uses of ops are divided among the devices of a program: the one place that makes an `OpSharding`."""
+"""Decides how uses of ops are divided among the devices of a program. No other module creates an `OpSharding`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .use import OpUse
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """Decides for programs over `devices` devices on this machine, whose ops have these local forms."""
+    """Decides for programs on `devices` devices of this machine, with the local forms in `forms`."""
 
     devices: int
     machine: Machine
@@ -21,7 +21,7 @@ class Decider:
     _known: dict[OpUse, Choice] = field(default_factory=dict[OpUse, Choice], compare=False, repr=False)
 
     def decide(self, use: OpUse) -> Choice:
-        """The cheapest way to divide a use. Equal uses are decided once."""
+        """Returns the cheapest way to divide a use. Equal uses are decided once."""
         choice = self._known.get(use)
         if choice is None:
             form = self.forms.of(use.op.opcode, use.call.attributes)

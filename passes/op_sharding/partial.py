@@ -1,10 +1,10 @@
 """Partial results: which values stay a sum of one part per device, and for how long.
 
-A contraction over a divided dimension leaves every device with a part of a sum. Additive ops can run on such parts, so
-that two partial results that are added cost one reduction and not two, and what is summed up further is reduced when it
-has become small. A value is left partial only if its one user is additive and that pays further down: where it meets
-another partial result, or shrinks. Everything else is reduced where it is made, for later reductions of the same size
-win nothing. The look-ahead follows shardings as propagation left them; it decides what is cheap, never what is right.
+A contraction over a divided dimension leaves each device with a part of a sum. Additive ops can run on such parts. Two
+partial results that are added then cost one reduction instead of two, and a value that later ops make smaller is
+reduced once it is small. A value stays partial only if its single user is additive and this pays further down: where it
+meets another partial result, or shrinks. All others are reduced immediately, because a later reduction of the same size
+gains nothing. The look-ahead follows the shardings found by propagation. It affects only cost, never correctness.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOOK_AHEAD = 12  # users followed down and operands followed up
 
 
 def additive_group(user: Instruction, value: Instruction) -> frozenset[int]:
-    """The operands of `user` that must be split into parts together with `value`; empty if it is not additive in it."""
+    """Returns the operands of `user` that must be partial together with `value`; empty if it is not additive in it."""
     if not value.shape.is_array or not value.shape.element.is_number:
         return frozenset()
     positions = {n for n, operand in enumerate(user.operands) if operand is value}
@@ -32,7 +32,7 @@ def additive_group(user: Instruction, value: Instruction) -> frozenset[int]:
 
 
 def may_stay_partial(value: Instruction, tilings: Tilings) -> bool:
-    """Whether running the users of a partial result on parts saves communication."""
+    """Whether running the users of a partial result on its parts saves communication."""
     for _ in range(_LOOK_AHEAD):
         if len(value.users) != 1 or value.parent is None or value is value.parent.root:
             return False
@@ -48,7 +48,7 @@ def may_stay_partial(value: Instruction, tilings: Tilings) -> bool:
 
 
 def _is_partial(value: Instruction, tilings: Tilings, depth: int) -> bool:
-    """Whether a value looks like a sum of parts: a divided contraction, or additive ops on one."""
+    """Whether a value appears to be a sum of parts: a divided contraction, or additive ops on one."""
     if not depth or len(value.users) != 1 or not value.shape.is_array or value.op.is_control or not value.operands:
         return False
     if any(not o.shape.is_array for o in value.operands):

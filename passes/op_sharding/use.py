@@ -1,4 +1,4 @@
-"""What is asked when an op is divided: one use of it, and how its values are or are wanted sharded."""
+"""The input of a decision: one use of an op, and the present and wanted tilings of its values."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from ...ir.types.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class OpUse:
-    """One use of an op, with the tilings that its values have (operands) or are wanted in (results). Equal uses are
-    divided alike.
+    """One use of an op: `tilings` are the present ones of the operands and the wanted ones of the results.
 
-    `order` is the device order of the computation. `groups` are the operands that the op may take in parts (those of
-    `Op.additive`, if one of them is partial); with `stays_partial` a partial result is reduced later only (see
-    `partial`). `free` are the operands of which any tile is made without communication. `rule` and `shapes`, those of
-    the operands' and results' leaves, follow from the call.
+    Equal uses are divided alike. `order` is the device order of the computation. `groups` are the operands that the op
+    may take in parts (those of `Op.additive`, if one of them is partial); with `stays_partial` a later op reduces a
+    partial result (see `partial`). `free` are the operands that any device can compute in any tiling without
+    communication. `rule` and `shapes` (of the operands' and results' leaves) follow from the call.
     """
 
     op: AnyOp
@@ -39,7 +38,7 @@ class OpUse:
         instruction: Instruction, tilings: tuple[Tiling, ...], order: Order,
         groups: tuple[frozenset[int], ...] = (), free: frozenset[int] = frozenset(),
     ) -> OpUse:
-        """The use that an instruction is, by the op's own rule."""
+        """Returns the use that an instruction is, with the op's own rule."""
         op, call = instruction.op, instruction.call
         leaves = (leaf for value in (*call.operands, call.shape) for leaf in value.leaves())
         shapes = tuple(leaf.without_layout() for leaf in leaves)

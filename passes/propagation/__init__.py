@@ -1,1 +1,1 @@
-"""Sharding propagation: from a few annotations to a sharding for every value."""
+"""Sharding propagation, and the passes that prepare it."""

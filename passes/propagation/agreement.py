@@ -1,4 +1,4 @@
-"""One step of propagation: what the values of one op offer one another. Pure functions of rule and states.
+"""One step of propagation: the offers that the values of one op make to one another. Pure functions of rule and states.
 
 Every value claims digits for the factors of its dimensions, except values that any device can compute
 (`Leaf.receive_only`). A factor takes the longest digits that all claims agree on, major digits first. Where claims
@@ -7,8 +7,8 @@ device receives when its value is gathered. Digits that a value uses already, or
 Where two factors bring the same digits to a value, `basic` gives them to neither, `aggressive` to the one with the more
 costly claim. The result depends on no order but that of the operands.
 
-The two behaviours are those of Shardy's basic and aggressive strategies, but that Shardy counts sharded dimensions and
-sizes of tensors where this counts bytes, and that it drops an axis everywhere which does not suit one of the values.
+The two behaviours are Shardy's basic and aggressive strategies with two differences: Shardy counts sharded dimensions
+and sizes of tensors instead of bytes, and drops an axis for all values if it does not suit one of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Values = Sequence[LeafState | None]  # one per value of the rule, None for value
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How a step is made: which way, along which kinds of factors, and whether claims that differ are decided."""
+    """How a step runs: its direction, the kinds of factors it uses, and whether it resolves conflicting claims."""
 
     direction: PropagationDirection
     kinds: frozenset[FactorKind]
@@ -36,7 +36,7 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Digits of a factor, the value and the dimension that have them; `loss` is what their loss would cost in bytes."""
+    """Digits of a factor, with the value and dimension that have them; losing them costs `loss` bytes."""
 
     digits: Digits
     value: int
@@ -46,8 +46,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """More digits for a dimension of a value: all it would have then. `sources` are the claims of the dimension's
-    factors, and `loss` is what ignoring the offer would cost in bytes.
+    """The digits that a dimension of a value would have after accepting.
+
+    `sources` are the claims of the dimension's factors; ignoring the offer costs `loss` bytes.
     """
 
     value: int
@@ -58,7 +59,9 @@ class Offer:
 
 
 def gathered(state: LeafState, kept: Digits, digits: Digits) -> int:
-    """The bytes a device receives to have `state` whole along what `digits` has beyond its prefix `kept`."""
+    """Returns the bytes that a device receives to gather `state` along the digits that `digits` adds to its prefix
+    `kept`.
+    """
     total = state.width
     for size, dim in zip(state.sizes, state.dims, strict=True):
         total *= -(-size // product(dim))
@@ -67,9 +70,10 @@ def gathered(state: LeafState, kept: Digits, digits: Digits) -> int:
 
 
 def claims(rule: ShardingRule, values: Values, mode: Mode) -> dict[int, list[Claim]]:
-    """What the values that may speak in this mode claim for each factor: the longest claims, none a prefix of another.
+    """Returns the claims for each factor of the values that may propagate in this mode: the longest, none a prefix of
+    another.
 
-    Of equal claims one stays, with the loss of all.
+    Equal claims become one, with the loss of all.
     """
     operands = len(rule.operands)
     found: dict[int, dict[Digits, Claim]] = {}
@@ -97,7 +101,7 @@ def _longest(found: list[Claim]) -> list[Claim]:
 
 
 def decide(found: dict[int, list[Claim]], aggressive: bool) -> dict[int, Claim]:
-    """The claim that each factor takes."""
+    """Chooses the claim that each factor takes."""
     decided: dict[int, Claim] = {}
     for factor, rivals in found.items():
         best = min(rivals, key=_rank)
@@ -113,12 +117,12 @@ def decide(found: dict[int, list[Claim]], aggressive: bool) -> dict[int, Claim]:
 
 
 def _rank(claim: Claim) -> tuple[int, Digits]:
-    """The more costly loss first, then by the digits alone, so that the order of operands decides nothing."""
+    """Returns a sort key: costly losses first, then by digits alone, so that the order of operands decides nothing."""
     return -claim.loss, tuple(Digit(-d.size, -d.stride) for d in claim.digits)
 
 
 def offers(rule: ShardingRule, values: Values, mode: Mode) -> tuple[Offer, ...]:
-    """What the dimensions of all values that may listen in this mode could get."""
+    """Returns the offers to all values that may receive in this mode."""
     decided = decide(claims(rule, values, mode), mode.aggressive)
     if not decided:
         return ()
@@ -146,7 +150,7 @@ def grows(old: Digits, new: Digits) -> bool:
 
 
 def fitting(state: LeafState, dim: int, digits: Digits) -> Digits:
-    """The longest prefix that the dimension may have: nothing blocked, nothing that another dimension has."""
+    """Returns the longest prefix that the dimension may have: without blocked digits and digits of other dimensions."""
     if not digits:
         return ()
     used = [d for i, other in enumerate(state.dims) if i != dim for d in other]
@@ -154,7 +158,7 @@ def fitting(state: LeafState, dim: int, digits: Digits) -> Digits:
 
 
 def without(digits: Digits, used: Sequence[Digit]) -> Digits:
-    """The longest prefix of digits that overlaps nothing in `used`, nor itself; of a digit its major part may stay."""
+    """Returns the longest prefix of disjoint digits that overlaps nothing in `used`; a digit's major part may stay."""
     kept: list[Digit] = []
     for digit in digits:
         free = _free_part(digit, (*used, *kept))
@@ -166,7 +170,7 @@ def without(digits: Digits, used: Sequence[Digit]) -> Digits:
 
 
 def _free_part(digit: Digit, used: Sequence[Digit]) -> Digit | None:
-    """The largest major part of a digit that overlaps nothing in `used`."""
+    """Returns the largest major part of a digit that overlaps nothing in `used`."""
     if disjoint((digit,), used):
         return digit
     for size in range(digit.size // 2, 1, -1):
@@ -178,7 +182,7 @@ def _free_part(digit: Digit, used: Sequence[Digit]) -> Digit | None:
 
 
 def _apart(state: LeafState, wanted: list[Offer], aggressive: bool) -> list[Offer]:
-    """Offers to one value made to use no digit twice."""
+    """Reduces offers to one value so that it uses no digit twice."""
     if len(wanted) < 2:
         return wanted
     kept: list[Offer] = []

@@ -1,8 +1,8 @@
 """Annotations: from the shardings written in a program to the leaves of propagation, and back.
 
-A sharding in a device order other than the module's, or on a single device, does not change: its value takes no part
-in propagation (`Leaf.fixed_sharding`), and the partitioner reshards around it. Dimensions with a priority wait for
-their round. Propagation does not divide a value further by its unreduced, manual and explicitly replicated axes.
+A sharding in a device order other than the module's, or on a single device, does not change: its value takes no part in
+propagation (`Leaf.fixed_sharding`), and the partitioner reshards around it. Dimensions with a priority wait for their
+round. Propagation does not divide a value further by its unreduced, manual and explicitly replicated axes.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from .values import Gain, Leaf, ValueGraph
 
 @dataclass
 class Annotations:
-    """The module's device order and the mesh that propagated shardings are written on."""
+    """The module's device order, and the mesh for writing propagated shardings."""
 
     mesh: Mesh
     order: Order
 
     def write(self, module: Module, graph: ValueGraph) -> None:
-        """Sets `sharding` on every instruction and drops Shardy's attributes, which it now stands for."""
+        """Sets `sharding` on every instruction and drops Shardy's attributes, which it replaces."""
         leaves = (leaf for found in graph.leaves.values() for leaf in found)
         used = (digits for leaf in leaves for digits in (*leaf.dims, leaf.unreduced, leaf.manual))
         mesh = self.mesh if self.mesh.named else anonymous_mesh(self.mesh.size, self.order, used)
@@ -54,7 +54,7 @@ class Annotations:
 
 
 def _sharding(tiling: Tiling, mesh: Mesh, known: dict[Tiling, Sharding]) -> Sharding:
-    """The digits on the mesh; on one of their own, if they are no axes of it."""
+    """Returns the sharding of a tiling on the mesh, or on a mesh of its own if the mesh has no such axes."""
     found = known.get(tiling)
     if found is None:
         found = Sharding.from_tiling(tiling, mesh) or Sharding.on_own_mesh(tiling, mesh.size)
@@ -63,7 +63,7 @@ def _sharding(tiling: Tiling, mesh: Mesh, known: dict[Tiling, Sharding]) -> Shar
 
 
 def _without_shardy(instruction: Instruction) -> FrontendAttributes:
-    """What else than Shardy's annotations an instruction has; the rule of a custom-call is for the partitioner too."""
+    """Returns the frontend attributes without Shardy's annotations. Keeps a custom-call's rule for the partitioner."""
     attributes = instruction.frontend_attributes
     if not any(key.startswith("xla.sdy.") for key in attributes):
         return attributes
@@ -72,7 +72,7 @@ def _without_shardy(instruction: Instruction) -> FrontendAttributes:
 
 
 def annotate(module: Module, graph: ValueGraph, context: PassContext) -> Annotations:
-    """Puts the annotations of the program on the leaves. Errors go to the context's diagnostics."""
+    """Puts the program's annotations on the leaves. Reports errors as diagnostics."""
     devices = num_devices(module, context)
     order = main_order(graph.leaves)
     for instruction in graph.leaves:
@@ -89,8 +89,10 @@ def annotate(module: Module, graph: ValueGraph, context: PassContext) -> Annotat
 
 
 def _leaf_annotations(graph: ValueGraph) -> dict[Leaf, tuple[Sharding, Instruction]]:
-    """The annotation of each annotated leaf. Of several the one on the value's own instruction counts, else the least
-    by its text, so that the order of instructions does not matter.
+    """Returns the annotation of each annotated leaf.
+
+    If a leaf has several, the one on the value's own instruction wins, then the least text, so that the order of
+    instructions does not matter.
     """
     found: dict[Leaf, tuple[tuple[bool, str], Sharding, Instruction]] = {}
     for instruction, leaves in graph.leaves.items():
@@ -144,7 +146,7 @@ class _Reader:
         self._dims(leaf, sharding, tiling, _unspecified_dims(instruction))
 
     def _dims(self, leaf: Leaf, sharding: Sharding, tiling: Tiling, opened: frozenset[int]) -> None:
-        """The digits of the dimensions; those with a priority wait."""
+        """Sets the digits of the dimensions; those with a priority stay pending."""
         said = dict(enumerate(sharding.dims))
         # A kind without a mesh says nothing about the dimensions of a manual value.
         free = sharding.kind is ShardingKind.MANUAL
@@ -162,14 +164,14 @@ def _digits(mesh: Mesh | None, refs: tuple[AxisRef, ...]) -> Digits:
 
 
 def _unspecified_dims(instruction: Instruction) -> frozenset[int]:
-    """The dimensions that a `Sharding` custom-call leaves open: `backend_config="unspecified_dims=[1,2]"`."""
+    """Returns the dimensions that a `Sharding` custom-call leaves open: `backend_config="unspecified_dims=[1,2]"`."""
     text = str(instruction.backend_config or "")
     match = re.search(r"unspecified_dims=\[([\d,\s]*)\]", text)
     return frozenset(int(n) for n in match[1].split(",") if n.strip()) if match else frozenset()
 
 
 def _fix_boundary(module: Module, graph: ValueGraph) -> None:
-    """Entry parameters and results that the header keeps from propagation are replicated where not annotated."""
+    """Replicates unannotated entry parameters and results that the module header excludes from propagation."""
     entry = module.entry
     parameters = [leaf for p in entry.parameters for leaf in graph.leaves[p]]
     results = graph.leaves[entry.root]

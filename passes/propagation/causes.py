@@ -1,4 +1,4 @@
-"""Causes: why a dimension has the digits it has. `trace` follows them back to the annotation."""
+"""Causes: why a dimension has its digits. `trace` follows them back to the annotation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .values import Cause, Leaf
 
 
 def trace(leaf: Leaf, dim: int, digit: Digit) -> Iterator[tuple[Leaf, int, Cause | None]]:
-    """The way of (a part of) a digit back to where it was annotated: leaf, dimension, and the cause that brought it.
+    """Yields the path of (a part of) a digit back to its annotation: leaf, dimension, and the cause that brought it.
 
     The last entry has no cause: it is the annotated leaf.
     """

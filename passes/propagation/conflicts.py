@@ -1,9 +1,9 @@
-"""Conflicts: where the shardings that propagation ended with do not go together, and what that costs.
+"""Conflicts: where the shardings found by propagation are incompatible, and what that costs.
 
-Found after the fixed point, op by op, so they do not depend on the way there. Three things can go wrong in an op: two
-values divide one factor differently; one value would need the same digits for two dimensions; a result is fixed with
-fewer digits than its op could give it. What is lost is gathered, which is what `received` estimates; the partitioner
-may find something cheaper.
+Conflicts are found op by op after the fixed point, so they do not depend on its path. There are three kinds: two values
+divide one factor differently; one value would need the same digits for two dimensions; a result is closed with fewer
+digits than its op could give it. `received` estimates the cost of gathering what is lost; the partitioner may find a
+cheaper way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MODE = Mode(PropagationDirection.BOTH, frozenset({FactorKind.PASS, FactorKind.R
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A conflict in terms of the values of a rule."""
+    """A conflict in terms of the values of a rule: (value, dimension, digits) of the winner and the loser."""
 
     kept: tuple[int, int, Digits]
     lost: tuple[int, int, Digits]
@@ -30,7 +30,7 @@ class Clash:
 
 
 def find_conflicts(relations: Iterable[tuple[Relation, ShardingRule, Values]]) -> list[Conflict]:
-    """The conflicts of all relations. Rules and states that are equal must be identical."""
+    """Returns the conflicts of all relations. Equal rules and equal states must be identical objects."""
     known: dict[tuple[int, ...], tuple[Clash, ...]] = {}
     found: list[Conflict] = []
     for relation, rule, values in relations:
@@ -65,7 +65,7 @@ def _place(claim: Claim) -> tuple[int, int, Digits]:
 
 
 def _missed(rule: ShardingRule, values: Values, decided: dict[int, Claim]) -> Iterator[Clash]:
-    """Digits that did not reach a value: another of its dimensions has them, or it is a result that is fixed."""
+    """Yields clashes for digits that did not reach a value: its other dimension has them, or it is a closed result."""
     assignment = {factor: claim.digits for factor, claim in decided.items()}
     for value, (state, factors) in enumerate(zip(values, rule.values(), strict=True)):
         if state is None:

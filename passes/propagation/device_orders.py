@@ -1,13 +1,13 @@
-"""Device lists of one physical mesh: they are written over one order of the devices, where there is one.
+"""Device lists of one physical mesh: rewrites them over one device order, where there is one.
 
-Programs for machines whose devices lie in an irregular order list the devices per value: `[4,2]0,1,3,2,7,6,4,5` and,
-the other way round, `[2,4]0,3,7,4,1,2,6,5`. Each is an order of its own as it stands, and tilings over different orders
-have no digits in common. Written over the order of the first one, the second is its transpose.
+Programs for machines with an irregular device order list the devices per value: `[4,2]0,1,3,2,7,6,4,5` and, transposed,
+`[2,4]0,3,7,4,1,2,6,5`. Taken literally each is an order of its own, and tilings over different orders have no digits in
+common. Written over the order of the first, the second is its transpose.
 
-A mesh may be by places for one sharding and not for another (`Mesh.with_parts`); then it is by places for all.
+A mesh may count places for one sharding and not for another (`Mesh.with_parts`); then it counts places for all.
 
-The common order is found from what the lists have in common: the number of a device's tile along a dimension is, in
-mixed radix, a few digits of prime size. Those digits that are independent of one another number the devices.
+The common order is derived from the lists themselves: the number of a device's tile along a dimension is, in mixed
+radix, a few digits of prime size. The digits that are independent of one another number the devices.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..base import Pass, PassContext
 
 @dataclass(frozen=True)
 class DeviceOrders(Pass):
-    """Writes device lists over one order of the devices."""
+    """Rewrites device lists over one device order."""
 
     name: ClassVar[str] = "device-orders"
 
@@ -55,7 +55,7 @@ class DeviceOrders(Pass):
 
 
 def _by_places(module: Module) -> dict[Sharding, Sharding]:
-    """A mesh that counts places for one sharding counts them for all."""
+    """Makes a mesh that counts places for one sharding do so for all; returns the replaced shardings."""
     every = {s for c in module for i in c for annotation in (i.sharding, i.shardy) for s in parts(annotation)}
     found = {s.mesh for s in every if s.mesh is not None and s.mesh.by_places}
     pairs = [(s, replace(s.mesh, by_places=True)) for s in every if s.mesh is not None and found]
@@ -82,7 +82,7 @@ def _renewed(sharding: AnySharding | None, new: dict[Sharding, Sharding]) -> Any
 
 
 def _over(sharding: Sharding, order: Order) -> Sharding | None:
-    """The same sharding written over another order; None if that is not possible, or nothing new."""
+    """Returns the same sharding over another order; None if that is not possible, or the order is the same."""
     assert sharding.mesh is not None
     tiling = sharding.tiling(len(sharding.dims))
     found = aligned(tiling, order, sharding.mesh.size) if tiling.order != order else None
@@ -93,7 +93,7 @@ def _over(sharding: Sharding, order: Order) -> Sharding | None:
 
 
 def _common_order(tilings: Counter[Tiling], devices: int) -> Order:
-    """The order over which most of the tilings can be written."""
+    """Returns the order over which most of the tilings can be written."""
     orders = dict.fromkeys((None, *sorted(t.order for t in tilings if t.order), _joint_order(tilings, devices)))
 
     def fitting(order: Order) -> int:
@@ -103,7 +103,7 @@ def _common_order(tilings: Counter[Tiling], devices: int) -> Order:
 
 
 def _joint_order(tilings: Counter[Tiling], devices: int) -> Order:
-    """The devices sorted by the independent ones among the digits of their tiles' numbers."""
+    """Sorts the devices by the independent ones among the digits of their tile numbers."""
     counted = Counter[tuple[int, tuple[int, ...]]]()
     for tiling, count in tilings.items():
         for size, numbers in itertools.chain.from_iterable(map(_prime_digits, *zip(*_groups(tiling, devices)))):
@@ -119,7 +119,7 @@ def _joint_order(tilings: Counter[Tiling], devices: int) -> Order:
 
 
 def _groups(tiling: Tiling, devices: int) -> Iterator[tuple[int, Array]]:
-    """For each use of digits the number of tiles, and each device's number among them."""
+    """Yields for each group of digits the number of tiles, and each device's number among them."""
     places = np.arange(devices) if tiling.order is None else np.argsort(np.asarray(tiling.order))
     for digits in (*tiling.dims, tiling.unreduced, tiling.manual):
         yield product(digits), _numbers(digits, places)
@@ -133,13 +133,13 @@ def _numbers(digits: Digits, places: Array) -> Array:
 
 
 def _prime_digits(size: int, numbers: Array) -> Iterator[tuple[int, Array]]:
-    """Numbers below `size` as digits of prime size."""
+    """Splits numbers below `size` into digits of prime size."""
     for digit in primes((Digit(size, 1),)):
         yield digit.size, _numbers((digit,), numbers)
 
 
 def aligned(tiling: Tiling, order: Order, devices: int) -> Tiling | None:
-    """The same tiles on the same devices, over another order; None if they are no digits of it."""
+    """Returns the tiling over another order that puts the same tiles on the same devices; None if there is none."""
     groups = list(_groups(tiling, devices))
     ids = np.arange(devices) if order is None else np.asarray(order)
     key: Array = np.zeros(devices, np.int64)

@@ -1,4 +1,4 @@
-"""The devices of a module: how many, and on which mesh propagated shardings are written.
+"""The devices of a module: how many there are, and the mesh for writing propagated shardings.
 
 All meshes in use must have the same number of devices.
 """
@@ -18,8 +18,10 @@ from ..base import PassContext
 
 
 def num_devices(module: Module, context: PassContext) -> int:
-    """The number of devices: what the meshes in use say, else what was asked for, else the header's num_partitions,
-    else what meshes say of which no axis is used. Raises CompileError if they contradict each other, or are too many.
+    """Returns the number of devices. Raises CompileError if the program contradicts itself, or there are too many.
+
+    The first of these that says a number wins: the meshes in use, the request, the header's num_partitions, meshes
+    without a used axis.
     """
     found = _agreed_number(module, context)
     if found > LARGEST_MESH:
@@ -56,8 +58,9 @@ def _agreed_number(module: Module, context: PassContext) -> int:
 
 
 def main_mesh(module: Module, instructions: Iterable[Instruction], devices: int, order: Order) -> Mesh:
-    """The mesh whose axis names propagated shardings use: Shardy's, else the named one that most annotations use, else
-    one made up later. Which one it is does not depend on the order of instructions.
+    """Returns the mesh whose axis names propagated shardings use; it does not depend on the order of instructions.
+
+    That is Shardy's mesh, else the named one that most annotations use, else one that is made up later.
     """
     for mesh in module.meshes.values():
         if mesh.size == devices and mesh.order_key == order:
@@ -69,7 +72,7 @@ def main_mesh(module: Module, instructions: Iterable[Instruction], devices: int,
 
 
 def anonymous_mesh(devices: int, order: Order, used: Iterable[Digits]) -> Mesh:
-    """A mesh whose axes are the digits in use, where they are parts of one another's boundaries."""
+    """Returns a mesh whose axes are the digits in use, if these refine one another."""
     cuts = refine(used)
     sizes: list[int] = []
     below = 1

@@ -1,9 +1,9 @@
-"""Sharding propagation: a few annotations complete to a sharding for every value.
+"""Sharding propagation: completes a few annotations to a sharding for every value.
 
-Digits travel along the factors of sharding rules, forwards and backwards, until nothing changes (the GSPMD and Shardy
-papers' fixed point). Read `values` (leaves and relations), `agreement` (what one op offers its values), `schedule` (in
-which order), `solve` (the rounds), `conflicts` (what does not go together), `refine` (what is better), in this order;
-`annotations` brings the program's shardings in and out again.
+Digits travel along the factors of sharding rules, forwards and backwards, until nothing changes (the fixed point of the
+GSPMD and Shardy papers). Read the modules in this order: `values` (leaves and relations), `agreement` (the offers
+within one op), `schedule` (the order), `solve` (the fixed point), `conflicts` (incompatible shardings), `refine`
+(improvements). `annotations` reads the program's shardings and writes the result.
 
     before:  w = f32[8,4] parameter(0), sharding={mesh['x'=2], [{'x'}, {}]}
              y = f32[8,4] negate(w)
@@ -43,8 +43,10 @@ class Propagate(Pass):
 
 
 def propagation(module: Module, context: PassContext, aggressive: bool = True) -> ValueGraph:
-    """Writes a sharding on every value of a GLOBAL module without calls, and returns the solved graph: its leaves know
-    the causes of their digits, and it lists the conflicts. Leaves `module.stage` to the caller. Raises CompileError.
+    """Writes a sharding on every value of a GLOBAL module without calls, and returns the solved graph.
+
+    The graph's leaves know the causes of their digits, and it lists the conflicts. The caller sets `module.stage`.
+    Raises CompileError.
     """
     refuse_starts(module, Propagate.name)
     graph = ValueGraph(module, context.rules)

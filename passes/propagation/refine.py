@@ -1,15 +1,15 @@
-"""Refinement: values on which annotations disagree get the shardings under which least is sent.
+"""Refinement: changes the shardings of values around conflicts so that less is sent.
 
-Propagation decides op by op who yields. Seen from further away another way out is often cheaper: the disagreement
-belongs where the value is smallest, or out of the loop. So after the fixed point, around the conflicts, values that
-nobody annotated are given other tilings: those that their neighbours have or would have them in. One change alone may
-gain nothing (two reshardings become two others), so a *trail* of changes follows: each time the neighbour whose change
-costs least, up to some length, of which the best beginning is kept, if all of it gains (the search of Kernighan and
-Lin, "An efficient heuristic procedure for partitioning graphs", 1970). It gains if less is received and the sum of all
-costs (`traffic`) falls, so this ends; arithmetic that all devices would do is hardly ever taken for bytes. A program
-without conflicts is left alone.
+Propagation decides op by op which value yields. A wider view often finds a cheaper solution: the resharding belongs
+where the value is smallest, or outside the loop. After the fixed point, unannotated values around the conflicts
+therefore get other tilings: those that their neighbours have or would need. A single change may gain nothing (two
+reshardings become two others), so a *trail* of changes follows: each time the neighbour whose change costs least, up to
+a maximal length. The best prefix of the trail is kept if it gains (the search of Kernighan and Lin, "An efficient
+heuristic procedure for partitioning graphs", 1970). It gains if less is received and the sum of all costs (`traffic`)
+falls, so the search ends; a limit on added arithmetic keeps it from replicating work to save bytes. A program without
+conflicts does not change.
 
-What leaves are changed in which order depends on the program alone, not on names or the order of instructions.
+The choice and order of changed leaves depends on the program alone, not on names or the order of instructions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Change = tuple[Leaf, Tiling]
 
 
 class Delta(NamedTuple):
-    """What changes take more than what was there: receiving, all costs together, and arithmetic alone."""
+    """The change in cost: receiving, all costs together, and arithmetic alone."""
 
     received: float
     total: float
@@ -53,14 +53,13 @@ class Delta(NamedTuple):
         return Delta(*map(sum, zip(self, other, strict=True)))
 
     def gains(self, best: float) -> bool:
-        """Whether this pays, and more than what has a total of `best`."""
+        """Whether this pays, and its total is better than `best`."""
         saved = -self.received
         return self.total < best - _LEAST and saved > _LEAST and self.arithmetic <= _ARITHMETIC * saved
 
 
 def refine(module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine, forms: LocalForms) -> None:
-    """Gives leaves of a solved graph the digits under which less is sent, with their causes, and notes the conflicts
-    that remain.
+    """Gives leaves of a solved graph digits under which less is sent. Updates their causes and the graph's conflicts.
     """
     # With a value that can be made anywhere nobody disagrees.
     disputes = [c for c in graph.conflicts if not c.kept.leaf.receive_only and not c.lost.leaf.receive_only]
@@ -75,12 +74,13 @@ def refine(module: Module, graph: ValueGraph, order: Order, devices: int, machin
 
 
 def _fixed(module: Module, graph: ValueGraph) -> set[Leaf]:
-    """The leaves at the border of the program."""
+    """Returns the leaves of the entry's parameters and root."""
     return {leaf for i in (*module.entry.parameters, module.entry.root) for leaf in graph.leaves[i]}
 
 
 @dataclass
 class _Refiner:
+    """The search for better tilings of the leaves of one graph."""
     graph: ValueGraph
     traffic: Traffic
     fixed: set[Leaf]
@@ -90,7 +90,7 @@ class _Refiner:
     _fingerprints: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
 
     def run(self, disputes: Iterable[Conflict]) -> dict[Leaf, Tiling]:
-        """The leaves that change, and their tilings."""
+        """Returns the leaves that change, and their tilings."""
         first: dict[Leaf, Tiling] = {}
         asked = {leaf: None for c in disputes for leaf in _at(c)}
         for _ in range(_ROUNDS):
@@ -112,7 +112,7 @@ class _Refiner:
         return self.tried < _MOST and self.traffic.decisions < _MOST_DECISIONS
 
     def is_open(self, leaf: Leaf) -> bool:
-        """Whether nothing but propagation says how a leaf is sharded."""
+        """Whether propagation alone determines the sharding of a leaf."""
         if leaf not in self._open:
             said = leaf.annotated or leaf.fixed_sharding is not None or any(leaf.closed) or leaf.blocked()
             said = said or leaf.receive_only or not leaf.shape.is_array or leaf in self.fixed
@@ -122,7 +122,7 @@ class _Refiner:
         return self._open[leaf]
 
     def _candidates(self, leaf: Leaf) -> list[Tiling]:
-        """The tilings that ops have a leaf in, and those that go with another value of an op."""
+        """Returns the tilings in which ops use a leaf, and those compatible with the other values of these ops."""
         found: dict[Tiling, None] = {}
         for relation in leaf.relations:
             tilings = self.traffic.relation_cost(relation).tilings
@@ -134,7 +134,7 @@ class _Refiner:
         return sorted((t for t in found if self._is_possible(leaf, t)), key=_tiling_key)
 
     def _compatible(self, relation: Relation, other: Leaf, place: int) -> Tiling:
-        """The tiling of a relation's value under which another one's can stay."""
+        """Returns the tiling of a relation's value under which `other` can keep its tiling."""
         dims, number = self.traffic.tiling(other).dims, relation.leaves.index(other)
         return compatible_tiling(relation.rule, number, dims, place, self.traffic.order).canonical()
 
@@ -143,7 +143,9 @@ class _Refiner:
         return plain and tiling.order in (None, self.traffic.order) and tiling != self.traffic.tiling(leaf)
 
     def _trail(self, leaf: Leaf, tiling: Tiling) -> dict[Leaf, Tiling]:
-        """Changes a leaf, and others because of that, if it pays; the leaves changed, with the tilings they had."""
+        """Changes a leaf, and other leaves in consequence, if it pays; returns the changed leaves with their old
+        tilings.
+        """
         old = {leaf: self.traffic.tiling(leaf)}
         delta = self._change(leaf, tiling)
         best, length = 0.0, 0
@@ -166,14 +168,12 @@ class _Refiner:
         return dict(list(old.items())[:length])
 
     def _near(self, leaf: Leaf) -> set[Leaf]:
-        """The leaves whose surroundings cost something else when this one changes."""
+        """Returns the leaves whose `cost_around` changes together with this leaf."""
         near = {x for r in leaf.relations for x in r.leaves}
         return {x for y in near for r in y.relations for x in r.leaves}
 
     def _change(self, leaf: Leaf, tiling: Tiling) -> Delta:
-        """Changes a leaf; what that takes more. Rounded, so that the order in which costs are summed up decides
-        nothing.
-        """
+        """Changes a leaf and returns the change in cost, rounded so that the order of summation decides nothing."""
         self.tried += 1
         before = self.traffic.cost_around(leaf)
         self.traffic.set_tiling(leaf, tiling)
@@ -188,7 +188,7 @@ class _Refiner:
         return deltas
 
     def _next(self, changed: Iterable[Leaf], known: dict[Change, Delta]) -> list[Change]:
-        """Neighbours of changed leaves with tilings that go with those; what that costs comes to `known`."""
+        """Returns neighbours of changed leaves with compatible tilings, and adds the cost of each change to `known`."""
         found: dict[Change, None] = {}
         for relation in dict.fromkeys(r for leaf in changed for r in leaf.relations):
             tilings = self.traffic.relation_cost(relation).tilings
@@ -205,7 +205,7 @@ class _Refiner:
         return list(found)
 
     def _key(self, leaf: Leaf) -> tuple[object, ...]:
-        """Tells leaves apart by what they are computed from and used for."""
+        """Returns a sort key that distinguishes leaves by their operands and users."""
         if leaf not in self._keys:
             owner = leaf.instruction
             users = sorted(self._fingerprint(user) for user in owner.users)
@@ -214,7 +214,7 @@ class _Refiner:
         return self._keys[leaf]
 
     def _fingerprint(self, instruction: Instruction) -> int:
-        """A number for the expression that an instruction is the value of."""
+        """Returns a hash of the expression that an instruction computes."""
         stack = [instruction]
         while stack:
             top = stack[-1]
@@ -231,7 +231,7 @@ class _Refiner:
 
 
 def _at(conflict: Conflict) -> Iterator[Leaf]:
-    """The leaves of the op at which a conflict is."""
+    """Yields the leaves of the op at which a conflict is."""
     for leaf in (conflict.kept.leaf, conflict.lost.leaf):
         for relation in leaf.relations:
             if relation.instruction is conflict.via:
@@ -243,8 +243,9 @@ def _tiling_key(tiling: Tiling) -> tuple[object, ...]:
 
 
 def renew_causes(graph: ValueGraph) -> None:
-    """Finds causes again for digits whose source does not have them any more: a neighbour that has them by causes which
-    lead to an annotation. Digits that came from no annotation (work divided for its own sake) stay without.
+    """Finds new causes for digits whose source lost them: a neighbour whose own causes lead to an annotation.
+
+    Digits that came from no annotation (work divided for its own sake) get none.
     """
     leaves = list(dict.fromkeys(leaf for found in graph.leaves.values() for leaf in found))
     missing = [place for leaf in leaves for place in _stale(leaf)]
@@ -258,7 +259,7 @@ def renew_causes(graph: ValueGraph) -> None:
 
 
 def _stale(leaf: Leaf) -> Iterator[tuple[Leaf, int]]:
-    """The dimensions of a leaf that do not have the digits of their causes, or have them from where they are not."""
+    """Yields the dimensions of a leaf whose digits differ from their causes, or whose causes lost the digits."""
     if leaf.fixed_sharding is not None:
         return
     for dim, (digits, gains) in enumerate(zip(leaf.dims, leaf.causes, strict=True)):
@@ -270,7 +271,7 @@ def _stale(leaf: Leaf) -> Iterator[tuple[Leaf, int]]:
 
 
 def _explained(leaf: Leaf, dim: int) -> bool:
-    """Whether causes for all digits of a dimension were found, which it then has."""
+    """Finds causes for all digits of a dimension and records them; whether there are any."""
     gains: list[Gain] = []
     for digit in leaf.dims[dim]:
         cause = next(_sources(leaf, dim, digit), None)
@@ -282,7 +283,8 @@ def _explained(leaf: Leaf, dim: int) -> bool:
 
 
 def _sources(leaf: Leaf, dim: int, digit: Digit) -> Iterator[Cause]:
-    """The dimensions next to a leaf's, in the factors of an op, that have a digit from an annotation."""
+    """Yields the dimensions that share a factor with a leaf's dimension and have a digit that leads to an annotation.
+    """
     for relation in leaf.relations:
         values = relation.rule.values()
         factors = values[relation.leaves.index(leaf)][dim]

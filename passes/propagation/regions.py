@@ -1,10 +1,10 @@
 """Manual regions: the parts of a program that divide work by themselves (`shard_map`).
 
-A region lies between `SPMDFullToShardShape`, which makes a value local along the manual axes, and
-`SPMDShardToFullShape`; parameters may be in one from the beginning, if their annotations say so. Its values are those
-computed from local values, and what only they use; everything that a region calls is inside. Values inside may not be
-sharded by manual axes (`Leaf.manual`); the free axes propagate inside as anywhere, and through the borders: a dimension
-outside has the manual digits first, then those it has inside.
+A region begins at `SPMDFullToShardShape`, which makes a value local along the manual axes, and ends at
+`SPMDShardToFullShape`; annotations may put parameters into a region from the beginning. It contains the values computed
+from local values, the values that only they use, and all computations that it calls. Shardings of values inside may not
+use manual axes (`Leaf.manual`). Free axes propagate inside as elsewhere, and through the borders: a dimension outside
+has the manual digits first, followed by its digits inside.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Stack = tuple[Digits, ...]  # the manual digits of the regions around a value, o
 
 
 def mark_regions(module: Module, graph: ValueGraph, diagnostics: Diagnostics) -> None:
-    """Gives the leaves inside of manual regions their digits, and ties both sides of the borders."""
+    """Sets the manual digits of leaves inside manual regions, and relates both sides of the borders."""
     for instruction in graph.leaves:
         if target_of(instruction) in (SHARDY_INTO, SHARDY_OUT_OF):
             diagnostics.error(f"{instruction.name} is the border of a manual region in Shardy's form",
@@ -74,7 +74,7 @@ class _Regions:
                 self.visit(called, self.stacks[instruction])
 
     def _forward(self, instruction: Instruction, around: Stack) -> Stack | None:
-        """The stack that the operands say; None if nothing says any."""
+        """Returns the stack that follows from the operands; None if none of them has any."""
         if instruction.op.role is Role.PARAMETER:
             return around or self._annotated_region(instruction)
         found = [s for o in instruction.operands if (s := self.stacks.get(o)) is not None]
@@ -95,7 +95,7 @@ class _Regions:
         return stack
 
     def _annotated_region(self, instruction: Instruction) -> Stack:
-        """The region that the annotation of a value speaks of, where it came into none through a border."""
+        """Returns the region that a value's annotation names, for a value that entered none through a border."""
         manual = {leaf.manual for leaf in self.graph.leaves.get(instruction, ())}
         stack = (digits,) if len(manual) == 1 and (digits := manual.pop()) else ()
         if stack:
@@ -103,7 +103,7 @@ class _Regions:
         return stack
 
     def _as_operand(self, user: Instruction) -> Stack:
-        """Where the operands of a user are."""
+        """Returns the stack of the operands of a user."""
         stack, target = self.stacks[user], target_of(user)
         if target == OUT_OF:
             return (*stack, self.graph.leaves[user.operands[0]][0].manual)
@@ -133,7 +133,7 @@ def _tie(border: Instruction, graph: ValueGraph, diagnostics: Diagnostics) -> No
 
 
 def _split(digits: Digits, manual: Digits) -> tuple[Digits, Digits]:
-    """The manual digits that a dimension begins with, and the rest."""
+    """Returns the manual digits at the beginning of a dimension, and the rest."""
     pieces = cut(digits, refine([manual]))
     count = next((i for i, d in enumerate(pieces) if disjoint((d,), manual)), len(pieces))
     return merge(pieces[:count]), pieces[count:]

@@ -1,8 +1,8 @@
-"""Sharding rules from outside in place of those of built-in ops.
+"""Sharding rules from outside that replace those of built-in ops.
 
-They steer propagation only: the partitioner divides work by the op's own rule, so that a rule that is wrong costs
+They affect propagation only: the partitioner divides work by the op's own rule, so that a wrong rule costs
 communication and never gives wrong numbers. (The rule of a custom-call is part of its definition, `hloom.custom_call`,
-and holds for both.)
+and applies to both.)
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..base import Rules
 
 
 def rule_of(instruction: Instruction, rules: Rules) -> ShardingRule:
-    """The rule that propagation uses for an instruction: the one in `rules` for its opcode, else the op's own.
+    """Returns the rule that propagation uses for an instruction: the one in `rules` for its opcode, else the op's own.
 
-    A text is used where it fits the shapes; a function may return None to leave a use to the op. Raises CompileError
-    for a text that is no rule, and for a rule from a function that does not fit.
+    A text applies where it fits the shapes; a function may return None to use the op's own rule. Raises CompileError
+    for a text that is not a rule, and for a function's rule that does not fit.
     """
     given = rules.get(instruction.opcode) if rules else None
     call = instruction.call

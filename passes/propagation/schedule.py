@@ -1,18 +1,19 @@
-"""The order in which shardings spread: all of the strategy on one page.
+"""The order of propagation: all of the schedule on one page.
 
-Four things are stacked, outermost first:
+Four levels are nested, outermost first:
 
-1. *User priority.* Dimensions annotated with priority n take part from round n on; those without one are in round 0.
-2. *Op priority.* Where nothing is lost comes first (`Level.FREE`): element-wise ops, transposes, reshapes, data flow.
-   Then all ops along the factors that divide work (`DIVIDING`), and last the factors whose division costs exchange or
-   gathering (`ALL`): reductions, permutations, dimensions that must be whole. An op that only takes part of its operand
-   (dynamic-slice) first speaks forwards, one that repeats it (broadcast) first backwards: the large side leads.
-3. *Depth.* Ops are asked from the parameters to the results: what the parameters say has gone all the way to an op
-   before the op decides anything. What is asked of results comes back one op per sweep.
-4. *Strategy.* Within an op, basic takes what nobody disputes, aggressive also decides disputes by bytes (`agreement`).
+1. *User priority.* Dimensions annotated with priority n take part from round n on; those without a priority do so from
+   round 0.
+2. *Op priority.* Ops that lose nothing come first (`Level.FREE`): element-wise ops, transposes, reshapes, data flow.
+   Then all ops along the factors that divide work (`DIVIDING`), and last the factors whose division costs an exchange
+   or a gather (`ALL`): reductions, permutations, replicated dimensions. An op that reads only part of its operand
+   (dynamic-slice) first propagates forwards, one that repeats it (broadcast) first backwards: the large side leads.
+3. *Depth.* Ops are visited from parameters to results: the shardings of parameters reach an op before it decides
+   anything. Those of results come back one op per sweep.
+4. *Strategy.* Within an op, basic takes what is undisputed, aggressive also resolves disputes by bytes (`agreement`).
 
-Which ops belong where is read off their sharding rules, so that it holds for rules that users bring as well. Points 1
-and 2 follow Shardy's user and op priorities, point 3 is its order of visits without its dependence on the order of ops.
+Sharding rules determine which ops belong to which level, so the order applies to user-defined rules as well. Levels 1
+and 2 follow Shardy's user and op priorities. Level 3 is its order of visits without its dependence on the order of ops.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Level(IntEnum):
 
 
 def mode(level: Level, rule: ShardingRule, allowed: PropagationDirection, aggressive: bool) -> Mode:
-    """How a relation with this rule steps at a level, where the program allows these directions."""
+    """Returns how a relation with this rule steps at a level, within the directions that the program allows."""
     early, middle = directions(rule)
     direction = (early, early | middle, PropagationDirection.BOTH)[level] & allowed
     kinds = (ALL_FACTORS if level is Level.ALL else PASS_FACTORS) & {f.kind for f in rule.factors}
@@ -45,7 +46,7 @@ def mode(level: Level, rule: ShardingRule, allowed: PropagationDirection, aggres
 
 
 def directions(rule: ShardingRule) -> tuple[PropagationDirection, PropagationDirection]:
-    """The directions in which an op with this rule speaks at levels FREE and DIVIDING."""
+    """Returns the directions in which an op with this rule propagates at levels FREE and DIVIDING."""
     kinds = {f.kind for f in rule.factors}
     divided = [f for f, factor in enumerate(rule.factors) if factor.kind is FactorKind.PASS]
     in_every_value = all(_in_every_value(rule, f) for f in divided)

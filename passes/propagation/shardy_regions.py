@@ -1,4 +1,4 @@
-"""Shardy's manual computations in GSPMD's form, so that there is one form of manual regions.
+"""Converts Shardy's manual computations to GSPMD's form, so that there is one form of manual regions.
 
 JAX writes a `shard_map` as one custom-call that makes all operands local, a call of the body, and one that makes all
 results global again. GSPMD's form has for each value a sharding annotation and a custom-call that changes its shape:
@@ -8,8 +8,9 @@ results global again. GSPMD's form has for each value a sharding annotation and 
     after:   p = f32[8] custom-call(x), custom_call_target="Sharding", sharding={mesh['x'=2], [{'x'}]}
              l = f32[4] custom-call(p), custom_call_target="SPMDFullToShardShape", sharding={mesh['x'=2], manual}
 
-The local values carry the manual axes of their own region only; `regions` adds those of regions around it. What leaves
-a region that nothing enters (JAX writes `axis_index` so) is annotated before it leaves, for nothing else says its axes.
+The local values have the manual axes of their own region only; `regions` adds those of enclosing regions. If nothing
+enters a region (JAX writes `axis_index` so), the values that leave it are annotated first, because nothing else gives
+their axes.
 """
 
 from __future__ import annotations
@@ -96,13 +97,13 @@ def _is_from_nothing(value: Instruction) -> bool:
 
 
 def _manual_axes(border: Instruction) -> list[str]:
-    """The names in `#sdy<manual_axes{"x", "y"}>`."""
+    """Returns the names in `#sdy<manual_axes{"x", "y"}>`."""
     text = str(border.frontend_attributes.get("xla.sdy.manual_axes", ""))
     return re.findall(r'"([^"]*)"', text)
 
 
 def _inside(outside: Sharding, manual: tuple[AxisRef, ...], rank: int) -> Sharding:
-    """The sharding inside: the manual axes, and dimensions that are as open as those outside."""
+    """Returns the sharding inside: the manual axes, and dimensions that are as open as those outside."""
     opened = [d.is_open for d in outside.dims] + [False] * (rank - len(outside.dims))
     names = {m.name for m in manual}
     axes = [tuple(a for a in d.axes if a.name not in names) for d in outside.dims] + [()] * (rank - len(outside.dims))

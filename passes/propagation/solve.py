@@ -1,10 +1,10 @@
-"""The fixed point: offers go round until nothing changes.
+"""The fixed point: exchanges offers between values until nothing changes.
 
-A sweep asks relations by depth. Those of one depth are asked together, on the states as they are then, and each leaf is
-given what it was offered, the most costly to ignore first. Depth is a property of the program, so the outcome depends
-neither on the order of instructions nor on names. A dimension only ever grows, so this ends; a relation is asked again
-only when one of its leaves has changed, so the work is linear in the size of the program times how often a dimension
-can grow. Equal ops with equal states make equal steps, which are remembered.
+A sweep visits relations by depth. Those of one depth compute offers together, from the same states; each leaf then
+accepts its offers, the most costly to ignore first. Depth is a property of the program, so the outcome depends neither
+on the order of instructions nor on names. Dimensions only grow, so the iteration ends. A relation runs again only after
+one of its leaves has changed, so the work is linear in the size of the program times how often a dimension can grow.
+Steps of equal ops with equal states are cached.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Found = list[tuple[Offer, Relation]]
 
 
 def solve(graph: ValueGraph, aggressive: bool = True) -> None:
-    """Runs the whole schedule on a graph whose leaves are annotated, and notes the conflicts that remain."""
+    """Runs the whole schedule on a graph with annotated leaves, and records the conflicts that remain."""
     solver = _Solver(graph, aggressive)
     leaves = {leaf: None for leaves in graph.leaves.values() for leaf in leaves}
     for priority in sorted({0}.union(*(leaf.pending for leaf in leaves))):
@@ -37,12 +37,12 @@ def solve(graph: ValueGraph, aggressive: bool = True) -> None:
 
 
 def note_conflicts(graph: ValueGraph) -> None:
-    """Notes the conflicts of a graph whose leaves are as they shall be."""
+    """Records the conflicts of a graph whose leaves have their final digits."""
     _Solver(graph, True).note_conflicts()
 
 
 class _Solver:
-    """The state of a run. Rules, states and modes are one object per value, so that steps are found by identity."""
+    """The state of a run. Equal rules, states and modes are one object, so that the cache finds steps by identity."""
 
     def __init__(self, graph: ValueGraph, aggressive: bool) -> None:
         self.graph = graph
@@ -59,7 +59,7 @@ class _Solver:
         self.graph.conflicts = find_conflicts((r, rule, self.values(r)) for r, rule in self.rules.items())
 
     def admit(self, leaves: Iterable[Leaf], priority: int) -> None:
-        """Lets the dimensions of this priority take part."""
+        """Activates the dimensions of this priority."""
         for leaf in leaves:
             for dim, digits, closed in leaf.pending.pop(priority, ()):
                 leaf.dims = _replaced(leaf.dims, dim, digits)
@@ -70,14 +70,15 @@ class _Solver:
                 self.live.update(dict.fromkeys(leaf.relations))
 
     def fixed_point(self, level: Level) -> None:
-        """Sweeps until nothing changes. `live` keeps the relations that have more to say at later levels."""
+        """Sweeps until nothing changes. `live` keeps the relations with offers at later levels."""
         asked = list(self.live)
         while asked:
             asked = self._sweep(asked, level)
         self.live = {r: None for r in self.live if self._offers(r, Level.ALL)}
 
     def _sweep(self, asked: Iterable[Relation], level: Level) -> list[Relation]:
-        """Asks these relations, by depth, and deeper ones whose leaves change on the way; those to ask again."""
+        """Visits these relations by depth, and deeper ones whose leaves change meanwhile; returns those to visit again.
+        """
         waiting: dict[int, dict[Relation, None]] = {}
         for relation in asked:
             waiting.setdefault(self._ranks[relation], {})[relation] = None
@@ -102,7 +103,7 @@ class _Solver:
         return ((offer, relation) for relation in asked for offer in self._offers(relation, level))
 
     def _round(self, found: Iterable[tuple[Offer, Relation]]) -> list[Relation]:
-        """Gives all leaves what they were offered; the relations of those that changed."""
+        """Gives all leaves their offers; returns the relations of those that changed."""
         by_leaf: dict[Leaf, Found] = {}
         for offer, relation in found:
             by_leaf.setdefault(relation.leaves[offer.value], []).append((offer, relation))
@@ -110,7 +111,7 @@ class _Solver:
         return list(dict.fromkeys(r for leaf in changed for r in leaf.relations))
 
     def values(self, relation: Relation) -> Values:
-        """The states of a relation's leaves, as its rule sees them."""
+        """Returns the states of a relation's leaves, as its rule sees them."""
         states = self._states
         try:
             found = [states[leaf] for leaf in relation.leaves]
@@ -128,14 +129,15 @@ class _Solver:
         return self._states[leaf]
 
     def _inner(self, state: LeafState | None, prefixes: tuple[Digits, ...], sizes: tuple[int, ...]) -> LeafState | None:
-        """A value at the edge of a manual region as the region sees it: without the digits it divides by itself."""
+        """Returns a value at the border of a manual region as seen inside: without the digits that the region divides.
+        """
         if state is None or not all(map(is_prefix, prefixes, state.dims)):
             return None
         inner = replace(state, dims=tuple(map(drop_prefix, state.dims, prefixes)), sizes=sizes)
         return self._known_states.setdefault(inner, inner)
 
     def _all_modes(self, relations: Iterable[Relation], aggressive: bool) -> dict[Relation, tuple[Mode, ...]]:
-        """The modes of each relation, level by level. Equal modes are one object."""
+        """Returns the modes of each relation, level by level. Equal modes are one object."""
         known: dict[Mode, Mode] = {}
         found: dict[tuple[int, PropagationDirection], tuple[Mode, ...]] = {}
         result: dict[Relation, tuple[Mode, ...]] = {}
@@ -161,7 +163,7 @@ class _Solver:
         return found
 
     def _give(self, leaf: Leaf, found: Found) -> bool:
-        """Grows the dimensions of a leaf as far as the offers made to it go together; whether one grew."""
+        """Grows the dimensions of a leaf as far as its offers are compatible; whether one grew."""
         if len(found) > 1:
             found.sort(key=lambda f: (-f[0].loss, f[0].dim, f[0].digits))
         grew = False
@@ -180,7 +182,7 @@ class _Solver:
 
 
 def _one_per_value(relations: Iterable[Relation]) -> dict[Relation, ShardingRule]:
-    """The rules of the relations, equal ones as one object. Most are one already: they are not compared again."""
+    """Returns the rules of the relations, equal ones as one object. Compares each rule object once."""
     by_value: dict[ShardingRule, ShardingRule] = {}
     by_identity: dict[int, ShardingRule] = {}
     found: dict[Relation, ShardingRule] = {}
@@ -193,14 +195,14 @@ def _one_per_value(relations: Iterable[Relation]) -> dict[Relation, ShardingRule
 
 
 def _outside(relation: Relation, offer: Offer) -> Digits:
-    """The digits offered, with those that a manual region divides by itself where its rule does not see them."""
+    """Returns the offered digits for the leaf, with those that a manual region divides and its rule does not see."""
     if relation.outer is None or relation.outer[0] != offer.value:
         return offer.digits
     return merge((*relation.outer[1][offer.dim], *offer.digits))
 
 
 def _gains(offer: Offer, relation: Relation, new: Digits) -> list[Gain]:
-    """Where the new digits come from, one entry per source."""
+    """Returns the sources of the new digits, one entry per source."""
     if len(offer.sources) == 1:
         (claim,) = offer.sources
         return [Gain(new, Cause(relation.instruction, relation.leaves[claim.value], claim.dim))]

@@ -1,11 +1,11 @@
-"""Traffic: what the shardings of all values cost together, in terms that one value's sharding changes few of.
+"""Traffic: the total cost of all shardings, in terms few of which depend on one value's sharding.
 
-An op costs its work on tiles, what its local form exchanges, and the resharding of its results, divided as the
-partitioner would divide it (`spmd.assignment`). A value costs what it takes to bring it to every tiling that its users
-want, each tiling once. What runs in a loop counts once per trip. Data flow (tuples, control flow, annotations) wants
-the source as the target is.
+The cost of an op is its work on tiles, the exchange of its local form, and the resharding of its results, divided as
+the partitioner would divide it (`op_sharding.assignment`). The cost of a value is that of resharding it to every tiling
+that its users want, each tiling once. Code in a loop counts once per trip. Data flow (tuples, control flow,
+annotations) wants the source in the tiling of the target.
 
-Costs are times on a machine (`cost.machine`). Left out is what the partitioner finds beyond single ops: sums that stay
+Costs are times on a machine (`cost.machine`). They omit what the partitioner finds beyond single ops: sums that stay
 partial.
 """
 
@@ -46,15 +46,17 @@ _NOTHING = Cost(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class RelationCost:
-    """One relation under the tilings of its leaves: its cost without the bytes that a device receives of operands, and
-    the tiling that each value has in it (operands first)."""
+    """The cost of one relation under the tilings of its leaves, without resharding its operands.
+
+    `tilings` are those of each value in the op (operands first).
+    """
 
     cost: Cost
     tilings: tuple[Tiling, ...]
 
 
 class Traffic:
-    """The tilings of a solved graph's leaves, which may be changed, and what they cost."""
+    """The tilings of a solved graph's leaves, which may be changed, and their cost."""
 
     def __init__(
         self, module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine, forms: LocalForms
@@ -73,7 +75,7 @@ class Traffic:
 
     @property
     def decisions(self) -> int:
-        """How many uses of ops have been divided so far, under some tilings of their values; equal uses count once."""
+        """The number of uses of ops divided so far, under any tilings of their values; equal uses count once."""
         return len(self._known)
 
     def tiling(self, leaf: Leaf) -> Tiling:
@@ -83,7 +85,7 @@ class Traffic:
         return found
 
     def set_tiling(self, leaf: Leaf, tiling: Tiling) -> None:
-        """Gives a leaf another tiling."""
+        """Sets the tiling of a leaf."""
         self._tilings[leaf] = tiling
         for relation in leaf.relations:
             self._relation_costs.pop(relation, None)
@@ -91,7 +93,7 @@ class Traffic:
                 self._sent.pop(other, None)
 
     def cost_around(self, leaf: Leaf) -> Cost:
-        """All that depends on the tiling of this leaf."""
+        """Returns the sum of all costs that depend on the tiling of this leaf."""
         received = memory = arithmetic = 0.0
         sources: dict[Leaf, None] = {leaf: None}
         for relation in leaf.relations:
@@ -109,11 +111,11 @@ class Traffic:
         return found
 
     def is_flow(self, relation: Relation) -> bool:
-        """Whether a relation only takes one value to another place of the program."""
+        """Whether a relation only passes one value to another place in the program."""
         return len(relation.leaves) == 2 and relation.outer is None and is_structure(relation.instruction)
 
     def is_op(self, relation: Relation) -> bool:
-        """Whether a relation is that of an op between its operands and results, and not another tie between values."""
+        """Whether a relation is that of an op between its operands and results, not another tie between values."""
         return self._use(relation) is not None
 
     def _relation_cost(self, relation: Relation) -> RelationCost:
@@ -128,7 +130,7 @@ class Traffic:
         return found
 
     def _use(self, relation: Relation) -> OpUse | None:
-        """The use of an op that a relation is, its tilings left out; None for data flow and other ties."""
+        """Returns the op use of a relation, without tilings; None for data flow and other ties."""
         if relation not in self._uses:
             instruction = relation.instruction
             own = [x for i in (*instruction.operands, instruction) for x in self.graph.leaves[i]]
@@ -139,7 +141,8 @@ class Traffic:
         return self._uses[relation]
 
     def _weight(self, relation: Relation) -> int:
-        """How often a relation's data moves. The end of a loop's body ties a value inside to the state outside."""
+        """Returns how often a relation's data moves. The end of a loop's body ties a value inside to the state outside.
+        """
         found = self._weights.get(relation)
         if found is None:
             around = [relation.instruction, *(x.instruction for x in relation.leaves)]
@@ -154,7 +157,7 @@ class Traffic:
         return found
 
     def _sends(self, leaf: Leaf) -> float:
-        """What it costs to bring a leaf to the tilings that its users want."""
+        """Returns the cost of resharding a leaf to the tilings that its users want."""
         source = self.tiling(leaf)
         wanted: dict[Tiling, int] = {}
         for relation in leaf.relations:
@@ -172,7 +175,8 @@ class Traffic:
             for target, count in wanted.items())
 
     def _is_free(self, leaf: Leaf, depth: int = _DEEPEST) -> bool:
-        """Whether any device can make any tile of a value (see `op_sharding.anywhere`), as propagation left it."""
+        """Whether any device can compute any tile of a value (see `op_sharding.anywhere`) under the propagated tilings.
+        """
         found = self._free.get(leaf)
         if found is None:
             found = self._free[leaf] = self._is_made_anywhere(leaf.instruction, depth)
@@ -189,14 +193,14 @@ class Traffic:
 
 
 def _op_cost(choice: Choice) -> RelationCost:
-    """What an op costs as the partitioner would divide it."""
+    """Returns the cost of an op as the partitioner would divide it."""
     op, assignment = choice.op, choice.assignment
     cost = Cost(result_cost(op, assignment), memory_traffic(op, assignment), arithmetic(op, assignment))
     return RelationCost(cost, tuple(t.canonical() for t in (*choice.operands, *choice.results)))
 
 
 def _count_runs(computation: Computation, count: int, found: dict[Computation, int]) -> None:
-    """How often each computation that control flow calls runs, as far as known."""
+    """Counts how often each computation called by control flow runs, as far as known."""
     found[computation] = count
     for instruction in computation:
         if instruction.op.is_control:
