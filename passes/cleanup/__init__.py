@@ -1,1 +1,1 @@
-"""Clean-up: passes that make a program smaller and leave its meaning alone."""
+"""Rewrites that know nothing of devices, on the whole program."""

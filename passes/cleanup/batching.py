@@ -1,10 +1,10 @@
-"""Indices that count along a batch dimension: gathers and scatters say so by batching dimensions.
+"""Indices that count along a batch dimension: makes them batching dimensions of gathers and scatters.
 
-Before:  gather(x, concatenate(iota, i)), where the iota (or a constant) counts the rows of x   x[row, i[row, ..]]
-After:   gather(x, i) with the rows as a batching dimension of both
+    Before:  gather(x, concatenate(iota, i)), where the iota (or a constant) counts the rows of x   x[row, i[row, ..]]
+    After:   gather(x, i) with the rows as a batching dimension of both
 
-Each row then looks into its own row alone, which a concatenation of indices hides: rows can be divided without
-communication. Programs from before gather had batching dimensions are written that way.
+Each row then indexes only its own row, which concatenated indices hide: rows can be divided without communication.
+Programs from before gather had batching dimensions are written that way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COUNT_ON = (Convert, Copy, Broadcast, Reshape)  # values that count along a dim
 
 @dataclass(frozen=True)
 class IndexBatching(Pass):
-    """Makes batching dimensions of index components that are iotas."""
+    """Turns index components that are iotas into batching dimensions."""
 
     name: ClassVar[str] = "index-batching"
 
@@ -70,7 +70,8 @@ def _rewrite(computation: Computation, user: Instruction) -> bool:
 def _ties(
     attributes: GatherAttributes | ScatterAttributes, parts: list[Instruction], operand: Shape
 ) -> dict[int, tuple[int, int]]:
-    """For the numbers of the parts that count: the operand dimension that they index, and the one they count along."""
+    """Returns for each part that counts the operand dimension that it indexes and the dimension along which it counts.
+    """
     is_gather = isinstance(attributes, GatherAttributes)
     index_map = attributes.start_index_map if is_gather else attributes.scatter_dims_to_operand_dims
     single = attributes.collapsed_slice_dims if is_gather else attributes.inserted_window_dims
@@ -93,7 +94,7 @@ def _ties(
 def _with_ties(
     attributes: GatherAttributes | ScatterAttributes, ties: dict[int, int]
 ) -> GatherAttributes | ScatterAttributes:
-    """The attributes with operand dimensions tied to index dimensions instead of collapsed and indexed."""
+    """Returns the attributes with operand dimensions tied to index dimensions instead of collapsed and indexed."""
     if isinstance(attributes, GatherAttributes):
         old = zip(attributes.operand_batching_dims, attributes.start_indices_batching_dims, strict=True)
         own, other = zip(*sorted((*old, *ties.items())), strict=True)
@@ -118,7 +119,9 @@ def _with_ties(
 
 
 def _counted_dim(value: Instruction) -> int | None:
-    """The dimension along which a value is 0, 1, 2, .., the same in all others; None if it is not seen to be that."""
+    """Returns the dimension along which a value is 0, 1, 2, .., and constant along all others; None if that is not
+    known.
+    """
     chain = [value]
     while isinstance(chain[-1].op, _COUNT_ON):
         chain.append(chain[-1].operands[0])
@@ -131,7 +134,7 @@ def _counted_dim(value: Instruction) -> int | None:
 
 
 def _counted_from(value: Instruction) -> int | None:
-    """The dimension along which an iota or a constant counts."""
+    """Returns the dimension along which an iota or a constant counts."""
     if isinstance(value.attributes, IotaAttributes):
         return value.attributes.iota_dimension
     if not isinstance(value.attributes, ConstantAttributes) or (array := value.attributes.literal.array) is None:
@@ -144,7 +147,7 @@ def _counted_from(value: Instruction) -> int | None:
 
 
 def _counted_on(value: Instruction, inner: int) -> int | None:
-    """The dimension along which a value counts whose operand counts along `inner`."""
+    """Returns the dimension along which a value counts whose operand counts along `inner`."""
     if isinstance(value.attributes, BroadcastAttributes):
         return value.attributes.dimensions[inner]
     if not isinstance(value.op, Reshape):

@@ -1,12 +1,12 @@
-"""Common subexpressions: of instructions that compute the same, the first one stays.
+"""Common subexpression elimination: merges instructions that compute the same into the first one.
 
-Two instructions are the same if opcode, operands, attributes, shape and sharding are. Parameters stay, and so does
-everything with a side effect, its own or one in a computation that it calls. Collectives count: every device runs the
-same program, so two equal collectives give equal results.
+Two instructions are equal if opcode, operands, attributes, shape and sharding are. Parameters stay, and so do all
+instructions with a side effect, their own or one in a computation that they call. Collectives are merged, too: every
+device runs the same program, so two equal collectives give equal results.
 
-Large arrays that are cheap to make (broadcasts of something smaller, iotas) stay apart, for one that several users
-share is held from the first to the last of them, where each could make its own as it goes. What is computed from equal
-ones is equal all the same.
+Large arrays that are cheap to compute (broadcasts of something smaller, iotas) are not merged: a shared one would be
+live from its first to its last user, while each user could compute its own. Instructions computed from equal ones still
+count as equal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CommonSubexpressions(Pass):
 
 
 def merge_equal(computation: Computation) -> int:
-    """Merges the equal instructions of one computation; how many are gone."""
+    """Merges the equal instructions of one computation; returns the number of removed ones."""
     seen: dict[Hashable, Instruction] = {}
     duplicates: dict[Instruction, Instruction] = {}  # what stays, and what it is equal to
     dead: list[Instruction] = []
@@ -65,13 +65,13 @@ def merge_equal(computation: Computation) -> int:
 
 
 def _should_duplicate(value: Instruction) -> bool:
-    """Whether each user of a value had better make its own."""
+    """Whether each user of a value should compute its own."""
     cheap = isinstance(value.attributes, BroadcastAttributes | IotaAttributes)
     return cheap and value.shape.byte_size >= max(_LARGE, 2 * sum(o.shape.byte_size for o in value.operands))
 
 
 def _without_channel(attributes: Any) -> Any:
-    """Channel ids number collectives; they do not tell what a collective computes."""
+    """Returns the attributes without the channel id, which numbers a collective and does not affect its result."""
     if isinstance(attributes, CollectiveAttributes) and attributes.channel_id is not None:
         return replace(attributes, channel_id=0)
     return attributes

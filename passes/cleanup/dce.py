@@ -1,6 +1,6 @@
-"""Dead code elimination: instructions that no root needs, and computations that nothing calls.
+"""Dead code elimination: removes instructions that no root needs, and computations that nothing calls.
 
-Parameters stay (they are the signature), and so does everything with a side effect and what that depends on.
+Parameters stay because they are the signature. Instructions with a side effect stay, with all that they depend on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..base import Pass, PassContext
 
 @dataclass(frozen=True)
 class DeadCodeElimination(Pass):
-    """Removes what does not contribute to a result or an effect."""
+    """Removes instructions that contribute to no result and no effect."""
 
     name: ClassVar[str] = "dce"
 

@@ -1,10 +1,10 @@
-"""Start indices in one vector, as XLA's oldest programs have them, become scalars.
+"""Turns start indices in one vector, as in XLA's oldest programs, into scalars.
 
     before:  s = f32[2,4] dynamic-slice(x, places), dynamic_slice_sizes={2,4}
     after:   s = f32[2,4] dynamic-slice(x, first, second), dynamic_slice_sizes={2,4}
 
-Each scalar is a slice of the vector and a reshape. Local forms compute with scalars; what was left as a vector would
-keep the dimensions it indexes whole.
+Each scalar is a slice of the vector and a reshape. Local forms compute with scalars; a vector of indices would force
+the indexed dimensions to stay undivided.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Call inlining: every `call` is replaced by the body that it calls, and so is every `fusion`, a call for back ends.
+"""Call inlining: replaces every `call` by the body that it calls, and every `fusion`, which only matters to back ends.
 
-Partitioning then sees one computation per level of control flow. Computations of `while` and `conditional` are copied,
+Partitioning then sees one computation per level of control flow. Computations of `while` and `conditional` are copied
 so that each has one caller: shardings of a loop body belong to one loop. Composite and other calls are all inlined.
 
     before:  y = f32[4] call(x), to_apply=f          after:  y = f32[4] negate(x)
@@ -63,9 +63,7 @@ def _is_flat(module: Module) -> bool:
 
 
 def _expanded(module: Module) -> tuple[int, int]:
-    """Instructions of the entry once everything that it calls stands in it (at most so many are made), and how deep
-    calls nest in it.
-    """
+    """Returns an upper bound on the size of the entry after inlining, and how deep calls nest in it."""
     sizes: dict[Computation, int] = {}
     levels: dict[Computation, int] = {}
     for computation in module.callees_first():
@@ -90,7 +88,7 @@ class _Inliner:
     def body(
         self, target: Computation, source: Computation, arguments: list[Instruction] | None
     ) -> dict[Instruction, Instruction]:
-        """Appends the instructions of `source`; `arguments` take the place of its parameters."""
+        """Appends the instructions of `source` with `arguments` in place of its parameters."""
         copies: dict[Instruction, Instruction] = {}
         started: dict[Computation, Computation] = {}  # updates and dones may name what their start calls
         for instruction in source:

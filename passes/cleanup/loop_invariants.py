@@ -1,13 +1,13 @@
-"""Collectives of a loop whose operands no trip changes are run once, before the loop.
+"""Loop-invariant code motion: runs collectives with invariant operands once, before the loop.
 
     before:  body: w = get-tuple-element(state), index=1   -- the body returns it as it is
                    g = all-gather(w) ..
     after:   g = all-gather(w) before the loop, and an element of its state
 
-What a collective is computed from goes with it, as far as it is computed in the loop. Its value is then held as long as
-the loop runs. That costs no memory where it was held anyway when the body needs most; where a body gathers one weight
-after the other, it would hold all of them. So the largest stay until the others add no more than `growth` to the memory
-of a trip, counted as if nothing were fused. Inner loops come first: what leaves them may leave the next one, too.
+The collective's operands move with it as far as the loop computes them. Its value is then live as long as the loop
+runs. That costs no memory if it was live at the body's memory peak anyway; but a body that gathers one weight after the
+other would hold all of them. So the largest collectives stay until the others add no more than `growth` to the memory
+of a trip, counted as if nothing were fused. Inner loops come first: what leaves them may leave the outer loop, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .cse import merge_equal
 
 @dataclass(frozen=True)
 class LoopInvariants(Pass):
-    """Moves collectives out of loops. `growth` is the part of a trip's memory that this may add to it."""
+    """Moves collectives out of loops. `growth` limits the added memory, as a fraction of a trip's memory."""
 
     name: ClassVar[str] = "loop-invariants"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL})
@@ -46,7 +46,7 @@ class LoopInvariants(Pass):
 
 
 def _visit(computation: Computation, shared: set[Computation], growth: float) -> bool:
-    """Lightens the loops of a computation, inner ones first."""
+    """Hoists out of the loops of a computation, inner ones first."""
     changed = False
     for instruction in [i for i in computation if i.op.is_control]:
         for called in instruction.called():
@@ -57,7 +57,7 @@ def _visit(computation: Computation, shared: set[Computation], growth: float) ->
 
 
 def _hoist(computation: Computation, loop: Instruction, growth: float) -> bool:
-    """Moves what pays out of one loop."""
+    """Moves collectives out of one loop where it pays."""
     attributes = loop.attributes_as(WhileAttributes)
     body, trips = attributes.body, trip_count(loop)
     if (trips is not None and trips < 2) or not _has_plain_state(loop):
@@ -77,7 +77,7 @@ def _hoist(computation: Computation, loop: Instruction, growth: float) -> bool:
 
 
 def _has_plain_state(loop: Instruction) -> bool:
-    """Whether a loop's state is a tuple that is only taken apart and put together: it may have more elements."""
+    """Whether a loop's state can be extended: it is a tuple that is only taken apart and put together."""
     parameters = [p for called in loop.called() for p in called.parameters]
     values = [loop, *parameters]
     root = loop.attributes_as(WhileAttributes).body.root
@@ -90,7 +90,9 @@ def _has_plain_state(loop: Instruction) -> bool:
 
 
 def _invariant(body: Computation) -> dict[Instruction, None]:
-    """What is the same in every trip, in order: computed from nothing, or from state that the body leaves as it is."""
+    """Returns the loop-invariant instructions in order: computed from constants, or from state that the body does not
+    change.
+    """
     (state,) = body.parameters
     found: dict[Instruction, None] = {}
     for instruction in body:
@@ -107,7 +109,7 @@ def _invariant(body: Computation) -> dict[Instruction, None]:
 
 
 def _last_collectives(fixed: dict[Instruction, None]) -> list[Instruction]:
-    """The collectives whose values are needed in the loop for something else than other such collectives."""
+    """Returns the collectives whose values the loop needs for more than other such collectives."""
     needed: set[Instruction] = set()
     for instruction in reversed(fixed):
         if any(u not in fixed or (u in needed and not u.op.is_collective) for u in instruction.users):
@@ -116,7 +118,7 @@ def _last_collectives(fixed: dict[Instruction, None]) -> list[Instruction]:
 
 
 def _affordable(body: Computation, found: list[Instruction], growth: float) -> list[Instruction]:
-    """The smallest of the collectives that fit into memory together when they are held all the time."""
+    """Returns the smallest of the collectives that fit into memory together when they are live throughout."""
     most = (1 + growth) * _peak(body, ()) if found else 0
     kept = sorted(found, key=lambda i: i.shape.byte_size)
     while kept and _peak(body, kept) > most:
@@ -125,7 +127,8 @@ def _affordable(body: Computation, found: list[Instruction], growth: float) -> l
 
 
 def _peak(body: Computation, held: Collection[Instruction]) -> int:
-    """The most bytes that a trip needs at once, if each value has memory of its own and some are held all the time."""
+    """Returns the peak bytes of a trip if each value has its own memory and the values in `held` are live throughout.
+    """
     place = {instruction: number for number, instruction in enumerate(body)}
     steps = [0] * (len(place) + 1)
     always = sum(i.shape.byte_size for i in (*body.parameters, *held))
@@ -145,7 +148,7 @@ _STATE = (Role.PARAMETER, Role.ELEMENT)
 
 
 def _readers(value: Instruction) -> Iterable[Instruction]:
-    """The users of a value, also those that read it through views."""
+    """Yields the users of a value, also those that read it through views."""
     for user in value.users:
         yield user
         if user.op.is_view:
@@ -155,7 +158,7 @@ def _readers(value: Instruction) -> Iterable[Instruction]:
 def _before_loop(
     computation: Computation, loop: Instruction, fixed: Collection[Instruction], found: Iterable[Instruction]
 ) -> list[Instruction]:
-    """Copies of the collectives outside of the loop, and of what they are computed from."""
+    """Copies the collectives, and their operands, to before the loop."""
     needed = set(found)
     stack = [*needed]
     while stack:
@@ -183,7 +186,7 @@ def _element(computation: Computation, value: Instruction, index: int) -> Instru
 
 
 def _extend(computation: Computation, loop: Instruction, values: list[Instruction]) -> list[Instruction]:
-    """Makes values elements of a loop's state, which the body leaves as they are; what they are in the body."""
+    """Adds values to a loop's state, which the body does not change; returns them inside the body."""
     body, (start,) = loop.attributes_as(WhileAttributes).body, loop.operands
     count = len(loop.shape.elements)
     shape = tuple_shape((*loop.shape.elements, *(v.shape for v in values)))

@@ -1,14 +1,15 @@
-"""Sums over merged dimensions: a reduce or a dot sums over the dimensions that a reshape merged, without the reshape.
+"""Sums over merged dimensions: lets a reduce or a dot sum over the dimensions that a reshape merged, without the
+reshape.
 
     before:  r = f32[256] reshape(x)                      -- x is f32[4,64]
              s = f32[] reduce(r, zero), dimensions={0}
     after:   s = f32[] reduce(x, zero), dimensions={0,1}
 
-A merged dimension can be divided along the first of its parts only, so that a value divided along another one would be
-gathered for the reshape; a sum takes its parts in any order. The reshape may stand before element-wise ops, and all
-arrays of a contraction (`vdot` of two gradients) or of a reduction must be seen in the other dimensions without being
-reshaped anew: they are such reshapes, scalars broadcast, or element-wise ops on those which nothing else reads. What
-the program itself shards stays.
+A merged dimension can be divided only along the first of its parts, so that the reshape would gather a value divided
+along another one; a sum takes its parts in any order. The reshape may stand before element-wise ops. All arrays of a
+contraction (`vdot` of two gradients) or of a reduction must be available in the unmerged dimensions without another
+reshape: they are such reshapes, broadcast scalars, or element-wise ops on these that nothing else reads. Annotated
+values stay.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _DEEPEST = 16  # element-wise ops between a reshape and the sum
 
 @dataclass(frozen=True)
 class ReshapedSums(Pass):
-    """Makes reductions and contractions over merged dimensions ones over the dimensions before."""
+    """Turns reductions and contractions over merged dimensions into ones over the original dimensions."""
 
     name: ClassVar[str] = "reshaped-sums"
 
@@ -55,11 +56,11 @@ class _Part:
         return (*dims[: self.start], *self.sizes, *dims[self.stop :])
 
     def dims(self) -> range:
-        """The new dimensions."""
+        """Returns the new dimensions."""
         return range(self.start, self.start + len(self.sizes))
 
     def places(self, dims: Sequence[int]) -> Dims:
-        """Dimensions of the array, in their order, by their numbers afterwards; those that are replaced as one run."""
+        """Renumbers dimensions of the array, in their order; the replaced ones become one run."""
         found: list[int] = []
         for dim in dims:
             if dim == self.start:
@@ -86,7 +87,7 @@ def _unmerge(computation: Computation, instruction: Instruction) -> Instruction 
 
 
 def _summed(instruction: Instruction) -> list[Dims]:
-    """The dimensions that are summed of each of the first operands, those that belong together at the same places."""
+    """Returns the summed dimensions of each of the first operands; corresponding ones have the same index."""
     attributes = instruction.attributes
     if isinstance(attributes, ReduceAttributes):
         return [tuple(sorted(attributes.dimensions))] * (len(instruction.operands) // 2)
@@ -96,7 +97,7 @@ def _summed(instruction: Instruction) -> list[Dims]:
 
 
 def _reshapes(value: Instruction, depth: int = _DEEPEST) -> list[Instruction]:
-    """The reshapes behind element-wise ops that a value of these dimensions is computed from."""
+    """Returns the reshapes from which element-wise ops compute this value."""
     if isinstance(value.op, Reshape):
         return [value]
     if not depth or not _may_move(value):
@@ -106,7 +107,7 @@ def _reshapes(value: Instruction, depth: int = _DEEPEST) -> list[Instruction]:
 
 
 def _merged(reshape: Instruction, summed: Dims) -> list[_Part]:
-    """The summed dimensions of a reshape's result that it makes of others."""
+    """Returns the summed dimensions of a reshape's result that it merges from others."""
     source, target = reshape.operands[0].shape.dims, reshape.shape.dims
     if not reshape.shape.num_elements:
         return []
@@ -119,14 +120,14 @@ def _merged(reshape: Instruction, summed: Dims) -> list[_Part]:
 
 
 def _part(summed: Dims, places: Sequence[int], sizes: Dims) -> _Part | None:
-    """What becomes of the dimensions at these places of `summed`, if they follow one another in the array."""
+    """Returns the replacement for the dimensions at these places of `summed`, None if they are not consecutive."""
     dims = [summed[place] for place in places]
     start = dims[0]
     return _Part(start, start + len(dims), sizes) if dims == list(range(start, start + len(dims))) else None
 
 
 def _is_seen(value: Instruction, part: _Part, user: Instruction, depth: int = _DEEPEST) -> bool:
-    """Whether a value is there in the new dimensions, or can be computed there in place of `value`."""
+    """Whether a value is available in the new dimensions, or can be computed there instead of `value`."""
     if value.annotation is not None or value.shape.is_dynamic:
         return False
     if isinstance(value.op, Reshape):
@@ -147,7 +148,7 @@ def _may_move(value: Instruction) -> bool:
 
 
 def _rebuilt(computation: Computation, old: Instruction, parts: Sequence[_Part]) -> Instruction:
-    """The sum over the dimensions that were merged."""
+    """Returns the sum over the original dimensions."""
     count = len(parts)
     arrays = [_seen(computation, a, p) for a, p in zip(old.operands, parts, strict=False)]
     attributes = _replaced(old.attributes, parts)
@@ -155,7 +156,7 @@ def _rebuilt(computation: Computation, old: Instruction, parts: Sequence[_Part])
 
 
 def _seen(computation: Computation, value: Instruction, part: _Part) -> Instruction:
-    """A value in the new dimensions."""
+    """Returns a value in the new dimensions."""
     shape = replace(value.shape, dims=part.applied(value.shape.dims), layout=None)
     if isinstance(value.op, Reshape):
         (source,) = value.operands
@@ -170,7 +171,7 @@ def _seen(computation: Computation, value: Instruction, part: _Part) -> Instruct
 
 
 def _replaced(attributes: Attributes, parts: Sequence[_Part]) -> Attributes:
-    """The attributes of a sum whose operands have the new dimensions."""
+    """Returns the attributes of a sum whose operands have the new dimensions."""
     if isinstance(attributes, ReduceAttributes):
         return replace(attributes, dimensions=parts[0].places(attributes.dimensions))
     assert isinstance(attributes, DotAttributes)

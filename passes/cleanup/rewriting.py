@@ -1,7 +1,7 @@
-"""Instructions written as others of the same value, which take their places.
+"""Replaces instructions by others that compute the same value.
 
-New instructions are appended, and put in order once in the end: whatever the number of instructions that are rewritten,
-a computation is gone through once, and reordered once if anything changed.
+New instructions are appended, and sorted once at the end: a computation is traversed once, and reordered once if
+anything changed, whatever the number of rewritten instructions.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Expand = Callable[[Computation, Instruction], Instruction | None]
 
 
 def rewrite(module: Module, expand: Expand) -> bool:
-    """Asks `expand` for each instruction; what it appends to the computation takes the instruction's place.
+    """Calls `expand` for each instruction; the instructions that it appends replace that instruction.
 
-    It returns the new instruction of the same value, or None (and appends nothing). That one takes over uses, name,
-    shardings and frontend attributes; control dependencies are those of all new ones. Returns whether there were any.
+    `expand` returns the new instruction of the same value, or None (and appends nothing). The new one takes over uses,
+    name, shardings and frontend attributes; control dependencies go to all new ones. Returns whether anything changed.
     """
     return sum(_rewrite(computation, expand) for computation in module) > 0
 

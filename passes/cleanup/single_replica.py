@@ -1,7 +1,7 @@
-"""Collectives among replicas, where there is but one replica: their results are their operands.
+"""Removes collectives among replicas if there is only one replica: their results are their operands.
 
-A collective without a channel joins replicas, not partitions. Programs that are written for several replicas of a
-partitioned program keep such collectives when they run with one.
+A collective without a channel joins replicas, not partitions. Partitioned programs written for several replicas keep
+such collectives when they run with one.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Slices of paddings: a slice of a pad is a pad that adds less, or cuts off; a pad that only cuts off is a slice.
+"""Slices of pads: merges a slice with its pad into one pad; a pad that only cuts off becomes a slice.
 
-Sliding windows and stencils are written as one pad and many slices of it, and shifts as a pad and one slice. Along a
-divided dimension the pad would move what the slices move back; merged, each moves only what it needs. The pad goes if
-nothing else reads it.
+Sliding windows and stencils are written as one pad and many slices of it, shifts as a pad and one slice. Along a
+divided dimension the pad would move data that the slices move back; a merged op moves only what it needs. The pad is
+removed if nothing else reads it.
 
     before:  p = f32[10] pad(x, zero), padding=1_1
              s = f32[8] slice(p), slice={[2:10]}
     after:   s = f32[8] pad(x, zero), padding=-1_1
 
-Before propagation what somebody placed stays. Once all values have shardings that no longer matters, and copies between
-the two are looked through as well.
+Before propagation annotated values stay. Once all values have shardings annotations no longer matter, and copies
+between the two are skipped as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .rewriting import rewrite
 
 @dataclass(frozen=True)
 class SliceOfPad(Pass):
-    """Merges slices with the pads that they are slices of."""
+    """Merges slices with the pads that they read."""
 
     name: ClassVar[str] = "slice-of-pad"
 
@@ -57,7 +57,7 @@ def _merge(computation: Computation, instruction: Instruction, *, placed: bool) 
 
 
 def _cut(computation: Computation, instruction: Instruction) -> Instruction | None:
-    """A pad that adds nothing becomes a slice."""
+    """Turns a pad that adds nothing into a slice."""
     if not isinstance(instruction.op, Pad):
         return None
     operand = instruction.operands[0]
@@ -69,7 +69,7 @@ def _cut(computation: Computation, instruction: Instruction) -> Instruction | No
 
 
 def _padding(instruction: Instruction, pad: Instruction) -> tuple[PadDim, ...] | None:
-    """What is added and cut off by both together; None for steps and for paddings between elements."""
+    """Returns the padding of both together; None for slices with strides and pads with interior padding."""
     found: list[PadDim] = []
     slices = instruction.attributes_as(SliceAttributes).slice
     amounts = pad.attributes_as(PadAttributes).padding.dims

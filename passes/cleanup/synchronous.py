@@ -1,10 +1,10 @@
-"""Starts and dones become the ops that they start and wait for.
+"""Replaces asynchronous starts and dones by the ops that they wrap.
 
 Before: `s = ((f32[8]), f32[8]) negate-start(x)`, `d = f32[8] negate-done(s)`. After: `d = f32[8] negate(x)`.
 
-A program that is still to be partitioned is not yet scheduled in earnest; the op stands where its first done stood, and
-is started early again by whoever schedules the partitioned program. Further dones are copies of it. A start that is
-used for anything else (its parts are looked at, or it is the result) becomes a tuple of these parts, behind its op.
+A program that is still to be partitioned has no final schedule. The op takes the place of its first done; the scheduler
+of the partitioned program starts it early again. Further dones are copies of it. A start with other uses (its parts are
+read, or it is the result) becomes a tuple of these parts, after its op.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..base import Pass, PassContext
 
 @dataclass(frozen=True)
 class Synchronous(Pass):
-    """Replaces starts and their dones by the ops that they stand for."""
+    """Replaces starts and their dones by the ops that they wrap."""
 
     name: ClassVar[str] = "synchronous"
 
@@ -36,7 +36,7 @@ class Synchronous(Pass):
 
 @dataclass(frozen=True)
 class _Work:
-    """A start and what waits for it, in the order of the program; `is_used` if its value goes anywhere else."""
+    """A start with its updates and dones, in program order; `is_used` if its value has other uses."""
 
     start: Instruction
     updates: list[Instruction]
@@ -81,7 +81,8 @@ def _computation(computation: Computation) -> int:
 
 
 def _replace(computation: Computation, work: _Work) -> dict[Instruction, list[Instruction]]:
-    """Instructions in place of others: the last one of a list has the value, and gets the uses."""
+    """Returns the replacements of instructions: the last one of each list computes the value and takes over the uses.
+    """
     start, dones = work.start, work.dones
     result = _op(computation, work)
     made = {start: [result]}
@@ -104,7 +105,7 @@ def _replace(computation: Computation, work: _Work) -> dict[Instruction, list[In
 
 
 def _op(computation: Computation, work: _Work) -> Instruction:
-    """What was started. It waits for all that its start and, where it stands in the place of its done, that did."""
+    """Builds the wrapped op, with the control dependencies of its start and, in place of a done, of that one."""
     start, dones = work.start, work.dones
     assert isinstance(start.op, AsyncStart)
     op, attributes = start.op.unwrap(start.attributes)
@@ -118,7 +119,7 @@ def _op(computation: Computation, work: _Work) -> Instruction:
 
 
 def _parts(computation: Computation, start: Instruction, result: Instruction) -> list[Instruction]:
-    """What makes the value of a start from its operands, the result and contexts; the value is the last one."""
+    """Builds the value of a start from its operands, the result and contexts; the value is the last instruction."""
     assert isinstance(start.op, AsyncStart)
     made: list[Instruction] = []
 

@@ -1,10 +1,10 @@
-"""Ops of mixed precision become ops of one type between conversions.
+"""Turns ops of mixed precision into ops of one type between conversions.
 
     before:  s = f32[8] add(a, b)                         -- b is bf16
     after:   c = f32[8] convert(b)
              s = f32[8] add(a, c)
 
-Local forms are made of ops whose operands have one type; see `ir.mixed_precision` for what such programs mean.
+Local forms use ops whose operands have one type. `ir.tools.mixed_precision` defines the meaning of such programs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .rewriting import rewrite
 
 @dataclass(frozen=True)
 class UniformPrecision(Pass):
-    """Writes out the conversions of ops of mixed precision."""
+    """Makes the conversions of ops of mixed precision explicit."""
 
     name: ClassVar[str] = "uniform-precision"
 
@@ -43,7 +43,7 @@ def _write_out(computation: Computation, old: Instruction) -> Instruction | None
 
 
 def _converted(computation: Computation, value: Instruction, shape: Shape, like: Instruction) -> Instruction:
-    """The value with this shape's types: the value itself if it has them."""
+    """Converts the value to this shape's types; returns the value itself if it has them."""
     if value.shape.compatible(shape):
         return value
     if not shape.is_tuple:
