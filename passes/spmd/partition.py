@@ -1,10 +1,11 @@
-"""SPMD partitioning: a SHARDED module becomes LOCAL, one program for all devices (the GShard paper, section 3).
+"""SPMD partitioning: turns a SHARDED module into a LOCAL one, one program for all devices (the GShard paper, section
+3).
 
-Computations are rebuilt instruction by instruction. Each value is known as a list of `LocalValue`, one per leaf, so
-that tuples exist only where control flow or the root needs them. For each op an assignment of digits to factors is
-chosen (`assignment`), operands are resharded to it (`reshard`), the op is emitted on tiles (`localize`), and results
-are resharded to the sharding that propagation gave them. Structure (parameters, tuples, control flow) has handlers in
-`structure`. The size of the result does not depend on the number of devices, irregular device orders apart.
+Computations are rebuilt instruction by instruction. Each value is a list of `LocalValue`, one per leaf, so that tuples
+exist only where control flow or the root needs them. For each op, `op_sharding` chooses an assignment of digits to
+factors, `emit.resharder` reshards the operands to it, `emit.local_op` emits the op on tiles, and the results are
+resharded to their propagated shardings. Handlers in `structure` cover parameters, tuples and control flow. The size of
+the result does not depend on the number of devices, except for irregular device orders.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ from .structure.scope import Leaves
 class SpmdPartition(Pass):
     """Divides the program among `module.num_partitions` devices.
 
-    Padding is told where it is more than this part of a tile, and more than these bytes. `windowed` is the least number
-    of bytes from which an operand that a contraction would gather, or a result that it would reduce and scatter,
-    travels from device to device instead (see `windowed`); 0 means never.
+    Reports padding that exceeds both `padding_fraction` of a tile and `padding_bytes`. `windowed` is the least size in
+    bytes of an operand that would be gathered, or a result that would be reduced and scattered, to travel from device
+    to device instead (see `emit.windowed`); 0 disables this.
     """
 
     name: ClassVar[str] = "spmd-partition"
@@ -87,7 +88,7 @@ class SpmdPartition(Pass):
 
 @dataclass
 class _ModuleState:
-    """What the computations of one module share while it is being partitioned."""
+    """The state that the computations of one module share during partitioning."""
 
     module: Module
     context: PassContext
@@ -99,7 +100,7 @@ class _ModuleState:
         self.decider = Decider(self.channels.devices, self.context.machine, self.context.forms)
 
     def copy(self, computation: Computation) -> Computation:
-        """A computation that is not partitioned (a reducer, a comparator), copied once into the new module."""
+        """Copies a computation that is not partitioned (a reducer, a comparator) into the new module, once."""
         if computation not in self.copies:
             map_computation: MapComputation = self.copy
             copy = clone_computation(computation, map_computation)
@@ -136,11 +137,11 @@ class Partitioner:
         return self.state.context.diagnostics
 
     def child(self, source: Computation) -> Partitioner:
-        """A partitioner for a computation that control flow calls."""
+        """Returns a partitioner for a computation that control flow calls."""
         return Partitioner(self.state, source)
 
     def entry(self) -> Computation:
-        """The partitioned entry computation; its parameters and its root carry their shardings."""
+        """Returns the partitioned entry computation; its parameters and its root have their shardings."""
         leaves = self.run()
         root = self.source.root
         self.emitter.like = root
@@ -153,7 +154,7 @@ class Partitioner:
         return self.target
 
     def finish(self, leaves: Leaves, tilings: list[Tiling], why: str) -> None:
-        """Ends a computation that control flow calls: the root gets the tilings, the module the computation."""
+        """Completes a computation that control flow calls: reshards and packs the root, and adds it to the module."""
         root = self.source.root
         self.emitter.like = root
         self.target.root = self.pack(root, self.reshard(leaves, tilings, why))
@@ -163,7 +164,7 @@ class Partitioner:
         self.state.module.add_computation(self.target)
 
     def run(self) -> Leaves:
-        """Partitions all instructions; the leaves of the root."""
+        """Partitions all instructions; returns the leaves of the root."""
         for instruction in self.source:
             self.emitter.like = instruction
             visit = HANDLERS.get(instruction.opcode, Partitioner.generic)
@@ -176,7 +177,7 @@ class Partitioner:
     # -- helpers for handlers
 
     def tilings(self, instruction: Instruction) -> list[Tiling]:
-        """The tilings that propagation gave the leaves of a value."""
+        """Returns the propagated tilings of the leaves of a value."""
         shapes = list(instruction.shape.leaves())
         found: list[Tiling] = []
         for sharding, shape in zip(leaf_shardings(instruction.sharding, len(shapes)), shapes, strict=True):
@@ -184,26 +185,26 @@ class Partitioner:
         return found
 
     def operands(self, instruction: Instruction) -> Leaves:
-        """The leaves of all operands, in order."""
+        """Returns the leaves of all operands, in order."""
         return [leaf for operand in instruction.operands for leaf in self.values[operand]]
 
     def reshard(self, leaves: Leaves, tilings: list[Tiling], why: str) -> Leaves:
         return [self.resharder.reshard(v, t, why) for v, t in zip(leaves, tilings, strict=True)]
 
     def empty_arrays(self, shapes: Sequence[Shape], tilings: list[Tiling], why: str) -> Leaves:
-        """Arrays without elements: they depend on nothing, so that no operand has to come from anywhere."""
+        """Returns arrays without elements. They need no operands, so nothing is resharded for them."""
         zeros = [self.emitter.zeros(s.element, s.dims) for s in shapes]
         leaves = [LocalValue(zero, s, Tiling.replicated(s.rank)) for zero, s in zip(zeros, shapes, strict=True)]
         return self.reshard(leaves, tilings, why)
 
     def pack(self, like: Instruction, leaves: Leaves) -> Instruction:
-        """One instruction with the leaves as the global value's shape has them: an array, or (nested) tuples."""
+        """Packs the leaves into one instruction of the global value's structure: an array, or (nested) tuples."""
         return pack(self.emitter, like.shape, iter([v.instruction for v in leaves]))
 
     # -- the generic way
 
     def generic(self, instruction: Instruction) -> Leaves:
-        """Choose, reshard, run on tiles, reshard."""
+        """Partitions any op: chooses an assignment, reshards operands, emits the op on tiles, reshards results."""
         operands = self.operands(instruction)
         shapes = tuple(instruction.shape.leaves())
         wanted = self.tilings(instruction)
@@ -236,7 +237,7 @@ class Partitioner:
         return self.reshard(values, wanted, f"result of {why}")
 
     def calling(self, instruction: Instruction) -> Instruction:
-        """The instruction as if it stood in the new module: with its computations, and its channel numbers."""
+        """Returns the instruction as it is in the new module: with its computations and channel ids."""
         if not instruction.called() and not instruction.op.is_collective:
             return instruction
         attributes = map_called(instruction.attributes, self.state.copy)
@@ -249,12 +250,12 @@ class Partitioner:
 
 
 def _cause_name(instruction: Instruction) -> str:
-    """How a cause names an instruction."""
+    """Names an instruction in the causes of collectives."""
     return f"{instruction.opcode} {instruction.name}"
 
 
 def _parts(instruction: Instruction, operands: Leaves) -> tuple[frozenset[int], ...]:
-    """The groups of operands that the op may take in parts, where one of them is partial."""
+    """Returns the groups of operands that the op may take in parts, if one of them is partial."""
     if not any(v.tiling.unreduced and v.monoid in (Monoid.ADD, None) for v in operands):
         return ()
     if any(not v.shape.element.is_number for v in operands if v.tiling.unreduced):
@@ -273,7 +274,8 @@ def _refuse(instruction: Instruction, module: Module, tilings: list[Tiling]) -> 
 
 
 def _check_groups(instruction: Instruction, module: Module, tilings: list[Tiling]) -> None:
-    """The program's own collectives name devices that there are, and may not mix tiles that the partitioner made."""
+    """Checks that the program's own collectives name existing devices and do not join tiles that the partitioner made.
+    """
     attributes = instruction.attributes
     pairs = attributes.source_target_pairs if isinstance(attributes, CollectivePermuteAttributes) else ()
     groups = attributes.replica_groups if isinstance(attributes, GroupAttributes) else None

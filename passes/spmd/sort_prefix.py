@@ -1,10 +1,10 @@
-"""Sorts of which only the first elements are read: top-k, as many programs write it.
+"""Sorts of which only the first elements are read: top-k as many programs write it.
 
-Before:  s = sort(x), slice(s)[0:k]
-After:   s = sort(first k of each block of x), slice(s)[0:k], where the blocks are the tiles of the sorted dimension
+    Before:  s = sort(x), slice(s)[0:k]
+    After:   s = sort(first k of each block of x), slice(s)[0:k], where the blocks are the tiles of the sorted dimension
 
-What comes first in all is among the first of its block, so devices sort their own tiles, and only k elements of each
-are sorted again. Blocks are a dimension of their own, divided as the sorted one was; nothing here communicates. Equal
+The first elements overall are among the first of their blocks. So devices sort their own tiles, and only k elements of
+each are sorted again. Blocks are a separate dimension, divided as the sorted one was; nothing here communicates. Equal
 elements keep their order, within blocks and among them.
 """
 
@@ -30,7 +30,7 @@ from ..base import Pass, PassContext
 
 @dataclass(frozen=True)
 class SortPrefix(Pass):
-    """Sorts blocks first where little of a sort along a divided dimension is read."""
+    """Sorts blocks first if only a few elements of a sort along a divided dimension are read."""
 
     name: ClassVar[str] = "sort-prefix"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.SHARDED})
@@ -47,7 +47,7 @@ class SortPrefix(Pass):
 
 
 def _split(computation: Computation, sort: Instruction, devices: int) -> bool:
-    """Sorts blocks before all of it, if that leaves at most half of the elements."""
+    """Sorts blocks before the whole, if that leaves at most half of the elements."""
     attributes, operand = sort.attributes, sort.operands[0]
     assert isinstance(attributes, SortAttributes)
     (dim,) = attributes.dimensions
@@ -75,7 +75,7 @@ def _split(computation: Computation, sort: Instruction, devices: int) -> bool:
 
 
 def _read(computation: Computation, sort: Instruction, dim: int) -> int:
-    """How many elements from the first on are read; 0 if other users than slices make this unknown."""
+    """Returns how many leading elements are read; 0 if users other than slices make this unknown."""
     values = list(sort.users) if sort.shape.is_tuple else [sort]
     if any(v.op.role is not Role.ELEMENT for v in values if v is not sort):
         return 0
@@ -95,7 +95,7 @@ class _Editor:
     devices: int
 
     def first(self, value: Instruction, dim: int, count: int, tiling: Tiling) -> Instruction:
-        """The first elements along a dimension."""
+        """Returns the first elements along a dimension."""
         limits = tuple(SliceDim(0, count if d == dim else n) for d, n in enumerate(value.shape.dims))
         made = self.computation.add("slice", (value,), SliceAttributes(limits), like=self.old)
         made.sharding = Sharding.on_own_mesh(tiling, self.devices)
@@ -107,7 +107,7 @@ class _Editor:
         return made
 
     def sort(self, values: list[Instruction], dim: int, tiling: Tiling) -> list[Instruction]:
-        """The sorted arrays."""
+        """Returns the sorted arrays."""
         attributes = self.old.attributes
         assert isinstance(attributes, SortAttributes)
         attributes = replace(attributes, dimensions=(dim,))

@@ -1,1 +1,1 @@
-"""Rejects what cannot be partitioned; reports what partitioning costs."""
+"""Rejects programs that cannot be partitioned, and reports what partitioning costs."""

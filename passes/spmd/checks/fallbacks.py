@@ -1,9 +1,9 @@
-"""What partitioning loses, told as diagnostics: with the op, the place, bytes, and what the user can do.
+"""Reports the losses of partitioning as diagnostics: the op, its location, bytes, and what the user can do.
 
-Four things are worth telling: an op that needs a dimension of an operand whole, so that devices hold more than their
-own tile of it; an op that merges or splits dimensions, whose result cannot be divided as its operand is; an op that
-computes all of its result on every device although tiles of it are wanted; and tiles that are padding to a good part.
-What the partitioner chose because it is cheapest, though the op could do otherwise, is no fallback and is not told.
+There are four kinds. An op needs a dimension of an operand undivided, so that devices hold more than their own tile of
+it. An op merges or splits dimensions, and its result cannot be divided as its operand is. An op computes its whole
+result on every device although tiles of it are wanted. Tiles consist largely of padding. A choice that the partitioner
+made only because it is cheapest is no fallback and is not reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...op_sharding.assignment import Assignment, OpSharding, expressible
 
 
 def report_op(instruction: Instruction, op: OpSharding, assignment: Assignment, diagnostics: Diagnostics) -> None:
-    """Remarks about operands that are gathered, or a result computed everywhere, because the op's rule demands it."""
+    """Reports operands that are gathered, or a result computed on every device, because the op's rule requires it."""
     count = len(op.rule.operands)
     reported = [_report_operand(instruction, op, assignment, n, diagnostics) for n in range(count)]
     if not any(reported):
@@ -68,8 +68,9 @@ def _report_operand(
 def _report_lost(
     instruction: Instruction, op: OpSharding, assignment: Assignment, number: int, diagnostics: Diagnostics
 ) -> bool:
-    """A remark where an operand is divided along a dimension that the results have as the inner part of another one, or
-    in parts of it, so that they are in fewer tiles than the operand.
+    """Reports an operand whose division the results cannot keep, so that they are in fewer tiles than the operand.
+
+    The results have the divided dimension as the inner part of another one, or in parts.
     """
     tiling, shape = op.tilings[number], op.shapes[number]
     split = [dim for dim, digits in enumerate(tiling.dims) if digits]
@@ -97,13 +98,15 @@ def _report_lost(
 
 
 def _gathered_dims(op: OpSharding, value: int) -> list[int]:
-    """The divided dimensions of a value that the op needs whole."""
+    """Returns the divided dimensions of a value that the op needs undivided."""
     factors = op.rule.values()[value]
     return [d for d, f in enumerate(factors) if op.tilings[value].dims[d] and not all(map(op.divisible, f))]
 
 
 def report_padding(module: Module, fraction: float, least: int, diagnostics: Diagnostics) -> None:
-    """A remark for each kind of array of a SHARDED module whose tiles waste more than this part, and `least` bytes."""
+    """Reports each kind of array of a SHARDED module whose tiles waste more than `fraction` of a tile and `least`
+    bytes.
+    """
     found: dict[tuple[Shape, Tiling], list[Instruction]] = {}
     for computation in module:
         for instruction in computation:
@@ -125,7 +128,7 @@ def report_padding(module: Module, fraction: float, least: int, diagnostics: Dia
 
 
 def _waste(shape: Shape, tiling: Tiling) -> float:
-    """Bytes per tile that hold no data, on average."""
+    """Returns the average number of bytes per tile that hold no data."""
     tiles = product([digit for digits in tiling.dims for digit in digits])
     return tiling.local_shape(shape).byte_size - shape.byte_size / tiles
 

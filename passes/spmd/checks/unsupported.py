@@ -1,9 +1,9 @@
-"""What the partitioner cannot do: it is told in one go, before anything is divided.
+"""Rejects unsupported programs, reporting all errors at once, before anything is divided.
 
-An effect outside the program must happen as often as in the program, while partitioned ops run on every device; only
-custom-calls that the program puts on one device can be kept there (`effects`). The size of a dynamic dimension is known
-to a device for its own part only. The state of control flow is never on one device alone: it gives right numbers when
-every device has it, so that is what it becomes, with a remark.
+A side effect outside the program must happen as often as in the program, but partitioned ops run on every device; only
+custom-calls that the program places on one device can stay there (`structure.effects`). A device knows the size of a
+dynamic dimension only for its own part. Control flow never has state on a single device, because its results are right
+only if every device has the state: such state is replicated, with a remark.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
 
 
 def sole_device(instruction: Instruction) -> int | None:
-    """The device that alone has the effect of a custom-call; None for anything else."""
+    """Returns the only device with the effect of a custom-call; None for anything else."""
     attributes = instruction.attributes
     if not isinstance(attributes, CustomCallAttributes) or not attributes.custom_call_has_side_effect:
         return None
@@ -55,7 +55,9 @@ def sole_device(instruction: Instruction) -> int | None:
 
 
 def _acts_outside(instruction: Instruction) -> bool:
-    """Whether it matters how often an instruction runs, hidden random states apart: those are alike everywhere."""
+    """Whether the number of runs of an instruction matters. Excludes hidden random states, which are alike on all
+    devices.
+    """
     attributes = instruction.attributes
     if instruction.op.is_collective or instruction.op.is_stateful:
         return False
@@ -67,7 +69,7 @@ def _acts_outside(instruction: Instruction) -> bool:
 
 
 def _is_manual(instruction: Instruction) -> bool:
-    """Whether the program itself says what each device does here."""
+    """Whether the program itself determines what each device does here."""
     values = (instruction, *instruction.operands)
     found = (s for v in values for s in leaf_shardings(v.sharding, v.shape.num_leaves))
     return any(s is not None and s.has_manual for s in found)
@@ -81,7 +83,7 @@ def _described(instruction: Instruction) -> str:
 def settle_shardings(module: Module, diagnostics: Diagnostics) -> None:
     """Replaces shardings on single devices, in place, where values cannot be on one: in control flow.
 
-    All devices must take the same way through it, and what meets there may come from any of them.
+    All devices must take the same path through it, and the values that meet there may come from any device.
     """
     for computation in module:
         for instruction in computation:
@@ -91,7 +93,7 @@ def settle_shardings(module: Module, diagnostics: Diagnostics) -> None:
 
 
 def _on_all_devices(instruction: Instruction, diagnostics: Diagnostics) -> AnySharding | None:
-    """The sharding of a value, replicated where it is on one device. A remark for each array of control flow."""
+    """Returns the sharding of a value, replicated if it was on one device. Reports each array of control flow."""
     shapes = list(instruction.shape.leaves())
     found = list(leaf_shardings(instruction.sharding, len(shapes)))
     single = [n for n, s in enumerate(found) if s is not None and s.kind is ShardingKind.MAXIMAL]

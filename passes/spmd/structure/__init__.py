@@ -1,1 +1,1 @@
-"""Parameters, tuples, control flow, manual regions and effects."""
+"""Structure: parameters, tuples, control flow, manual regions and effects."""

@@ -1,7 +1,7 @@
 """Donation after partitioning: a parameter's buffer can hold a result only if both have the same local shape.
 
-`input_output_alias` is carried as text; entries whose tiles differ (the two ends are sharded differently) are dropped,
-since XLA refuses them. Nothing but memory is lost, so it is a remark.
+`input_output_alias` is stored as text. Entries whose ends have different local shapes, because they are sharded
+differently, are dropped, since XLA rejects them. This costs only memory, so it is a remark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ENTRY = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}[^()]*
 
 
 def keep_fitting_aliases(module: Module, diagnostics: Diagnostics) -> None:
-    """Drops the entries of a LOCAL module's alias list that join tiles of different shape."""
+    """Drops the entries of a LOCAL module's alias list that join tiles of different shapes."""
     if not module.input_output_alias:
         return
     parameters = module.entry.parameters

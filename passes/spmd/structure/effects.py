@@ -1,7 +1,7 @@
-"""Effects on one device: a custom-call that the program puts on one device happens there, and nowhere else.
+"""Effects on one device: a custom-call that the program places on one device happens there, and nowhere else.
 
-JAX places its callbacks so (`jax.debug.print`). All devices run one program: the call stands in a branch that its
-device alone takes, with operands that were brought there. The others take a branch that gives zeros.
+JAX places its callbacks this way (`jax.debug.print`). All devices run one program: the call is in a branch that only
+its device takes, with operands brought to that device. The other devices take a branch that returns zeros.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .scope import Scope
 
 
 def on_device(shape: Shape, device: int) -> Tiling:
-    """The tiling of a value on this device. What is no array is nowhere."""
+    """Returns the tiling of a value on this device. Values that are not arrays, such as tokens, have no device."""
     return Tiling(((),) * shape.rank, owner=device if shape.is_array else None)
 
 
 def run_on_device(p: Scope, instruction: Instruction, device: int) -> Instruction:
-    """The result of a custom-call on this device, zeros on the others."""
+    """Returns the result of a custom-call on this device, zeros on the others."""
     view, emitter = p.calling(instruction), p.emitter
     operands = p.operands(instruction)
     tilings = [on_device(v.shape, device) for v in operands]
@@ -41,7 +41,7 @@ def run_on_device(p: Scope, instruction: Instruction, device: int) -> Instructio
 
 
 def _call(p: Scope, view: Instruction, argument: Shape) -> Computation:
-    """The call, its operands being the elements of one argument."""
+    """Builds the branch with the call; its operands are the elements of one argument."""
     emitter, parameter = _branch(p, f"{view.name}.here", argument)
     elements = range(len(view.operands))
     operands = [emitter.add("get-tuple-element", (parameter,), GetTupleElementAttributes(n)) for n in elements]
@@ -53,7 +53,7 @@ def _call(p: Scope, view: Instruction, argument: Shape) -> Computation:
 
 
 def _zeros(p: Scope, view: Instruction, argument: Shape) -> Computation:
-    """What the other devices have for the result."""
+    """Builds the branch of the other devices, which returns zeros."""
     emitter, _ = _branch(p, f"{view.name}.elsewhere", argument)
 
     def zeros(shape: Shape) -> Instruction:
@@ -65,7 +65,7 @@ def _zeros(p: Scope, view: Instruction, argument: Shape) -> Computation:
 
 
 def _branch(p: Scope, name: str, argument: Shape) -> tuple[Emitter, Instruction]:
-    """An empty computation with its parameter."""
+    """Returns the emitter of an empty computation and its parameter."""
     emitter = Emitter(p.module.new_computation(name), None)
     emitter.like = p.emitter.like
     return emitter, emitter.add("parameter", (), ParameterAttributes(0), argument)

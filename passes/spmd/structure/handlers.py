@@ -1,4 +1,4 @@
-"""Structure: parameters, tuples, control flow, annotations. What moves values rather than computing them."""
+"""Handlers of structure: parameters, tuples, control flow, annotations. These ops move values and compute nothing."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from .scope import Handler, Leaves, Scope
 
 
 def local_shape(shape: Shape, tilings: list[Tiling]) -> Shape:
-    """The shape of a (possibly nested) value when its leaves are tiled so."""
+    """Returns the local shape of a (possibly nested) value whose leaves have these tilings."""
     return with_leaves(shape, (t.local_shape(leaf) for leaf, t in zip(shape.leaves(), tilings, strict=True)))
 
 
 def unpack(p: Scope, value: Instruction, shape: Shape, tilings: list[Tiling]) -> Leaves:
-    """The leaves of an emitted value of global shape `shape`."""
+    """Returns the leaves of an emitted value of global shape `shape`."""
     parts = zip(elements(p.emitter, value, shape), shape.leaves(), tilings, strict=True)
     return [LocalValue(part, leaf.without_layout(), tiling) for part, leaf, tiling in parts]
 
 
 def parameter(p: Scope, instruction: Instruction) -> Leaves:
-    """A parameter of local shape; in the entry it keeps its sharding."""
+    """Emits a parameter of local shape; in the entry it keeps its sharding."""
     tilings = p.tilings(instruction)
     shape = local_shape(instruction.shape, tilings)
     number = instruction.attributes_as(ParameterAttributes).number
@@ -47,7 +47,7 @@ def make_tuple(p: Scope, instruction: Instruction) -> Leaves:
 
 
 def barrier(p: Scope, instruction: Instruction) -> Leaves:
-    """The barrier stays around the local values."""
+    """Emits the barrier around the local values."""
     leaves = p.reshard(p.operands(instruction), p.tilings(instruction), f"opt-barrier {instruction.name}")
     packed = p.pack(instruction, leaves)
     return unpack(p, p.emitter.add("opt-barrier", (packed,)), instruction.shape, [v.tiling for v in leaves])
@@ -63,7 +63,8 @@ def get_tuple_element(p: Scope, instruction: Instruction) -> Leaves:
 
 
 def custom_call(p: Scope, instruction: Instruction) -> Leaves:
-    """Annotations place their operand and vanish; any other target goes the generic way."""
+    """Reshards the operand of an annotation, which is removed; treats other targets as effects, borders or generic ops.
+    """
     attributes = instruction.attributes_as(CustomCallAttributes)
     target, known = attributes.custom_call_target, behaviour(attributes)
     if known.only_annotates:
@@ -85,7 +86,7 @@ def custom_call(p: Scope, instruction: Instruction) -> Leaves:
 
 
 def loop(p: Scope, instruction: Instruction) -> Leaves:
-    """The state of the loop has one sharding, at its start, in the condition, and around the body."""
+    """Partitions a loop with one sharding for its state: at its start, in the condition, and around the body."""
     attributes = instruction.attributes_as(WhileAttributes)
     tilings = p.tilings(instruction)
     why = f"state of while {instruction.name}"
@@ -101,7 +102,10 @@ def loop(p: Scope, instruction: Instruction) -> Leaves:
 
 
 def conditional(p: Scope, instruction: Instruction) -> Leaves:
-    """The predicate is whole; each branch takes its operand as its parameter is sharded, and gives the result's."""
+    """Partitions a conditional with a replicated predicate.
+
+    Each branch takes its operand with the sharding of its parameter, and returns that of the result.
+    """
     attributes = instruction.attributes_as(ConditionalAttributes)
     tilings = p.tilings(instruction)
     why = f"conditional {instruction.name}"
@@ -131,4 +135,4 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType({
     "conditional": conditional,
     "concatenate": concatenate,
 })
-"""How ops are partitioned that are structure, or may be. All others are divided."""
+"""The handlers by opcode, of ops that are or may be structure. All other ops are divided."""

@@ -1,9 +1,9 @@
-"""Manual regions: where the program itself says what each device does (shard_map).
+"""Manual regions: where the program itself determines what each device does (shard_map).
 
-Inside, a value is that of one coordinate of the region's manual digits (`Tiling.manual`), ops are partitioned over the
-other digits as anywhere, and the program's own collectives and device numbers are let through. At the edges nothing is
-computed: the tile of a whole array *is* the region's array, once the whole array is divided as the edge says. The
-digits that the region divides come first in each dimension, and divide it evenly.
+Inside, a value belongs to one coordinate of the region's manual digits (`Tiling.manual`). Ops are partitioned over the
+other digits as elsewhere; the program's own collectives and device numbers stay. At the borders nothing is computed:
+the tile of the global array *is* the region's array, once the global array is divided as the border requires. The
+digits of the region come first in each dimension, and divide it evenly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .scope import Leaves, Scope
 
 
 def enter(p: Scope, instruction: Instruction) -> Leaves:
-    """Whole arrays become those of the region, divided as the operands are annotated."""
+    """Turns global arrays into those of the region, divided as the operands are annotated."""
     (operand,) = instruction.operands
     (before,), (wanted,) = p.tilings(operand), p.tilings(instruction)
     # A region has no value on one device.
@@ -32,7 +32,7 @@ def enter(p: Scope, instruction: Instruction) -> Leaves:
 
 
 def leave(p: Scope, instruction: Instruction) -> Leaves:
-    """The region's arrays become whole ones, divided as the result is annotated."""
+    """Turns the region's arrays into global ones, divided as the result is annotated."""
     (operand,) = instruction.operands
     (wanted,), (before,) = p.tilings(instruction), p.tilings(operand)
     outside = _even(replace(wanted, owner=None), before.manual, instruction.shape)
@@ -43,8 +43,9 @@ def leave(p: Scope, instruction: Instruction) -> Leaves:
 
 
 def _even(outside: Tiling, manual: Digits, global_shape: Shape) -> Tiling:
-    """`outside` without the digits behind manual ones that do not divide the rest evenly: there the tiles of the whole
-    array and those of the region's would begin at different elements.
+    """Returns `outside` without digits after manual ones that do not divide the rest evenly.
+
+    There the tiles of the global array and those of the region's would begin at different elements.
     """
     dims: list[Digits] = []
     for n, digits in zip(global_shape.dims, outside.dims, strict=True):
@@ -56,7 +57,7 @@ def _even(outside: Tiling, manual: Digits, global_shape: Shape) -> Tiling:
 
 
 def _inside(outside: Tiling, manual: Digits, global_shape: Shape, part: Shape, instruction: Instruction) -> Tiling:
-    """The tiling of the region's array `part`, where the whole array has the tiling `outside`."""
+    """Returns the tiling of the region's array `part`, where the global array has the tiling `outside`."""
     dims: list[Digits] = []
     for dim, digits in enumerate(outside.dims):
         cuts = refine([digits, manual])

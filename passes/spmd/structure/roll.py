@@ -1,7 +1,7 @@
-"""Rolls: the concatenation of the end of an array and its beginning is one exchange along a ring.
+"""Rolls: turns the concatenation of the end of an array and its beginning into one exchange along a ring.
 
-As two slices and a concatenation, elements would move twice: first to the even tiles of two arrays whose sizes are
-unlike, then to where they belong. The slices become dead code.
+As two slices and a concatenation, elements would move twice: first to the even tiles of two arrays of unlike sizes,
+then to their final places. The slices become dead code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .scope import Leaves, Scope
 
 
 def concatenate(p: Scope, instruction: Instruction) -> Leaves:
-    """A roll along a divided dimension as such; any other concatenation in the generic way."""
+    """Emits a roll along a divided dimension as a ring exchange; any other concatenation generically."""
     roll = find_roll(instruction)
     if roll is None:
         return p.generic(instruction)

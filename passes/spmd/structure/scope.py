@@ -1,4 +1,4 @@
-"""One computation being partitioned, as the handlers of structure see it."""
+"""The interface between the partitioner of one computation and the handlers of structure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Leaves = list[LocalValue]
 class Scope(Protocol):
     """The partitioner of the computation `source`, which builds `target`.
 
-    `values` has the leaves of what is partitioned so far. `order` is the device order in which `emitter` counts.
+    `values` has the leaves of the instructions partitioned so far. `emitter` counts digits in the device order `order`.
     """
 
     source: Computation
@@ -39,39 +39,39 @@ class Scope(Protocol):
     def diagnostics(self) -> Diagnostics: ...
 
     def tilings(self, instruction: Instruction) -> list[Tiling]:
-        """The tilings that propagation gave the leaves of a value."""
+        """Returns the propagated tilings of the leaves of a value."""
         ...
 
     def operands(self, instruction: Instruction) -> Leaves:
-        """The leaves of all operands, in order."""
+        """Returns the leaves of all operands, in order."""
         ...
 
     def reshard(self, leaves: Leaves, tilings: list[Tiling], why: str) -> Leaves:
-        """Brings each leaf into its tiling; `why` ends up in the causes of collectives."""
+        """Reshards each leaf to its tiling; `why` is part of the causes of collectives."""
         ...
 
     def pack(self, like: Instruction, leaves: Leaves) -> Instruction:
-        """One instruction with the leaves as the global value's shape has them: an array, or (nested) tuples."""
+        """Packs the leaves into one instruction of the global value's structure: an array, or (nested) tuples."""
         ...
 
     def calling(self, instruction: Instruction) -> Instruction:
-        """The instruction as if it stood in the new module: with its computations, and its channel numbers."""
+        """Returns the instruction as it is in the new module: with its computations and channel ids."""
         ...
 
     def generic(self, instruction: Instruction) -> Leaves:
-        """Divides the op: whatever is no structure after all goes this way."""
+        """Partitions the op generically, for instructions that turn out not to be structure."""
         ...
 
     def child(self, source: Computation) -> Scope:
-        """The scope of a computation that control flow calls."""
+        """Returns the scope of a computation that control flow calls."""
         ...
 
     def run(self) -> Leaves:
-        """Partitions all instructions; the leaves of the root."""
+        """Partitions all instructions; returns the leaves of the root."""
         ...
 
     def finish(self, leaves: Leaves, tilings: list[Tiling], why: str) -> None:
-        """Ends a computation that control flow calls: the root gets the tilings, the module the computation."""
+        """Completes a computation that control flow calls: reshards and packs the root, and adds it to the module."""
         ...
 
 
