@@ -1,1 +1,1 @@
-"""Instructions on tiles: the emitter, moves, exchanges, halos, and ops on tiles."""
+"""Emits instructions on tiles: moves, exchanges, halos, and ops."""

@@ -1,4 +1,4 @@
-"""What the collectives of one module share: channel numbers, reducers, the number of devices, who sends to whom."""
+"""State that the collectives of one module share: channel ids, reducers, the number of devices, pairs of devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Numbers = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 class Channels:
-    """Numbers collectives across the whole module, and makes the computations that reductions apply."""
+    """Numbers collectives across the whole module, and builds the computations that reductions apply."""
 
     def __init__(self, devices: int) -> None:
         self.devices = devices
@@ -34,7 +34,7 @@ class Channels:
         return self.count
 
     def renumbered(self, attributes: Attributes) -> Attributes:
-        """The attributes of a collective that the program itself has, with a channel of the new module."""
+        """Returns the attributes of one of the program's own collectives with a channel of the new module."""
         if not isinstance(attributes, CollectiveAttributes) or attributes.channel_id is None:
             return attributes
         return replace(attributes, channel_id=self.next())
@@ -43,7 +43,7 @@ class Channels:
         return self.computation((monoid, shape.element.name), lambda: _reducer(monoid, shape))
 
     def computation(self, key: Hashable, make: Callable[[], Computation]) -> Computation:
-        """A computation that the partitioner adds to the module, made once per key."""
+        """Returns a computation that the partitioner adds to the module, built once per key."""
         if key not in self.reducers:
             self.reducers[key] = make()
         return self.reducers[key]
@@ -60,7 +60,7 @@ def _reducer(monoid: Monoid, shape: Shape) -> Computation:
 
 
 def permute_pairs(source: Tiling, target: Tiling, devices: int) -> tuple[tuple[int, int], ...]:
-    """Who sends to whom: the k-th holder of a tile under `source` sends to its k-th holder under `target`."""
+    """Returns pairs of devices: the k-th holder of a tile under `source` sends to its k-th holder under `target`."""
     if source.owner is not None and target.owner is not None:
         return ((source.owner, target.owner),)
     senders, receivers = _holders(source, devices), _holders(target, devices)
@@ -68,7 +68,7 @@ def permute_pairs(source: Tiling, target: Tiling, devices: int) -> tuple[tuple[i
 
 
 def stay_apart(groups: Iterable[Sequence[int]], digits: Digits, order: tuple[int, ...] | None) -> bool:
-    """Whether devices that differ in these digits are in different groups throughout."""
+    """Whether devices that differ in these digits are never in the same group."""
     place = {device: n for n, device in enumerate(order)} if order is not None else None
 
     def coordinates(device: int) -> tuple[int, ...]:
@@ -79,8 +79,8 @@ def stay_apart(groups: Iterable[Sequence[int]], digits: Digits, order: tuple[int
 
 
 def every_device(devices: int) -> Numbers:
-    """The numbers of all devices, for a collective-permute that lists who sends to whom. Raises CompileError where they
-    are too many for that.
+    """Returns the numbers of all devices, for a collective-permute that lists pairs. Raises CompileError for too many
+    devices.
     """
     if devices > LARGEST_LIST:
         fail(f"a collective-permute of {devices:,} devices would list them one by one, at most {LARGEST_LIST:,} can be")
@@ -88,7 +88,7 @@ def every_device(devices: int) -> Numbers:
 
 
 def _holders(tiling: Tiling, devices: int) -> Sequence[int]:
-    """Devices sorted by the tile they hold, then by number."""
+    """Returns devices sorted by the tile they hold, then by number."""
     places = every_device(devices)
     tile = np.zeros(devices, dtype=np.int64)
     for digits in tiling.dims:

@@ -1,7 +1,7 @@
-"""The program under construction: per-device instructions, and the values they stand for.
+"""The program under construction: per-device instructions, and the values they represent.
 
-A `LocalValue` is what one device holds of a global array: an instruction of the new computation, the global shape and
-the tiling. The `Emitter` appends instructions to one computation of the LOCAL module: arithmetic on the partition id,
+A `LocalValue` is one device's part of a global array: an instruction of the new computation, the global shape and the
+tiling. The `Emitter` appends instructions to one computation of the LOCAL module: arithmetic on the partition id,
 masks, slices and collectives. Equal scalar instructions are emitted once.
 """
 
@@ -52,7 +52,7 @@ class LocalValue:
 
 
 class Emitter:
-    """Appends instructions to `computation`; location and metadata come from the instruction `like`."""
+    """Appends instructions to `computation`, with the location and metadata of the instruction `like`."""
 
     def __init__(self, computation: Computation, order: tuple[int, ...] | None) -> None:
         self.computation = computation
@@ -69,7 +69,7 @@ class Emitter:
         cause: FrontendAttributes | None = None,
         name: str | None = None,
     ) -> Instruction:
-        """Appends an instruction; its shape is inferred if not given."""
+        """Appends an instruction; infers its shape if none is given."""
         result = self.computation.add(opcode, operands, attributes, shape, name, self.like)
         if cause:
             result.frontend_attributes = cause
@@ -78,7 +78,7 @@ class Emitter:
     def shared(
         self, opcode: str, operands: Sequence[Instruction], attributes: Attributes = NONE, shape: Shape | None = None
     ) -> Instruction:
-        """Like `add`, but an equal instruction that was emitted this way before is used again."""
+        """Works like `add`, but reuses an equal instruction emitted this way before."""
         key = (opcode, tuple(map(id, operands)), attributes, shape)
         if key not in self._scalars:
             like, self.like = self.like, None
@@ -88,7 +88,7 @@ class Emitter:
 
     @contextmanager
     def with_order(self, order: tuple[int, ...] | None) -> Generator[None]:
-        """In its scope digits count places in another device order."""
+        """Counts digits in another device order within a `with` statement."""
         before, self.order = self.order, order
         try:
             yield
@@ -97,7 +97,7 @@ class Emitter:
 
     @contextmanager
     def attributed_to(self, like: Instruction) -> Generator[None]:
-        """In its scope instructions come from another one of the program."""
+        """Attributes instructions to `like` within a `with` statement."""
         before, self.like = self.like, like
         try:
             yield
@@ -107,7 +107,7 @@ class Emitter:
     # -- scalars and constants
 
     def constant(self, value: Any, element: ElementType) -> Instruction:
-        """A scalar constant. Raises CompileError for an integer that the type cannot hold."""
+        """Returns a scalar constant. Raises CompileError for an integer that the type cannot hold."""
         if isinstance(value, int) and element.is_integer:
             self.check(value, element)
         if element.numpy is None:  # single bits, which no literal holds
@@ -118,24 +118,24 @@ class Emitter:
         return self.shared("constant", (), ConstantAttributes(literal), literal.shape)
 
     def splat(self, scalar: Instruction, dims: tuple[int, ...]) -> Instruction:
-        """An array filled with a scalar."""
+        """Fills an array with a scalar."""
         if not dims:
             return scalar
         return self.shared("broadcast", (scalar,), BroadcastAttributes(()), scalar.shape.with_dims(dims))
 
     def zeros(self, element: ElementType, dims: tuple[int, ...]) -> Instruction:
-        """An array of zeros."""
+        """Returns an array of zeros."""
         return self.splat(self.constant(0, element), dims)
 
     def partition_id(self) -> Instruction:
-        """This device's number as s32; its place, if devices are in an irregular order."""
+        """Returns this device's number as s32, or its place in an irregular device order."""
         device = self.shared("convert", (self.shared("partition-id", ()),), NONE, array(S32))
         if self.order is None:
             return device
         return self.entry(np.argsort(np.asarray(self.order)).tolist(), device)
 
     def entry(self, table: Sequence[int], place: Instruction) -> Instruction:
-        """`table[place]` as an s32 scalar. Raises CompileError for an entry that s32 cannot hold."""
+        """Returns `table[place]` as an s32 scalar. Raises CompileError for an entry that s32 cannot hold."""
         for value in (min(table), max(table)):
             self.check(value, S32)
         row = (self.literal(Literal(np.array(table, np.int32))), place)
@@ -143,7 +143,7 @@ class Emitter:
         return self.shared("reshape", (found,), NONE, array(S32))
 
     def coordinate(self, digits: Digits) -> Instruction:
-        """The number that the digits of this device make, as an s32 scalar."""
+        """Returns the number that the digits of this device form, as an s32 scalar."""
         result: Instruction | None = None
         for digit in digits:
             part = self.partition_id()
@@ -157,12 +157,12 @@ class Emitter:
         return result if result is not None else self.constant(0, S32)
 
     def is_first(self, digits: Digits) -> Instruction:
-        """A scalar predicate: whether this device is the first of those that differ in these digits."""
+        """Returns a scalar predicate: whether this device is the first of those that differ in these digits."""
         place = self.coordinate(tuple(sorted(digits, key=lambda d: -d.stride)))
         return self.shared("compare", (place, self.constant(0, S32)), CompareAttributes(Direction.EQ))
 
     def only_first(self, digits: Digits, value: Instruction, identity_value: Any) -> Instruction:
-        """`value` on the first of the devices that differ in these digits, `identity_value` on the others."""
+        """Returns `value` on the first of the devices that differ in these digits, `identity_value` on the others."""
         if not digits:
             return value
         if isinstance(value.attributes, ConstantAttributes):
@@ -174,7 +174,7 @@ class Emitter:
         return self.add("select", (self.splat(self.is_first(digits), dims), value, fill))
 
     def offset(self, digits: Digits, tile: int, element: ElementType = S32) -> Instruction:
-        """Where this device's tile of `tile` elements begins along a dimension, as a scalar.
+        """Returns the scalar start of this device's tile of `tile` elements along a dimension.
 
         Raises CompileError for a dimension whose places the type cannot hold.
         """
@@ -195,7 +195,7 @@ class Emitter:
     # -- arrays
 
     def pad_to(self, value: Instruction, dim: int, size: int) -> Instruction:
-        """The array with zeros (or false) appended up to `size` elements, or cut down to that, along one dimension."""
+        """Pads the array with zeros (or false) at the end of a dimension, or cuts it there, to `size` elements."""
         have = value.shape.dims[dim]
         if have == size:
             return value
@@ -209,7 +209,7 @@ class Emitter:
         return self.add("pad", (value, zero), PadAttributes(padding))
 
     def dynamic_slice(self, value: Instruction, starts: dict[int, Instruction], sizes: tuple[int, ...]) -> Instruction:
-        """The part of `sizes` elements that begins at `starts` (0 where not given)."""
+        """Returns the part of `sizes` elements that begins at `starts` (0 where not given)."""
         if not starts and value.shape.dims == sizes:
             return value
         zero = self.constant(0, S32)
@@ -230,7 +230,9 @@ class Emitter:
         return self.add("compare", (left, right), CompareAttributes(direction))
 
     def inside(self, shape: Shape, tiling: Tiling, dims: Sequence[int]) -> Instruction | None:
-        """A mask of the tile's shape: true where all of `dims` are within the array. None if nothing is outside."""
+        """Returns a mask of the tile that is true where all of `dims` are within the array; None if that holds
+        everywhere.
+        """
         local = tiling.local_dims(shape.dims)
         mask: Instruction | None = None
         for dim in dims:
@@ -246,7 +248,7 @@ class Emitter:
         return mask
 
     def fill_outside(self, value: LocalValue, dims: Sequence[int], monoid: Monoid) -> LocalValue:
-        """The value with the monoid's identity in the padding of `dims`."""
+        """Returns the value with the monoid's identity in the padding of `dims`."""
         mask = self.inside(value.shape, value.tiling, dims)
         if mask is None:
             return value
@@ -255,22 +257,22 @@ class Emitter:
 
 
 def places_type(size: int) -> ElementType:
-    """The integers in which places of a dimension are counted, those in its padding too."""
+    """Returns the integer type that counts the places of a dimension, including its padding."""
     return S32 if size < 1 << 30 else S64
 
 
 def splat_scalar(value: LocalValue) -> Instruction | None:
-    """The scalar that a value repeats on every device, if it visibly does."""
+    """Returns the scalar that a value visibly repeats on every device, if any."""
     on_every_device = not value.tiling.unreduced and value.tiling.owner is None
     return repeated_scalar(value.instruction) if on_every_device else None
 
 
 def is_made_anywhere(value: LocalValue) -> bool:
-    """Whether any tile of a value is made without communication."""
+    """Whether any device can compute any tile of a value without communication."""
     return value.rematerialize is not None or splat_scalar(value) is not None
 
 
 def is_array_of(value: Array, scalar: Any) -> bool:
-    """Whether every element of a numpy array is exactly this scalar, to the bit."""
+    """Whether every element of a numpy array equals this scalar bit by bit."""
     expected = np.full(value.shape, scalar, dtype=value.dtype)
     return expected.tobytes() == np.ascontiguousarray(value).tobytes()

@@ -1,9 +1,10 @@
-"""The rounds of an exchange as instructions: cut out, send, put in place.
+"""The rounds of an exchange as instructions: cuts pieces out, sends them, writes them into the result.
 
 Offsets differ from device to device without a pattern, so they come from tables indexed by the number of the device
-within its group (`exchange_quotient`). Pieces of a round are padded to one size; what is padding is masked before it is
-put in place. A piece begins where the tile of its sender or that of its receiver does, so padding can only follow it;
-tiles are enlarged where that reaches past their end, to less than twice their size in a dimension.
+within its group (`exchange.quotient`). The pieces of a round are padded to one size; a mask removes the padding before
+a piece is written. A piece begins where the tile of its sender or that of its receiver begins, so padding can only
+follow it. Where padding reaches past the end of a tile, the tile is enlarged, to less than twice its size per
+dimension.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .halo import tile_pairs
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """Per device and dimension: where a round's piece is cut out and put in place, and its size; [devices, rank]."""
+    """Per device and dimension: where a round's piece is cut out and written, and its size; [devices, rank]."""
 
     sent: Integers
     placed: Integers
@@ -37,7 +38,7 @@ class _Tables:
 def emit_exchange(
     emitter: Emitter, value: Instruction, plan: ExchangePlan, channels: Channels, cause: FrontendAttributes
 ) -> Instruction:
-    """What a device has after the exchange, from the tile that it has before. The emitter's order is that of the plan.
+    """Returns a device's part after the exchange, from its tile before. The emitter's order must be that of the plan.
     """
     part = plan.part
     tile = part.move.local_dims(part.dims)
@@ -74,7 +75,7 @@ def _tables(step: ExchangeRound, have: Integers, want: Integers) -> _Tables:
 
 
 def _put(emitter: Emitter, result: Instruction, piece: Instruction, table: _Tables, number: Instruction) -> Instruction:
-    """The result with this device's piece, less its padding, in place."""
+    """Writes this device's piece, without its padding, into the result."""
     dims = piece.shape.dims
     place = _scalars(emitter, table.placed, number)
     mask = _mask(emitter, table.extent, dims, number)
@@ -85,7 +86,7 @@ def _put(emitter: Emitter, result: Instruction, piece: Instruction, table: _Tabl
 
 
 def _scalars(emitter: Emitter, table: Integers, number: Instruction) -> dict[int, Instruction]:
-    """This device's row of a table, as a scalar per column that is not 0 throughout."""
+    """Returns this device's row of a table, as a scalar for each column that is not all 0."""
     return {d: _look_up(emitter, table[:, d], number) for d in range(table.shape[1]) if table[:, d].any()}
 
 
@@ -96,7 +97,7 @@ def _look_up(emitter: Emitter, column: Integers, number: Instruction) -> Instruc
 
 
 def _mask(emitter: Emitter, extent: Integers, dims: tuple[int, ...], number: Instruction) -> Instruction | None:
-    """True where this device's piece is, within the padded size; None if every device's piece fills it."""
+    """Returns a mask of this device's piece within the padded size; None if every device's piece fills it."""
     mask: Instruction | None = None
     for dim, size in enumerate(dims):
         if (extent[:, dim] == size).all():

@@ -1,10 +1,11 @@
-"""Halo exchange: any interval of a tiled dimension for every tile, by collective-permutes of just what is missing.
+"""Halo exchange: fetches any interval of a tiled dimension for every tile, by collective-permutes of the missing
+pieces.
 
-`HaloExchange.fetch` is the one way in which local forms get elements from other devices: windows, slices, paddings,
-reversals, concatenations, reshapes and rolls differ only in the intervals they ask for. `halo_plan` says which pieces
-travel; here they become instructions. Where all tiles ask alike, the pieces are concatenated; otherwise places come
-from tables indexed by the number of the tile, not of the device. The other dimensions are not looked at, so that every
-group of devices that differ along the dimension alone does the same.
+Local forms get elements from other devices only through `HaloExchange.fetch`: windows, slices, paddings, reversals,
+concatenations, reshapes and rolls differ only in the intervals they ask for. `halo_plan` determines which pieces
+travel; this module emits the instructions. If all tiles want intervals at the same offset, the pieces are concatenated;
+otherwise their places come from tables indexed by the number of the tile, not of the device. The other dimensions do
+not matter, so every group of devices that differ only along the dimension does the same.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from .emitter import Emitter, is_array_of
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What is wanted of dimension `dim`: tile i gets the `size` elements from starts[i] on.
+    """The wanted part of dimension `dim`: tile i gets the `size` elements from starts[i] on.
 
-    `digits` number the tiles of `tiled`. Elements outside the dimension become `fill` (a scalar; None: anything). With
-    `wrap` the dimension is a ring.
+    `digits` number the tiles of `tiled`. Elements outside the dimension become `fill` (a scalar; if None, they are
+    undefined). With `wrap` the dimension is a ring.
     """
 
     dim: int
@@ -57,7 +58,7 @@ class HaloExchange:
     why: str
 
     def fetch(self, value: Instruction, wanted: Interval) -> Instruction:
-        """This device's interval, from its tile `value`."""
+        """Returns this device's interval, from its tile `value`."""
         if not wanted.tiled.extent or not wanted.size:
             nothing = wanted.fill or self.emitter.constant(0, value.shape.element)
             return self.emitter.splat(nothing, _sized(value, wanted.dim, wanted.size))
@@ -74,7 +75,7 @@ class HaloExchange:
         return self.emitter.add("select", (mask, result, self.emitter.splat(fill, result.shape.dims)))
 
     def own(self, value: Instruction, wanted: Interval) -> Instruction:
-        """What of the interval is in this device's tile, at its place; absent elsewhere. Nothing is sent."""
+        """Returns the part of the interval in this device's tile, at its place among identities. Sends nothing."""
         emitter, dim, digits = self.emitter, wanted.dim, wanted.digits
         pieces = own_pieces(wanted.tiled, wanted.starts, wanted.size)
         nothing = emitter.constant(absent(value.shape.element), value.shape.element)
@@ -93,7 +94,7 @@ class HaloExchange:
         return sliced(emitter, self._put(result, part, dim, place), dim, 0, wanted.size)
 
     def inside(self, wanted: Interval, dims: tuple[int, ...]) -> Instruction | None:
-        """True where the interval lies within the dimension; None if it always does."""
+        """Returns a mask of the interval that is true within the dimension; None if all of it always is."""
         emitter, starts, extent = self.emitter, wanted.starts, wanted.tiled.extent
         tests: list[tuple[int, Direction]] = []
         if min(starts) < 0:
@@ -111,11 +112,11 @@ class HaloExchange:
         return mask
 
     def emit_plan(self, value: Instruction, wanted: Interval, plan: HaloPlan) -> Instruction:
-        """The pieces of a plan where they belong; anything elsewhere."""
+        """Writes the pieces of a plan to their places; other elements are undefined."""
         return (self._concatenated if plan.alike else self._placed)(value, wanted, plan)
 
     def per_tile(self, digits: Digits, values: Mapping[int, int], other: int | None = None) -> Instruction:
-        """This tile's entry as an s32 scalar, `other` for tiles without one (None: anything)."""
+        """Returns this tile's value as an s32 scalar, `other` for tiles without one (if None, undefined)."""
         emitter = self.emitter
         tiles = product(digits)
         known = values if other is None else {i: values.get(i, other) for i in range(tiles)}
@@ -132,7 +133,7 @@ class HaloExchange:
     # -- the pieces
 
     def _concatenated(self, value: Instruction, wanted: Interval, plan: HaloPlan) -> Instruction:
-        """Rounds that reach the same places on all tiles: side by side, zero (or the fill) where nothing arrives."""
+        """Concatenates rounds that fill the same places on all tiles, with zeros (or the fill) in the gaps."""
         emitter, dim = self.emitter, wanted.dim
         parts: list[Instruction] = []
         place = 0
@@ -152,9 +153,9 @@ class HaloExchange:
         return parts[0] if len(parts) == 1 else emitter.add("concatenate", parts, ConcatenateAttributes((dim,)))
 
     def _placed(self, value: Instruction, wanted: Interval, plan: HaloPlan) -> Instruction:
-        """Rounds that differ from tile to tile: cut out and put in place by tables.
+        """Emits rounds that differ from tile to tile: cuts pieces out and writes them by tables.
 
-        The first round may put garbage anywhere: later ones write over it, or it lies outside the dimension.
+        The first round may write garbage anywhere: later ones overwrite it, or it lies outside the dimension.
         """
         emitter, dim, digits = self.emitter, wanted.dim, wanted.digits
         first, *rest = sorted(plan.rounds, key=lambda r: -r.length)
@@ -184,7 +185,7 @@ class HaloExchange:
         return sliced(emitter, result, dim, 0, wanted.size)
 
     def _part(self, value: Instruction, wanted: Interval, step: HaloRound) -> Instruction:
-        """What this device sends (or keeps) in a round."""
+        """Returns the piece that this device receives (or keeps) in a round."""
         emitter, dim = self.emitter, wanted.dim
         sources = {p.sender: p.source for p in step.pieces}
         if len(set(sources.values())) == 1:
@@ -212,9 +213,9 @@ class HaloExchange:
 def tile_pairs(
     digits: Digits, sender_of: Mapping[int, int], devices: int, order: tuple[int, ...] | None
 ) -> tuple[tuple[int, int], ...]:
-    """Source and target devices, where the tile `receiver` gets something from the tile `sender_of[receiver]`.
+    """Returns (source, target) pairs of devices, where tile `receiver` gets data from tile `sender_of[receiver]`.
 
-    Devices that agree on all else exchange among themselves.
+    Devices that agree in all other digits exchange among themselves.
     """
     places = every_device(devices)
     tile, begin = np.zeros(devices, np.int64), np.zeros(1, np.int64)
@@ -230,7 +231,7 @@ def tile_pairs(
 
 
 def sliced(emitter: Emitter, value: Instruction, dim: int, start: int, size: int, stride: int = 1) -> Instruction:
-    """`size` elements of one dimension, from `start` on."""
+    """Slices `size` elements of one dimension, from `start` on."""
     if start == 0 and size == value.shape.dims[dim]:
         return value
     limits = tuple(
@@ -244,7 +245,7 @@ def padded(
     emitter: Emitter, value: Instruction, dim: int, low: int, high: int, interior: int = 0,
     fill: Instruction | None = None,
 ) -> Instruction:
-    """The value with padding along one dimension, zeros if no `fill` is given."""
+    """Pads the value along one dimension, with zeros if no `fill` is given."""
     if not (low or high or interior):
         return value
     config = PaddingConfig(

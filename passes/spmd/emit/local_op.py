@@ -1,9 +1,9 @@
-"""The generic local form: divide each factor, run the op on tiles, leave results partial over reduction factors.
+"""The generic local form: runs an op on tiles, and leaves results partial over divided reduction factors.
 
-Every op goes through here. An op whose tile needs more than the same op on smaller operands (an offset, a mask, other
-attributes, data of other devices) registers a *local form*: a function that emits the instruction, given operands that
-are already in the tilings the assignment asks for. A form that communicates also says how long that
-takes. Everything else about the op stays generic.
+Every op passes through this module. An op whose tile needs more than the same op on smaller operands (an offset, a
+mask, other attributes, data of other devices) registers a *local form*: a function that emits the instruction, given
+operands in the tilings of the assignment. A form that communicates also returns how long that takes. Everything else
+about the op stays generic.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .resharder import Resharder
 
 @dataclass(frozen=True, slots=True)
 class LocalOp:
-    """One op about to be emitted: the global instruction, its rule, the chosen assignment, operands in place.
+    """An op about to be emitted: the global instruction, its rule, the chosen assignment, operands in their tilings.
 
-    `results` are the tilings that the result's leaves will have, partial results apart. Forms that communicate do so
-    through `resharder`; `why` names the op in the causes of their collectives.
+    `results` are the tilings of the result's leaves, without partial digits. Forms communicate through `resharder`;
+    `why` names the op in the causes of their collectives.
     """
 
     instruction: Instruction
@@ -44,7 +44,7 @@ class LocalOp:
     why: str
 
     def local_shape(self) -> Shape:
-        """The shape of the local result."""
+        """Returns the shape of the local result."""
         whole = list(self.instruction.shape.leaves())
         leaves = tuple(t.local_shape(s) for s, t in zip(whole, self.results, strict=True))
         if self.instruction.op.has_fixed_layout(self.instruction.attributes):
@@ -52,7 +52,7 @@ class LocalOp:
         return with_leaves(self.instruction.shape, iter(leaves))
 
     def emit(self, operands: Sequence[Instruction] | None = None, shape: Shape | None = None) -> Instruction:
-        """The op on tiles (or on `operands` with a result of `shape`), its attributes adapted to the local sizes."""
+        """Emits the op on tiles (or on `operands` with a result of `shape`), with attributes for the local sizes."""
         given = self._packed() if operands is None else operands
         shape = shape or self.local_shape()
         op = self.instruction.op
@@ -62,22 +62,22 @@ class LocalOp:
         return made
 
     def _packed(self) -> list[Instruction]:
-        """The tiles of the operands; those of a tuple as one."""
+        """Returns the tiles of the operands; those of a tuple as one value."""
         leaves = iter([v.instruction for v in self.operands])
         return [pack(self.emitter, operand.shape, leaves) for operand in self.instruction.operands]
 
     def only_first(self, value: Instruction) -> Instruction:
-        """`value` on the first of the devices that reduce together, the monoid's identity on the others."""
+        """Returns `value` on the first of the devices that reduce together, the monoid's identity on the others."""
         assert self.rule.monoid is not None
         digits = tuple(d for f in self.reduced_factors() for d in self.assignment[f])
         return self.emitter.only_first(digits, value, identity(self.rule.monoid, value.shape.element))
 
     def rounds(self, digits: Digits) -> Transfer:
-        """A collective-permute along these digits."""
+        """Returns the cost of a collective-permute along these digits."""
         return self.resharder.machine.collective("collective-permute", digits, self.emitter.order)
 
     def reduced_factors(self) -> list[int]:
-        """Reduction factors that are divided."""
+        """Returns the reduction factors that are divided."""
         return [f for f, d in self.assignment.items() if d and self.rule.factors[f].kind is FactorKind.REDUCTION]
 
 
@@ -85,7 +85,7 @@ Emit = Callable[[LocalOp], Instruction]
 
 
 def local_form(name: str, exchanged: Exchanged | None = None) -> Callable[[Emit], Emit]:
-    """Registers the local form of an opcode, or of a custom-call's target (`custom-call TopK`), for all contexts."""
+    """Registers the local form of an opcode, or of a custom-call target (`custom-call TopK`), for all contexts."""
 
     def add(emit: Emit) -> Emit:
         register(name, LocalForm(emit, exchanged))
@@ -95,19 +95,19 @@ def local_form(name: str, exchanged: Exchanged | None = None) -> Callable[[Emit]
 
 
 def with_leaves(shape: Shape, leaves: Iterator[Shape]) -> Shape:
-    """The next of `leaves` in place of those of the shape."""
+    """Replaces the leaves of the shape by the next ones of `leaves`."""
     return tuple_shape(tuple(with_leaves(part, leaves) for part in shape.elements)) if shape.is_tuple else next(leaves)
 
 
 def pack(emitter: Emitter, shape: Shape, parts: Iterator[Instruction]) -> Instruction:
-    """The next leaves of `parts` as a value of this (global) shape has them: an array, or (nested) tuples."""
+    """Packs the next leaves of `parts` into the structure of this (global) shape: an array, or (nested) tuples."""
     if not shape.is_tuple:
         return next(parts)
     return emitter.add("tuple", [pack(emitter, element, parts) for element in shape.elements])
 
 
 def emit_local(op: OpSharding, local: LocalOp) -> list[LocalValue]:
-    """The result leaves of one op, unreduced over the digits of divided reduction factors."""
+    """Emits one op; returns its result leaves, unreduced over the digits of divided reduction factors."""
     operands = [masked(local, i) for i in range(len(local.operands))]
     clean = local if operands == local.operands else replace(local, operands=operands)
     result = op.form.emit(clean) if op.form is not None else clean.emit()
@@ -122,7 +122,7 @@ def emit_local(op: OpSharding, local: LocalOp) -> list[LocalValue]:
 
 
 def elements(emitter: Emitter, value: Instruction, shape: Shape) -> list[Instruction]:
-    """The leaves of a value whose global counterpart has this shape."""
+    """Returns the leaves of a local value whose global shape is `shape`."""
     if not shape.is_tuple:
         return [value]
     if value.op.role is Role.TUPLE:  # through a tuple, what nobody reads would be kept alive
@@ -134,7 +134,9 @@ def elements(emitter: Emitter, value: Instruction, shape: Shape) -> list[Instruc
 
 
 def masked(local: LocalOp, number: int) -> LocalValue:
-    """The operand with neutral padding in the dimensions that are reduced across devices or within a padded tile."""
+    """Returns the operand with the monoid's identity as padding in dimensions reduced across devices or in a padded
+    tile.
+    """
     value = local.operands[number]
     masked = local.rule.masked
     if local.rule.monoid is None or (masked is not None and number not in masked):

@@ -1,7 +1,7 @@
 """The moves of a resharding plan as instructions.
 
-One `MoveEmitter` emits one plan. Slices that follow one another become one dynamic-slice. Every collective carries the
-cause in the frontend attribute `hloom.cause`.
+One `MoveEmitter` emits one plan. Consecutive slices become one dynamic-slice. Every collective has its cause in the
+frontend attribute `hloom.cause`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SMALL = 256  # bytes of an array whose padded tiles may be as large as all of i
 
 @dataclass
 class MoveEmitter:
-    """Emits moves of an array of the (global) shape. `order` is the device order of the tiling it has at the time."""
+    """Emits moves of an array of the (global) shape. `order` is the device order of its current tiling."""
 
     emitter: Emitter
     channels: Channels
@@ -60,7 +60,9 @@ class MoveEmitter:
     cause: FrontendAttributes
 
     def emit(self, array: Instruction, plan: Plan) -> Instruction:
-        """The array after the moves. Raises InternalError for a plan that replicates it on the way and need not."""
+        """Returns the array after the moves. Raises InternalError for a plan that replicates it on the way without
+        need.
+        """
         source, between = array, list[Instruction]()
         slices: list[Slice] = []
         bits = any(isinstance(move, Mask) and move.device is not None for move in plan.moves)
@@ -82,7 +84,8 @@ class MoveEmitter:
         return self._cast("convert", array, self.shape.element)
 
     def _check_between(self, source: Instruction, between: Sequence[Instruction], result: Instruction) -> None:
-        """What neither end of a resharding holds whole, no device holds whole in between: it may lack the memory."""
+        """Checks that no device holds the whole array in between if it does so at neither end: it may lack the memory.
+        """
 
         def is_whole(array: Instruction) -> bool:
             return all(n >= size for n, size in zip(array.shape.dims, self.shape.dims, strict=True))
@@ -94,7 +97,7 @@ class MoveEmitter:
             raise InternalError(f"{self.cause.get('hloom.cause')}: {self.shape} is replicated on the way {ends}")
 
     def _as_bits(self, array: Instruction) -> Instruction:
-        """The array as integers, to which adding zeros changes nothing (-0.0 + 0.0 is not -0.0)."""
+        """Returns the array as integers, to which adding zeros changes nothing (-0.0 + 0.0 is not -0.0)."""
         element = array.shape.element
         self.monoid = Monoid.OR if element is PRED else Monoid.ADD
         if not element.is_float:
@@ -147,7 +150,7 @@ class MoveEmitter:
     # -- without communication
 
     def _slice(self, array: Instruction, slices: list[Slice]) -> Instruction:
-        """All slices at once, as one dynamic-slice."""
+        """Emits all slices as one dynamic-slice."""
         if not slices:
             return array
         emitter = self._ordered(self.order)
@@ -200,9 +203,9 @@ class MoveEmitter:
         return self.emitter.pad_to(gathered, move.dim, move.size)
 
     def _all_to_all(self, array: Instruction, move: AllToAll) -> Instruction:
-        """Target dimensions are split into a part per shift and the rest; all parts are exchanged as one dimension.
+        """Splits target dimensions into a part per shift and the rest, and exchanges all parts as one dimension.
 
-        Then each part, which now counts senders, belongs in front of the source dimension of its shift.
+        Each part, which then counts senders, is moved in front of the source dimension of its shift.
         """
         emitter, counts = self.emitter, [product(shift.digits) for shift in move.shifts]
         rank = array.shape.rank
@@ -258,7 +261,9 @@ class MoveEmitter:
 
 
 def _holder(element: ElementType) -> ElementType:
-    """The float as which numbers are taken apart: there are no integers of six bits, and f16 has all such floats."""
+    """Returns the float type that holds the element's bits for a bitcast: f16 holds floats without integers of their
+    width.
+    """
     return element if f"u{element.bits}" in ELEMENT_TYPES else ELEMENT_TYPES["f16"]
 
 

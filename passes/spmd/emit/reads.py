@@ -1,8 +1,8 @@
-"""What the reads of a sharding rule mean on tiles: the time of their exchange, and the exchange itself.
+"""The reads of a sharding rule on tiles: the time of their exchange, and the exchange itself.
 
-A local form asks for the operands as its tile reads them (`fetch_reads`), adapts the attributes of the op to that, and
-registers `read_time` as what it exchanges. Several dimensions are fetched one after the other, so that corners come
-along with the second one.
+A local form fetches the operands as its tile reads them (`fetch_reads`), adapts the attributes of the op to that, and
+registers `read_time` as the cost. Dimensions are fetched one after the other, so that the second exchange includes the
+corners.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .local_op import LocalOp
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One divided dimension of an operand after the exchange: the span that each tile has of it.
+    """One divided dimension of an operand after the exchange, with the span that each tile has of it.
 
-    The tiles from number `used` on have no index of the factor: they are all padding.
+    Tiles from number `used` on have no index of the factor: they are all padding.
     """
 
     read: Read
@@ -35,12 +35,12 @@ class Fetched:
 
     @property
     def span(self) -> Span:
-        """The first tile's; all are of its size and length."""
+        """The first tile's span; all have its size and length."""
         return self.spans[0]
 
     @property
     def phase(self) -> int | None:
-        """Where the first element is on the dilated grid, if that is the same for all tiles."""
+        """The place of the first element on the dilated grid, if that is the same for all tiles."""
         return self.span.phase if all(s.phase == self.span.phase for s in self.spans) else None
 
     @property
@@ -48,7 +48,7 @@ class Fetched:
         return self.read.reaches[-1].dilation
 
     def starts(self, tiled: TiledDim, width: int) -> tuple[int, ...]:
-        """Where each tile's span begins; what is all padding wants nothing, if that saves anything.
+        """Returns where each tile's span begins; tiles that are all padding ask for nothing if that saves time.
 
         An index of the dimension has `width` bytes on the tile.
         """
@@ -61,12 +61,12 @@ class Fetched:
 
 
 def exchange_of(local: LocalOp) -> HaloExchange:
-    """Halo exchange for one op."""
+    """Returns the halo exchange for one op."""
     return HaloExchange(local.emitter, local.resharder.channels, local.why)
 
 
 def divided_reads(rule: ShardingRule, assignment: Assignment) -> Iterator[Fetched]:
-    """The reads along dimensions that an assignment divides."""
+    """Yields the reads along dimensions that an assignment divides."""
     for read in rule.reads:
         (factor,) = rule.operands[read.operand][read.dim]
         digits = assignment.get(factor, ())
@@ -78,7 +78,7 @@ def divided_reads(rule: ShardingRule, assignment: Assignment) -> Iterator[Fetche
 
 
 def read_time(op: OpSharding, assignment: Assignment) -> float:
-    """The time of the exchanges of an op's reads."""
+    """Returns the time of the exchanges of an op's reads."""
     total = 0.0
     held: dict[int, list[int]] = {}
     for found in divided_reads(op.rule, assignment):
@@ -96,7 +96,7 @@ def read_time(op: OpSharding, assignment: Assignment) -> float:
 def fetch_reads(
     local: LocalOp, fills: Mapping[int, Instruction | None]
 ) -> tuple[list[Instruction], list[Fetched]]:
-    """The operands as the tile reads them, `fills` where they end; and what was fetched."""
+    """Returns the operands as the tile reads them, with `fills` beyond their ends, and the fetched dimensions."""
     exchange = exchange_of(local)
     arrays = [v.instruction for v in local.operands]
     done = list(divided_reads(local.rule, local.assignment))
@@ -109,7 +109,7 @@ def fetch_reads(
 
 
 def inside_borders(local: LocalOp, done: Sequence[Fetched], dims: tuple[int, ...]) -> Instruction | None:
-    """True where what was fetched of one operand, an array of `dims`, lies within it; None if all does."""
+    """Returns a mask of the fetched parts of one operand, an array of `dims`, within its borders; None if all are."""
     mask: Instruction | None = None
     for found in done:
         inside = exchange_of(local).inside(_interval(local, found, None, dims), dims)
@@ -119,7 +119,7 @@ def inside_borders(local: LocalOp, done: Sequence[Fetched], dims: tuple[int, ...
 
 
 def _interval(local: LocalOp, found: Fetched, fill: Instruction | None, dims: tuple[int, ...]) -> Interval:
-    """What the tiles, arrays of `dims`, read along one dimension."""
+    """Returns the interval that the tiles, arrays of `dims`, read along one dimension."""
     value, dim = local.operands[found.read.operand], found.read.dim
     rounds = local.rounds(found.digits)
     tiled = TiledDim(product(found.digits), value.instruction.shape.dims[dim], value.shape.dims[dim], rounds)
@@ -128,7 +128,7 @@ def _interval(local: LocalOp, found: Fetched, fill: Instruction | None, dims: tu
 
 
 def on_grid(local: LocalOp, value: Instruction, found: Fetched, fill: Instruction | None) -> Instruction:
-    """The fetched elements on the dilated grid: `span.length` places, `fill` in the holes."""
+    """Spreads the fetched elements over the dilated grid: `span.length` places, with `fill` in the holes."""
     emitter, dim = local.emitter, found.read.dim
     length, step = found.span.length, found.dilation
     taken = (found.span.size - 1) * step + 1

@@ -1,10 +1,10 @@
-"""Values that every device can make for itself: any tile of them is computed instead of communicated.
+"""Rematerialization: any tile of certain values is computed instead of communicated.
 
-An op qualifies by itself (`op_sharding.anywhere`), if its operands are whole on every device or qualify too.
+An op qualifies if it can compute any tile (`op_sharding.anywhere`), and its operands are replicated or qualify too.
 
-Where an op cannot make just the tiles that are wanted (a reversal, uneven tiles of a reshape), it makes all and cuts
-them out, if all is no larger than the whole values that it is made of; a mask broadcast from a row is larger, and sent.
-So is what is many ops deep.
+Some ops cannot compute just the wanted tile (a reversal, uneven tiles of a reshape). They compute the whole value and
+cut the tile out, if the whole is no larger than the replicated values that it comes from. A mask broadcast from a row
+is larger, and is communicated. Expression chains deeper than `_DEEPEST` ops are also communicated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEEPEST = 64  # ops on top of one another that are done again
 def rematerializable(
     values: list[LocalValue], instruction: Instruction, op: OpSharding, local: LocalOp, operands: Sequence[LocalValue]
 ) -> list[LocalValue]:
-    """The results of an op, which can be made again in other tiles if the op is such a one."""
+    """Returns the results of an op, with a `rematerialize` function if the op qualifies."""
     depth = 1 + max((v.depth for v in operands), default=0)
     if len(values) != 1 or depth > _DEEPEST or not _is_free(instruction, op, operands):
         return values

@@ -1,7 +1,7 @@
-"""Resharding of values under construction: plans, emitted where they are needed.
+"""Reshards values under construction: plans, and emits the plans.
 
-`Resharder.reshard` brings a value into a tiling. What it made for one instruction and tiling is used again. There is no
-way along the digits of a manual region, which is an error of the program.
+`Resharder.reshard` brings a value into a tiling, and caches the result per instruction and tiling. Data cannot move
+along the digits of a manual region; a program that needs this is rejected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .moves import MoveEmitter
 
 
 class Resharder:
-    """Emits plans into one computation, and appends each to `record`."""
+    """Emits resharding plans into one computation."""
 
     def __init__(
         self, emitter: Emitter, channels: Channels, machine: Machine = DEFAULT, record: list[Resharding] | None = None
@@ -37,7 +37,7 @@ class Resharder:
         self._done: dict[Hashable, LocalValue] = {}
 
     def reshard(self, value: LocalValue, target: Tiling, why: str) -> LocalValue:
-        """The value under another tiling; `why` ends up in the cause of each collective."""
+        """Returns the value under another tiling; `why` is part of the cause of each collective."""
         if target.unreduced and value.monoid not in (None, Monoid.ADD):
             # What a program calls unreduced is a sum.
             whole = self.reshard(value, replace(value.tiling, unreduced=()).canonical(), why)

@@ -1,10 +1,10 @@
-"""Windowed einsum: a contraction computed in steps, while an operand or the result travels around a ring of devices.
+"""Windowed einsum: computes a contraction in steps, while an operand or the result travels around a ring of devices.
 
-An operand that would be gathered is not: every step works on the tile at hand, which then moves on to the neighbour. A
-result that would be reduced and scattered is not: every step adds its part to the sum that just arrived. The bytes are
-those of the all-gather or reduce-scatter; but each step's permute can run beside the next step's work, and the whole
-operand is never held (Wang et al., "Overlap Communication with Dependent Computation via Decomposition", 2023). An
-option of the pass, for it pays only where devices overlap the two. Assumption: what travels is divided evenly.
+An operand is not gathered: every step works on the tile at hand, which then moves on to the neighbour. A result is not
+reduced and scattered: every step adds its part to the sum that just arrived. The bytes are those of the all-gather or
+reduce-scatter; but each step's permute can overlap the next step's work, and no device holds the whole operand (Wang et
+al., "Overlap Communication with Dependent Computation via Decomposition", 2023). This is an option of the pass, because
+it pays only where devices overlap the two. Assumption: the travelling value is divided evenly.
 
     all-gather(b), dot(a, b)     ->  n times: dot(a[part], b), b = permute(b); the parts summed or put in place
     reduce-scatter(dot(a, b))    ->  n times: sum = permute(sum) + dot(a[part], b)
@@ -33,8 +33,9 @@ _MOST_STEPS = 32  # a ring longer than this is a long program, and each step a s
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """`digits` number the devices of a ring. `factor` is what each step works on one part of; `value` (an operand, or
-    the result if it is not less than the number of operands) is what travels.
+    """`digits` number the devices of a ring. Each step works on one part of `factor`, and `value` travels.
+
+    `value` is an operand, or the result if it is not less than the number of operands.
     """
 
     value: int
@@ -43,7 +44,9 @@ class Ring:
 
 
 def find_ring(op: OpSharding, assignment: Assignment, wanted: Sequence[Tiling], least: int) -> Ring | None:
-    """What travels: an operand that the op would gather, or a result it would reduce and scatter, of `least` bytes."""
+    """Finds a value of at least `least` bytes to travel: an operand to be gathered, or a result to be reduced and
+    scattered.
+    """
     if op.rule.monoid is not Monoid.ADD or op.form is not None or op.manual or op.partial_digits:
         return None
     operands = len(op.rule.operands)
@@ -75,7 +78,9 @@ def _gathered(op: OpSharding, assignment: Assignment, value: int, least: int) ->
 
 
 def _ring(op: OpSharding, assignment: Assignment, value: int, dim: int, digits: Digits, least: int) -> Ring | None:
-    """The ring along one dimension, if the op can be cut there: a plain factor, in even parts."""
+    """Returns the ring along one dimension, if the op can be cut there: the factor is not compound, and its parts are
+    even.
+    """
     factors = op.rule.values()[value][dim]
     if len(factors) != 1 or factors[0] in op.rule.compound:
         return None
@@ -92,7 +97,7 @@ def _ring(op: OpSharding, assignment: Assignment, value: int, dim: int, digits: 
 
 
 def emit_windowed(op: OpSharding, local: LocalOp, ring: Ring, wanted: Sequence[Tiling]) -> list[LocalValue]:
-    """The result of the op. All operands are in place, but one that travels, which is as it was."""
+    """Returns the result of the op. All operands are resharded, except a travelling one, which keeps its tiling."""
     operands = [masked(local, n) for n in range(len(local.operands))]
     if ring.value < len(operands):
         result = _travelling_operand(local, ring, operands)
@@ -135,13 +140,13 @@ def _travelling_result(local: LocalOp, ring: Ring, operands: Sequence[LocalValue
 
 
 def _part_size(local: LocalOp, ring: Ring) -> int:
-    """Elements of the factor in one step."""
+    """Returns the number of elements of the factor in one step."""
     size = local.rule.factors[ring.factor].size
     return size // product(local.assignment.get(ring.factor, ())) // product(ring.digits)
 
 
 def _start(local: LocalOp, ring: Ring, step: int, part: int) -> Instruction:
-    """Where the part of a step begins: that of the device `step` places further along the ring."""
+    """Returns where the part of a step begins: that of the device `step` places further along the ring."""
     emitter = local.emitter
     place = emitter.coordinate(ring.digits)
     if step:
@@ -154,7 +159,7 @@ def _part(
     local: LocalOp, ring: Ring, operands: Sequence[LocalValue], start: Instruction, part: int,
     travelling: Instruction | None,
 ) -> Instruction:
-    """The op on one part of the factor."""
+    """Emits the op on one part of the factor."""
     given: list[Instruction] = []
     for number, value in enumerate(operands):
         if number == ring.value and travelling is not None:
@@ -170,7 +175,7 @@ def _part(
 
 
 def _pass_on(local: LocalOp, ring: Ring, value: Instruction) -> Instruction:
-    """The value of the next device along the ring."""
+    """Receives the value of the next device along the ring."""
     devices, channels = local.resharder.channels.devices, local.resharder.channels
     groups = enumerate_groups(over_digits(devices, ring.digits, local.emitter.order), devices)
     pairs = sorted((group[n], group[n - 1]) for group in groups for n in range(len(group)))

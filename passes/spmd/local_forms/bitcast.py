@@ -1,4 +1,4 @@
-"""The local form of bitcast: tiles have no layouts, so what the layouts move is written as transposes."""
+"""Local form of bitcast: tiles have no layouts, so transposes replace the permutation that the layouts imply."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..emit.local_op import LocalOp, local_form
 
 @local_form("bitcast")
 def bitcast(local: LocalOp) -> Instruction:
-    """Into the order of memory, the bytes as the other type, and out of the order of memory again."""
+    """Transposes to memory order, casts the bytes, and transposes out of memory order."""
     source, result = local.instruction.operands[0].shape, local.instruction.shape
     emitter, shape = local.emitter, local.local_shape()
     order = major_to_minor(result)

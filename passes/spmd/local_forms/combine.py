@@ -1,10 +1,9 @@
-"""Reductions with any computation along divided dimensions: each device's own result, gathered, and reduced again.
+"""Reductions with any computation along divided dimensions: gathers each device's own result, and reduces again.
 
-Nothing is known of such a computation but that it is associative: it need not have an identity that padding could be
-filled with, and the initial value must take part once, not once per device. So devices combine with a computation that
-has an identity adjoined: every value comes with a predicate that says whether it is one, and what is none changes
-nothing. Tiles without any element are known beforehand, and are left out of the second reduction, which therefore is
-the original one with its initial values.
+The computation is only known to be associative. It need not have an identity for filling padding, and the initial value
+must take part once, not once per device. So devices reduce with a computation that has an identity adjoined: a
+predicate accompanies every value, and values marked false change nothing. Tiles without elements are known beforehand;
+the second reduction leaves them out, and is therefore the original one with its initial values.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .partials import gathered, gathered_time
 
 
 def combined_time(op: OpSharding, assignment: Assignment) -> float:
-    """Every device receives the results of the others."""
+    """Returns the time in which every device receives the results of the others."""
     attributes = op.call.attributes
     assert isinstance(attributes, ReduceAttributes)
     tiling = op.tiling(0, assignment)
@@ -46,7 +45,7 @@ def combined_time(op: OpSharding, assignment: Assignment) -> float:
 
 
 def is_closed(op: OpSharding) -> bool:
-    """Whether the computation of a reduction takes and gives just the types of the arrays."""
+    """Whether the computation of a reduction takes and returns exactly the types of the arrays."""
     attributes = op.call.attributes
     assert isinstance(attributes, ReduceAttributes | ReduceWindowAttributes)
     count = len(op.shapes) // 3
@@ -56,7 +55,7 @@ def is_closed(op: OpSharding) -> bool:
 
 
 def combine(local: LocalOp) -> Instruction:
-    """The reduction of every device's own result."""
+    """Reduces the results of all devices."""
     attributes, emitter = local.instruction.attributes, local.emitter
     assert isinstance(attributes, ReduceAttributes)
     count = len(local.operands) // 2
@@ -79,7 +78,9 @@ def _divided(tiling: Tiling, attributes: ReduceAttributes) -> list[int]:
 
 
 def _stacked(operand: Tiling, dims: list[int], result: Tiling) -> Tiling:
-    """How the results of all devices lie: a dimension for each divided one that is reduced, then the result's own."""
+    """Returns the tiling of all devices' results: a dimension for each divided one that is reduced, then the result's
+    own.
+    """
     return replace(operand, dims=(*(operand.dims[d] for d in dims), *result.dims))
 
 
@@ -88,7 +89,7 @@ def _stack_shape(result: Shape, operand: Tiling, dims: list[int]) -> Shape:
 
 
 def _own(local: LocalOp, attributes: ReduceAttributes, dims: list[int]) -> list[Instruction]:
-    """This device's results, of as many values as its tile has; anything if it has none."""
+    """Returns the results of this device's elements; undefined if it has none."""
     emitter, count = local.emitter, len(local.operands) // 2
     operand = local.operands[0]
     there = emitter.inside(operand.shape, operand.tiling, dims)
@@ -105,7 +106,7 @@ def _own(local: LocalOp, attributes: ReduceAttributes, dims: list[int]) -> list[
 
 
 def _without_empty(local: LocalOp, rows: Instruction, dims: list[int]) -> Instruction:
-    """The results of the tiles that have elements: those of the last ones may be padding throughout."""
+    """Drops the results of tiles without elements: the last tiles may consist of padding."""
     operand = local.operands[0]
     full = {n: -(-operand.shape.dims[d] // operand.instruction.shape.dims[d]) for n, d in enumerate(dims)}
     limits = tuple(SliceDim(0, full.get(n, size)) for n, size in enumerate(rows.shape.dims))
@@ -115,13 +116,13 @@ def _without_empty(local: LocalOp, rows: Instruction, dims: list[int]) -> Instru
 
 
 def adjoined(local: LocalOp, computation: Computation) -> Computation:
-    """`with_identity` of a computation, made once per module."""
+    """Returns `with_identity` of a computation, built once per module."""
     key = ("with identity", computation)
     return local.resharder.channels.computation(key, lambda: with_identity(computation))
 
 
 def with_identity(computation: Computation) -> Computation:
-    """The reducer of values that come with a predicate each, after them: what is marked false changes nothing."""
+    """Returns a reducer whose values are followed by a predicate on each side: values marked false change nothing."""
     target = Computation(f"{computation.name}_or_none")
     shapes = [p.shape for p in computation.parameters]
     count = len(shapes) // 2

@@ -1,7 +1,7 @@
 """Cumulative windows along divided dimensions: cumulative sums, products, maxima.
 
-A tile is accumulated on its own, without the initial value; then the totals of all tiles are gathered, one row per
-tile, and what comes before the tile is combined into it, the initial value once.
+Each tile is accumulated on its own, without the initial value. Then the totals of all tiles are gathered, one row per
+tile, and the prefix before the tile is combined into it, with the initial value once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .partials import gathered, gathered_time
 def cumulative_dims(
     call: OpCall[ReduceWindowAttributes], rule: ShardingRule, assignment: Assignment
 ) -> dict[int, Digits]:
-    """The divided dimensions along which windows are cumulative, with their digits."""
+    """Returns the divided dimensions along which windows are cumulative, with their digits."""
     found: dict[int, Digits] = {}
     read = {(r.operand, r.dim) for r in rule.reads}
     for dim, factors in enumerate(rule.operands[0]):
@@ -43,7 +43,7 @@ def cumulative_dims(
 
 
 def totals_time(op: OpSharding, assignment: Assignment) -> float:
-    """Every device receives a row of totals from each other tile."""
+    """Returns the time in which every device receives a row of totals from each other tile."""
     shape, tiling = op.shapes[-1], op.tiling(len(op.rule.operands), assignment)
     return sum(
         gathered_time(op, _totals(shape, dim, digits), tiling, {dim})
@@ -52,12 +52,13 @@ def totals_time(op: OpSharding, assignment: Assignment) -> float:
 
 
 def on_tile(w: WindowDim, tile: int) -> WindowDim:
-    """The cumulative window of a tile."""
+    """Returns the cumulative window of a tile."""
     return replace(w, size=tile, low=tile - 1 if w.low else 0, high=0 if w.low else tile - 1)
 
 
 def across_tiles(local: LocalOp, value: Instruction, init: Instruction, dims: dict[int, Digits]) -> Instruction:
-    """Tiles accumulated by themselves, combined with what is in the tiles before (or behind) and the initial value."""
+    """Combines tiles accumulated by themselves with the totals of the tiles before (or behind) and the initial value.
+    """
     attributes = local.instruction.attributes_as(ReduceWindowAttributes)
     monoid = local.rule.monoid
     assert monoid is not None
@@ -83,7 +84,7 @@ def across_tiles(local: LocalOp, value: Instruction, init: Instruction, dims: di
 
 
 def is_identity(init: Instruction, monoid: Monoid | None) -> bool:
-    """Whether an initial value is known to change nothing."""
+    """Whether an initial value is known to be the monoid's identity."""
     if monoid is None or not isinstance(init.attributes, ConstantAttributes):
         return False
     data = init.attributes.literal.array

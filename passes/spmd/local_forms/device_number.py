@@ -1,8 +1,8 @@
 """Local form of partition-id: one number for all devices of one coordinate of a manual region.
 
-A region that takes some of the axes computes one value per coordinate of them, which the partitioner divides over the
-others; so all devices of a coordinate must mean the same device, the first of them. Coordinates that a program computes
-from the number are not changed by that.
+A region over some of the axes computes one value per coordinate of them, which the partitioner divides over the other
+axes. So all devices of a coordinate must use the number of the same device, the first of them. Coordinates that a
+program computes from the number do not change.
 """
 
 from __future__ import annotations

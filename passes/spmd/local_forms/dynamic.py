@@ -1,9 +1,9 @@
 """Local forms of dynamic-slice and dynamic-update-slice along divided dimensions.
 
-A device holds positions [offset, offset + size) of such a dimension. A slice finds what of it lies there, at its place
-among neutral elements, so that the sum over the devices is the slice. An update is whole on every device; each writes
-the part of it that lies in its own positions. Starts are clamped to the whole array first, as the ops do. Both touch
-only as much of a tile as the slice or the update has.
+A device holds positions [offset, offset + size) of such a dimension. A slice finds its elements among these, at their
+places among identities, so that the sum over the devices is the slice. An update is replicated; each device writes the
+part of it in its own positions. Starts are first clamped to the global array, as the ops do. Both touch only as much of
+a tile as the slice or the update contains.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ..emit.local_op import LocalOp, local_form
 class _Window:
     """A window of `size` elements along a divided dimension, as one device sees it.
 
-    `near` is where the `seen` elements of the tile begin among which all are that the tile has of the window; the
-    window begins `ahead` elements (s32, negative if before) behind that.
+    `near` is the start of `seen` elements of the tile that include all of the tile's elements in the window. The window
+    begins `ahead` elements (s32, negative if before) after `near`.
     """
 
     size: int
@@ -38,7 +38,7 @@ class _Window:
 
 @local_form("dynamic-slice")
 def dynamic_slice(local: LocalOp) -> Instruction:
-    """What of the slice is in the tile, neutral elements elsewhere."""
+    """Returns the slice's elements in the tile, identities elsewhere."""
     operand = local.operands[0]
     windows = _windows(local, local.instruction.shape.dims)
     if not windows:
@@ -53,7 +53,7 @@ def dynamic_slice(local: LocalOp) -> Instruction:
 
 @local_form("dynamic-update-slice")
 def dynamic_update_slice(local: LocalOp) -> Instruction:
-    """The part of the update that lies in the tile is written there."""
+    """Writes the part of the update that lies in the tile."""
     operand, update = local.operands[:2]
     windows = _windows(local, update.shape.dims)
     if not windows or 0 in update.shape.dims:
@@ -72,8 +72,8 @@ def dynamic_update_slice(local: LocalOp) -> Instruction:
 
 
 def clamped_start(emitter: Emitter, start: Instruction, last: int) -> Instruction:
-    """A start index (or an array of them) of any integer type within [0, last], as s32. Raises CompileError where s32
-    cannot hold `last`.
+    """Clamps a start index (or an array of them) of any integer type to [0, last], as s32. Raises CompileError where
+    s32 cannot hold `last`.
     """
     emitter.check(last, S32)
     element, dims = start.shape.element, start.shape.dims
@@ -83,7 +83,7 @@ def clamped_start(emitter: Emitter, start: Instruction, last: int) -> Instructio
 
 
 def _windows(local: LocalOp, sizes: tuple[int, ...]) -> dict[int, _Window]:
-    """The windows in the divided dimensions of operand 0 that are not taken whole."""
+    """Returns the windows in the divided dimensions of operand 0 that are not taken whole."""
     operand, emitter = local.operands[0], local.emitter
     start_of = local.operands[len(local.operands) - len(sizes) :]
     found: dict[int, _Window] = {}
@@ -100,7 +100,7 @@ def _windows(local: LocalOp, sizes: tuple[int, ...]) -> dict[int, _Window]:
 
 
 def _starts(local: LocalOp, windows: dict[int, _Window], sizes: tuple[int, ...]) -> dict[int, Instruction]:
-    """Where to look in the tile, in each dimension that is not taken whole."""
+    """Returns the starts in the tile, for each dimension that is not taken whole."""
     whole = local.operands[0].shape.dims
     start_of = local.operands[len(local.operands) - len(sizes) :]
     found: dict[int, Instruction] = {}
@@ -121,7 +121,7 @@ def _plus(emitter: Emitter, scalar: Instruction, number: int) -> Instruction:
 
 
 def surrounded(emitter: Emitter, value: Instruction, widths: dict[int, int]) -> Instruction:
-    """The array with so many elements that count as absent on both sides of some dimensions."""
+    """Pads some dimensions on both sides with this many identities."""
     if not widths:
         return value
     padding = PaddingConfig(tuple(PadDim(n, n) for n in (widths.get(d, 0) for d in range(value.shape.rank))))
@@ -130,7 +130,7 @@ def surrounded(emitter: Emitter, value: Instruction, widths: dict[int, int]) -> 
 
 
 def _inside(emitter: Emitter, windows: dict[int, _Window], sizes: tuple[int, ...]) -> Instruction:
-    """True where the elements seen in the tile are within the window."""
+    """Returns a mask of the seen elements of the tile that is true within the window."""
     mask: Instruction | None = None
     for dim, window in windows.items():
         place = emitter.shared("iota", (), IotaAttributes(dim), array(S32, sizes))

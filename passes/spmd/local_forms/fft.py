@@ -1,9 +1,9 @@
-"""Local form of fft along divided dimensions: one transform per dimension, the data transposed in between.
+"""Local form of fft along divided dimensions: one transform per dimension, with the data transposed in between.
 
-A transform of several dimensions is one of each in turn. A divided dimension gives its digits to another one by
-all-to-all while it is transformed. If no other can take them, the transform itself is one of two dimensions: with
-n = s * m and x as a matrix [s, m], transform the columns, multiply element [k, j] by the root of unity w^(k * j) with
-w^n = 1, transform the rows, and read the matrix by columns (Bailey, "FFTs in external or hierarchical memory", 1990).
+A transform of several dimensions is one of each in turn. During its transform, a divided dimension gives its digits to
+another one by all-to-all. If no other can take them, the transform itself becomes one of two dimensions: with n = s * m
+and x as a matrix [s, m], transform the columns, multiply element [k, j] by the root of unity w^(k * j) with w^n = 1,
+transform the rows, and read the matrix by columns (Bailey, "FFTs in external or hierarchical memory", 1990).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..emit.local_op import LocalOp, local_form
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The transform of one dimension, from `before` to `after` elements, of an array tiled so meanwhile.
+    """The transform of one dimension of an array with `tiling`, to `after` elements.
 
     If `tiling` divides the dimension, it is transformed as a matrix.
     """
@@ -39,7 +39,7 @@ class _Step:
 
 
 def _steps(dims: tuple[int, ...], tiling: Tiling, attributes: FftAttributes) -> Iterator[_Step | None]:
-    """The transforms, undivided dimensions first; None if one cannot be done."""
+    """Yields the transforms, undivided dimensions first; None if one is not possible."""
     kind, count = attributes.fft_type, len(attributes.fft_length)
     last = len(dims) - 1
     lengths = dict(zip(range(len(dims) - count, len(dims)), attributes.fft_length, strict=True))
@@ -63,7 +63,7 @@ def _steps(dims: tuple[int, ...], tiling: Tiling, attributes: FftAttributes) -> 
 
 
 def _moved(dims: tuple[int, ...], tiling: Tiling, dim: int, waiting: list[int]) -> Tiling | None:
-    """The digits of a dimension on another one, which they should divide and which should be done with."""
+    """Moves a dimension's digits to another one, preferably one that they divide evenly and that is not `waiting`."""
     digits = tiling.dims[dim]
     if not digits:
         return tiling
@@ -102,7 +102,7 @@ def _own(attributes: FftAttributes, rank: int) -> range:
 
 
 def _as_matrix(dims: tuple[int, ...], tiling: Tiling, dim: int, count: int) -> tuple[tuple[int, ...], Tiling, Tiling]:
-    """Dimensions with [count, rest] in place of one, the tiling of the rows and that of the columns."""
+    """Returns dimensions with [count, rest] in place of one, the tiling of the rows and that of the columns."""
     split = (*dims[:dim], count, dims[dim] // count, *dims[dim + 1 :])
     before, digits, after = tiling.dims[:dim], tiling.dims[dim], tiling.dims[dim + 1 :]
     rows = replace(tiling, dims=(*before, digits, (), *after))
@@ -129,7 +129,7 @@ def fft(local: LocalOp) -> Instruction:
 
 
 def _transform(emitter: Emitter, value: Instruction, dim: int, kind: FftType, length: int) -> Instruction:
-    """The transform of one whole dimension."""
+    """Transforms one undivided dimension."""
     rank = value.shape.rank
     perm = (*(d for d in range(rank) if d != dim), dim)
     back = tuple(perm.index(d) for d in range(rank))
@@ -138,7 +138,7 @@ def _transform(emitter: Emitter, value: Instruction, dim: int, kind: FftType, le
 
 
 def _matrix(local: LocalOp, value: LocalValue, step: _Step) -> Instruction:
-    """The transform of a divided dimension, in three all-to-alls."""
+    """Transforms a divided dimension, in three all-to-alls."""
     emitter, dim = local.emitter, step.dim
     digits = value.tiling.dims[dim]
     count = product(digits)
@@ -160,7 +160,8 @@ def _matrix(local: LocalOp, value: LocalValue, step: _Step) -> Instruction:
 
 
 def _roots(emitter: Emitter, like: Instruction, step: _Step, start: Instruction) -> Instruction:
-    """exp(-2 pi i k j / n) for row k and column j of a matrix (of the inverse its conjugate), j from `start` on."""
+    """Returns exp(-2 pi i k j / n) for row k and column j of a matrix (conjugate for the inverse), j from `start` on.
+    """
     dim, dims = step.dim, like.shape.dims[step.dim : step.dim + 2]
     real = ELEMENT_TYPES["f32" if like.shape.element.name == "c64" else "f64"]
     places = array(S32, dims)

@@ -1,9 +1,9 @@
-"""Local forms of gather and scatter along sharded dimensions of the operand.
+"""Local forms of gather and scatter along divided dimensions of the operand.
 
-A device holds positions [offset, offset + size) of an indexed dimension. It subtracts the offset from the indices:
-a scatter then drops what falls elsewhere by itself; a gather looks up what is its own and gives zero for the rest, so
-that the sum over the devices is the whole look-up. Updates of a scatter may be divided too: then each device scatters
-its own ones, and all but the first begin with the identity of the combiner instead of the operand.
+A device holds positions [offset, offset + size) of an indexed dimension, and subtracts the offset from the indices. A
+scatter then drops positions of other devices by itself. A gather masks them with identities, so that the sum over the
+devices is the whole look-up. Updates of a scatter may be divided too: then each device scatters its own updates, and
+all but the first start from the identity of the combiner instead of the operand.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from .dynamic import surrounded
 
 @local_form("gather")
 def gather(local: LocalOp) -> Instruction:
-    """Masked look-up where an indexed dimension is divided.
+    """Masks the look-up where an indexed dimension is divided.
 
-    A window of several elements may lie on several devices: its dimension gets as many neutral elements on both sides.
+    A window of several elements may lie on several devices: its dimension is padded with as many identities on both
+    sides.
     """
     attributes = local.instruction.attributes_as(GatherAttributes)
     operand, indices = local.operands
@@ -63,9 +64,11 @@ def gather(local: LocalOp) -> Instruction:
 
 @local_form("scatter")
 def scatter(local: LocalOp) -> Instruction:
-    """Shifted indices where an indexed dimension is divided; one bearer of the operand where updates are.
+    """Shifts the indices where an indexed dimension is divided; keeps the operand on one device where updates are
+    divided.
 
-    A window of several elements may lie on several devices: its dimension gets room on both sides, cut off afterwards.
+    A window of several elements may lie on several devices: its dimension gets margins on both sides, cut off
+    afterwards.
     """
     attributes = local.instruction.attributes_as(ScatterAttributes)
     emitter = local.emitter
@@ -96,7 +99,7 @@ def scatter(local: LocalOp) -> Instruction:
 
 
 def _divided(operand: LocalValue, index_map: Sequence[int], sizes: Sequence[int]) -> dict[int, int]:
-    """The divided dimensions that have a start, other than those taken whole, by component of the index vector."""
+    """Returns the divided, indexed dimensions that are not taken whole, by component of the index vector."""
     return {
         component: dim
         for component, dim in enumerate(index_map)
@@ -107,7 +110,9 @@ def _divided(operand: LocalValue, index_map: Sequence[int], sizes: Sequence[int]
 def _own_indices(
     local: LocalOp, attributes: ScatterAttributes, index: Instruction, sharded: dict[int, int], margins: dict[int, int]
 ) -> Instruction:
-    """Indices into the tile with its margins. What is beyond the ends of the array may lie in them: it is sent off."""
+    """Returns indices into the tile with its margins. Indices outside the array become -1, because margins could match
+    them.
+    """
     emitter, operand, vector_dim = local.emitter, local.operands[0], attributes.index_vector_dim
     components = len(attributes.scatter_dims_to_operand_dims)
     index = _widened(emitter, index, max(operand.shape.dims))
@@ -127,14 +132,14 @@ def _own_indices(
 
 
 def _offset(local: LocalOp, dim: int, margin: int, element: ElementType) -> Instruction:
-    """Where the tile of operand 0 begins with `margin` elements in front of it."""
+    """Returns where the tile of operand 0 begins, with `margin` elements in front of it."""
     value, emitter = local.operands[0], local.emitter
     offset = emitter.offset(value.tiling.dims[dim], value.instruction.shape.dims[dim], element)
     return emitter.shared("subtract", (offset, emitter.constant(margin, element))) if margin else offset
 
 
 def _widened(emitter: Emitter, index: Instruction, size: int = 0) -> Instruction:
-    """Indices as signed integers wide enough for them, and for dimensions of `size` elements."""
+    """Converts indices to signed integers wide enough for them, and for dimensions of `size` elements."""
     element = S64 if index.shape.element.bits == 64 else places_type(size)
     if index.shape.element is element:
         return index
@@ -144,7 +149,7 @@ def _widened(emitter: Emitter, index: Instruction, size: int = 0) -> Instruction
 def _vector(
     emitter: Emitter, values: Sequence[Instruction], like: Instruction, index_vector_dim: int
 ) -> Instruction:
-    """Scalars, one per component, as an array of the shape of the indices."""
+    """Returns scalars, one per component, as an array of the shape of the indices."""
     dims = like.shape.dims
     if index_vector_dim == len(dims):
         return emitter.splat(values[0], dims)
@@ -158,14 +163,14 @@ def _vector(
 def _shifted(
     emitter: Emitter, index: Instruction, offsets: dict[int, Instruction], components: int, index_vector_dim: int
 ) -> Instruction:
-    """The indices minus the offset of each component (of those that have one)."""
+    """Subtracts the offset of each component (of those that have one) from the indices."""
     zero = emitter.constant(0, index.shape.element)
     values = [offsets.get(c, zero) for c in range(components)]
     return emitter.add("subtract", (index, _vector(emitter, values, index, index_vector_dim)))
 
 
 def _clamped(local: LocalOp, index: Instruction, index_vector_dim: int) -> Instruction:
-    """Indices clamped to the whole array, as the unpartitioned gather does, in the type of places."""
+    """Clamps indices to the global array, as the unpartitioned gather does, in the type of places."""
     emitter, element = local.emitter, index.shape.element
     attributes = local.instruction.attributes_as(GatherAttributes)
     operand = local.operands[0].shape
@@ -180,7 +185,7 @@ def _clamped(local: LocalOp, index: Instruction, index_vector_dim: int) -> Instr
 
 
 def _component(emitter: Emitter, index: Instruction, component: int, index_vector_dim: int) -> Instruction:
-    """One component of the indices, without the index vector dimension."""
+    """Returns one component of the indices, without the index vector dimension."""
     dims = index.shape.dims
     if index_vector_dim == len(dims):
         return index
@@ -200,7 +205,7 @@ def _within(emitter: Emitter, index: Instruction, size: int) -> Instruction:
 
 
 def _spoil_padding(local: LocalOp, index: Instruction, attributes: ScatterAttributes, number: int) -> Instruction:
-    """Indices that are -1 where the indices' tile is padded, in the dimensions that are reduced."""
+    """Sets indices to -1 in the padding of the indices' tile, in the dimensions that are reduced."""
     value = local.operands[number]
     reduced = set(local.reduced_factors())
     factors = local.rule.operands[number]

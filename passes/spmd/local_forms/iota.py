@@ -1,4 +1,4 @@
-"""Local forms of the ops that make values out of nothing: iota and constant."""
+"""Local forms of the ops without operands: iota and constant."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ..emit.local_op import LocalOp, local_form, pack
 
 @local_form("iota")
 def iota(local: LocalOp) -> Instruction:
-    """A local iota plus the tile's offset.
+    """Adds the tile's offset to a local iota.
 
-    Computed in s32 (s64 for 64-bit types and many elements) and converted at the end, so that narrow floats round as
-    the whole does.
+    Computed in s32 (s64 for 64-bit types and many elements) and converted at the end, so that narrow floats round as in
+    the global iota.
     """
     dim = local.instruction.attributes_as(IotaAttributes).iota_dimension
     digits = local.results[0].dims[dim]
@@ -39,7 +39,9 @@ def iota(local: LocalOp) -> Instruction:
 
 @local_form("constant")
 def constant(local: LocalOp) -> Instruction:
-    """A constant of one repeated value becomes a smaller one; any other is sliced on the device, known or not."""
+    """Makes a smaller constant of one repeated value; slices any other on the device, whether its value is known or
+    not.
+    """
     literal = local.instruction.attributes_as(ConstantAttributes).literal
     if not any(dim for tiling in local.results for dim in tiling.dims):
         return local.emit(())
@@ -48,7 +50,7 @@ def constant(local: LocalOp) -> Instruction:
 
 
 def _tile(emitter: Emitter, literal: Literal, tiling: Tiling) -> Instruction:
-    """This device's tile of an array."""
+    """Returns this device's tile of an array."""
     shape = tiling.local_shape(literal.shape)
     if literal.array is not None and literal.is_splat:
         filled = Literal(np.broadcast_to(literal.array.reshape(-1)[:1].reshape((1,) * shape.rank), shape.dims))

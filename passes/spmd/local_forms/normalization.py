@@ -1,7 +1,7 @@
-"""Local forms of batch normalisation where the batch is divided: statistics are sums over the devices.
+"""Local forms of batch normalisation with a divided batch: statistics are sums over the devices.
 
-Training finds the mean, then the variance around it, with an all-reduce of one vector each, and normalises as inference
-does. The gradient needs two sums, which travel together. Small floats are computed in f32, as the ops do.
+Training computes the mean, then the variance around it, with an all-reduce of one vector each, and normalises like
+inference. The gradient needs two sums, which one all-reduce computes. Small floats are computed in f32, as the ops do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..emit.local_op import LocalOp, local_form
 
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
-    """Two vectors with one element per feature are summed over the devices."""
+    """Returns the time to sum two vectors with one element per feature over the devices."""
     digits = tuple(
         d for f, part in assignment.items() for d in part if op.rule.factors[f].kind is FactorKind.REDUCTION
     )
@@ -43,7 +43,7 @@ def _wide(element: ElementType) -> ElementType:
 
 @local_form("batch-norm-training", _exchanged)
 def training(local: LocalOp) -> Instruction:
-    """Inference with the mean and the variance of all devices' activations."""
+    """Runs inference with the mean and the variance of all devices' activations."""
     if not local.reduced_factors():
         return local.emit()
     n = _Normalisation(local)
@@ -59,7 +59,7 @@ def training(local: LocalOp) -> Instruction:
 
 @local_form("batch-norm-grad", _exchanged)
 def gradient(local: LocalOp) -> Instruction:
-    """The formulas of the op (see `ir/ops/normalization`), with sums over all devices."""
+    """Evaluates the formulas of the op (see `ir/ops/normalization`) with sums over all devices."""
     if not local.reduced_factors():
         return local.emit()
     n = _Normalisation(local)
@@ -93,7 +93,7 @@ class _Normalisation:
         return self.emitter.add("multiply", (left, right))
 
     def along(self, vector: Instruction) -> Instruction:
-        """A vector, broadcast along the activations."""
+        """Broadcasts a vector along the activations."""
         shape = self.operands[0].shape
         return self.emitter.add("broadcast", (vector,), BroadcastAttributes((self.attributes.feature_index,)), shape)
 
@@ -105,7 +105,7 @@ class _Normalisation:
         return self.emitter.add("rsqrt", (self.emitter.add("add", (variance, epsilon)),))
 
     def sums(self, values: Sequence[Instruction]) -> list[Instruction]:
-        """The sums of activations over the whole batch, per feature: summed over the devices all at once."""
+        """Returns the sums of activations over the whole batch, per feature, in one reduction over the devices."""
         rows = [self._own_sum(value) for value in values]
         stack = rows[0] if len(rows) == 1 else self.emitter.add("concatenate", rows, ConcatenateAttributes((0,)))
         x, feature = self.local.operands[0], self.attributes.feature_index
@@ -121,13 +121,13 @@ class _Normalisation:
         return [self.emitter.reshape(part, (size,)) for part in parts]
 
     def results(self, *values: Instruction) -> Instruction:
-        """The tuple of results, in the type of the op."""
+        """Returns the tuple of results, in the type of the op."""
         element = self.local.operands[0].shape.element
         converted = [self._converted(value, element) for value in values]
         return self.emitter.add("tuple", converted, name=self.local.instruction.name)
 
     def _own_sum(self, value: Instruction) -> Instruction:
-        """The sum over this device's part of the batch, as [1, feature]."""
+        """Returns the sum over this device's part of the batch, as [1, feature]."""
         emitter, zero = self.emitter, self.emitter.constant(0, self.element)
         if self._inside is not None:
             value = emitter.add("select", (self._inside, value, emitter.splat(zero, value.shape.dims)))

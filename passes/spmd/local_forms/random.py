@@ -1,8 +1,9 @@
-"""Local forms of ops that draw from the hidden random state of a device: all devices get the numbers of the first.
+"""Local forms of ops that use the hidden random state of a device: all devices get the numbers of the first.
 
-Every device draws, so that the states advance alike; then all take what the first device has drawn, as XLA's own
-partitioner has it, for on real devices the states differ. Within a manual region the first of those that divide the
-region's work by themselves counts, for the others may not get there. Whoever needs a part slices the whole.
+Every device generates numbers, so that the states advance alike; then all take those of the first device, as XLA's own
+partitioner does, because on real devices the states differ. Within a manual region, each coordinate of the region takes
+the numbers of its own first device, because devices of other coordinates may not reach the op. A tile is sliced from
+the whole.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..emit.local_op import LocalOp, local_form
 
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
-    """Every device receives the numbers, in one all-reduce."""
+    """Returns the time in which every device receives the numbers, in one all-reduce."""
     together = complement(op.devices, op.manual) or ()
     numbers = received("all-reduce", op.shapes[-1].byte_size, product(together))
     return op.machine.collective("all-reduce", together, op.order).time(numbers)

@@ -1,9 +1,9 @@
 """Local form of reduce: the initial value takes part once, not once per device.
 
-It is combined with the result rather than given to the reduce where that is divided, or has as many elements as its
-operand: of the latter XLA forgets the initial value, and along a divided dimension a tile may have just one element.
+It is combined with the result, not passed to the reduce, in two cases: along a divided dimension, where a tile may have
+only one element, and if the result has as many elements as the operand, because XLA ignores the initial value then.
 
-Reductions that are no monoid are in `combine`.
+Reductions without a monoid are in `combine`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
 
 @local_form("reduce", _exchanged)
 def reduce(local: LocalOp) -> Instruction:
-    """The first device of each group has the initial value, all reduce from the monoid's identity."""
+    """Starts the first device of each group from the initial value, all reductions from the monoid's identity."""
     given = [v.instruction for v in local.operands]
     monoid, emitter, count = local.rule.monoid, local.emitter, len(given) // 2
     divided, operands, inits = local.reduced_factors(), given[:count], given[count:]

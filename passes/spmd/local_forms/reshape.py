@@ -1,7 +1,7 @@
 """Local form of reshape where tiles do not begin at whole elements of the new dimensions.
 
-The first dimension of a group of dimensions that become one another is divided, the others are whole: then a tile is an
-interval of the flattened group, before and after, and what is missing of it is fetched.
+Only the first dimension of each group of reshaped dimensions is divided. A tile is then an interval of the flattened
+group, before and after, and its missing part is fetched.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Dims = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Flat:
-    """The flattened group number `dim`: its digits, its elements, and how many of them a tile has before and after."""
+    """The flattened group number `dim`: its digits, its elements, and the elements of a tile before and after."""
 
     dim: int
     digits: Digits
@@ -43,7 +43,8 @@ class _Flat:
 
 
 def _divided(rule: ShardingRule, assignment: Assignment, source: Dims, target: Dims) -> Iterator[_Flat]:
-    """The groups whose first dimensions are divided by a permutation factor; sizes are those of whole arrays."""
+    """Yields the groups whose first dimensions are divided by a permutation factor; sizes are those of global arrays.
+    """
     if all(f.kind is not FactorKind.PERMUTATION for f in rule.factors):
         return
     for number, (before, after) in enumerate(reshape_groups(source, target)):
@@ -60,7 +61,7 @@ def _divided(rule: ShardingRule, assignment: Assignment, source: Dims, target: D
 
 
 def _flat_sizes(source: Dims, target: Dims, local: Dims) -> Dims:
-    """The sizes of all groups of dimensions on a device."""
+    """Returns the sizes of all groups of dimensions on a device."""
     return tuple(math.prod(local[d] for d in before) for before, _ in reshape_groups(source, target))
 
 
@@ -77,7 +78,7 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
 
 @local_form("reshape", exchanged=_exchanged)
 def reshape(local: LocalOp) -> Instruction:
-    """Flat, fetched, in its new dimensions."""
+    """Flattens the groups, fetches the intervals, and reshapes to the new dimensions."""
     operand = local.operands[0]
     source, target = operand.shape.dims, local.instruction.shape.dims
     divided = list(_divided(local.rule, local.assignment, source, target))

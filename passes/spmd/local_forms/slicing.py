@@ -1,6 +1,6 @@
 """Local forms of the ops that move elements along a dimension: slice, pad, reverse, concatenate.
 
-Each fetches what its tile of the result reads and does the rest on the device.
+Each fetches the elements that its tile of the result reads and does the rest on the device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..emit.reads import exchange_of, fetch_reads, on_grid, read_time
 
 @local_form("slice", exchanged=read_time)
 def slice_(local: LocalOp) -> Instruction:
-    """Of what was fetched, every stride-th element from the first on."""
+    """Takes every stride-th fetched element from the first on."""
     if local.reduced_factors():
         return _own_part(local)
     (value,), done = fetch_reads(local, {})
@@ -41,7 +41,7 @@ def slice_(local: LocalOp) -> Instruction:
 
 
 def _own_part(local: LocalOp) -> Instruction:
-    """What the tile has of the slice, absent elements elsewhere."""
+    """Returns the slice's elements in the tile, identities elsewhere."""
     operand = local.operands[0]
     value, exchange = operand.instruction, exchange_of(local)
     limits = list(local.instruction.attributes_as(SliceAttributes).slice)
@@ -61,7 +61,7 @@ def _own_part(local: LocalOp) -> Instruction:
 
 @local_form("pad", exchanged=read_time)
 def pad(local: LocalOp) -> Instruction:
-    """What was fetched, on the grid of the padded array; dimensions that are whole are padded as ever."""
+    """Puts the fetched elements on the grid of the padded array; pads undivided dimensions as usual."""
     fill = local.operands[1].instruction
     (value, _), done = fetch_reads(local, {0: fill})
     for found in done:
@@ -76,7 +76,7 @@ def pad(local: LocalOp) -> Instruction:
 
 @local_form("reverse", exchanged=read_time)
 def reverse(local: LocalOp) -> Instruction:
-    """The tile from the other end, reversed."""
+    """Fetches the tile from the other end and reverses it."""
     arrays, _ = fetch_reads(local, {})
     return local.emit(arrays)
 
@@ -99,9 +99,7 @@ def _tiled_dims(sizes: Sequence[int], tiles: int, rounds: Transfer) -> tuple[Til
 
 @local_form("concatenate", exchanged=_joined_time)
 def concatenate(local: LocalOp) -> Instruction:
-    """The tiles of all operands behind each other are what a device has; its tile of the result is put together of
-    pieces of such.
-    """
+    """Assembles this device's tile of the result from pieces of all devices' concatenated operand tiles."""
     (dim,) = local.instruction.attributes_as(ConcatenateAttributes).dimensions
     digits = local.results[0].dims[dim]
     if not digits:

@@ -1,12 +1,13 @@
 """Local form of sort along a divided dimension: columnsort (Leighton, "Tight bounds on the complexity of parallel
 sorting", 1985), with one column of the matrix per tile.
 
-1. Every device sorts its tile. 2. All-to-all: element i goes to column i mod s. 3. Sort. 4. All-to-all back. Then every
-element is less than s * (s - 1) places from its own one, so that after 5., another sort, only so many elements at both
-sides of each border need to be merged. Each device receives about two tiles, however many there are; a gather is s - 1.
+Step 1: every device sorts its tile. Step 2: all-to-all, element i goes to column i mod s. Step 3: sort. Step 4:
+all-to-all back. Then every element is less than s * (s - 1) places from its final one, so that after step 5, another
+sort, only that many elements on both sides of each border need to be merged. Each device receives about two tiles,
+whatever their number; a gather would be s - 1.
 
-The order must have no ties for this, so the number of each element's place sorts along, as the last key. It makes the
-outcome that of a stable sort, and marks padding, which comes last. Columns are padded to a multiple of s.
+The order must have no ties for this, so the place of each element is sorted along as the last key. It makes the sort
+stable, and marks padding, which comes last. Columns are padded to a multiple of s.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from ..emit.local_op import LocalOp, local_form
 class _Columns:
     """`count` tiles of `tile` elements along `dim`, padded to `rows`, of which `near` are merged at borders.
 
-    `extent` is the size of the dimension, `rounds` the time of a round between the tiles.
+    `extent` is the size of the dimension, `rounds` the cost of a round between the tiles.
     """
 
     dim: int
@@ -58,25 +59,25 @@ class _Columns:
 
     @property
     def borders(self) -> tuple[TiledDim, tuple[int, ...]]:
-        """Where the elements in front of each column are."""
+        """The elements before each column."""
         return TiledDim(self.count, self.rows, self.count * self.rows, self.rounds), tuple(
             column * self.rows - self.near for column in range(self.count)
         )
 
     @property
     def back(self) -> tuple[TiledDim, tuple[int, ...]]:
-        """Where the merged elements are that belong to the end of each column."""
+        """The merged elements that belong to the end of each column."""
         return TiledDim(self.count, self.near, self.count * self.near, self.rounds), tuple(
             (column + 1) * self.near for column in range(self.count)
         )
 
     @property
     def tiles(self) -> tuple[TiledDim, tuple[int, ...]]:
-        """Where the elements of each tile are once columns are sorted."""
+        """The elements of each tile once columns are sorted."""
         return self.borders[0], tuple(column * self.tile for column in range(self.count))
 
     def split(self, dims: tuple[int, ...], column: int, rest: int) -> tuple[int, ...]:
-        """Dimensions with the sorted one as [column it is on, rows per column and column, column it goes to]."""
+        """Returns dimensions with the sorted one as [current column, rows per pair of columns, target column]."""
         return (*dims[: self.dim], column, self.rows // self.count, rest, *dims[self.dim + 1 :])
 
 
@@ -114,7 +115,7 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
 
 
 def _exchange(tiling: Tiling, dim: int) -> tuple[Tiling, Tiling]:
-    """The tilings before and after the first all-to-all, with the sorted dimension split into three."""
+    """Returns the tilings before and after the first all-to-all, with the sorted dimension split into three."""
     before, digits, after = tiling.dims[:dim], tiling.dims[dim], tiling.dims[dim + 1 :]
     there = replace(tiling, dims=(*before, digits, (), (), *after))
     return there, replace(tiling, dims=(*before, (), (), digits, *after))
@@ -132,7 +133,7 @@ def sort(local: LocalOp) -> Instruction:
 
 
 def _needs_places(arrays: Sequence[Shape], attributes: SortAttributes, columns: _Columns) -> bool:
-    """Whether ties or padding can be told from the result: not if equal elements are the same bits."""
+    """Whether ties or padding affect the result: not if equal elements have the same bits."""
     root = attributes.to_apply.root
     total = arrays[0].element.is_integer or (
         isinstance(root.attributes, CompareAttributes) and root.attributes.type is ComparisonType.TOTALORDER
@@ -146,7 +147,7 @@ def _needs_places(arrays: Sequence[Shape], attributes: SortAttributes, columns: 
 
 
 class _Columnsort:
-    """Columns of the operands, and of the places, sorted together."""
+    """Sorts the columns of the operands, and of the places, together."""
 
     def __init__(self, local: LocalOp, attributes: SortAttributes, columns: _Columns) -> None:
         self.local, self.emitter, self.columns = local, local.emitter, columns
@@ -178,7 +179,7 @@ class _Columnsort:
         return self.emitter.add("tuple", results, name=self.local.instruction.name)
 
     def _places(self) -> Instruction:
-        """The place of each element in the whole array; the greatest number for what the column is padded with."""
+        """Returns the place of each element in the global array; the greatest number for the columns' padding."""
         columns, emitter = self.columns, self.emitter
         dims = self.local.operands[0].instruction.shape.dims
         emitter.check(columns.count * columns.rows, S32)
@@ -196,7 +197,7 @@ class _Columnsort:
         return [emitter.add("get-tuple-element", (made,), GetTupleElementAttributes(n)) for n in range(len(values))]
 
     def _moved(self, values: list[Instruction], shape: Shape, source: Tiling, target: Tiling) -> list[Instruction]:
-        """All columns give every other one its share."""
+        """Sends every column its share of each other column."""
         columns, local = self.columns, self.local
         whole = columns.split(shape.dims, columns.count, columns.count)
         result: list[Instruction] = []
@@ -211,7 +212,7 @@ class _Columnsort:
         return result
 
     def _merged(self, values: list[Instruction]) -> list[Instruction]:
-        """The end of each column and the beginning of the next, merged and put back."""
+        """Merges the end of each column with the beginning of the next, and puts both back."""
         columns, emitter, dim = self.columns, self.emitter, self.dim
         near, rows = columns.near, columns.rows
         before = [self._fetched(v, columns.borders, near) for v in values]
@@ -242,7 +243,8 @@ class _Columnsort:
 
 
 def by_place(comparator: Computation, extent: int) -> Computation:
-    """The comparator, ties broken by two more parameters, the places; those from `extent` on come last."""
+    """Returns the comparator with two more parameters, the places, which break ties; places from `extent` on come last.
+    """
     target = Computation(f"{comparator.name}_by_place")
     shapes = [p.shape for p in comparator.parameters]
     given = [target.add("parameter", (), ParameterAttributes(n), s, f"p{n}") for n, s in enumerate(shapes)]

@@ -1,7 +1,7 @@
-"""Local form of top-k along a divided dimension: each device's own k, gathered, and of those the k.
+"""Local form of top-k along a divided dimension: gathers each device's own top k, and takes the top k of those.
 
-Ties keep the order of places: on a device the first comes first, and devices are gathered in order. Padding counts as
-the least there is; being behind all real elements it loses every tie.
+Ties keep the order of places: on a device the first wins, and devices are gathered in order. Padding counts as the
+least value; it is behind all real elements and loses every tie.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IEEE = ("f16", "bf16", "f32", "f64")
 
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
-    """Every device receives the k values and places of the others."""
+    """Returns the time in which every device receives the k values and places of the others."""
     shape, tiling = op.shapes[0], op.tiling(0, assignment)
     digits = tiling.dims[-1]
     if not digits:
@@ -58,7 +58,7 @@ def topk(local: LocalOp) -> Instruction:
 
 
 def _candidates(shape: Shape, digits: Digits, k: int) -> Shape:
-    """The shape of what all devices find together."""
+    """Returns the shape of all devices' results together."""
     tile = -(-shape.dims[-1] // product(digits))
     return shape.with_dims((*shape.dims[:-1], product(digits) * min(k, tile)))
 
@@ -73,12 +73,12 @@ def _topk(local: LocalOp, value: Instruction, k: int) -> tuple[Instruction, Inst
 
 
 def _is_total_order(attributes: object) -> bool:
-    """Whether floats are in their total order; the custom-call has NaN above all, whatever its sign."""
+    """Whether floats are in their total order; the custom-call orders NaN above all, whatever its sign."""
     return isinstance(attributes, TopKAttributes)
 
 
 def _unpadded(local: LocalOp) -> Instruction:
-    """The tile with what is beyond the end of the array as the last that would be taken."""
+    """Returns the tile with the least value in place of padding."""
     operand, emitter = local.operands[0], local.emitter
     mask = emitter.inside(operand.shape, operand.tiling, [operand.shape.rank - 1])
     if mask is None:
@@ -90,9 +90,10 @@ def _unpadded(local: LocalOp) -> Instruction:
 
 
 def _least(emitter: Emitter, element: ElementType, largest: bool, total_order: bool) -> Instruction:
-    """The scalar that comes last. In the total order of floats this is a NaN, which has no text: it is made of bits.
+    """Returns the scalar that comes last. In the total order of floats this is a NaN, built from bits as it has no
+    text.
 
-    Floats of six bits have no NaN, and there are no integers as wide.
+    Floats of six bits have no NaN, and there are no integers of that width.
     """
     integers = ELEMENT_TYPES.get(f"u{element.bits}")
     if not (total_order and element.is_float and integers):
@@ -103,7 +104,7 @@ def _least(emitter: Emitter, element: ElementType, largest: bool, total_order: b
 
 
 def _taken(emitter: Emitter, values: Instruction, places: Instruction) -> Instruction:
-    """values[.., places[.., i]]."""
+    """Returns values[.., places[.., i]]."""
     batch = tuple(range(values.shape.rank - 1))
     attributes = GatherAttributes(
         offset_dims=(), collapsed_slice_dims=(len(batch),), start_index_map=(len(batch),), operand_batching_dims=batch,

@@ -1,11 +1,11 @@
 """Local forms of the ops with windows: reduce-window, convolution, select-and-scatter.
 
-A tile of the result (or of the kernel, in the gradient of a convolution's kernel) reads an interval of the input: the
-halo is fetched, and the window loses its padding, for that is among what was fetched. Where a dilated input begins
-elsewhere in its grid from tile to tile it is dilated before the op.
+A tile of the result (or of the kernel, in the gradient of a convolution's kernel) reads an interval of the input. The
+halo is fetched, and the window loses its padding, which is part of the fetched interval. A dilated input is dilated
+before the op if its phase differs from tile to tile.
 
-Numbers that are not finite: taps that are padding of an uneven kernel gradient are zero, and times infinity that is
-not-a-number; where all that a pooling window holds is the least number, the gradient may get lost at a border.
+Two cases differ for non-finite numbers. Padded taps of an uneven kernel gradient are zero, and zero times infinity is
+not-a-number. If a pooling window holds only the least number, its gradient may get lost at a border.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .cumulative import across_tiles, cumulative_dims, is_identity, on_tile, tot
 
 @local_form("convolution", exchanged=read_time)
 def convolution(local: LocalOp) -> Instruction:
-    """Zeros beyond the borders; where the kernel is divided, its tile is the window."""
+    """Fetches zeros beyond the borders; where the kernel is divided, its tile is the window."""
     element = local.operands[0].instruction.shape.element
     zero = local.emitter.constant(0, element)
     attributes = local.instruction.attributes_as(ConvolutionAttributes)
@@ -67,12 +67,12 @@ def _window_time(op: OpSharding, assignment: Assignment) -> float:
 
 @local_form("reduce-window", exchanged=_window_time)
 def reduce_window(local: LocalOp) -> Instruction:
-    """What is beyond the borders changes nothing, and the initial value counts once per window."""
+    """Fetches values without effect beyond the borders, and counts the initial value once per window."""
     return _marked(local) if local.rule.monoid is None else _accumulated(local, local.rule.monoid)
 
 
 def _accumulated(local: LocalOp, monoid: Monoid) -> Instruction:
-    """The monoid's identity beyond the borders; cumulative windows go on from tile to tile."""
+    """Fetches the monoid's identity beyond the borders; continues cumulative windows from tile to tile."""
     emitter = local.emitter
     operand, init = local.operands[0], local.operands[1].instruction
     element = operand.shape.element
@@ -96,7 +96,7 @@ def _accumulated(local: LocalOp, monoid: Monoid) -> Instruction:
 
 
 def _marked(local: LocalOp) -> Instruction:
-    """Any computation. Where windows reach beyond the borders it gets an identity, and a mask of what is there."""
+    """Handles any computation: adjoins an identity and a mask where windows reach beyond the borders."""
     emitter, count = local.emitter, len(local.operands) // 2
     attributes = local.instruction.attributes_as(ReduceWindowAttributes)
     operands, done = fetch_reads(local, {})
@@ -122,7 +122,7 @@ def _windows(
     local: LocalOp, attributes: ReduceWindowAttributes, operands: Sequence[Instruction], done: Sequence[Fetched],
     fills: Mapping[int, Instruction],
 ) -> Instruction:
-    """The op on what was fetched, `fills` in holes that tiles have at different places."""
+    """Emits the op on the fetched elements, with `fills` in holes that differ from tile to tile."""
     arrays = list(operands)
     window = list(attributes.window.dims)
     for found in done:
@@ -136,7 +136,7 @@ def _windows(
 def _within(
     local: LocalOp, value: Instruction, w: WindowDim, found: Fetched, fill: Instruction | None
 ) -> tuple[Instruction, WindowDim]:
-    """The value and the window such that the windows are those within what was fetched."""
+    """Returns the value and the window dimension whose windows stay within the fetched elements."""
     if found.phase is None:
         return on_grid(local, value, found, fill), replace(w, low=0, high=0, lhs_dilate=1)
     taken = (found.span.size - 1) * found.dilation + 1
@@ -145,9 +145,9 @@ def _within(
 
 @local_form("select-and-scatter", exchanged=read_time)
 def select_and_scatter(local: LocalOp) -> Instruction:
-    """All windows that touch the tile, on all that they hold; then the tile is cut out of that.
+    """Runs all windows that touch the tile on all that they contain; then cuts out the tile.
 
-    Elements beyond the borders are such that they are not selected.
+    Elements beyond the borders are never selected.
     """
     attributes = local.instruction.attributes_as(SelectAndScatterAttributes)
     init = local.operands[2].instruction
@@ -168,7 +168,7 @@ def select_and_scatter(local: LocalOp) -> Instruction:
 
 
 def _unselected(local: LocalOp, attributes: SelectAndScatterAttributes) -> dict[int, Instruction | None]:
-    """What stands beyond the borders: elements that lose every comparison, numbers that change nothing."""
+    """Returns fills beyond the borders: elements that lose every comparison, and the identity of the scatter."""
     emitter = local.emitter
     largest, scatter = selects_extreme(attributes.select), reduction_monoid(attributes.scatter)
     if largest is None or scatter is None:
@@ -179,7 +179,7 @@ def _unselected(local: LocalOp, attributes: SelectAndScatterAttributes) -> dict[
 
 
 def _tile_of(local: LocalOp, value: Instruction, found: Fetched, init: Instruction) -> Instruction:
-    """The tile of the result, from the result on all that was fetched; no window touches what is missing."""
+    """Cuts the tile out of the result on all fetched elements; no window touches the missing ones."""
     emitter, dim = local.emitter, found.read.dim
     tile = local.local_shape().dims[dim]
     places = {number: number * tile - span.start for number, span in enumerate(found.spans)}
