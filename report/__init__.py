@@ -1,1 +1,1 @@
-"""What people read: tables of shardings and collectives, causes, pictures, budgets."""
+"""Reports for people: tables of shardings and collectives, causes, pictures, budgets."""

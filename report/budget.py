@@ -1,4 +1,4 @@
-"""Communication budgets for tests: so many collectives of each kind, so many bytes at most, or the test fails.
+"""Communication budgets for tests: limits on the number of collectives of each kind, and on bytes.
 
     def test_step_communicates_little() -> None:
         local = hloom.partition(hloom.load("step.hlo"))
@@ -20,12 +20,13 @@ KINDS = {kind.replace("-", "_"): kind for kind, op in OPS.items() if op.is_colle
 def assert_collectives(
     module: Module, *, bytes_at_most: int | None = None, total: int | range | None = None, **kinds: int | range
 ) -> None:
-    """Checks how many collectives a per-device program has, by kind or in total, and what one device sends.
+    """Checks the number of collectives of a per-device program, by kind or in total, and the bytes that one device
+    sends.
 
-    `kinds` are `all_gather=0`, `all_reduce=range(3)` (up to two), and so on; kinds not named may be there. They and
-    `total` count instructions: one in a loop counts once, however often it runs. Its bytes count in every run; a budget
-    of bytes cannot be kept where the number of runs is not known. Raises AssertionError with the table of collectives
-    if the budget is not kept, CompileError for a module that is not partitioned, TypeError for an unknown kind.
+    `kinds` are `all_gather=0`, `all_reduce=range(3)` (up to two), and so on; other kinds are not limited. They and
+    `total` count instructions: one in a loop counts once, however often it runs. Bytes count in every run; a limit on
+    bytes fails if the number of runs is unknown. Raises AssertionError with the table of collectives if the budget is
+    exceeded, CompileError for a module that is not partitioned, TypeError for an unknown kind.
     """
     if unknown := sorted(set(kinds) - set(KINDS)):
         raise TypeError(f"there is no collective '{unknown[0]}': {', '.join(KINDS)}")

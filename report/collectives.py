@@ -12,7 +12,7 @@ RIGHT = (False, True, True, False, False, False)
 
 
 def collectives_table(found: Sequence[Collective]) -> str:
-    """One line per collective in the order given, then, if there are several kinds, one per kind."""
+    """Returns one line per collective in the given order, then, if there are several kinds, one per kind."""
     rows = [HEAD, *map(_row, found)]
     totals = by_kind(found)
     if len(totals) > 1:
@@ -27,8 +27,10 @@ def collectives_table(found: Sequence[Collective]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KindTotal:
-    """All collectives of a kind: how many instructions, how often they run together (an instruction in a loop runs once
-    per trip), and the bytes that one device sends in all runs.
+    """All collectives of a kind: the number of instructions, their runs, and the bytes that one device sends in all
+    runs.
+
+    An instruction in a loop runs once per trip.
     """
 
     kind: str
@@ -42,7 +44,7 @@ class KindTotal:
 
 
 def by_kind(found: Sequence[Collective]) -> list[KindTotal]:
-    """Totals per kind, most bytes first."""
+    """Returns totals per kind, most bytes first."""
     groups: dict[str, list[Collective]] = {}
     for collective in found:
         groups.setdefault(collective.kind, []).append(collective)
@@ -54,12 +56,12 @@ def by_kind(found: Sequence[Collective]) -> list[KindTotal]:
 
 
 def kinds_text(found: Sequence[Collective]) -> str:
-    """`1 all-gather, 3 all-reduce (30 runs)`: instructions by kind, and their runs where those are more."""
+    """Returns `1 all-gather, 3 all-reduce (30 runs)`: instructions by kind, and their runs if there are more."""
     return ", ".join(map(str, sorted(by_kind(found), key=lambda t: t.kind))) or "no collectives"
 
 
 def summary(found: Sequence[Collective]) -> str:
-    """`1 all-gather, 41 all-reduce; 217,220 bytes sent per device`; says so if that is only a lower bound."""
+    """Returns `1 all-gather, 41 all-reduce; 217,220 bytes sent per device`, marked if it is only a lower bound."""
     sent = sum(c.sent_bytes for c in found)
     bound = "" if all(c.exact for c in found) else "at least "
     note = ", more where a loop runs an unknown number of times" if bound else ""

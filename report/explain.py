@@ -1,7 +1,7 @@
-"""Why a value is sharded as it is: for each axis the way from the annotation to the value, and what stood against it.
+"""Explains the sharding of a value: for each axis the path from the annotation to the value, and the conflicts.
 
-`explain` solves the propagation of a program and reads the causes off its leaves (`causes.trace`). `without` solves it
-again with some annotations left out and tells which values change. Both leave the module as it is.
+`explain` solves the propagation of a program and reads the causes from its leaves (`causes.trace`). `without` solves it
+again without some annotations and reports which values change. Neither changes the module.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from .shardings import Dispute, Row, Solved, short, solved
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One value on the way of an axis: its name and dimension, and the op that brought the axis there (none: an
-    annotation did). `source` is `file:line`, `op_name` what the frontend calls the op, as far as known.
+    """One value on the path of an axis: its name and dimension, and the op `via` which the axis came (None: an
+    annotation).
+
+    `source` is `file:line`, `op_name` the frontend's name of the op, as far as known.
     """
 
     value: str
@@ -37,7 +39,7 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True)
 class AxisReason:
-    """Where an axis of a dimension comes from: steps from the value back to the annotation."""
+    """The origin of an axis of a dimension: steps from the value back to the annotation."""
 
     dim: int
     axis: str
@@ -46,7 +48,7 @@ class AxisReason:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All that is known about the sharding of one value."""
+    """The sharding of one value and its reasons."""
 
     value: str
     shape: str
@@ -57,17 +59,17 @@ class Explanation:
 
 
 def explain(module: Module, value: str, context: PassContext | None = None) -> list[Explanation]:
-    """Why the value called `value` is sharded so; one entry per array in it (`name[1]` means one of them). Paths of
-    JAX (`params['w']`) and patterns (`layer*`) are names too.
+    """Explains the sharding of the value called `value`; one entry per array in it (`name[1]` means one of them).
 
-    Raises CompileError if there is no such value, or if the program cannot be propagated.
+    JAX's paths (`params['w']`) and patterns (`layer*`) are names, too. Raises CompileError if there is no such value,
+    or if the program cannot be propagated.
     """
     found = solved(clone_module(module), context or PassContext())
     return [_explanation(found, name, leaf, sharding) for name, leaf, sharding in _chosen(found, value)]
 
 
 def without(module: Module, annotations: Sequence[str], context: PassContext | None = None) -> list[tuple[Row, Row]]:
-    """The values whose sharding changes when these values are not annotated: before and after.
+    """Returns the values whose sharding changes when these values are not annotated: rows before and after.
 
     Raises CompileError if one of them does not exist or is not annotated.
     """
@@ -83,7 +85,7 @@ def without(module: Module, annotations: Sequence[str], context: PassContext | N
 
 
 def _drop(module: Module, name: str) -> None:
-    """Takes the annotation off an instruction; one that is nothing else becomes its operand."""
+    """Removes the annotation from an instruction."""
     computation_name, _, plain = name.rpartition("/")
     found = [i for c in module for i in c if i.name == plain and computation_name in ("", c.name)]
     pattern = name_pattern(name)

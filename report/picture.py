@@ -1,7 +1,7 @@
 """A sharding as a picture in text: which devices hold which tiles.
 
 The tiles of the first dimension are rows and those of the second columns; further dimensions are cut into slices, one
-picture each. What is not divided takes no room. Nothing but the sharding and the shape is needed: no devices.
+picture each. Undivided dimensions take no space. A picture needs only the sharding and the shape, no devices.
 
     f32[8,6] {mesh['x'=2,'y'=3], [{'y'}, {'x'}]}, tiles f32[3,3]
                 0:3    3:6
@@ -28,8 +28,9 @@ MOST_DEVICES = 1 << 16
 
 
 def picture(shape: Shape, sharding: Sharding, devices: int | None = None) -> str:
-    """The picture of an array's tiles. `devices` counts those of shardings without a mesh. Raises ValueError if the
-    sharding does not fit the shape or is over too many devices, KeyError for an unknown axis.
+    """Returns the picture of an array's tiles. `devices` is their number for shardings without a mesh.
+
+    Raises ValueError if the sharding does not fit the shape or has too many devices, KeyError for an unknown axis.
     """
     size = sharding.mesh.size if sharding.mesh is not None else devices
     title = f"{shape.without_layout()} {sharding}"
@@ -60,7 +61,7 @@ def picture(shape: Shape, sharding: Sharding, devices: int | None = None) -> str
 
 
 def _holders(tiling: Tiling, devices: int) -> dict[tuple[int, ...], list[int]]:
-    """The devices of each tile."""
+    """Returns the devices of each tile."""
     places = np.arange(devices)
     index = np.zeros((devices, len(tiling.dims)), np.int64)
     for dim, digits in enumerate(tiling.dims):
@@ -74,7 +75,7 @@ def _holders(tiling: Tiling, devices: int) -> dict[tuple[int, ...], list[int]]:
 
 
 def _ranges(tiling: Tiling, shape: Shape, dim: int) -> list[str]:
-    """`start:end` of each tile of a dimension; tiles beyond its end are `-`."""
+    """Returns `start:end` of each tile of a dimension; `-` for tiles beyond its end."""
     tile, size = tiling.local_dims(shape.dims)[dim], shape.dims[dim]
     starts = range(0, tile * tiling.tiles(dim), tile) if tile else [0] * tiling.tiles(dim)
     return [f"{s}:{min(s + tile, size)}" if s < size else "-" for s in starts]
@@ -103,7 +104,7 @@ def _grid(
 
 
 def _shown(count: int) -> list[int | None]:
-    """The numbers shown of `count`; None where some are left out."""
+    """Returns which of `count` numbers to show; None stands for omitted ones."""
     if count <= _MOST_TILES:
         return list(range(count))
     half = _MOST_TILES // 2
@@ -111,7 +112,7 @@ def _shown(count: int) -> list[int | None]:
 
 
 def short_list(devices: Sequence[int]) -> str:
-    """`0-3,8-11`, or `0,2,..,14` for steps: device numbers in short."""
+    """Abbreviates device numbers: `0-3,8-11`, or `0,2,..,14` for a constant step."""
     if len(devices) > 2:
         steps = {b - a for a, b in itertools.pairwise(devices)}
         if len(devices) > 3 and len(steps) == 1 and steps != {1}:

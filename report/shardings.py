@@ -1,7 +1,7 @@
-"""What propagation found, value by value, for people to read.
+"""The results of propagation for people to read, value by value.
 
-Values are called by the names of their instructions, `computation/name` outside of the entry, `name[2]` for an array
-inside a tuple.
+Values have the names of their instructions, `computation/name` outside of the entry, `name[2]` for an array inside a
+tuple.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from ..passes.propagation.values import Leaf, LeafDigits, ValueGraph
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One array value. `axes` is its sharding in short (`[x, -]`), `local` what a device holds, `why` the causes;
-    `path` is what the frontend calls it (JAX's path of a parameter), if anything.
+    """One array value. `axes` abbreviates its sharding (`[x, -]`), `local` is the shape on a device, `why` lists the
+    causes.
+
+    `path` is the frontend's name (JAX's path of a parameter), if any.
     """
 
     name: str
@@ -39,9 +41,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """At the op `via` one value's axes, `lost`, gave way to another's, `kept`; each as `value dimension n: axes`.
+    """A conflict at the op `via`: the axes `lost` of one value gave way to `kept`; each as `value dimension n: axes`.
 
-    `received` estimates the bytes that each device receives for it.
+    `received` estimates the bytes that each device receives because of it.
     """
 
     via: str
@@ -55,14 +57,14 @@ class Dispute:
 
 @dataclass(frozen=True)
 class Solved:
-    """A SHARDED module with the graph that its shardings were found on."""
+    """A SHARDED module with the solved graph of its propagation."""
 
     module: Module
     graph: ValueGraph
 
     @cached_property
     def mesh(self) -> Mesh:
-        """The mesh of the first sharding that has one; every other one is of as many devices."""
+        """The mesh of the first sharding that has one; all others have as many devices."""
         meshes = (sharding.mesh for _, _, sharding in self.named() if sharding.mesh is not None)
         return next(meshes, Mesh((("devices", self.module.num_partitions),)))
 
@@ -74,16 +76,17 @@ class Solved:
         return names
 
     def name(self, leaf: Leaf) -> str:
-        """What the value of a leaf is called."""
+        """Returns the name of a leaf's value."""
         return self._names.get(leaf, leaf.instruction.name)
 
     def named(self) -> Iterator[tuple[str, Leaf, Sharding]]:
-        """All arrays with their names and shardings; what is taken out of a tuple comes again under its own name."""
+        """Yields all arrays with their names and shardings. An element of a tuple appears again under its own name."""
         return ((name, leaf, sharding) for name, leaf, sharding, _ in self._walk())
 
     def called(self, text: str) -> list[tuple[str, Leaf, Sharding]]:
-        """The arrays of this name, or, as in strategies, of names and paths that the pattern fits: the entry's
-        parameters, or where there is none other values.
+        """Returns the arrays of this name, or whose names or paths match the pattern, as in strategies.
+
+        A pattern selects the entry's parameters, or other values if it matches none of them.
         """
         named = list(self.named())
         found = [n for n in named if n[0] == text or text in (n[0].partition("[")[0], n[0].rpartition("/")[2])]
@@ -107,14 +110,14 @@ class Solved:
                         yield prefix + instruction.name + suffix, leaf, sharding, instruction
 
     def rows(self) -> Iterator[Row]:
-        """One row per array; elements taken out of tuples are not told again."""
+        """Yields one row per array; omits elements taken out of tuples."""
         taken = {i.name for c in self.module for i in c if i.op.role is Role.ELEMENT}
         for name, leaf, sharding, instruction in self._walk():
             if name.rpartition("/")[2] not in taken:
                 yield self._row(name, leaf, sharding, instruction)
 
     def disputes(self, leaf: Leaf | None = None) -> Iterator[Dispute]:
-        """What was given up for what; of one value, or of all."""
+        """Yields the disputes of one value, or of all."""
         own = (c for c in self.graph.conflicts if leaf is None or leaf in (c.kept.leaf, c.lost.leaf))
         yield from dict.fromkeys(
             Dispute(c.via.name, self._place(c.kept), self._place(c.lost), c.received) for c in own)
@@ -150,7 +153,9 @@ def solved(module: Module, context: PassContext) -> Solved:
 
 
 def short(sharding: Sharding) -> str:
-    """`[x y, -]`: the axes of each dimension, or `replicated`; unreduced and manual axes follow."""
+    """Abbreviates a sharding: `[x y, -]` for the axes of each dimension, or `replicated`; then unreduced and manual
+    axes.
+    """
     if sharding.mesh is None:
         return sharding.kind.value if not sharding.is_replicated else "replicated"
     more = [f"{what} {' '.join(a.text('') for a in axes)}"
