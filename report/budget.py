@@ -31,7 +31,7 @@ def assert_collectives(
     if unknown := sorted(set(kinds) - set(KINDS)):
         raise TypeError(f"there is no collective '{unknown[0]}': {', '.join(KINDS)}")
     if not is_per_device(module):
-        fail(f"{module.name} is not partitioned, so it has no collectives yet", help="give hloom.partition(module)")
+        fail(f"{module.name} is not partitioned, so it has no collectives yet", help="pass hloom.partition(module)")
     found = sorted(collectives(module), key=lambda c: -c.sent_bytes)
     totals = {t.kind: t for t in by_kind(found)}
     counted = [(totals.get(KINDS[name]) or KindTotal(KINDS[name], 0, 0, 0), wanted) for name, wanted in kinds.items()]

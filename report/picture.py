@@ -22,7 +22,7 @@ from ..ir.sharding.sharding import Sharding, ShardingKind
 from ..ir.sharding.tiling import Tiling
 from ..ir.types.shape import Shape
 
-_MOST_TILES = 12  # rows, columns or slices shown; of more, the first and the last ones
+_MOST_TILES = 12  # most rows or columns shown; beyond that the first and last ones
 _MOST_SLICES = 16
 MOST_DEVICES = 1 << 16
 

@@ -145,7 +145,7 @@ def solved(module: Module, context: PassContext) -> Solved:
     """Propagates in place (GLOBAL to SHARDED). Raises CompileError."""
     run_pipeline([p for p in PROPAGATE if not isinstance(p, Propagate)], module, context)
     if module.stage is not Stage.GLOBAL:
-        context.diagnostics.error(f"the program is {module.stage.value} already")
+        context.diagnostics.error(f"the program is already {module.stage.value}")
         context.diagnostics.raise_errors()
     graph = propagation(module, context)
     module.stage = Stage.SHARDED

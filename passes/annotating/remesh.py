@@ -49,7 +49,8 @@ def _remesh_instruction(
             if sharding.is_replicated:
                 return REPLICATED
             sharding = _with_names(sharding, named) or fail(
-                "this sharding is a device list without axis names: it has no other mesh", instruction.location)
+                "this sharding is a device list without axis names, so it cannot move to another mesh",
+                instruction.location)
         assert sharding.mesh is not None
         known.update(name for name, _ in sharding.mesh.axes)
         mesh = resized(sharding.mesh, sizes)

@@ -25,7 +25,7 @@ from ...ir.ops.structure import ConstantAttributes
 from ...ir.types.shape import Shape
 from ..base import Pass, PassContext
 
-_COUNT_ON = (Convert, Copy, Broadcast, Reshape)  # values that count along a dimension where their operand does
+_COUNT_ON = (Convert, Copy, Broadcast, Reshape)  # ops whose result counts along a dimension if their operand does
 
 
 @dataclass(frozen=True)

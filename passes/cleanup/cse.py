@@ -39,7 +39,7 @@ class CommonSubexpressions(Pass):
 def merge_equal(computation: Computation) -> int:
     """Merges the equal instructions of one computation; returns the number of removed ones."""
     seen: dict[Hashable, Instruction] = {}
-    duplicates: dict[Instruction, Instruction] = {}  # what stays, and what it is equal to
+    duplicates: dict[Instruction, Instruction] = {}  # unmerged instruction to its equal
     dead: list[Instruction] = []
     for instruction in list(computation):
         if instruction.op.role is Role.PARAMETER or instruction.has_effect():

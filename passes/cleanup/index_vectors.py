@@ -35,7 +35,7 @@ def _split(computation: Computation, instruction: Instruction) -> Instruction | 
     op = instruction.op
     if not isinstance(op, DynamicSlice | DynamicUpdateSlice):
         return None
-    start, _ = op.arity  # what comes before the start indices must be there
+    start, _ = op.arity  # the number of operands before the start indices
     if not is_index_vector([o.shape for o in instruction.operands[start:]]):
         return None
     *given, vector = instruction.operands

@@ -37,7 +37,7 @@ class CallInliner(Pass):
         if levels > MOST_LEVELS:
             fail(f"calls nest {levels} levels deep, at most {MOST_LEVELS} are possible", module.entry.location)
         if size > MOST_INSTRUCTIONS:
-            fail(f"with its calls written out the program has {size:,} instructions, at most {MOST_INSTRUCTIONS:,} "
+            fail(f"after inlining the program has {size:,} instructions, at most {MOST_INSTRUCTIONS:,} "
                  "are possible", module.entry.location)
         if _is_flat(module):
             return False
@@ -90,7 +90,7 @@ class _Inliner:
     ) -> dict[Instruction, Instruction]:
         """Appends the instructions of `source` with `arguments` in place of its parameters."""
         copies: dict[Instruction, Instruction] = {}
-        started: dict[Computation, Computation] = {}  # updates and dones may name what their start calls
+        started: dict[Computation, Computation] = {}  # updates and dones may refer to computations of their start
         for instruction in source:
             operands = [copies[o] for o in instruction.operands]
             if isinstance(instruction.attributes, ParameterAttributes) and arguments is not None:
@@ -113,7 +113,7 @@ class _Inliner:
         return copies
 
     def _keep_annotation(self, call: Instruction, result: Instruction, root: Instruction) -> None:
-        # A sharding on the call holds for what takes its place, unless that has its own or existed before the call.
+        # The call's sharding applies to its replacement, unless that has its own or existed before the call.
         if call.annotation is not None and root.op.role is not Role.PARAMETER and result.annotation is None:
             result.sharding, result.shardy = call.sharding, call.shardy
 

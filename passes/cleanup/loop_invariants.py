@@ -72,7 +72,7 @@ def _hoist(computation: Computation, loop: Instruction, growth: float) -> bool:
     _remove_unused(body, fixed)
     body.sort()
     computation.sort()
-    merge_equal(computation)  # other loops may have asked for the same
+    merge_equal(computation)  # other loops may have hoisted equal collectives
     return True
 
 

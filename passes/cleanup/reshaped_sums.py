@@ -39,7 +39,7 @@ class ReshapedSums(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
-        while rewrite(module, _unmerge):  # each takes a reshape out of the way of a sum
+        while rewrite(module, _unmerge):  # each rewrite removes one reshape before a sum
             changed = True
         return changed
 

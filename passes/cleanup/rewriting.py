@@ -26,7 +26,7 @@ def rewrite(module: Module, expand: Expand) -> bool:
 
 def _rewrite(computation: Computation, expand: Expand) -> int:
     before = list(computation)
-    computation.root = computation.root  # what is appended does not become it
+    computation.root = computation.root  # fixes the root: appended instructions do not become it
     made: dict[Instruction, tuple[Instruction, int, int]] = {}
     for old in before:
         start = len(computation)

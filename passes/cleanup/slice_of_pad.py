@@ -52,7 +52,7 @@ def _merge(computation: Computation, instruction: Instruction, *, placed: bool) 
         return None
     padding = _padding(instruction, pad)
     if padding is None or any(find_roll(u) for u in instruction.users):
-        return None  # a roll of the padded array moves less than pads of the operand do
+        return None  # a roll of the padded array communicates less than pads of the operand
     return computation.build("pad", *pad.operands, padding=PaddingConfig(padding), like=instruction)
 
 

@@ -70,7 +70,7 @@ def _computation(computation: Computation) -> int:
         made |= _replace(computation, work)
     for instruction in computation:
         if gone.intersection(instruction.control_predecessors):
-            # What had to wait for a start waits for nothing: the work now begins later.
+            # Control dependencies on a start are dropped: its work now begins later.
             kept = tuple(p for p in instruction.control_predecessors if p not in gone)
             instruction.control_predecessors = kept
     computation.remove_all(gone)
@@ -133,7 +133,7 @@ def _parts(computation: Computation, start: Instruction, result: Instruction) ->
         if shape.element is TOKEN:
             return add("after-all", ())
         if shape.element.numpy is None or shape.is_dynamic:
-            fail(f"{start.opcode} {start.name} is used for more than its updates and dones, but nothing can stand for "
+            fail(f"{start.opcode} {start.name} has uses besides its updates and dones, but no value can stand for "
                  f"its context {shape.without_layout()}", start.location)
         zero = add("constant", (), literal=scalar(0, shape.element.numpy))
         return add("broadcast", (zero,), shape=shape.without_layout(), dimensions=()) if shape.rank else zero

@@ -198,7 +198,7 @@ def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[Op
         ]
     held = () if op.use.op.refuses_values else op.tilings[: len(op.rule.operands)]
     holders = dict.fromkeys(t.owner for t in held if t.owner is not None)
-    if holders and (op.exchanged is None or not op.exchanged(op, {})):  # the form would take what other devices have
+    if holders and (op.exchanged is None or not op.exchanged(op, {})):  # else the form would use data of other devices
         variants += [replace(op, device=device) for device in holders]
     orders = dict.fromkeys(t.order for t in op.tilings if any(t.dims) and not op.manual)
     variants += [replace(op, order=order) for order in orders if order != op.order]
@@ -294,7 +294,7 @@ def _candidates(op: OpSharding) -> Iterator[Assignment]:
     yield {}
     if not any(offers) or op.device is not None:
         return
-    # Results first, then operands by size: later offers only add what does not contradict the earlier ones.
+    # Results come first, then operands by size: later offers only add digits compatible with earlier ones.
     by_size = sorted(range(len(values)), key=lambda v: (v < len(op.rule.operands), -op.shapes[v].byte_size, v))
     for first in range(len(values)):
         if not offers[first]:

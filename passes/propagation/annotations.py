@@ -46,7 +46,7 @@ class Annotations:
             shardings = [leaf.fixed_sharding or _sharding(leaf.tiling(self.order), mesh, known) for leaf in leaves]
             if leaves or not (alone := [s for s in parts(instruction.annotation) if s.kind is ShardingKind.MAXIMAL]):
                 instruction.sharding = TupleSharding(tuple(shardings)) if instruction.shape.is_tuple else shardings[0]
-            else:  # a call for its effect alone has a place as well
+            else:  # a call for its side effect alone may be placed on a device, too
                 instruction.sharding = alone[0]
             instruction.shardy = None
             instruction.frontend_attributes = _without_shardy(instruction)
@@ -132,7 +132,7 @@ class _Reader:
         if unreduced and choice_monoid(leaf.shape.element) is Monoid.MAXIMUM:
             self.diagnostics.error(
                 f"{leaf.shape.element} has no zero, so that {instruction.name} cannot be unreduced",
-                instruction.location, help="annotate what it is converted to")
+                instruction.location, help="annotate the value that it is converted to")
             return
         leaf.annotation = instruction
         foreign = tiling.order != self.order and bool(tiling.used())
@@ -148,7 +148,7 @@ class _Reader:
     def _dims(self, leaf: Leaf, sharding: Sharding, tiling: Tiling, opened: frozenset[int]) -> None:
         """Sets the digits of the dimensions; those with a priority stay pending."""
         said = dict(enumerate(sharding.dims))
-        # A kind without a mesh says nothing about the dimensions of a manual value.
+        # `manual` without a mesh does not determine the dimensions.
         free = sharding.kind is ShardingKind.MANUAL
         closed = [not (free or d in opened or (d in said and said[d].is_open)) for d in range(leaf.shape.rank)]
         dims = list(tiling.dims)

@@ -99,7 +99,7 @@ def _common_order(tilings: Counter[Tiling], devices: int) -> Order:
     def fitting(order: Order) -> int:
         return sum(n for t, n in tilings.items() if t.order == order or aligned(t, order, devices) is not None)
 
-    return max(orders, key=fitting)  # of equally good ones the first
+    return max(orders, key=fitting)  # the first of equally good ones
 
 
 def _joint_order(tilings: Counter[Tiling], devices: int) -> Order:

@@ -25,7 +25,7 @@ def num_devices(module: Module, context: PassContext) -> int:
     """
     found = _agreed_number(module, context)
     if found > LARGEST_MESH:
-        fail(f"{found} devices are too many: their numbers are beyond 32 bits")
+        fail(f"{found} devices are too many: device numbers must fit 32 bits")
     return found
 
 

@@ -35,9 +35,9 @@ from .values import Cause, Conflict, Gain, Leaf, PropagationDirection, Relation,
 _ROUNDS = 8
 _LONGEST = 8  # changes in a trail
 _LEAST = 1e-2  # picoseconds that a trail must gain
-_ARITHMETIC = 0.1  # of the time to receive that it saves: so much more arithmetic it may cause
-_MOST = 20_000  # changes tried in a program
-_MOST_DECISIONS = 2000  # of how ops are divided, which is what takes time; equal ops of like layers share one
+_ARITHMETIC = 0.1  # limit on added arithmetic, relative to the receiving time saved
+_MOST = 20_000  # changes tried per program
+_MOST_DECISIONS = 2000  # decisions per program, which dominate the time; equal ops share one
 
 Change = tuple[Leaf, Tiling]
 
@@ -61,7 +61,7 @@ class Delta(NamedTuple):
 def refine(module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine, forms: LocalForms) -> None:
     """Gives leaves of a solved graph digits under which less is sent. Updates their causes and the graph's conflicts.
     """
-    # With a value that can be made anywhere nobody disagrees.
+    # A value that any device can compute causes no communication.
     disputes = [c for c in graph.conflicts if not c.kept.leaf.receive_only and not c.lost.leaf.receive_only]
     if not disputes:
         return

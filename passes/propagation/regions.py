@@ -66,7 +66,7 @@ class _Regions:
                 self.stacks[instruction] = stack
         for instruction in reversed(list(computation)):
             if instruction not in self.stacks:
-                # It depends on no parameter: it belongs where it is used, if all its users are in one place.
+                # It depends on no parameter: it belongs to the region of its users, if they share one.
                 users = {self._as_operand(u) for u in instruction.users}
                 self.stacks[instruction] = users.pop() if len(users) == 1 else around
         for instruction in computation:
@@ -123,7 +123,7 @@ def _tie(border: Instruction, graph: ValueGraph, diagnostics: Diagnostics) -> No
             f"{inside.shape.without_layout()} inside do not fit its sharding", border.location,
             help="in every dimension the manual axes come first, and their product divides it")
         return
-    # An axis that the region divides by is used by the outside value where its annotation says so, or not at all.
+    # The value outside may use the region's axes only as its annotation says: others must stay unused.
     cuts = refine([*outside.dims, inside.manual])
     taken = [d for digits in outside.dims for d in digits]
     outside.replicated += tuple(d for d in cut(inside.manual, cuts) if disjoint((d,), taken))

@@ -30,7 +30,7 @@ from ..op_sharding.use import OpUse
 from ..resharding.plan import plan_reshard
 from .values import Leaf, Relation, ValueGraph
 
-_DEEPEST = 64  # ops on top of one another through which a value is followed that any device can make
+_DEEPEST = 64  # longest chain of ops checked for whether any device can compute its value
 
 
 class Cost(NamedTuple):

@@ -241,7 +241,7 @@ class ValueGraph:
 
     def _rule(self, instruction: Instruction) -> ShardingRule:
         """Returns the rule of an instruction: one object for equal uses of an op."""
-        if not instruction.operands:  # a constant, whose value need not be compared
+        if not instruction.operands:  # a constant: the key would compare its value
             return rule_of(instruction, self.rules)
         key = (instruction.opcode, instruction.call)
         rule = self._known_rules.get(key)

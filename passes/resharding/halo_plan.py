@@ -24,7 +24,7 @@ _USUAL = DEFAULT.collective("collective-permute", ())
 def check_listed(tiles: int) -> None:
     """Raises CompileError if a dimension has more tiles than a plan can list."""
     if tiles > MOST_TILES:
-        fail(f"tiles that exchange borders are listed one by one: at most {MOST_TILES:,} can be, not {tiles:,}",
+        fail(f"a halo exchange lists its tiles: at most {MOST_TILES:,} are possible, not {tiles:,}",
              help="divide another dimension, or this one by fewer devices")
 
 

@@ -32,10 +32,10 @@ from .exchange.plan import ExchangePlan, fewest_rounds, plan_exchange
 from .exchange.quotient import quotient
 from .search.search import Problem, detour, search
 
-_MOST_DEVICES = 8192  # that exchange different pieces, where there is another plan
-_LARGER = 1.5  # how much larger than a source tile a target tile is brought in parts
-_MOST_ROUNDS = 16  # of an exchange, where there is another plan
-_MOST_PIECES = 1 << 22  # that are enumerated
+_MOST_DEVICES = 8192  # in an exchange of different pieces, if there is another plan
+_LARGER = 1.5  # target tiles larger than source tiles by this factor are sent in parts
+_MOST_ROUNDS = 16  # of an exchange, if there is another plan
+_MOST_PIECES = 1 << 22  # that an exchange may enumerate
 
 
 _IMPOSSIBLE = Plan((), math.inf, math.inf, math.inf)
@@ -76,7 +76,7 @@ def plan_reshard(
         return _empty_plan(source, dims)
     problem = Problem(dims, devices, max(size, 1), machine, memory)
     plan = _best(source, target, problem)
-    if plan is None and not manual:  # the last resort: pieces sent directly would be millions, or exceed the memory
+    if plan is None and not manual:  # last resort: an exchange would have millions of pieces, or exceed the memory
         plan = _best(source, target, replace(problem, may_replicate=True))
         plan = replace(plan, may_replicate=True) if plan is not None else None
     if plan is None:
@@ -179,7 +179,7 @@ def _single_device_plans(source: Tiling, target: Tiling, problem: Problem) -> It
     elif source.owner is not None:
         all_devices = (Digit(problem.devices, 1),)
         start = _local_plan(Mask(all_devices, target.order, source.owner), source, problem)
-        # Of all devices in any order: that of the target, over which the moves are made.
+        # Digits of all devices fit any order: use that of the target, over which the moves run.
         partial = Tiling(((),) * len(target.dims), all_devices, target.order)
         if target.canonical() == partial.canonical():
             yield start

@@ -53,7 +53,8 @@ class ReshardPlan:
 
 
 def reshard_plan(source: Sharding, target: Sharding, shape: Shape) -> ReshardPlan:
-    """What each device of `target` reads from which device of `source`, for an array of this (global) shape.
+    """Plans which slices each device of `target` reads from which device of `source`, for an array of this (global)
+    shape.
 
         old, new = (hloom.load(file).entry.parameters[0] for file in ("on_8.hlo", "on_6.hlo"))
         for read in hloom.reshard_plan(old.sharding, new.sharding, new.shape).reads:
@@ -67,7 +68,7 @@ def reshard_plan(source: Sharding, target: Sharding, shape: Shape) -> ReshardPla
     sizes = [s.mesh.size if s.mesh else s.device + 1 if s.kind is ShardingKind.MAXIMAL else 1 for s in (source, target)]
     before, after = (tiling_of(s, shape, n) for s, n in zip((source, target), sizes, strict=True))
     if before.unreduced or after.unreduced or ShardingKind.UNREDUCED in (source.kind, target.kind):
-        fail("partial sums cannot be read")
+        fail("partial sums cannot be read from devices: neither sharding may be unreduced")
     found = pieces(before, bounds(after, shape.dims, sizes[1]), shape.dims, sizes[0])
     found = found[takes_part(after, sizes[1])[found.receiver]]
     reads: list[Transfer] = []

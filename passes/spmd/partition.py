@@ -147,7 +147,7 @@ class Partitioner:
         self.emitter.like = root
         packed = self.pack(root, leaves)
         if packed in self.target.parameters:
-            # A root that is a parameter would have two shardings to carry.
+            # A root that is a parameter would need two shardings.
             packed = self.emitter.add("copy", (packed,))
         packed.sharding = root.sharding
         self.target.root = packed
@@ -268,7 +268,7 @@ def _refuse(instruction: Instruction, module: Module, tilings: list[Tiling]) -> 
     if op.is_collective or op.is_device_id:
         if not any(t.manual for t in tilings):
             fail(f"{op.opcode} in a program that is not partitioned yet", instruction.location,
-                 help="collectives and device numbers belong into manual regions, or to programs per device, which "
+                 help="collectives and device numbers belong in manual regions, or in programs per device, which "
                       "`hloom run` runs as they are")
         _check_groups(instruction, module, tilings)
 

@@ -53,7 +53,7 @@ ABSURD: dict[str, tuple[Callable[[], str], str | None]] = {
     "deep attribute": (lambda: entry(f"{X}, frontend_attributes={{a={'{' * MANY}{'}' * MANY}}}"), None),
     "deep open braces": (lambda: entry(f"{X}, metadata={'{' * MANY}"), "is not closed"),
     "deep calls": (lambda: calls(1000, 1), "calls nest 1002 levels deep, at most 100 are possible"),
-    "exponential calls": (lambda: calls(60, 2), "with its calls written out the program has"),
+    "exponential calls": (lambda: calls(60, 2), "after inlining the program has"),
     "cycle": (
         lambda: entry(
             "x = f32[] parameter(0)", before="f { p = f32[] parameter(0) ROOT c = f32[] call(p), to_apply=f }"

@@ -60,4 +60,4 @@ def test_mistakes_in_the_call() -> None:
         hloom.assert_collectives(local("dot_rows"), allgather=0)
     with pytest.raises(hloom.CompileError, match="is not partitioned") as error:
         hloom.assert_collectives(hloom.parse(programs()["dot_rows"]), all_gather=0)
-    assert error.value.diagnostics[0].help == "give hloom.partition(module)"
+    assert error.value.diagnostics[0].help == "pass hloom.partition(module)"

@@ -21,7 +21,7 @@ from .pieces import Pieces, pieces, turns
 from .quotient import Quotient
 from .rounds import FEW_PIECES, Messages, rounds_of
 
-_MOST_COLOURED = 8192  # pieces whose rounds are looked for one by one
+_MOST_COLOURED = 8192  # up to this many pieces, `rounds_of` assigns rounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)

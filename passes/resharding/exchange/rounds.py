@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 Size = tuple[int, ...]
 
-FEW_PIECES = 128  # for which more than one way is tried
-_MOST_BORDERS = 6  # between them that are tried
-_MOST_IMPROVED = 3  # ways, the cheapest
-_MOST_PASSES = 8  # over all pairs of rounds
-_MOST_PAIRS = 512  # of rounds, beyond which they stay as they are
+FEW_PIECES = 128  # up to this many pieces, several groupings are tried
+_MOST_BORDERS = 6  # borders between large and small pieces that are tried
+_MOST_IMPROVED = 3  # cheapest groupings that are improved
+_MOST_PASSES = 8  # passes over all pairs of rounds
+_MOST_PAIRS = 512  # pairs of rounds up to which rounds are improved
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,8 @@ def _coloured(order: Sequence[int], messages: Messages) -> list[list[int]]:
     Large pieces come first, into the first round where both devices are free, so that sizes within a round are alike.
     If no round is free on both sides, pieces of two rounds swap along a path that frees one.
     """
-    ends = [(s, ~r) for s, r in zip(messages.senders, messages.receivers, strict=True)]  # numbers of both sides differ
+    # `~` keeps the numbers of senders and receivers apart.
+    ends = [(s, ~r) for s, r in zip(messages.senders, messages.receivers, strict=True)]
     count: dict[int, int] = {}
     for end in itertools.chain.from_iterable(ends[piece] for piece in order):
         count[end] = count.get(end, 0) + 1

@@ -27,10 +27,10 @@ from .bound import DeviceBound, bound
 from .state import Space, State, state_of
 from .steps import SearchStep, steps
 
-_SAME = 1e-5  # costs that differ by less are the same
-_MOST_STEPS = 6000  # looked at before a search ends with the best plan that it has
-_FEW_DEVICES = 64  # that a search for detours looks at
-_MOST_PARTS = 4  # digits of prime size that detours may take apart
+_SAME = 1e-5  # costs that differ by less count as equal
+_MOST_STEPS = 6000  # steps after which a search ends with its best plan
+_FEW_DEVICES = 64  # most devices for which detours use the exact bound
+_MOST_PARTS = 4  # most digits of prime size that detours split in all orders
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ def space_of(source: Tiling, target: Tiling, problem: Problem, detours: bool = F
     """Returns the start of a search and its space. The tilings must have the same device order, or one of them none."""
     cut_sets = [refine([mesh]) for mesh in _meshes(source, target, problem, detours)]
     start, goal = state_of(source, problem.dims, cut_sets[0]), state_of(target, problem.dims, cut_sets[-1])
-    # What no device holds whole at either end, none holds whole on the way. A tile can be the whole, digits or not:
-    # a dimension of one element is whole in each of its tiles.
+    # If no device holds the whole array at either end, none may hold it on the way. A tile can be the whole array even
+    # with digits: a dimension of one element is complete in each of its tiles.
     may_replicate = problem.may_replicate or max(start.elements(), goal.elements()) >= math.prod(problem.dims)
     order = source.order if source.used() else target.order
     all_devices = (Digit(problem.devices, 1),)
@@ -103,7 +103,7 @@ def _meshes(source: Tiling, target: Tiling, problem: Problem, detours: bool) -> 
     if any(high % low for low, high in itertools.pairwise(sorted(cuts))):
         return [cut(all_devices, places) for places in ends]
     if detours:
-        # Digits within one level may then move without the rest.
+        # Cutting at levels lets digits within one level move without the rest.
         cuts |= {n for n in problem.machine.levels if all(n % c == 0 or c % n == 0 for c in cuts)}
     return [cut(all_devices, cuts)]
 

@@ -20,9 +20,9 @@ from ....ir.sharding.tiling import Tiling
 from ..base.moves import AllGather, AllReduce, AllToAll, Mask, Move, Permute, ReduceScatter, Shift, Slice, Spread
 from .state import Space, State
 
-_MOST_PERMUTES = 24  # arrangements of left-over digits tried at a state
-_FEW_DIGITS = 4  # digits of which these are all arrangements
-_MOST_SHIFTS = 64  # combinations of several shifts tried at a state
+_MOST_PERMUTES = 24  # arrangements of unused digits tried per state
+_FEW_DIGITS = 4  # up to this many unit digits, `_MOST_PERMUTES` covers all arrangements
+_MOST_SHIFTS = 64  # combinations of several shifts tried per state
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def _slices(state: State, space: Space) -> Iterator[SearchStep]:
         wanted = _wanted(state, space, dim)
         free = [digits for digits in wanted if _is_free(digits, state)]
         if not free or space.detours:
-            # The digits that belong here are elsewhere: others hold their place until tiles are permuted.
+            # The goal's digits are in use elsewhere: others take their place until tiles are permuted.
             free += [(d,) for d in fillers if _fits(state, space, dim, d.size)]
         for digits in dict.fromkeys(free):
             for after in _arrivals(state, space, dim, digits):
@@ -221,7 +221,7 @@ def _shifted(state: State, space: Space, now: _Shifted, most_parts: float) -> It
                     continue
                 since = () if state.dims[other] else before.dims[other]
                 if since and before.padded[other] != next(iter(_paddings(space, other, product(since)))):
-                    continue  # it is padded anew, so that it does not matter how it was
+                    continue  # arrivals choose its padding again, so only one of the paddings needs to continue
                 for after in _arrivals(left, space, other, leaving, since):
                     yield _Shifted(after, (*shifts, Shift(dim, other, leaving)), more)
 

@@ -44,10 +44,10 @@ def _report_operand(
     tiling, target, shape = op.tilings[number], op.tiling(number, assignment), op.shapes[number]
     tile = tiling.local_shape(shape).byte_size
     if target.local_shape(shape).byte_size <= tile:
-        return False  # the digits have moved to other dimensions
+        return False  # the digits moved to other dimensions
     elements = op.plan(tiling, target, shape).received
     if math.isinf(elements):
-        return False  # an error soon
+        return False  # the partitioner will raise an error
     received = round(elements * shape.element.byte_size)
     tiles = product(tiling.dims[gathered[0]])
     others = [

@@ -24,21 +24,21 @@ def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
         return
     for computation in module:
         for instruction in computation:
-            # One word where a thing begins: users of dynamic values, dones and parameters of callees follow from it.
+            # Report origins only: users of dynamic values, dones and parameters of callees follow from them.
             inner = instruction.op.role is Role.PARAMETER and computation is not module.entry
             if instruction.shape.is_dynamic:
                 if not inner and not any(o.shape.is_dynamic for o in instruction.operands):
                     diagnostics.error(
                         f"{instruction.opcode} {instruction.name} has a dynamic dimension, which cannot be partitioned",
                         instruction.location,
-                        help="give the array its greatest size, and mask what is beyond the actual one")
+                        help="use the greatest size, and mask the elements beyond the actual one")
             elif _acts_outside(instruction) and not _is_manual(instruction) and sole_device(instruction) is None:
                 if any(map(_acts_outside, instruction.operands)):
                     continue
                 diagnostics.error(
                     f"{_described(instruction)} has an effect outside the program, and cannot be partitioned",
                     instruction.location,
-                    help="every device would have its own: take it out of the program, into a manual region, or put a "
+                    help="every device would perform it: move it out of the program or into a manual region, or put a "
                          "custom-call on one device (sharding={maximal device=N})")
     diagnostics.raise_errors()
 

@@ -83,7 +83,7 @@ def every_device(devices: int) -> Numbers:
     devices.
     """
     if devices > LARGEST_LIST:
-        fail(f"a collective-permute of {devices:,} devices would list them one by one, at most {LARGEST_LIST:,} can be")
+        fail(f"a collective-permute lists its devices: at most {LARGEST_LIST:,} are possible, not {devices:,}")
     return np.arange(devices)
 
 

@@ -110,7 +110,7 @@ class Emitter:
         """Returns a scalar constant. Raises CompileError for an integer that the type cannot hold."""
         if isinstance(value, int) and element.is_integer:
             self.check(value, element)
-        if element.numpy is None:  # single bits, which no literal holds
+        if element.numpy is None:  # single-bit types, which have no literals
             return self.shared("convert", (self.constant(value, S8),), NONE, array(element))
         return self.literal(Literal(np.asarray(value).astype(element.numpy)))
 
@@ -188,7 +188,7 @@ class Emitter:
         """Raises CompileError for a number that the type cannot hold."""
         if not -element.greatest - 1 <= value <= element.greatest:
             what = f"{self.like.opcode} {self.like.name}" if self.like is not None else "this op"
-            fail(f"{what} counts elements up to {abs(value):,} along a divided dimension, {element} cannot",
+            fail(f"{what} needs indices up to {abs(value):,} along a divided dimension, too large for {element}",
                  self.like.location if self.like is not None else None,
                  help="split the dimension by a reshape, or divide another one")
 

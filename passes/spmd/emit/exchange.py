@@ -44,7 +44,7 @@ def emit_exchange(
     tile = part.move.local_dims(part.dims)
     have, want = bounds(part.move.source, part.dims, part.devices), parts(part.move, part.dims, part.devices)
     tables = [_tables(step, have[..., 0], want[..., 0]) for step in plan.rounds]
-    # Pieces padded to the size of their round must fit wherever they begin, or they would be moved to fit.
+    # Padded pieces must fit where they begin: dynamic slices would clamp their start otherwise.
     rounds = list(zip(plan.rounds, tables, strict=True))
     size = list(tile)
     for dim, n in enumerate(value.shape.dims):

@@ -125,7 +125,7 @@ def elements(emitter: Emitter, value: Instruction, shape: Shape) -> list[Instruc
     """Returns the leaves of a local value whose global shape is `shape`."""
     if not shape.is_tuple:
         return [value]
-    if value.op.role is Role.TUPLE:  # through a tuple, what nobody reads would be kept alive
+    if value.op.role is Role.TUPLE:  # reading through a tuple would keep its unused elements alive
         parts = list(value.operands)
     else:
         numbers = range(len(shape.elements))

@@ -45,7 +45,7 @@ from .channels import Channels, permute_pairs
 from .emitter import Emitter
 from .exchange import emit_exchange
 
-_SMALL = 256  # bytes of an array whose padded tiles may be as large as all of it
+_SMALL = 256  # bytes up to which padded tiles may be as large as the array
 
 
 @dataclass

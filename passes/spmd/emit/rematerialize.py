@@ -20,7 +20,7 @@ from ...op_sharding.assignment import OpSharding, legal
 from .emitter import LocalValue
 from .local_op import LocalOp, emit_local
 
-_DEEPEST = 64  # ops on top of one another that are done again
+_DEEPEST = 64  # longest chain of ops that is computed again
 
 
 def rematerializable(

@@ -39,22 +39,22 @@ class Resharder:
     def reshard(self, value: LocalValue, target: Tiling, why: str) -> LocalValue:
         """Returns the value under another tiling; `why` is part of the cause of each collective."""
         if target.unreduced and value.monoid not in (None, Monoid.ADD):
-            # What a program calls unreduced is a sum.
+            # Unreduced shardings of a program denote sums.
             whole = self.reshard(value, replace(value.tiling, unreduced=()).canonical(), why)
             value = replace(whole, monoid=None)
         if target.owner is not None and value.tiling.owner is None:
-            # What every device has, that one has; and no way to a single device takes less than the way to all.
+            # A replicated value is also on that device; resharding to one device is never cheaper than to all.
             target = Tiling.replicated(value.shape.rank)
         if value.tiling == target:
             return value
-        # One instruction may be the tiles of several values: a slice of what a tile holds anyway is no instruction.
+        # One instruction may be the tile of several values: slicing a whole tile emits no instruction.
         key = (value.instruction, value.shape, value.tiling, value.monoid, target)
         if key not in self._done:
             self._done[key] = self._emit(value, target, why)
         return self._done[key]
 
     def _emit(self, value: LocalValue, target: Tiling, why: str) -> LocalValue:
-        # Of nothing, nothing is sent: StableHLO has no collectives of empty arrays either.
+        # Empty arrays need no communication, and StableHLO has no collectives of them.
         empty = 0 in value.shape.dims
         scalar = self.emitter.constant(0, value.shape.element) if empty else splat_scalar(value)
         if scalar is not None and (empty or not target.unreduced):
@@ -68,7 +68,7 @@ class Resharder:
         )
         manual = source.manual or target.manual
         if math.isinf(plan.cost):
-            fail(f"{why}: devices would have to exchange data along axes that are manual there",
+            fail(f"{why}: data would have to move between devices along manual axes",
                  self.emitter.like.location if self.emitter.like else None,
                  help="values enter and leave a manual region by SPMDFullToShardShape and SPMDShardToFullShape")
         ends = source, target
@@ -88,5 +88,5 @@ class Resharder:
         result = LocalValue(array, value.shape, target, value.monoid)
         if not source.is_replicated:
             return result
-        # What is whole on every device stays within reach: no tile of it is ever communicated.
+        # A tile of a replicated value can be sliced again from it, so it is never communicated.
         return replace(result, rematerialize=partial(self.reshard, value, why=why), from_replicated=True)

@@ -28,7 +28,7 @@ from ...resharding.base.moves import AllGather, ReduceScatter
 from .emitter import LocalValue
 from .local_op import LocalOp, masked
 
-_MOST_STEPS = 32  # a ring longer than this is a long program, and each step a small one
+_MOST_STEPS = 32  # a longer ring makes a long program of small steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def _gathered(op: OpSharding, assignment: Assignment, value: int, least: int) ->
         return None
     ring = _ring(op, assignment, value, move.dim, move.digits, least)
     if ring and op.rule.factors[ring.factor].kind is FactorKind.REDUCTION:
-        # Each device of the ring sums in another order: they may not hold the same part of the result.
+        # Devices of the ring sum in different orders, so they must not hold the same part of the result.
         held = [d for dim in op.tiling(len(op.rule.operands), assignment).dims for d in dim]
         cuts = refine([held, ring.digits])
         return ring if set(cut(ring.digits, cuts)) <= set(cut(tuple(held), cuts)) else None
@@ -131,7 +131,7 @@ def _travelling_result(local: LocalOp, ring: Ring, operands: Sequence[LocalValue
     part = _part_size(local, ring)
     result: Instruction | None = None
     for step in range(product(ring.digits)):
-        # The sum for a device sets out from its neighbour and arrives at home with the last step.
+        # The sum for a device starts at its neighbour and arrives with the last step.
         start = _start(local, ring, step + 1, part)
         found = _part(local, ring, operands, start, part, None)
         result = found if result is None else local.emitter.add("add", (_pass_on(local, ring, result), found))

@@ -45,7 +45,7 @@ def _steps(dims: tuple[int, ...], tiling: Tiling, attributes: FftAttributes) -> 
     lengths = dict(zip(range(len(dims) - count, len(dims)), attributes.fft_length, strict=True))
     order = sorted(lengths, key=lambda d: bool(tiling.dims[d]))
     if kind in (FftType.RFFT, FftType.IRFFT):
-        # Only the last dimension has half of its elements on one side, where the others are transformed.
+        # Only the last dimension is halved; the others are transformed while it is complex.
         order.remove(last)
         order = [last, *order] if kind is FftType.RFFT else [*order, last]
     for place, dim in enumerate(order):
@@ -168,7 +168,7 @@ def _roots(emitter: Emitter, like: Instruction, step: _Step, start: Instruction)
     row, column = (emitter.shared("iota", (), IotaAttributes(d), places) for d in range(2))
     column = emitter.shared("add", (column, emitter.splat(start, dims)))
     turn = emitter.add("convert", (emitter.add("multiply", (row, column)),), shape=array(real, dims))
-    # Pi as an op, so that the program says which number is meant, in whatever precision it runs.
+    # Pi as an op is exact to whatever precision the program runs in.
     pi = emitter.add("atan2", (emitter.constant(0, real), emitter.constant(-1, real)))
     sign = emitter.constant(-2 if step.kind is FftType.FFT else 2, real)
     full = emitter.add("divide", (emitter.add("multiply", (pi, sign)), emitter.constant(step.length, real)))

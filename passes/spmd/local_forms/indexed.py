@@ -83,7 +83,7 @@ def scatter(local: LocalOp) -> Instruction:
     if sharded:
         given[count] = _own_indices(local, attributes, given[count], sharded, margins)
     if local.reduced_factors() and local.rule.monoid is not None:
-        # Padded updates of the last tile must hit nothing: their indices are sent out of range.
+        # Padded updates of the last tile must not be written: their indices become out of range.
         given[count] = _spoil_padding(local, given[count], attributes, count)
         given[:count] = map(local.only_first, given[:count])
     given[:count] = [surrounded(emitter, x, margins) for x in given[:count]]

@@ -30,7 +30,7 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     if not digits:
         return 0.0
     if 0 in shape.dims:
-        return float("inf")  # nothing to exchange, nothing to look up in
+        return float("inf")  # an empty array cannot be looked up
     uneven = bool(shape.dims[-1] % product(digits))
     if uneven and _is_total_order(op.call.attributes) and shape.element.is_float and shape.element.name not in _IEEE:
         return float("inf")

@@ -38,7 +38,7 @@ def convolution(local: LocalOp) -> Instruction:
     zero = local.emitter.constant(0, element)
     attributes = local.instruction.attributes_as(ConvolutionAttributes)
     labels, window = attributes.dim_labels, list(attributes.window.dims)
-    # Products of the kernel's padding with what lies between or around the input's elements must be zero.
+    # Products of the kernel's padding with elements between or around the input's must be zero.
     places = [labels.rhs.index(label) for label in labels.spatial]
     apart = [d for d in places if all(local.rule.factors[f].kind is FactorKind.PASS for f in local.rule.operands[1][d])]
     kernel = local.emitter.fill_outside(local.operands[1], apart, Monoid.ADD)
@@ -76,7 +76,7 @@ def _accumulated(local: LocalOp, monoid: Monoid) -> Instruction:
     emitter = local.emitter
     operand, init = local.operands[0], local.operands[1].instruction
     element = operand.shape.element
-    # A sum that starts from 0.0 never is -0.0: there plain zeros do, which is what permutes leave at the ends anyway.
+    # A sum that starts from 0.0 is never -0.0, so 0.0 suffices as fill; permutes leave it at the ends anyway.
     fill = emitter.constant((identity if is_identity(init, monoid) else neutral)(monoid, element), element)
     cumulative = cumulative_dims(local.instruction.call, local.rule, local.assignment)
     if cumulative:

@@ -28,7 +28,7 @@ def keep_fitting_aliases(module: Module, diagnostics: Diagnostics) -> None:
             kept.append(match[0])
         else:
             diagnostics.remark(
-                f"parameter {number} is no longer donated to result {{{output}}}: per device they are "
+                f"parameter {number} is no longer donated to result {{{output}}}: their local shapes are "
                 f"{given or 'nothing'} and {result or 'nothing'}", category="donation",
                 help="give both the same sharding")
     module.input_output_alias = "{ " + ", ".join(kept) + " }" if kept else ""

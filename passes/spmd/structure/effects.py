@@ -47,7 +47,7 @@ def _call(p: Scope, view: Instruction, argument: Shape) -> Computation:
     operands = [emitter.add("get-tuple-element", (parameter,), GetTupleElementAttributes(n)) for n in elements]
     made = emitter.add(view.opcode, operands, view.attributes, view.shape, name=view.name)
     made.backend_config = view.backend_config
-    # XLA wants a root that gives something: a tuple of nothing will do, a call without results will not.
+    # XLA requires a root with a value: an empty tuple is one, a call without results is not.
     emitter.computation.root = made if view.shape.num_leaves else emitter.add("tuple", ())
     return emitter.computation
 

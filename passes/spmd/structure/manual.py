@@ -23,7 +23,7 @@ def enter(p: Scope, instruction: Instruction) -> Leaves:
     """Turns global arrays into those of the region, divided as the operands are annotated."""
     (operand,) = instruction.operands
     (before,), (wanted,) = p.tilings(operand), p.tilings(instruction)
-    # A region has no value on one device.
+    # Values inside a region are never on a single device.
     outside = _even(replace(before, owner=None), wanted.manual, operand.shape)
     why = f"operand of {instruction.opcode} {instruction.name}"
     (value,) = p.reshard(p.values[operand], [outside], why)

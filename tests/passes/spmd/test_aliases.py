@@ -35,5 +35,5 @@ def test_only_equal_tiles_stay_aliased() -> None:
     local = partition(hloom.parse(TEXT), context)
     assert local.input_output_alias == "{ {0}: (0, {}, may-alias) }"
     messages = [d.message for d in context.diagnostics.found]
-    assert messages == ["parameter 1 is no longer donated to result {1}: per device they are f32[2,4] and f32[8,4]"]
+    assert messages == ["parameter 1 is no longer donated to result {1}: their local shapes are f32[2,4] and f32[8,4]"]
     assert "input_output_alias={ {0}: (0, {}, may-alias) }" in replica_module(local).to_text()

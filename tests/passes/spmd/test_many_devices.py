@@ -45,8 +45,8 @@ def test_cost_does_not_depend_on_the_number_of_devices(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (STENCIL, "tiles that exchange borders are listed one by one: at most 65,536 can be, not 100,000,000"),
-        (MOVED, "a collective-permute of 200,000,000 devices would list them one by one, at most 1,048,576 can be"),
+        (STENCIL, "a halo exchange lists its tiles: at most 65,536 are possible, not 100,000,000"),
+        (MOVED, "a collective-permute lists its devices: at most 1,048,576 are possible, not 200,000,000"),
     ],
 )
 def test_what_would_be_listed_is_refused_at_once(text: str, message: str) -> None:

@@ -47,7 +47,7 @@ def test_indices_of_many_elements() -> None:
 
 
 def test_slices_of_too_many_elements_are_refused() -> None:
-    with pytest.raises(hloom.CompileError, match="counts elements up to 3,999,999,993 along a divided dimension"):
+    with pytest.raises(hloom.CompileError, match="needs indices up to 3,999,999,993 along a divided dimension"):
         local_text("""
           x = f32[4000000000] parameter(0), sharding={devices=[4]<=[4]}
           i = s64[] parameter(1)

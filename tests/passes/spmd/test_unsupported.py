@@ -77,7 +77,7 @@ def test_nothing_moves_along_manual_axes(operand: str, result: str, what: str) -
     first, second = (f"{{{MESH}, [{s if 'manual' in s else s + ']'}}}" for s in (operand, result))
     text = (f"HloModule m\nENTRY e {{\n  x = f32[8,8] parameter(0), sharding={first}\n"
             f"  ROOT r = f32[8,8] negate(x), sharding={second}\n}}\n")  # fmt: skip
-    with pytest.raises(CompileError, match=f"4:8: error: {what} of negate r: devices would have to exchange data"):
+    with pytest.raises(CompileError, match=f"4:8: error: {what} of negate r: data would have to move between devices"):
         hloom.partition(hloom.parse(text))
 
 
