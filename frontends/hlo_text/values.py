@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...ir.graph.attributes import PadDim, PaddingConfig, Pairs, SliceDim, Window, WindowDim, Word
+from ...ir.graph.attributes import Identifier, PadDim, PaddingConfig, Pairs, SliceDim, Window, WindowDim
 from ...ir.sharding.replica_groups import ReplicaGroups
 from ...ir.strings import Raw, unescape
 from ...ir.types.shape import Shape
@@ -90,10 +90,10 @@ def _string(text: str) -> str:
     return unescape(text[1:-1])
 
 
-def _word(text: str) -> Word:
+def _identifier(text: str) -> Identifier:
     if not _WORD.fullmatch(text):
         raise TextError(f"word expected, found '{text}'", 0, len(text))
-    return Word(text)
+    return Identifier(text)
 
 
 def _raw(text: str) -> Raw:
@@ -255,7 +255,7 @@ _CODECS: dict[Any, Codec] = {
     bool: _boolean,
     float: _float,
     str: _string,
-    Word: _word,
+    Identifier: _identifier,
     Raw: _raw,
     Shape: _shape,
     tuple[int, ...]: _dims,

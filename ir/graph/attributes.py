@@ -48,8 +48,8 @@ PRINTED_ALWAYS = {"always": True}
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """An attribute value that is a bare word which Hloom carries without interpreting it."""
+class Identifier:
+    """An unquoted attribute value that Hloom passes through uninterpreted."""
 
     text: str
 

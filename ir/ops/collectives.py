@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, elementwise_rule, replicated_rule
-from ..graph.attributes import Dims, Pairs, Word
+from ..graph.attributes import Dims, Identifier, Pairs
 from ..graph.op import Op, OpCall, ShapeError, Use, register
 from ..graph.value_range import Demand, Fact, Visitor, joined, meet_demands
 from ..sharding.replica_groups import ReplicaGroups
@@ -37,7 +37,7 @@ class AllReduceAttributes(GroupAttributes):
     use_global_device_ids: bool = False
     to_apply: Computation
     constrain_layout: bool = False
-    mode: Word | None = None
+    mode: Identifier | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class AllGatherAttributes(GroupAttributes):
     dimensions: Dims
     use_global_device_ids: bool = False
     constrain_layout: bool = False
-    mode: Word | None = None
+    mode: Identifier | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class ReduceScatterAttributes(GroupAttributes):
     use_global_device_ids: bool = False
     to_apply: Computation
     constrain_layout: bool = False
-    mode: Word | None = None
+    mode: Identifier | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
