@@ -17,7 +17,7 @@ _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\U0010ffff\"'\\]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class BracedText:
     """Text in braces that HLO carries verbatim (backend configs, frontend attributes). `text` includes the braces."""
 
     text: str

@@ -19,7 +19,7 @@ from ...ir.graph.op import AnyOp
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.sharding.mesh import Mesh
 from ...ir.sharding.sharding import AnySharding, Sharding, TupleSharding
-from ...ir.strings import ESCAPE, Raw, unescape
+from ...ir.strings import ESCAPE, BracedText, unescape
 from ...ir.types.literal import Literal
 from ...ir.types.shape import Shape
 from .cursor import Cursor, Poisoned
@@ -119,7 +119,7 @@ class AttributeReader(Cursor):
             elif kind is Shape:
                 self.place = read_shape(self.text, start)[1]
             else:
-                raw = kind is Raw or name in ("backend_config", "frontend_attributes")
+                raw = kind is BracedText or name in ("backend_config", "frontend_attributes")
                 self.place = value_end(self.text, start, raw)
         except TextError as error:
             self.error(f"attribute '{name}': {error.message}", error.start, error.end, error.help)
@@ -174,7 +174,7 @@ class AttributeReader(Cursor):
         try:
             if kind is Literal:
                 return self._literal(text, start, declared)
-            return codec(kind)(text.strip() if kind is Raw else blank_comments(text).strip())
+            return codec(kind)(text.strip() if kind is BracedText else blank_comments(text).strip())
         except TextError as error:
             lead = len(text) - len(text.lstrip())
             self.relay(error, start + lead)
@@ -240,10 +240,12 @@ class AttributeReader(Cursor):
             if shardy is not None:
                 instruction.shardy = self._shardy(instruction, key, shardy, text, start)
 
-    def _shardy(self, instruction: Instruction, key: str, value: str | Raw, text: str, start: int) -> AnySharding:
+    def _shardy(
+        self, instruction: Instruction, key: str, value: str | BracedText, text: str, start: int
+    ) -> AnySharding:
         key_place = text.index(key)
         quote_place = text.find('"', key_place)
-        if isinstance(value, Raw) or quote_place < 0:
+        if isinstance(value, BracedText) or quote_place < 0:
             self.error(f"{key} must be a string", start + key_place, start + key_place + len(key))
         try:
             known = self._known_shardy.get(value)
@@ -282,7 +284,7 @@ class AttributeReader(Cursor):
 
     def set_backend_config(self, instruction: Instruction, text: str, start: int) -> None:
         if text.startswith("{"):
-            instruction.backend_config = Raw(text)
+            instruction.backend_config = BracedText(text)
         elif text[0] in "\"'":
             instruction.backend_config = unescape(text[1:-1])
         else:
@@ -331,7 +333,7 @@ def parse_frontend_attributes(text: str) -> FrontendAttributes:
     """`{k="v",k2={raw}}`; raw values verbatim; of a repeated key the last one counts. Raises TextError."""
     if not text.startswith("{"):
         raise TextError("frontend attributes: '{' expected", 0)
-    found: dict[str, str | Raw] = {}
+    found: dict[str, str | BracedText] = {}
     place = skip_space(text, 1)
     while not text.startswith("}", place):
         key = _KEY.match(text, place)
@@ -343,7 +345,7 @@ def parse_frontend_attributes(text: str) -> FrontendAttributes:
         place = skip_space(text, key.end() + 1)
         if text.startswith("{", place):
             end = raw_end(text, place)
-            found[name] = Raw(text[place:end])
+            found[name] = BracedText(text[place:end])
         elif text[place : place + 1] in ('"', "'"):
             end = string_end(text, place)
             found[name] = unescape(text[place + 1 : end - 1])

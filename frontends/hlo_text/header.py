@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from ...ir.graph.instruction import NO_FRONTEND_ATTRIBUTES
 from ...ir.graph.module import EntryLayout, Module, Stage
-from ...ir.strings import Raw
+from ...ir.strings import BracedText
 from ...ir.tools.printer import GLOBAL_LAYOUT_KEY, STAGE_KEY
 from .attribute_reader import parse_frontend_attributes
 from .cursor import Cursor
@@ -142,7 +142,7 @@ def _set_frontend_attributes(module: Module, text: str) -> None:
     found = dict(parse_frontend_attributes(text))
     meshes = found.get(MESHES_KEY)
     if meshes is not None:
-        value = meshes.text if isinstance(meshes, Raw) else meshes
+        value = meshes.text if isinstance(meshes, BracedText) else meshes
         try:
             module.meshes = dict(parse_meshes(value))
         except TextError as error:
@@ -158,7 +158,7 @@ def _set_frontend_attributes(module: Module, text: str) -> None:
             _fail(text, f"{STAGE_KEY} must be one of {', '.join(stages)}")
         module.stage = stages[stage]
     layout = found.pop(GLOBAL_LAYOUT_KEY, None)
-    if isinstance(layout, Raw):
+    if isinstance(layout, BracedText):
         try:
             module.global_layout = _entry_layout(layout.text)
         except TextError as error:

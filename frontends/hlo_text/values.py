@@ -18,7 +18,7 @@ import numpy as np
 
 from ...ir.graph.attributes import Identifier, PadDim, PaddingConfig, Pairs, SliceDim, Window, WindowDim
 from ...ir.sharding.replica_groups import ReplicaGroups
-from ...ir.strings import Raw, unescape
+from ...ir.strings import BracedText, unescape
 from ...ir.types.shape import Shape
 from .errors import TextError, did_you_mean
 from .grammar import read
@@ -51,8 +51,8 @@ def codec(kind: Any) -> Codec:
         if len(parts) == 2 and parts[1] is Ellipsis:
             return _list_codec(codec(parts[0]))
         return _fixed_codec([codec(part) for part in parts])
-    if set(parts) == {str, Raw}:
-        return lambda text: Raw(text) if text.startswith("{") else _string(text)
+    if set(parts) == {str, BracedText}:
+        return lambda text: BracedText(text) if text.startswith("{") else _string(text)
     parse: Any = getattr(cast("Any", kind), "parse", None)
     if parse is not None:
         return _own_codec(cast("Codec", parse))
@@ -96,10 +96,10 @@ def _identifier(text: str) -> Identifier:
     return Identifier(text)
 
 
-def _raw(text: str) -> Raw:
+def _raw(text: str) -> BracedText:
     if not text.startswith("{"):
         raise TextError("text in braces expected", 0, len(text))
-    return Raw(text)
+    return BracedText(text)
 
 
 def _dims(text: str) -> tuple[int, ...]:
@@ -256,7 +256,7 @@ _CODECS: dict[Any, Codec] = {
     float: _float,
     str: _string,
     Identifier: _identifier,
-    Raw: _raw,
+    BracedText: _raw,
     Shape: _shape,
     tuple[int, ...]: _dims,
     Pairs: _pairs,

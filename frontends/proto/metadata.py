@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import cast
 
 from ...ir.graph.instruction import FrontendAttributes
-from ...ir.strings import Raw, key_text, quote, unescape
+from ...ir.strings import BracedText, key_text, quote, unescape
 from ..hlo_text.errors import TextError
 from ..hlo_text.scan import raw_end
 from .schema import TABLES, new
@@ -83,12 +83,12 @@ def _metadata(text: str) -> tuple[Record, str | None]:
     return record, payload
 
 
-def string_or_raw(text: str) -> str | Raw:
+def string_or_raw(text: str) -> str | BracedText:
     """A string from a proto as HLO text has it: raw if it is one text in braces."""
     if not text.startswith("{"):
         return text
     try:
-        return Raw(text) if raw_end(text, 0) == len(text) else text
+        return BracedText(text) if raw_end(text, 0) == len(text) else text
     except TextError:
         return text
 
@@ -96,7 +96,7 @@ def string_or_raw(text: str) -> str | Raw:
 def quoted_or_raw(text: str) -> str:
     """The same, as a token."""
     value = string_or_raw(text)
-    return value.text if isinstance(value, Raw) else quote(value)
+    return value.text if isinstance(value, BracedText) else quote(value)
 
 
 @lru_cache(maxsize=65536)
@@ -113,7 +113,7 @@ def frontend_attributes_record(attributes: FrontendAttributes) -> Record:
     for key, value in sorted(attributes.items()):
         entry = record.new("map")
         entry.set("key", key)
-        entry.set("value", value.text if isinstance(value, Raw) else value)
+        entry.set("value", value.text if isinstance(value, BracedText) else value)
     return record
 
 

@@ -17,7 +17,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import EntryLayout, Module
 from ...ir.graph.op import OPS, AnyOp, Role
 from ...ir.ops.async_ops import MAIN_THREAD, AsyncDone, AsyncStart, AsyncUpdate, execution_thread
-from ...ir.strings import Raw
+from ...ir.strings import BracedText
 from ...ir.tools.printer import value_text
 from ...ir.types.literal import Literal
 from ...ir.types.shape import Shape
@@ -248,7 +248,7 @@ def _describe(record: Record, instruction: Instruction, payloads: dict[str, int]
         set_other(record, name, text)
     config = instruction.backend_config
     if config is not None:
-        text = config.text if isinstance(config, Raw) else config
+        text = config.text if isinstance(config, BracedText) else config
         record.set("backend_config", text.encode("utf-8", "surrogateescape"))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import InternalError, Location
 from ..sharding.sharding import AnySharding, Sharding, TupleSharding
-from ..strings import Raw, quote, unescape
+from ..strings import BracedText, quote, unescape
 from ..types.shape import Shape
 from .attributes import Attributes, attribute_fields
 from .checked_field import checked_field
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .checked_field import Field
     from .computation import Computation
 
-FrontendAttributes = Mapping[str, "str | Raw"]
+FrontendAttributes = Mapping[str, "str | BracedText"]
 NO_FRONTEND_ATTRIBUTES: FrontendAttributes = {}
 
 
@@ -102,8 +102,8 @@ class Instruction:
         "_metadata", (Metadata, type(None)), lambda _: "write Metadata.named(op_name), or Metadata(text)")
     frontend_attributes: Field[FrontendAttributes] = checked_field(
         "_frontend_attributes", (Mapping,), lambda _: "write a dict of texts by name")
-    backend_config: Field[str | Raw | None] = checked_field(
-        "_backend_config", (str, Raw, type(None)), lambda _: "write the text, in Raw if it stands in braces")
+    backend_config: Field[str | BracedText | None] = checked_field(
+        "_backend_config", (str, BracedText, type(None)), lambda _: "write a string, or BracedText for text in braces")
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..diagnostics import fail
 from ..sharding.replica_groups import ExplicitGroups
-from ..strings import Raw
+from ..strings import BracedText
 from ..types.element_type import ELEMENT_TYPES, ElementType, from_numpy
 from ..types.literal import Literal
 from ..types.shape import Shape, array, tuple_shape
@@ -170,7 +170,7 @@ def _value(kind: Any, value: Any) -> Any:
         return literal_of(value)
     if _is_enum(kind):
         return kind(value)
-    if (kind is Identifier or kind is Raw) and isinstance(value, str):
+    if (kind is Identifier or kind is BracedText) and isinstance(value, str):
         return _verbatim(kind, value)
     if kind in (int, float) and isinstance(value, np.generic):
         value = cast("Any", value).item()
@@ -187,8 +187,8 @@ def _value(kind: Any, value: Any) -> Any:
     return value
 
 
-def _verbatim(kind: type[Identifier] | type[Raw], text: str) -> Identifier | Raw:
-    if (kind is Raw) != text.startswith("{"):
+def _verbatim(kind: type[Identifier] | type[BracedText], text: str) -> Identifier | BracedText:
+    if (kind is BracedText) != text.startswith("{"):
         raise ValueError
     return kind(text)
 
@@ -235,7 +235,7 @@ def described(kind: Any) -> str:
     if _is_enum(kind):
         return "one of " + ", ".join(str(member.value) for member in kind)
     words: dict[Any, str] = {int: "an integer", bool: "True or False", float: "a number", str: "a string"}
-    words |= {Identifier: "a word", Callee: "a computation", Literal: "an array", Raw: "text in braces"}
+    words |= {Identifier: "a word", Callee: "a computation", Literal: "an array", BracedText: "text in braces"}
     if typing.get_origin(kind) is tuple:
         return f"a sequence, each entry {described(typing.get_args(kind)[0])}"
     if ExplicitGroups in typing.get_args(kind):

@@ -36,7 +36,7 @@ from ..graph.op import (
     register_family,
 )
 from ..graph.value_range import Demand, Fact, Visitor, joined
-from ..strings import Raw
+from ..strings import BracedText
 from ..types.shape import Shape, tuple_shape
 from . import collectives as collectives  # registers what is wrapped below
 from . import conversion as conversion
@@ -103,7 +103,7 @@ def form_of(own: Form, shape: Shape | None) -> Form:
 class AsyncStartAttributes(Attributes):
     async_execution_thread: str = ""
     calls: Computation = dataclasses.field(kw_only=True)
-    output_to_operand_aliasing: Raw | None = None
+    output_to_operand_aliasing: BracedText | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from ..graph.attributes import Attributes, Dims
 from ..graph.monoid import elementwise_kernel
 from ..graph.op import Compile, Kernel, Op, OpCall, Role, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, meet_demands
-from ..strings import Raw
+from ..strings import BracedText
 from ..types.element_type import PRED, S32
 from ..types.shape import Shape, array
 from .checks import text
@@ -233,7 +233,7 @@ class FusionKind(Enum):
 class FusionAttributes(Attributes):
     kind: FusionKind
     calls: Computation
-    output_to_operand_aliasing: Raw | None = None
+    output_to_operand_aliasing: BracedText | None = None
 
 
 @register

@@ -23,7 +23,7 @@ from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, DimLabels, Window, WindowDim
 from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
-from ..strings import Raw
+from ..strings import BracedText
 from ..types.element_type import Kind
 from ..types.shape import Shape, array
 from .checks import require_static, text
@@ -52,7 +52,7 @@ class ConvolutionAttributes(Attributes):
     batch_group_count: int = 1
     convolution_kind: ConvolutionKind = ConvolutionKind.UNSET
     operand_precision: Precisions = ()
-    sparsity_config: Raw | None = None
+    sparsity_config: BracedText | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..factors.sharding_rule import ShardingRule
 from ..graph.attributes import Attributes
 from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
-from ..strings import Raw
+from ..strings import BracedText
 from ..types.shape import Shape
 from .structure import leaf_rule, leaves_of, unchanged
 
@@ -22,7 +22,7 @@ _TEXT = re.compile(rf'\{{\s*kind="sharding"\s*,\s*{_SIDES}\s*\}}')
 class DomainAttributes(Attributes):
     """`{kind="sharding", entry={..}, exit={..}}`, carried verbatim."""
 
-    domain: Raw
+    domain: BracedText
 
 
 @register

@@ -17,7 +17,7 @@ from ..graph.computation import Computation
 from ..graph.instruction import FrontendAttributes, Instruction
 from ..graph.module import SERIALIZERS, EntryLayout, Module, Stage
 from ..sharding.sharding import AnySharding
-from ..strings import Raw, key_text, quote
+from ..strings import BracedText, key_text, quote
 from ..types.literal import Literal
 from ..types.literal_text import literal_text, shaped_literal_text
 from ..types.shape import Shape
@@ -89,7 +89,7 @@ def header_frontend_attributes(module: Module) -> FrontendAttributes:
     if module.stage is not Stage.GLOBAL:
         found[STAGE_KEY] = module.stage.value
     if module.global_layout is not None:
-        found[GLOBAL_LAYOUT_KEY] = Raw(entry_layout_text(module.global_layout))
+        found[GLOBAL_LAYOUT_KEY] = BracedText(entry_layout_text(module.global_layout))
     return found
 
 
@@ -180,7 +180,7 @@ def frontend_attributes_text(attributes: FrontendAttributes) -> str:
     return "{" + ",".join(f"{key_text(k)}={_string_or_raw(v)}" for k, v in sorted(attributes.items())) + "}"
 
 
-def _string_or_raw(value: str | Raw) -> str:
+def _string_or_raw(value: str | BracedText) -> str:
     return quote(value) if isinstance(value, str) else value.text
 
 

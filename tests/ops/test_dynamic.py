@@ -7,7 +7,7 @@ import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.op import NotEvaluable, ShapeError, op_named
-from hloom.ir.strings import Raw
+from hloom.ir.strings import BracedText
 from hloom.runtime import evaluate
 from ops.build import compile, rule, run, shape, use
 
@@ -61,7 +61,7 @@ def test_stochastic_rounding_keeps_the_mean() -> None:
 def test_rules() -> None:
     call = use("get-dimension-size", "f32[4,5]", dimensions=(1,))
     assert rule("get-dimension-size", call) == "([i j]) -> [] {i=4, j=5} need_replication={j}"
-    call = use("domain", "f32[4]", domain=Raw('{kind="sharding", entry={replicated}, exit={replicated}}'))
+    call = use("domain", "f32[4]", domain=BracedText('{kind="sharding", entry={replicated}, exit={replicated}}'))
     assert rule("domain", call) == "([i]) -> [i] {i=4}"
 
 
@@ -81,7 +81,7 @@ def test_refuses() -> None:
     with pytest.raises(ShapeError, match=r"as wide random numbers, not u16\[4\]"):
         use("stochastic-convert", "f32[4] u16[4]", "s8[4]")
     with pytest.raises(ShapeError, match=r"kind=.sharding., entry"):
-        use("domain", "f32[4]", domain=Raw('{kind="other"}'))
+        use("domain", "f32[4]", domain=BracedText('{kind="other"}'))
     call = use("stochastic-convert", "f32[4] u32[4]", shape("bf16[4]"))
     with pytest.raises(NotEvaluable, match="left to the device"):
         op_named("stochastic-convert").kernel(call, compile)

@@ -19,7 +19,7 @@ from ...factors.shardy_rule import shardy_rule
 from ...graph.attributes import Attributes, DimLabels, Window
 from ...graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, Use, register
 from ...graph.value_range import Demand, Fact, Visitor
-from ...strings import Raw
+from ...strings import BracedText
 from ...types.element_type import S32
 from ...types.literal import Literal
 from ...types.shape import Shape
@@ -71,7 +71,7 @@ class CustomCallAttributes(Attributes):
     operand_layout_constraints: tuple[Shape, ...] | None = None
     custom_call_has_side_effect: bool = False
     literal: Literal | None = None
-    output_to_operand_aliasing: Raw | None = None
+    output_to_operand_aliasing: BracedText | None = None
     schedule: Schedule = Schedule.NONE
     to_apply: Computation | None = None
     called_computations: tuple[Computation, ...] = ()

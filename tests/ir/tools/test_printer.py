@@ -5,7 +5,7 @@ from __future__ import annotations
 from hloom.frontends import parse, parse_sharding
 from hloom.ir.graph.instruction import Metadata
 from hloom.ir.graph.module import Stage
-from hloom.ir.strings import Raw
+from hloom.ir.strings import BracedText
 from hloom.ir.tools.printer import computation_text, instruction_text
 
 TEXT = """HloModule m, entry_computation_layout={(f32[4,8]{1,0})->f32[4]{0}}
@@ -34,7 +34,7 @@ def test_one_instruction_with_everything() -> None:
     root = module.entry.root
     assert instruction_text(root) == "%r = f32[4]{0} reduce(%p, %i), dimensions={1}, to_apply=%sum"
     root.sharding = parse_sharding("{devices=[4]<=[4]}")
-    root.frontend_attributes = {"b": Raw("{x}"), "a": 'say "é"'}
+    root.frontend_attributes = {"b": BracedText("{x}"), "a": 'say "é"'}
     root.control_predecessors = (module.entry.parameters[0],)
     root.other = (("origin", '{{"r"}}'),)
     root.metadata = Metadata.named("f/reduce")
@@ -44,7 +44,7 @@ def test_one_instruction_with_everything() -> None:
         'frontend_attributes={a="say \\"\\303\\251\\"",b={x}}, control-predecessors={%p}, origin={{"r"}}, '
         'metadata={op_name="f/reduce"}, backend_config="text"'
     )
-    root.backend_config = Raw("{k: 1}")
+    root.backend_config = BracedText("{k: 1}")
     assert instruction_text(root).endswith("backend_config={k: 1}")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.ops.calls.custom_call import BEHAVIOURS
 from hloom.ir.ops.calls.lapack import AnyType, Routine
-from hloom.ir.strings import Raw
+from hloom.ir.strings import BracedText
 from hloom.ir.types.element_type import ELEMENT_TYPES, F32, S32, ElementType
 from hloom.ir.types.shape import array, tuple_shape
 from programs.random.base import Builder, Family
@@ -163,7 +163,7 @@ def dimension_size(b: Builder, x: Instruction) -> Instruction:
 def identity(b: Builder, x: Instruction) -> Instruction:
     """What only says something: annotations, moves in memory, domains."""
     if b.number(0, 4) == 0:
-        return b.make("domain", x, domain=Raw('{kind="sharding", entry={replicated}, exit={replicated}}'))
+        return b.make("domain", x, domain=BracedText('{kind="sharding", entry={replicated}, exit={replicated}}'))
     return b.make("custom-call", x, shape=x.shape.without_layout(), custom_call_target=b.one_of(IDENTITIES))
 
 
