@@ -76,22 +76,22 @@ def identity(monoid: Monoid, element: ElementType) -> np.generic[Any]:
             return _extreme(element, dtype, largest=monoid is Monoid.MINIMUM)
 
 
-def neutral(monoid: Monoid, element: ElementType) -> np.generic[Any]:
-    """Like `identity`, but to the bit: of sums of floats -0.0, for adding 0.0 makes -0.0 another number."""
+def exact_identity(monoid: Monoid, element: ElementType) -> np.generic[Any]:
+    """Like `identity`, but preserves every bit: -0.0 for float sums, since adding 0.0 would turn -0.0 into 0.0."""
     found: Any = identity(monoid, element)
     return -found if monoid is Monoid.ADD and (element.is_float or element.is_complex) else found
 
 
 def choice_monoid(element: ElementType) -> Monoid:
-    """How what one device has, and all others count as `absent`, is put together: it comes out bit by bit."""
+    """The monoid that combines one device's value with `choice_identity` on all others and returns it bit for bit."""
     if element.kind is Kind.PRED:
         return Monoid.OR
     return Monoid.MAXIMUM if element.name == "f8e8m0fnu" else Monoid.ADD  # f8e8m0fnu has no zero, and no sign
 
 
-def absent(element: ElementType) -> np.generic[Any]:
-    """What changes nothing in the `choice_monoid`."""
-    return neutral(choice_monoid(element), element)
+def choice_identity(element: ElementType) -> np.generic[Any]:
+    """The identity of `choice_monoid`, preserving every bit."""
+    return exact_identity(choice_monoid(element), element)
 
 
 def _all_ones(element: ElementType) -> int:

@@ -102,7 +102,7 @@ class Scatter(Op[ScatterAttributes]):
         windows = iter(window)
         update_dims = [next(windows) if d in a.update_window_dims else next(scattered) for d in range(update.rank)]
         n = len(arrays)
-        # Padded updates are sent out of range by their indices, or made neutral where these are empty.
+        # Padded updates are sent out of range by their indices, or set to the identity if there are no indices.
         masked = frozenset[int]() if a.scatter_dims_to_operand_dims else frozenset(range(n + 1, 2 * n + 1))
         return b.rule([operand_dims] * n + [index_dims] + [update_dims] * n, [operand_dims] * n, monoid, masked=masked)
 

@@ -19,7 +19,7 @@ import numpy as np
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Window, WindowDim
-from ..graph.monoid import MONOID_OPS, elementwise_kernel, neutral, reduction_monoid
+from ..graph.monoid import MONOID_OPS, elementwise_kernel, exact_identity, reduction_monoid
 from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Visitor
 from ..types.element_type import from_numpy
@@ -172,7 +172,7 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
         if monoid is not None:
             ufunc, element = MONOID_OPS[monoid], leaves[0].element
             compute = accumulator(element)
-            fill = neutral(monoid, from_numpy(compute))
+            fill = exact_identity(monoid, from_numpy(compute))
 
             def run(x: Any, init: Any) -> Any:
                 x, init = x.astype(compute, copy=False), init.astype(compute, copy=False)

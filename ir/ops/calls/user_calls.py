@@ -40,7 +40,7 @@ def custom_call(target: str, *, rule: str | None = None, replace: bool = False) 
     passed through unless it stands after `reduction=` (results are partial, and added unless `monoid=` says another of
     add, multiply, maximum, minimum, and, or, xor) or `replicate=` (needed whole on every device). The function is then
     run on tiles: along a factor that does not divide evenly these hold arbitrary padding at the end, along a reduction
-    factor the neutral element. Without a rule every device computes everything, with a warning.
+    factor the identity. Without a rule every device computes everything, with a warning.
 
     The definition (with its rule) holds from this call on; used as a decorator, the function is returned as it is.
     Targets that Hloom knows itself cannot be redefined; others only with `replace`. Raises ValueError if the target is

@@ -18,7 +18,7 @@ import numpy as np
 
 from ....ir.graph.attributes import PadDim, PaddingConfig, SliceDim
 from ....ir.graph.instruction import FrontendAttributes, Instruction
-from ....ir.graph.monoid import absent
+from ....ir.graph.monoid import choice_identity
 from ....ir.ops.collectives import CollectivePermuteAttributes
 from ....ir.ops.comparison import Direction
 from ....ir.ops.shaping import ConcatenateAttributes, IotaAttributes
@@ -78,7 +78,7 @@ class HaloExchange:
         """Returns the part of the interval in this device's tile, at its place among identities. Sends nothing."""
         emitter, dim, digits = self.emitter, wanted.dim, wanted.digits
         pieces = own_pieces(wanted.tiled, wanted.starts, wanted.size)
-        nothing = emitter.constant(absent(value.shape.element), value.shape.element)
+        nothing = emitter.constant(choice_identity(value.shape.element), value.shape.element)
         if not pieces:
             return emitter.splat(nothing, _sized(value, dim, wanted.size))
         longest = max(p.length for p in pieces)

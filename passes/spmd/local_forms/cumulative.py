@@ -11,7 +11,7 @@ from dataclasses import replace
 from ....ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ....ir.graph.attributes import WindowDim
 from ....ir.graph.instruction import Instruction
-from ....ir.graph.monoid import identity, neutral
+from ....ir.graph.monoid import exact_identity, identity
 from ....ir.graph.op import OpCall
 from ....ir.ops.comparison import Direction
 from ....ir.ops.reduce import ReduceAttributes
@@ -64,7 +64,7 @@ def across_tiles(local: LocalOp, value: Instruction, init: Instruction, dims: di
     assert monoid is not None
     emitter, shape = local.emitter, local.instruction.shape
     element = value.shape.element
-    nothing = emitter.constant(neutral(monoid, element), element)
+    nothing = emitter.constant(exact_identity(monoid, element), element)
     *_, last = dims
     for dim, digits in dims.items():
         forward = attributes.window.dims[dim].low > 0

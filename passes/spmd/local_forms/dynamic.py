@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ....ir.graph.attributes import NONE, PadDim, PaddingConfig
 from ....ir.graph.instruction import Instruction
-from ....ir.graph.monoid import absent
+from ....ir.graph.monoid import choice_identity
 from ....ir.ops.comparison import Direction
 from ....ir.ops.shaping import IotaAttributes
 from ....ir.ops.slicing import PadAttributes
@@ -126,7 +126,7 @@ def surrounded(emitter: Emitter, value: Instruction, widths: dict[int, int]) -> 
         return value
     padding = PaddingConfig(tuple(PadDim(n, n) for n in (widths.get(d, 0) for d in range(value.shape.rank))))
     element = value.shape.element
-    return emitter.add("pad", (value, emitter.constant(absent(element), element)), PadAttributes(padding))
+    return emitter.add("pad", (value, emitter.constant(choice_identity(element), element)), PadAttributes(padding))
 
 
 def _inside(emitter: Emitter, windows: dict[int, _Window], sizes: tuple[int, ...]) -> Instruction:

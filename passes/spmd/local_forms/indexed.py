@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ....ir.graph.attributes import NONE, SliceDim
 from ....ir.graph.instruction import Instruction
-from ....ir.graph.monoid import absent
+from ....ir.graph.monoid import choice_identity
 from ....ir.ops.comparison import Direction
 from ....ir.ops.gather import GatherAttributes, batch_dims
 from ....ir.ops.scatter import ScatterAttributes
@@ -58,7 +58,7 @@ def gather(local: LocalOp) -> Instruction:
     places = tuple(d for d in range(found.shape.rank) if d not in attributes.offset_dims)
     mask = emitter.add("broadcast", (mask,), BroadcastAttributes(places), mask.shape.with_dims(found.shape.dims))
     element = found.shape.element
-    neutral = emitter.splat(emitter.constant(absent(element), element), found.shape.dims)
+    neutral = emitter.splat(emitter.constant(choice_identity(element), element), found.shape.dims)
     return emitter.add("select", (mask, found, neutral))
 
 

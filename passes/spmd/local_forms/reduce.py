@@ -9,7 +9,7 @@ Reductions without a monoid are in `combine`.
 from __future__ import annotations
 
 from ....ir.graph.instruction import Instruction
-from ....ir.graph.monoid import neutral
+from ....ir.graph.monoid import exact_identity
 from ...op_sharding.assignment import Assignment, OpSharding
 from ..emit.local_op import LocalOp, elements, local_form, pack
 from .combine import combine, combined_time
@@ -31,7 +31,7 @@ def reduce(local: LocalOp) -> Instruction:
     forgotten = operands[0].shape.num_elements == next(local.local_shape().leaves()).num_elements
     if not (divided or forgotten) or all(is_identity(init, monoid) for init in inits):
         return local.emit(given)
-    nothing = [emitter.constant(neutral(monoid, i.shape.element), i.shape.element) for i in inits]
+    nothing = [emitter.constant(exact_identity(monoid, i.shape.element), i.shape.element) for i in inits]
     parts = elements(emitter, local.emit([*operands, *nothing]), local.instruction.shape)
     starts = [emitter.splat(local.only_first(i), part.shape.dims) for i, part in zip(inits, parts, strict=True)]
     combined = [emitter.add(monoid.value, pair) for pair in zip(starts, parts, strict=True)]

@@ -17,7 +17,7 @@ from dataclasses import replace
 from ....ir.factors.sharding_rule import FactorKind, Monoid
 from ....ir.graph.attributes import Window, WindowDim
 from ....ir.graph.instruction import Instruction
-from ....ir.graph.monoid import identity, neutral, reduction_monoid
+from ....ir.graph.monoid import exact_identity, identity, reduction_monoid
 from ....ir.ops.convolution import ConvolutionAttributes
 from ....ir.ops.select_and_scatter import SelectAndScatterAttributes, selects_extreme
 from ....ir.ops.structure import GetTupleElementAttributes
@@ -77,7 +77,7 @@ def _accumulated(local: LocalOp, monoid: Monoid) -> Instruction:
     operand, init = local.operands[0], local.operands[1].instruction
     element = operand.shape.element
     # A sum that starts from 0.0 is never -0.0, so 0.0 suffices as fill; permutes leave it at the ends anyway.
-    fill = emitter.constant((identity if is_identity(init, monoid) else neutral)(monoid, element), element)
+    fill = emitter.constant((identity if is_identity(init, monoid) else exact_identity)(monoid, element), element)
     cumulative = cumulative_dims(local.instruction.call, local.rule, local.assignment)
     if cumulative:
         operand = emitter.fill_outside(operand, list(cumulative), monoid)
@@ -90,7 +90,7 @@ def _accumulated(local: LocalOp, monoid: Monoid) -> Instruction:
         return _windows(local, attributes, [array, init], done, {0: fill})
     window = tuple(on_tile(w, n) if d in cumulative else w
                    for d, (w, n) in enumerate(zip(attributes.window.dims, array.shape.dims, strict=True)))  # fmt: skip
-    start = emitter.constant(neutral(monoid, init.shape.element), init.shape.element)
+    start = emitter.constant(exact_identity(monoid, init.shape.element), init.shape.element)
     tiles = _windows(local, replace(attributes, window=Window(window)), [array, start], done, {0: fill})
     return across_tiles(local, tiles, init, cumulative)
 
