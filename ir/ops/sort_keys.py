@@ -93,60 +93,60 @@ class Comparator:
             self._sides[i] = side
             self._forms[i] = numbers.setdefault(form, len(numbers))
 
-    def _atom(self, i: Instruction) -> Atom | None:
+    def _comparison(self, i: Instruction) -> Comparison | None:
         """What an instruction compares, or the predicate of one element that it is; None for any other instruction.
 
         A predicate made of predicates is none: those are.
         """
         if self._sides[i] in (_LEFT, _RIGHT):
             made_of_others = i.operands and all(_is_predicate(o) for o in i.operands)
-            return Atom(self._forms[i], False) if _is_predicate(i) and not made_of_others else None
+            return Comparison(self._forms[i], False) if _is_predicate(i) and not made_of_others else None
         if not isinstance(i.op, Compare) or {self._sides[o] for o in i.operands} != {_LEFT, _RIGHT}:
             return None
         x, y = i.operands
         same = self._forms[x] == self._forms[y] and not x.shape.element.is_complex
-        return Atom(self._forms[x], _comparison(i).type is ComparisonType.TOTALORDER) if same else None
+        return Comparison(self._forms[x], _compare_attributes(i).type is ComparisonType.TOTALORDER) if same else None
 
     def _find_keys(self) -> list[SortKey] | None:
-        atoms = self._atoms_of_root()
-        if atoms is None or len(atoms) > _MOST_KEYS or any(atom.form not in self._left for atom in atoms):
+        comparisons = self._comparisons_of_root()
+        if comparisons is None or len(comparisons) > _MOST_KEYS or any(c.form not in self._left for c in comparisons):
             return None
-        table = self._table(atoms)
-        order = None if table is None else _lexicographic(table, list(range(len(atoms))))
+        table = self._table(comparisons)
+        order = None if table is None else _lexicographic(table, list(range(len(comparisons))))
         if order is None:
             return None
-        return [SortKey(self._left[atoms[a].form], atoms[a].total, descending) for a, descending in order]
+        return [SortKey(self._left[comparisons[c].form], comparisons[c].total, descending) for c, descending in order]
 
-    def _atoms_of_root(self) -> list[Atom] | None:
-        """All atoms that the root depends on; None if it depends on an element in another way."""
-        found: dict[Atom, None] = {}
+    def _comparisons_of_root(self) -> list[Comparison] | None:
+        """All comparisons that the root depends on; None if it depends on an element in another way."""
+        found: dict[Comparison, None] = {}
         work, seen = [self.computation.root], set["Instruction"]()
         while work:
             i = work.pop()
             if i in seen:
                 continue
             seen.add(i)
-            atom = self._atom(i)
-            if atom is not None:
-                found[atom] = None
+            comparison = self._comparison(i)
+            if comparison is not None:
+                found[comparison] = None
             elif self._sides[i] in (_LEFT, _RIGHT) and not _is_predicate(i):
                 return None
             else:
                 work += i.operands
         return list(found)
 
-    def _table(self, atoms: list[Atom]) -> Array | None:
-        """The comparator's answers, with a dimension for each atom: less, equal, greater. None if an op has none."""
-        axes = np.meshgrid(*[np.array([-1, 0, 1])] * len(atoms), indexing="ij") if atoms else [np.zeros(())]
-        states = dict(zip(atoms, axes, strict=False))
+    def _table(self, comparisons: list[Comparison]) -> Array | None:
+        """Answers with one dimension (less, equal, greater) per comparison. None if an op has no kernel."""
+        axes = np.meshgrid(*[np.array([-1, 0, 1])] * len(comparisons), indexing="ij") if comparisons else [np.zeros(())]
+        states = dict(zip(comparisons, axes, strict=False))
         values: dict[Instruction, Array] = {}
         for i in self.computation:
-            atom = self._atom(i)
-            if atom is not None and atom in states:
+            comparison = self._comparison(i)
+            if comparison is not None and comparison in states:
                 alone = self._sides[i] in (_LEFT, _RIGHT)
                 side = self._sides[i if alone else i.operands[0]]
-                order = states[atom] if side == _LEFT else -states[atom]
-                values[i] = order > 0 if alone else holds(_comparison(i).direction, order)
+                order = states[comparison] if side == _LEFT else -states[comparison]
+                values[i] = order > 0 if alone else holds(_compare_attributes(i).direction, order)
             elif all(o in values for o in i.operands):
                 self._apply(i, values)
         root = values.get(self.computation.root)
@@ -161,7 +161,7 @@ class Comparator:
                 return
 
 
-class Atom(NamedTuple):
+class Comparison(NamedTuple):
     """The form whose values for both elements are compared, and whether in the total order of floats."""
 
     form: int
@@ -172,21 +172,21 @@ def _is_predicate(i: Instruction) -> bool:
     return i.shape.element.kind is Kind.PRED
 
 
-def _comparison(i: Instruction) -> CompareAttributes:
+def _compare_attributes(i: Instruction) -> CompareAttributes:
     assert isinstance(i.attributes, CompareAttributes)
     return i.attributes
 
 
-def _lexicographic(table: Array, atoms: list[int]) -> list[tuple[int, bool]] | None:
-    """The atoms in the order in which they decide, and whether downwards; None if the table is no such order."""
+def _lexicographic(table: Array, comparisons: list[int]) -> list[tuple[int, bool]] | None:
+    """The comparisons in the order in which they decide, and whether downwards; None if the table is no such order."""
     if table.all() or not table.any():
         return []
-    for place, atom in enumerate(atoms):
+    for place, comparison in enumerate(comparisons):
         less, equal, greater = np.moveaxis(table, place, 0)
         for descending in (False, True):
             first, last = (greater, less) if descending else (less, greater)
             if first.all() and not last.any():
-                rest = _lexicographic(equal, atoms[:place] + atoms[place + 1 :])
+                rest = _lexicographic(equal, comparisons[:place] + comparisons[place + 1 :])
                 if rest is not None:
-                    return [(atom, descending), *rest]
+                    return [(comparison, descending), *rest]
     return None
