@@ -18,7 +18,7 @@ from .checks import elementwise_shape, require_array, require_kind, require_same
 from .numerics import Array, Function, compute_type, lift, maximum_complex, minimum_complex, total_order_key
 
 
-class Direction(Enum):
+class ComparisonDirection(Enum):
     EQ = "EQ"
     NE = "NE"
     GE = "GE"
@@ -40,22 +40,22 @@ class ComparisonType(Enum):
 class CompareAttributes(Attributes):
     """`type` is None for the default of the operands' element type."""
 
-    direction: Direction
+    direction: ComparisonDirection
     type: ComparisonType | None = None
 
 
-_FUNCTIONS: dict[Direction, Function] = {
-    Direction.EQ: np.equal,
-    Direction.NE: np.not_equal,
-    Direction.GE: np.greater_equal,
-    Direction.GT: np.greater,
-    Direction.LE: np.less_equal,
-    Direction.LT: np.less,
+_FUNCTIONS: dict[ComparisonDirection, Function] = {
+    ComparisonDirection.EQ: np.equal,
+    ComparisonDirection.NE: np.not_equal,
+    ComparisonDirection.GE: np.greater_equal,
+    ComparisonDirection.GT: np.greater,
+    ComparisonDirection.LE: np.less_equal,
+    ComparisonDirection.LT: np.less,
 }
 
 
 
-def holds(direction: Direction, order: Array) -> Array:
+def holds(direction: ComparisonDirection, order: Array) -> Array:
     """Whether the relation holds between numbers of which the first is less (-1), equal (0) or greater (1)."""
     return np.asarray(_FUNCTIONS[direction](order, 0))
 
@@ -87,7 +87,7 @@ class Compare(Op[CompareAttributes]):
         if attributes.type is not None and attributes.type not in allowed:
             names = " or ".join(t.value for t in allowed)
             raise ShapeError(f"compare: type={attributes.type.value} does not fit {text(shape)}", f"use type={names}")
-        if shape.element.is_complex and attributes.direction not in (Direction.EQ, Direction.NE):
+        if shape.element.is_complex and attributes.direction not in (ComparisonDirection.EQ, ComparisonDirection.NE):
             raise ShapeError(f"compare: {text(shape)} has no order for direction={attributes.direction.value}")
         return shape.with_element(PRED)
 

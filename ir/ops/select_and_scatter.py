@@ -21,7 +21,7 @@ from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import PRED
 from ..types.shape import Shape, array
 from .checks import require_static, text
-from .comparison import CompareAttributes, Direction
+from .comparison import CompareAttributes, ComparisonDirection
 from .computations import check_arrays, check_reducer, check_signature, numpy_type
 from .scatter import accumulate, one_by_one
 from .window import is_trivial, window_count, window_reach, window_view
@@ -129,9 +129,9 @@ def selects_extreme(select: Computation) -> bool | None:
     if not isinstance(root.attributes, CompareAttributes) or list(root.operands) != list(select.parameters):
         return None
     direction = root.attributes.direction
-    if direction in (Direction.GE, Direction.GT):
+    if direction in (ComparisonDirection.GE, ComparisonDirection.GT):
         return True
-    return False if direction in (Direction.LE, Direction.LT) else None
+    return False if direction in (ComparisonDirection.LE, ComparisonDirection.LT) else None
 
 
 def _places(dims: tuple[int, ...], counts: tuple[int, ...], window: Window) -> Any:

@@ -20,7 +20,7 @@ from ....ir.graph.attributes import NONE, Attributes, PadDim, PaddingConfig, Sli
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import FrontendAttributes, Instruction
 from ....ir.graph.monoid import identity
-from ....ir.ops.comparison import CompareAttributes, Direction
+from ....ir.ops.comparison import CompareAttributes, ComparisonDirection
 from ....ir.ops.shaping import BroadcastAttributes, IotaAttributes, TransposeAttributes
 from ....ir.ops.slicing import DynamicSliceAttributes, PadAttributes, SliceAttributes
 from ....ir.ops.structure import ConstantAttributes
@@ -159,7 +159,7 @@ class Emitter:
     def is_first(self, digits: Digits) -> Instruction:
         """Returns a scalar predicate: whether this device is the first of those that differ in these digits."""
         place = self.coordinate(tuple(sorted(digits, key=lambda d: -d.stride)))
-        return self.shared("compare", (place, self.constant(0, S32)), CompareAttributes(Direction.EQ))
+        return self.shared("compare", (place, self.constant(0, S32)), CompareAttributes(ComparisonDirection.EQ))
 
     def only_first(self, digits: Digits, value: Instruction, identity_value: Any) -> Instruction:
         """Returns `value` on the first of the devices that differ in these digits, `identity_value` on the others."""
@@ -226,7 +226,7 @@ class Emitter:
             return value
         return self.add("transpose", (value,), TransposeAttributes(perm))
 
-    def compare(self, left: Instruction, right: Instruction, direction: Direction) -> Instruction:
+    def compare(self, left: Instruction, right: Instruction, direction: ComparisonDirection) -> Instruction:
         return self.add("compare", (left, right), CompareAttributes(direction))
 
     def inside(self, shape: Shape, tiling: Tiling, dims: Sequence[int]) -> Instruction | None:
@@ -243,7 +243,7 @@ class Emitter:
             start = self.splat(self.offset(tiling.dims[dim], local[dim], element), local)
             index = self.shared("add", (index, start))
             end = self.splat(self.constant(shape.dims[dim], element), local)
-            within = self.shared("compare", (index, end), CompareAttributes(Direction.LT), array(PRED, local))
+            within = self.shared("compare", (index, end), CompareAttributes(ComparisonDirection.LT), array(PRED, local))
             mask = within if mask is None else self.shared("and", (mask, within))
         return mask
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ....ir.graph.instruction import FrontendAttributes, Instruction
 from ....ir.ops.collectives import CollectivePermuteAttributes
-from ....ir.ops.comparison import Direction
+from ....ir.ops.comparison import ComparisonDirection
 from ....ir.ops.shaping import IotaAttributes
 from ....ir.types.element_type import PRED, S32
 from ....ir.types.shape import array
@@ -104,6 +104,6 @@ def _mask(emitter: Emitter, extent: Integers, dims: tuple[int, ...], number: Ins
             continue
         index = emitter.shared("iota", (), IotaAttributes(dim), array(S32, dims))
         end = emitter.splat(_look_up(emitter, extent[:, dim], number), dims)
-        inside = emitter.compare(index, end, Direction.LT)
+        inside = emitter.compare(index, end, ComparisonDirection.LT)
         mask = inside if mask is None else emitter.add("and", (mask, inside), shape=array(PRED, dims))
     return mask

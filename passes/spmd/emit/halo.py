@@ -20,7 +20,7 @@ from ....ir.graph.attributes import PadDim, PaddingConfig, SliceDim
 from ....ir.graph.instruction import FrontendAttributes, Instruction
 from ....ir.graph.monoid import choice_identity
 from ....ir.ops.collectives import CollectivePermuteAttributes
-from ....ir.ops.comparison import Direction
+from ....ir.ops.comparison import ComparisonDirection
 from ....ir.ops.shaping import ConcatenateAttributes, IotaAttributes
 from ....ir.ops.slicing import PadAttributes, SliceAttributes
 from ....ir.ops.structure import ConstantAttributes
@@ -85,7 +85,7 @@ class HaloExchange:
         part = self._part(value, wanted, HaloRound(pieces, longest))
         index = emitter.shared("iota", (), IotaAttributes(dim), array(S32, part.shape.dims))
         length = self.per_tile(digits, {p.receiver: p.length for p in pieces}, 0)
-        there = emitter.compare(index, emitter.splat(length, part.shape.dims), Direction.LT)
+        there = emitter.compare(index, emitter.splat(length, part.shape.dims), ComparisonDirection.LT)
         part = emitter.add("select", (there, part, emitter.splat(nothing, part.shape.dims)))
         if longest == wanted.size:
             return part
@@ -96,11 +96,11 @@ class HaloExchange:
     def inside(self, wanted: Interval, dims: tuple[int, ...]) -> Instruction | None:
         """Returns a mask of the interval that is true within the dimension; None if all of it always is."""
         emitter, starts, extent = self.emitter, wanted.starts, wanted.tiled.extent
-        tests: list[tuple[int, Direction]] = []
+        tests: list[tuple[int, ComparisonDirection]] = []
         if min(starts) < 0:
-            tests.append((0, Direction.GE))
+            tests.append((0, ComparisonDirection.GE))
         if max(starts) + wanted.size > extent:
-            tests.append((extent, Direction.LT))
+            tests.append((extent, ComparisonDirection.LT))
         mask: Instruction | None = None
         for bound, direction in tests:
             places = array(S32, dims)
@@ -180,7 +180,7 @@ class HaloExchange:
                 index = emitter.shared("iota", (), IotaAttributes(dim), array(S32, dims))
                 end = emitter.splat(self.per_tile(digits, lengths), dims)
                 before = emitter.dynamic_slice(result, {dim: place}, dims)
-                part = emitter.add("select", (emitter.compare(index, end, Direction.LT), part, before))
+                part = emitter.add("select", (emitter.compare(index, end, ComparisonDirection.LT), part, before))
             result = self._put(result, part, dim, place)
         return sliced(emitter, result, dim, 0, wanted.size)
 

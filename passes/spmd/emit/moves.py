@@ -21,7 +21,7 @@ from ....ir.ops.collectives import (
     CollectivePermuteAttributes,
     ReduceScatterAttributes,
 )
-from ....ir.ops.comparison import Direction
+from ....ir.ops.comparison import ComparisonDirection
 from ....ir.sharding.digit import Digits, product
 from ....ir.sharding.replica_groups import ReplicaGroups, over_digits
 from ....ir.types.element_type import ELEMENT_TYPES, PRED, S32, ElementType
@@ -175,7 +175,7 @@ class MoveEmitter:
         else:
             emitter = self._ordered(None)
             place, chosen = emitter.partition_id(), move.device
-        here = emitter.compare(place, emitter.constant(chosen, S32), Direction.EQ)
+        here = emitter.compare(place, emitter.constant(chosen, S32), ComparisonDirection.EQ)
         dims = array.shape.dims
         return emitter.add("select", (emitter.splat(here, dims), array, self._identities(array, dims)))
 

@@ -13,7 +13,7 @@ from ....ir.graph.attributes import WindowDim
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import exact_identity, identity
 from ....ir.graph.op import OpCall
-from ....ir.ops.comparison import Direction
+from ....ir.ops.comparison import ComparisonDirection
 from ....ir.ops.reduce import ReduceAttributes
 from ....ir.ops.shaping import BroadcastAttributes, IotaAttributes
 from ....ir.ops.structure import ConstantAttributes
@@ -72,7 +72,7 @@ def across_tiles(local: LocalOp, value: Instruction, init: Instruction, dims: di
         rows = gathered(local, row, _totals(shape, dim, digits), local.results[0], {dim})
         index = emitter.shared("iota", (), IotaAttributes(dim), array(S32, rows.shape.dims))
         here = emitter.splat(emitter.coordinate(digits), rows.shape.dims)
-        before = emitter.compare(index, here, Direction.LT if forward else Direction.GT)
+        before = emitter.compare(index, here, ComparisonDirection.LT if forward else ComparisonDirection.GT)
         rows = emitter.add("select", (before, rows, emitter.splat(nothing, rows.shape.dims)))
         reducer = local.resharder.channels.reducer(monoid, rows.shape)
         start = init if dim == last else nothing

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ....ir.graph.attributes import NONE, PadDim, PaddingConfig
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import choice_identity
-from ....ir.ops.comparison import Direction
+from ....ir.ops.comparison import ComparisonDirection
 from ....ir.ops.shaping import IotaAttributes
 from ....ir.ops.slicing import PadAttributes
 from ....ir.types.element_type import S32
@@ -136,7 +136,8 @@ def _inside(emitter: Emitter, windows: dict[int, _Window], sizes: tuple[int, ...
         place = emitter.shared("iota", (), IotaAttributes(dim), array(S32, sizes))
         place = emitter.add("subtract", (place, emitter.splat(window.ahead, sizes)))
         first, end = (emitter.splat(emitter.constant(n, S32), sizes) for n in (0, window.size))
-        for part in (emitter.compare(place, first, Direction.GE), emitter.compare(place, end, Direction.LT)):
+        after = emitter.compare(place, first, ComparisonDirection.GE)
+        for part in (after, emitter.compare(place, end, ComparisonDirection.LT)):
             mask = part if mask is None else emitter.add("and", (mask, part))
     assert mask is not None
     return mask

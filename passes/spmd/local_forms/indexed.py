@@ -14,7 +14,7 @@ from dataclasses import replace
 from ....ir.graph.attributes import NONE, SliceDim
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import choice_identity
-from ....ir.ops.comparison import Direction
+from ....ir.ops.comparison import ComparisonDirection
 from ....ir.ops.gather import GatherAttributes, batch_dims
 from ....ir.ops.scatter import ScatterAttributes
 from ....ir.ops.shaping import BroadcastAttributes, ConcatenateAttributes
@@ -125,8 +125,8 @@ def _own_indices(
     ends = [operand.shape.dims[d] - margins[d] if d in margins else element.greatest for d in dims]
     end = _vector(emitter, [emitter.constant(n, element) for n in ends], index, vector_dim)
     zero = emitter.zeros(element, index.shape.dims)
-    inside = emitter.compare(index, zero, Direction.GE)
-    inside = emitter.add("and", (inside, emitter.compare(index, end, Direction.LT)))
+    inside = emitter.compare(index, zero, ComparisonDirection.GE)
+    inside = emitter.add("and", (inside, emitter.compare(index, end, ComparisonDirection.LT)))
     missing = emitter.splat(emitter.constant(-1, element), index.shape.dims)
     return emitter.add("select", (inside, own, missing))
 
@@ -200,8 +200,8 @@ def _within(emitter: Emitter, index: Instruction, size: int) -> Instruction:
     dims, element = index.shape.dims, index.shape.element
     zero = emitter.zeros(element, dims)
     end = emitter.splat(emitter.constant(size, element), dims)
-    above = emitter.compare(index, zero, Direction.GE)
-    return emitter.add("and", (above, emitter.compare(index, end, Direction.LT)))
+    above = emitter.compare(index, zero, ComparisonDirection.GE)
+    return emitter.add("and", (above, emitter.compare(index, end, ComparisonDirection.LT)))
 
 
 def _spoil_padding(local: LocalOp, index: Instruction, attributes: ScatterAttributes, number: int) -> Instruction:

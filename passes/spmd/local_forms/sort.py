@@ -22,7 +22,7 @@ from ....cost.machine import Machine, Transfer
 from ....ir.graph.clone import inlined
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
-from ....ir.ops.comparison import CompareAttributes, ComparisonType, Direction
+from ....ir.ops.comparison import CompareAttributes, ComparisonDirection, ComparisonType
 from ....ir.ops.shaping import ConcatenateAttributes, IotaAttributes
 from ....ir.ops.sort import SortAttributes
 from ....ir.ops.structure import ConstantAttributes, GetTupleElementAttributes, ParameterAttributes
@@ -141,7 +141,8 @@ def _needs_places(arrays: Sequence[Shape], attributes: SortAttributes, columns: 
     plain = isinstance(root.attributes, CompareAttributes) and root.operands in (
         attributes.to_apply.parameters, attributes.to_apply.parameters[::-1],
     )  # fmt: skip
-    strict = plain and root.attributes_as(CompareAttributes).direction in (Direction.LT, Direction.GT)
+    strict_directions = (ComparisonDirection.LT, ComparisonDirection.GT)
+    strict = plain and root.attributes_as(CompareAttributes).direction in strict_directions
     even = columns.count * columns.rows == columns.extent
     return not (len(arrays) == 1 and total and strict and even)
 
@@ -221,7 +222,7 @@ class _Columnsort:
         place = emitter.coordinate(columns.digits)
         first = emitter.is_first(columns.digits)
         end = emitter.constant(columns.count - 1, S32)
-        last = emitter.shared("compare", (place, end), CompareAttributes(Direction.EQ))
+        last = emitter.shared("compare", (place, end), CompareAttributes(ComparisonDirection.EQ))
         results: list[Instruction] = []
         for value, top, merged in zip(values, after, both, strict=True):
             low = self._fetched(sliced(emitter, merged, dim, 0, near), columns.back, near)
@@ -254,11 +255,11 @@ def by_place(comparator: Computation, extent: int) -> Computation:
     )
     swapped = [given[n ^ 1] for n in range(count)]
     before, after = inlined(target, comparator, given), inlined(target, comparator, swapped)
-    earlier = target.add("compare", (left, right), CompareAttributes(Direction.LT))
+    earlier = target.add("compare", (left, right), CompareAttributes(ComparisonDirection.LT))
     tie = target.add("and", (target.add("not", (after,)), earlier))
     end = target.add("constant", (), ConstantAttributes(Literal(np.asarray(extent, np.int32))), array(S32))
     later = target.add("maximum", (left, right))
-    padding = target.add("compare", (later, end), CompareAttributes(Direction.GE))
+    padding = target.add("compare", (later, end), CompareAttributes(ComparisonDirection.GE))
     target.root = target.add("select", (padding, earlier, target.add("or", (before, tie))))
     return target
 

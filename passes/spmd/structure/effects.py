@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
-from ....ir.ops.comparison import CompareAttributes, Direction
+from ....ir.ops.comparison import CompareAttributes, ComparisonDirection
 from ....ir.ops.control import ConditionalAttributes
 from ....ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ....ir.sharding.tiling import Tiling
@@ -34,7 +34,7 @@ def run_on_device(p: Scope, instruction: Instruction, device: int) -> Instructio
     argument = emitter.add("tuple", [pack(emitter, o.shape, leaves) for o in instruction.operands])
     place = device if emitter.order is None else emitter.order.index(device)
     at = (emitter.partition_id(), emitter.constant(place, S32))
-    here = emitter.shared("compare", at, CompareAttributes(Direction.EQ))
+    here = emitter.shared("compare", at, CompareAttributes(ComparisonDirection.EQ))
     attributes = ConditionalAttributes(
         true_computation=_call(p, view, argument.shape), false_computation=_zeros(p, view, argument.shape))
     return emitter.add("conditional", (here, argument, argument), attributes, name=instruction.name)
