@@ -9,7 +9,7 @@ from itertools import groupby
 from .. import frontends
 from ..ir.diagnostics import fail
 from ..ir.graph.instruction import Instruction
-from ..ir.tools.difference import Difference, differences
+from ..ir.tools.difference import ModuleDifference, differences
 from ..ir.tools.extract import find_computation, find_instruction, isolate
 from ..ir.tools.printer import computation_text, instruction_text
 from .common import EXIT_CHECK_FAILED, EXIT_OK, print_json, read_program, show_diagnostics
@@ -57,7 +57,7 @@ def diff(args: argparse.Namespace) -> int:
     return EXIT_CHECK_FAILED
 
 
-def _print(names: tuple[str, str], found: list[Difference]) -> None:
+def _print(names: tuple[str, str], found: list[ModuleDifference]) -> None:
     left, right = names
     title = f"computation {left}" if left == right else f"computations {left} and {right}"
     print(f"{title}:" if left else "modules:")

@@ -31,7 +31,7 @@ ENUMERATED = 1 << 20  # groups over more devices are compared by their text
 
 
 @dataclass(frozen=True)
-class Difference:
+class ModuleDifference:
     """One difference: what it is, of which computations, and the instructions on both sides (None: of the whole)."""
 
     what: str
@@ -40,9 +40,9 @@ class Difference:
     right: Instruction | None = None
 
 
-def differences(left: Module, right: Module) -> list[Difference]:
+def differences(left: Module, right: Module) -> list[ModuleDifference]:
     """Every difference that can be told from the others, entry first; within a computation in the order of `left`."""
-    found = [Difference(what, ("", "")) for what in _headers(left, right)]
+    found = [ModuleDifference(what, ("", "")) for what in _headers(left, right)]
     return found + list(_Comparison(left, right).run())
 
 
@@ -69,21 +69,21 @@ class _Comparison:
         self.seen = set(self.pending)
         self.channels: tuple[dict[int, int], dict[int, int]] = ({}, {})
 
-    def run(self) -> Iterator[Difference]:
+    def run(self) -> Iterator[ModuleDifference]:
         for pair in self.pending:  # grows while we go through it
             yield from self.computations(*pair)
 
-    def computations(self, left: Computation, right: Computation) -> list[Difference]:
+    def computations(self, left: Computation, right: Computation) -> list[ModuleDifference]:
         names = (left.name, right.name)
-        found: list[Difference] = []
+        found: list[ModuleDifference] = []
         pairs: list[tuple[Instruction, Instruction]] = []
         kinds = (("parameters", left.parameters, right.parameters), ("side effects", _effects(left), _effects(right)))
         for kind, a, b in kinds:
             if len(a) != len(b):
-                found.append(Difference(f"number of {kind}: {len(a)}, {len(b)}", names))
+                found.append(ModuleDifference(f"number of {kind}: {len(a)}, {len(b)}", names))
             pairs += zip(a, b, strict=False)
         if left.execution_thread != right.execution_thread:
-            found.append(Difference(f"thread: '{left.execution_thread}', '{right.execution_thread}'", names))
+            found.append(ModuleDifference(f"thread: '{left.execution_thread}', '{right.execution_thread}'", names))
         pairs.append((left.root, right.root))
         partners = self.walk([(a, b, None) for a, b in reversed(pairs)], names, found)
         places = {i: n for n, i in enumerate(left)}
@@ -93,7 +93,7 @@ class _Comparison:
         return found
 
     def walk(
-        self, stack: list[Visit], names: tuple[str, str], found: list[Difference]
+        self, stack: list[Visit], names: tuple[str, str], found: list[ModuleDifference]
     ) -> dict[Instruction, Instruction]:
         """Pairs up what the pairs on the stack are computed from. The last on the stack comes first."""
         forward: dict[Instruction, Instruction] = {}
@@ -106,11 +106,11 @@ class _Comparison:
                 user, other, place = use or (a, b, "place")
                 partner = f"{a.name} is {forward[a].name}" if a in forward else f"{backward[b].name} is {b.name}"
                 what = f"{place}: {a.name}, {b.name}, but elsewhere {partner}"
-                found.append(Difference(what, names, user, other))
+                found.append(ModuleDifference(what, names, user, other))
                 continue
             forward[a], backward[b] = b, a
             what = "; ".join(self.instructions(a, b))
-            found += [Difference(what, names, a, b)] if what else []
+            found += [ModuleDifference(what, names, a, b)] if what else []
             if a.op is b.op:
                 operands = enumerate(zip(a.operands, b.operands, strict=False))
                 stack += [(x, y, (a, b, f"operand {n}")) for n, (x, y) in operands][::-1]
@@ -171,7 +171,7 @@ def _effects(computation: Computation) -> list[Instruction]:
 
 def _order(
     partners: dict[Instruction, Instruction], right: Computation, names: tuple[str, str]
-) -> Iterator[Difference]:
+) -> Iterator[ModuleDifference]:
     """The first instruction that a schedule has elsewhere."""
     places = {i: n for n, i in enumerate(right)}
     if not partners:
@@ -181,7 +181,7 @@ def _order(
     for a in parent or ():
         b = partners.get(a)
         if b is not None and places[b] < last:
-            yield Difference("place in the schedule", names, a, b)
+            yield ModuleDifference("place in the schedule", names, a, b)
             return
         last = places[b] if b is not None else last
 
