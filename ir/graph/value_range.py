@@ -103,17 +103,17 @@ class Range:
             return None
         if not element.is_integer:
             return None if self.is_empty else self
-        found = Range(_whole_bound(self.least, math.floor), _whole_bound(self.greatest, math.ceil))
+        found = Range(_integer_bound(self.least, math.floor), _integer_bound(self.greatest, math.ceil))
         return None if found.is_empty else found
 
 
-def _whole_bound(bound: Bound, beside: Callable[[float], int]) -> Bound:
-    """The outermost whole number within a bound; `beside` rounds away from what it bounds."""
+def _integer_bound(bound: Bound, outwards: Callable[[float], int]) -> Bound:
+    """The outermost whole number within a bound; `outwards` rounds away from what it bounds."""
     number, side = bound
     if not math.isfinite(number):
         return bound
-    inside = math.ceil(number) if beside is math.floor else math.floor(number)
-    return (float(beside(number) + side if side else inside), 0)
+    inside = math.ceil(number) if outwards is math.floor else math.floor(number)
+    return (float(outwards(number) + side if side else inside), 0)
 
 
 ALL = Range()
@@ -121,7 +121,7 @@ POSITIVE = Range((0.0, 1))
 NOT_NEGATIVE = Range((0.0, 0))
 
 
-def whole(element: ElementType) -> Range:
+def full_range(element: ElementType) -> Range:
     """All numbers of an integer type."""
     return Range.closed(element.least, element.greatest)
 

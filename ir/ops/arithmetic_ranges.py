@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..graph.value_range import ALL, INFINITY, NOT_NEGATIVE, POSITIVE, Fact, Range, whole
+from ..graph.value_range import ALL, INFINITY, NOT_NEGATIVE, POSITIVE, Fact, Range, full_range
 from ..types.element_type import ElementType
 
 RangeRule = Callable[[Sequence[Fact]], Fact]
@@ -21,7 +21,7 @@ DemandRule = Callable[[ElementType, Sequence[Fact], Range | None], tuple[Range |
 
 def _is_all(element: ElementType, wanted: Range) -> bool:
     """Whether all numbers of an integer type are wanted: arithmetic on them wraps around."""
-    return element.is_integer and wanted.contains(whole(element))
+    return element.is_integer and wanted.contains(full_range(element))
 
 
 def sum_fact(operands: Sequence[Fact]) -> Fact:
@@ -176,11 +176,11 @@ def minimum_demand(element: ElementType, operands: Sequence[Fact], wanted: Range
 
 def bits_demand(element: ElementType, operands: Sequence[Fact], wanted: Range | None) -> tuple[Range | None, ...]:
     """What is taken apart bit by bit may have any bits."""
-    return (whole(element) if element.is_integer else None,) * len(operands)
+    return (full_range(element) if element.is_integer else None,) * len(operands)
 
 
 def shift_demand(element: ElementType, operands: Sequence[Fact], wanted: Range | None) -> tuple[Range | None, ...]:
-    return whole(element), Range.closed(0, element.bits - 1)
+    return full_range(element), Range.closed(0, element.bits - 1)
 
 
 def negation_fact(operands: Sequence[Fact]) -> Fact:

@@ -11,7 +11,7 @@ import numpy as np
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes
 from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
-from ..graph.value_range import Demand, Fact, Range, Visitor, joined, whole
+from ..graph.value_range import Demand, Fact, Range, Visitor, full_range, joined
 from ..types.element_type import Kind
 from ..types.shape import Shape
 from . import numerics
@@ -54,7 +54,7 @@ class Convert(Op[Attributes]):
 
 def _is_whole(shape: Shape, wanted: Range) -> bool:
     """Whether all integers of the type are wanted."""
-    return shape.element.is_integer and wanted.contains(whole(shape.element))
+    return shape.element.is_integer and wanted.contains(full_range(shape.element))
 
 
 @register
@@ -108,7 +108,8 @@ class BitcastConvert(Op[Attributes]):
     ) -> list[Demand]:
         """Where any bits will do, integers may be any."""
         wanted, element = joined(results[0]), call.operands[0].element
-        return [whole(element) if wanted is not None and element.is_integer and _is_whole(call.shape, wanted) else None]
+        is_any = wanted is not None and element.is_integer and _is_whole(call.shape, wanted)
+        return [full_range(element) if is_any else None]
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         source, target = call.operands[0].element, call.shape.element

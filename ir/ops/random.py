@@ -17,7 +17,7 @@ import numpy as np
 
 from ..graph.attributes import Attributes
 from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, RandomState, ShapeError, register
-from ..graph.value_range import Demand, Fact, Visitor, whole
+from ..graph.value_range import Demand, Fact, Visitor, full_range
 from ..types.element_type import ELEMENT_TYPES, ElementType, Kind
 from ..types.shape import Shape, array, tuple_shape
 from .checks import require_array, require_declared, require_kind, require_same_element, require_static, text
@@ -73,7 +73,7 @@ class RngBitGenerator(Op[RngBitGeneratorAttributes]):
         results: Sequence[Demand],
         visitor: Visitor,
     ) -> list[Demand]:
-        return [whole(U64)]
+        return [full_range(U64)]
 
     def kernel(self, call: OpCall[RngBitGeneratorAttributes], compile: Compile) -> Kernel:
         numbers, has_state = _numbers(call.shape), call.shape.is_tuple

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.frontends import parse_shape
-from hloom.ir.graph.value_range import NOT_NEGATIVE, POSITIVE, Columns, Demand, Range, whole
+from hloom.ir.graph.value_range import NOT_NEGATIVE, POSITIVE, Columns, Demand, Range, full_range
 from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.runtime.inputs.draw import draw_demanded, streams
 from hloom.runtime.inputs.inputs import make_inputs
@@ -90,7 +90,7 @@ def test_what_must_be_positive_keeps_away_from_zero() -> None:
         ("s32[9000]", Range((-inf, 0), (3.0, 0)), 0, 3),
         ("s32[9000]", Range((-inf, 0), (-3.0, 0)), -10, -3),
         ("s8[9000]", Range.closed(0, 50256), 0, 127),
-        ("s8[9000]", whole(ELEMENT_TYPES["s8"]), -128, 127),
+        ("s8[9000]", full_range(ELEMENT_TYPES["s8"]), -128, 127),
         ("u2[9000]", None, 0, 3),
     ],
 )
@@ -102,7 +102,7 @@ def test_integers_fill_their_range(shape: str, demand: Demand, least: int, great
 @pytest.mark.parametrize("name", ["u32", "s64", "u64"])
 def test_keys_have_all_bits(name: str) -> None:
     element = ELEMENT_TYPES[name]
-    values = drawn(f"{name}[1000]", whole(element)).astype(f"u{element.byte_size}")
+    values = drawn(f"{name}[1000]", full_range(element)).astype(f"u{element.byte_size}")
     assert np.bitwise_or.reduce(values) == 2**element.bits - 1
     assert np.bitwise_and.reduce(values) == 0
 
