@@ -126,9 +126,8 @@ class Op(Generic[A]):
       result_hint    a result shape must be written in the text, for it cannot be inferred
       applies_calls  the computations that it calls are applied to elements
       lists_operands in texts its sharding may have an entry for each leaf of the operands
-      carries        the operands whose elements, and no others, the result is made of: the default answer of `facts`
-                     and `demands`
-      carries_leaves leaf i of the result is made of the elements of leaf i of the operands: likewise
+      element_sources the only operands that supply elements of the result: `facts` and `demands` follow by default
+      forwards_leaves leaf i of the operands supplies the elements of leaf i of the result: likewise
       knows_columns  `demands` takes demands on single places of a dimension as well
     """
 
@@ -154,8 +153,8 @@ class Op(Generic[A]):
     result_hint: ClassVar[bool] = False
     applies_calls: ClassVar[bool] = False
     lists_operands: ClassVar[bool] = False
-    carries: ClassVar[Container[int]] = ()
-    carries_leaves: ClassVar[bool] = False
+    element_sources: ClassVar[Container[int]] = ()
+    forwards_leaves: ClassVar[bool] = False
     knows_columns: ClassVar[bool] = False
     additive_groups: ClassVar[tuple[frozenset[int], ...]] = ()
 
@@ -227,15 +226,15 @@ class Op(Generic[A]):
         for all inputs, or nothing (`Fact()`).
         """
         count = call.shape.num_leaves
-        if self.carries_leaves:
+        if self.forwards_leaves:
             return list(operands[:count])
-        carried = [fact for n, fact in enumerate(operands) if n in self.carries]
-        if not carried:
+        sources = [fact for n, fact in enumerate(operands) if n in self.element_sources]
+        if not sources:
             return [Fact() for _ in range(count)]
-        found = carried[0].range
-        for fact in carried[1:]:
+        found = sources[0].range
+        for fact in sources[1:]:
             found = found.hull(fact.range)
-        return [carried[0].with_range(found) if self.is_elementwise and len(carried) == 1 else Fact(found)]
+        return [sources[0].with_range(found) if self.is_elementwise and len(sources) == 1 else Fact(found)]
 
     def demands(
         self, call: OpCall[A], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
@@ -244,9 +243,9 @@ class Op(Generic[A]):
         the leaves of its result those that are demanded of them: indices inside of what they index, no logarithm of
         negative numbers. Made-up inputs are drawn accordingly; a program that demands too much runs all the same.
         """
-        if self.carries_leaves:
+        if self.forwards_leaves:
             return [results[n] if n < len(results) else None for n in range(len(operands))]
-        return [joined(results[0]) if n in self.carries else None for n in range(len(operands))]
+        return [joined(results[0]) if n in self.element_sources else None for n in range(len(operands))]
 
     def kernel(self, call: OpCall[A], compile: Compile) -> Kernel:
         """A function that computes the op on numpy values. Everything that depends only on the shapes is done here,

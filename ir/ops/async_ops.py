@@ -239,7 +239,7 @@ class AsyncUpdate(_Link):
     """The value of its start, somewhat later."""
 
     opcode = "async-update"
-    carries_leaves = True
+    forwards_leaves = True
 
     def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
         return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))

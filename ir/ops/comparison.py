@@ -119,7 +119,7 @@ class Select(Op[Attributes]):
     """The second operand where the first is true, else the third; a scalar first operand chooses one whole."""
 
     opcode = "select"
-    carries = frozenset({1, 2})
+    element_sources = frozenset({1, 2})
     additive_groups = (frozenset({1, 2}),)
     arity = (3, 3)
     is_elementwise = True

@@ -24,7 +24,7 @@ class Convert(Op[Attributes]):
     """The same numbers in another element type: float to integer rounds toward zero and saturates, integers wrap."""
 
     opcode = "convert"
-    carries = frozenset({0})
+    element_sources = frozenset({0})
     is_elementwise = True
     result_hint = True
 
@@ -130,7 +130,7 @@ class Copy(Op[Attributes]):
     """The same value, perhaps elsewhere in memory or in another layout."""
 
     opcode = "copy"
-    carries_leaves = True
+    forwards_leaves = True
     is_elementwise = True
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
@@ -154,7 +154,7 @@ class ReducePrecision(Op[ReducePrecisionAttributes]):
     """Rounds to what a float format with these numbers of exponent and mantissa bits can hold, in the same type."""
 
     opcode = "reduce-precision"
-    carries = frozenset({0})
+    element_sources = frozenset({0})
     attributes = ReducePrecisionAttributes
     is_elementwise = True
 

@@ -31,7 +31,7 @@ class Domain(Op[DomainAttributes]):
 
     opcode = "domain"
     keeps_types = True
-    carries_leaves = True
+    forwards_leaves = True
     attributes = DomainAttributes
 
     def infer_shape(self, operands: Sequence[Shape], attributes: DomainAttributes, declared: Shape | None) -> Shape:

@@ -60,7 +60,7 @@ class Gather(Op[GatherAttributes]):
     """Operand, start indices -> one window of the operand per index vector."""
 
     opcode = "gather"
-    carries = frozenset({0})
+    element_sources = frozenset({0})
     attributes = GatherAttributes
     arity = (2, 2)
 

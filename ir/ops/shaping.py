@@ -37,7 +37,7 @@ from .numerics import Array, numpy_type
 
 
 class _Move(Op[A]):
-    carries = frozenset({0})
+    element_sources = frozenset({0})
     additive_groups = (frozenset({0}),)
 
 
@@ -305,7 +305,7 @@ class Concatenate(Op[ConcatenateAttributes]):
     """Puts arrays behind each other along one dimension."""
 
     opcode = "concatenate"
-    carries = range(sys.maxsize)
+    element_sources = range(sys.maxsize)
     knows_columns = True
     attributes = ConcatenateAttributes
     arity = (1, None)

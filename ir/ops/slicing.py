@@ -53,7 +53,7 @@ class Slice(Op[SliceAttributes]):
     """The elements start, start + stride, .. below limit of each dimension."""
 
     opcode = "slice"
-    carries = frozenset({0})
+    element_sources = frozenset({0})
     additive_groups = (frozenset({0}),)
     attributes = SliceAttributes
 
@@ -118,7 +118,7 @@ class Pad(Op[PadAttributes]):
     """Surrounds and interleaves the operand with copies of a scalar; negative amounts cut elements off."""
 
     opcode = "pad"
-    carries = frozenset({0, 1})
+    element_sources = frozenset({0, 1})
     attributes = PadAttributes
     arity = (2, 2)
 
@@ -185,7 +185,7 @@ class DynamicSlice(Op[DynamicSliceAttributes]):
     """
 
     opcode = "dynamic-slice"
-    carries = frozenset({0})
+    element_sources = frozenset({0})
     additive_groups = (frozenset({0}),)
     attributes = DynamicSliceAttributes
     arity = (1, None)
@@ -251,7 +251,7 @@ class DynamicUpdateSlice(Op[Attributes]):
     """
 
     opcode = "dynamic-update-slice"
-    carries = frozenset({0, 1})
+    element_sources = frozenset({0, 1})
     arity = (2, None)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:

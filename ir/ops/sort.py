@@ -39,7 +39,7 @@ class Sort(Op[SortAttributes]):
     """n arrays of equal dimensions; the comparator gets two elements of the first, two of the second, and so on."""
 
     opcode = "sort"
-    carries_leaves = True
+    forwards_leaves = True
     attributes = SortAttributes
     arity = (1, None)
     applies_calls = True

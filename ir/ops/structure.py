@@ -130,7 +130,7 @@ class Tuple(Op[Attributes]):
     opcode = "tuple"
     role = Role.TUPLE
     keeps_types = True
-    carries_leaves = True
+    forwards_leaves = True
     arity = (0, None)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
@@ -197,7 +197,7 @@ class OptimizationBarrier(Op[Attributes]):
 
     opcode = "opt-barrier"
     keeps_types = True
-    carries_leaves = True
+    forwards_leaves = True
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
         return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
@@ -231,7 +231,7 @@ class AddDependency(Op[Attributes]):
 
     opcode = "add-dependency"
     keeps_types = True
-    carries_leaves = True
+    forwards_leaves = True
     arity = (2, 2)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:

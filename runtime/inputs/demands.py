@@ -98,7 +98,7 @@ class _Analysis:
         op, call = instruction.op, instruction.call
         (first, *others) = results or [None]
         if not isinstance(first, Columns) or others or not op.is_elementwise:
-            open_to_columns = op.knows_columns or op.carries_leaves
+            open_to_columns = op.knows_columns or op.forwards_leaves
             return op.demands(call, operands, results if open_to_columns else [joined(r) for r in results], self)
         # The same place of each operand goes into a place of the result: one column after the other.
         asked = [op.demands(call, operands, [part], self) for part in first.parts]

@@ -77,7 +77,7 @@ def _check_together(module: Module, devices: int) -> None:
     moved are left out, for they may be views.
     """
     largest = max(
-        (i for c in module for i in c if i.op.is_elementwise and not i.op.carries),
+        (i for c in module for i in c if i.op.is_elementwise and not i.op.element_sources),
         key=lambda i: i.shape.byte_size, default=None,
     )  # fmt: skip
     if largest is not None and devices > 1 and largest.shape.byte_size * devices > memory():
