@@ -3,7 +3,7 @@
 The messages are written out as HLO text, and the reader of HLO text reads that: so both forms of a program go through
 the same checks, and what is wrong with a serialized program is shown in a text one can read. Values of constants do not
 pass through text; they wait in a list that the text refers to by number (`constant(@3)`). What has no text at all is
-kept with the instruction or the module (`carried`) for the way back.
+kept with the instruction or the module (`proto_extras`) for the way back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .metadata import frontend_attributes_text, metadata_text, other_texts, quot
 from .shapes import shape_text
 from .shardings import sharding_text
 from .wire import ProtoError, Record, encode, is_fully_known
-from .writer import Carried, field_bytes
+from .writer import ProtoExtras, field_bytes
 
 _COMMON = frozenset((
     "name", "opcode", "shape", "id", "operand_ids", "called_computation_ids", "control_predecessor_ids", "sharding",
@@ -60,7 +60,7 @@ class ProtoText:
         self.depth = depth
         self.module = module
         self.literals: list[Record] = []
-        self.carried: dict[tuple[str, str], Carried] = {}
+        self.extras: dict[tuple[str, str], ProtoExtras] = {}
         self._computations = {c.int("id"): c for c in module.subs("computations")}
         self._names: dict[int, str] = {}
         self._payloads = tuple(module.all("metadata_payloads"))
@@ -138,7 +138,7 @@ class ProtoText:
         operands = [_named(lines, i, line.name) for i in record.ints("operand_ids")]
         line.opcode, own, op = self._opcode(record, operands)
         shape = shape_text(record.values.get("shape", b""))
-        carried = Carried()
+        extras = ProtoExtras()
         taken: set[str] = set(_COMMON)
         inline = ", ".join(f"%{o.name}" for o in operands)
         parts: list[str] = []
@@ -149,9 +149,9 @@ class ProtoText:
             else:
                 parts.append(f", {name}={text}")
         parts += [f", {name}={text}" for name, text in self._common(record, lines, line.name)]
-        self._carry(record, taken, carried)
-        if carried.rest or carried.fields:
-            self.carried[computation, line.name] = carried
+        self._add_extras(record, taken, extras)
+        if extras.rest or extras.fields:
+            self.extras[computation, line.name] = extras
         return f"%{line.name} = {shape} {line.opcode}({inline})" + "".join(parts)
 
     def _opcode(self, record: Record, operands: list[_Line]) -> tuple[str, Record, AnyOp]:
@@ -234,14 +234,14 @@ class ProtoText:
         if config:
             yield "backend_config", quoted_or_raw(config)
 
-    def _carry(self, record: Record, taken: set[str], carried: Carried) -> None:
+    def _add_extras(self, record: Record, taken: set[str], extras: ProtoExtras) -> None:
         rest = {k: v for k, v in record.values.items() if k not in taken}
-        carried.rest = encode(Record(record.table, record.tables, rest, record.unknown))
+        extras.rest = encode(Record(record.table, record.tables, rest, record.unknown))
         for name, value in record.values.items():
             known = record.table.by_name[name]
             single = known.is_message and not known.repeated and name not in rest and name != "literal"
             if single and not is_fully_known(record.tables, known.kind, value):
-                carried.fields[name] = (value, b"")
+                extras.fields[name] = (value, b"")
 
 
 def _base(op: AnyOp) -> AnyOp:
@@ -313,11 +313,11 @@ def read_record(record: Record, filename: str) -> Module:
     writer = ProtoText(record)
     text = writer.text()
     module = ProtoModuleReader(SourceFile(filename, text), writer.literals).read()
-    module.carried = Carried(record.unknown) if record.unknown else None
+    module.proto_extras = ProtoExtras(record.unknown) if record.unknown else None
     for computation in module:
         for instruction in computation:
-            carried = instruction.carried = writer.carried.get((computation.name, instruction.name))
-            if carried is not None:
-                fields = {name: (raw, field_bytes(instruction, name)) for name, (raw, _) in carried.fields.items()}
-                carried.fields.update(fields)
+            extras = instruction.proto_extras = writer.extras.get((computation.name, instruction.name))
+            if extras is not None:
+                fields = {name: (raw, field_bytes(instruction, name)) for name, (raw, _) in extras.fields.items()}
+                extras.fields.update(fields)
     return module

@@ -34,8 +34,8 @@ from .wire import Record, encode
 
 
 @dataclass
-class Carried:
-    """What an instruction of a proto has that HLO text has not: fields as they came.
+class ProtoExtras:
+    """Protobuf fields of an instruction or a module that HLO text cannot express, as they were read.
 
     `rest` are whole fields. `fields` are messages with unknown parts, each with what the writer makes of the field
     without them: they are used again only if the instruction still says the same there.
@@ -101,7 +101,7 @@ class ModuleWriter:
             table = record.new("original_value_recovery_table")
             set_recovery(table, module.origin_recovery_table, lambda text: write_record(parse(text, "recovery module")))
         record.set("metadata_payloads", list(self.payloads))
-        record.unknown = module.carried.rest if isinstance(module.carried, Carried) else b""
+        record.unknown = module.proto_extras.rest if isinstance(module.proto_extras, ProtoExtras) else b""
         return record
 
     def _schedule(self) -> None:
@@ -163,10 +163,10 @@ class ModuleWriter:
         _annotate(record, instruction, self.payloads)
         self.unique_names[instruction] = self.names.unique(instruction.name)
         record.set("name", self.unique_names[instruction])
-        carried = instruction.carried
-        if isinstance(carried, Carried):
-            record.unknown = carried.rest
-            for name, (raw, plain) in carried.fields.items():
+        extras = instruction.proto_extras
+        if isinstance(extras, ProtoExtras):
+            record.unknown = extras.rest
+            for name, (raw, plain) in extras.fields.items():
                 if field_bytes(instruction, name) == plain:
                     record.values[name] = raw
         return record

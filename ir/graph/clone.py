@@ -43,7 +43,7 @@ def clone_instruction(
     )
     copy.sharding, copy.shardy = source.sharding, source.shardy
     copy.metadata, copy.frontend_attributes = source.metadata, source.frontend_attributes
-    copy.backend_config, copy.other, copy.carried = source.backend_config, source.other, source.carried
+    copy.backend_config, copy.other, copy.proto_extras = source.backend_config, source.other, source.proto_extras
     target.append(copy)
     return copy
 

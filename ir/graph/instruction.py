@@ -80,14 +80,14 @@ class Instruction:
 
     `sharding` is what `sharding=` says; `shardy` what `xla.sdy.sharding` among the frontend attributes says (the
     frontend resolves it once; it is not printed from here). `users` counts, per user, how many operands refer to this
-    instruction. `other` holds further common attributes verbatim (statistics, origin, parameter_replication). `carried`
-    is what a serialized form has that text has not; its codec puts it there and takes it up again. Assigning a shape, a
-    sharding and the like of another type raises TypeError.
+    instruction. `other` holds further common attributes verbatim (statistics, origin, parameter_replication).
+    `proto_extras` holds protobuf fields that HLO text cannot express; the protobuf reader sets it for the writer.
+    Assigning a shape, a sharding and the like of another type raises TypeError.
     """
 
     __slots__ = (
         "_attributes", "_backend_config", "_control_predecessors", "_frontend_attributes", "_metadata", "_shape",
-        "_sharding", "_shardy", "carried", "location", "name", "op", "operands", "other", "parent", "users",
+        "_sharding", "_shardy", "location", "name", "op", "operands", "other", "parent", "proto_extras", "users",
     )  # fmt: skip
 
     # Where a program that edits programs goes wrong, it hears so at the assignment.
@@ -124,7 +124,7 @@ class Instruction:
         self._frontend_attributes = NO_FRONTEND_ATTRIBUTES
         self._control_predecessors: tuple[Instruction, ...] = ()
         self.other: tuple[tuple[str, str], ...] = ()
-        self.carried: Any = None
+        self.proto_extras: Any = None
         self.users: dict[Instruction, int] = {}
         self.parent: Computation | None = None
 

@@ -66,7 +66,7 @@ class Module:
         self.meshes: dict[str, Mesh] = {}
         self.stack_frames = ""
         self.warnings: tuple[Diagnostic, ...] = ()
-        self.carried: Any = None  # as for instructions: what a serialized form has that text has not
+        self.proto_extras: Any = None  # protobuf fields that HLO text cannot express
 
     @property
     def entry(self) -> Computation:

@@ -13,7 +13,7 @@ from .instruction import Instruction
 from .op import AnyOp
 
 _VALUES = (
-    "sharding", "shardy", "metadata", "frontend_attributes", "backend_config", "other", "carried",
+    "sharding", "shardy", "metadata", "frontend_attributes", "backend_config", "other", "proto_extras",
 )  # fmt: skip
 
 Record = tuple[str, AnyOp, tuple[int, ...], Any, Any, Any, tuple[Any, ...], tuple[int, ...]]
