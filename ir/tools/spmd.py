@@ -2,7 +2,7 @@
 regions.
 
 A border is a custom-call between the arrays of the whole program and those that each device of a manual region has.
-GSPMD writes one for each array, Shardy one for all; here both are lists of `Border`s.
+GSPMD writes one for each array, Shardy one for all; here both are lists of `RegionBoundary`s.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def devices_problem(sharding: Sharding, devices: int) -> str | None:
     return f"the sharding {sharding} is over {sharding.mesh.size} devices, the program has {devices}"
 
 
-def is_border(instruction: Instruction) -> bool:
+def is_region_boundary(instruction: Instruction) -> bool:
     """Whether an instruction takes arrays into a manual region or out of it."""
     attributes = instruction.attributes
     return isinstance(attributes, CustomCallAttributes) and behaviour(attributes).is_manual_boundary
@@ -61,19 +61,19 @@ def main_order(instructions: Iterable[Instruction]) -> Order:
             if sharding.mesh and not sharding.is_replicated:
                 orders[sharding.mesh.order_key] += 1
                 manual |= {sharding.mesh.order_key} if sharding.has_manual else set()
-        manual |= {s.mesh.order_key for s in _at_border(instruction) if s.mesh and not s.is_replicated}
+        manual |= {s.mesh.order_key for s in _boundary_shardings(instruction) if s.mesh and not s.is_replicated}
     return min(orders, key=lambda order: (order not in manual, -orders[order], order or ()), default=None)
 
 
-def _at_border(instruction: Instruction) -> Iterator[Sharding]:
+def _boundary_shardings(instruction: Instruction) -> Iterator[Sharding]:
     """The shardings outside and inside of the border of a manual region."""
-    if is_border(instruction):
+    if is_region_boundary(instruction):
         yield from (s for i in (*instruction.operands, instruction) for s in parts(i.annotation))
 
 
 def has_regions(module: Module) -> bool:
     """Whether a module has manual regions that are entered or left."""
-    return any(is_border(i) for computation in module for i in computation)
+    return any(is_region_boundary(i) for computation in module for i in computation)
 
 
 def is_per_device(module: Module) -> bool:
@@ -85,7 +85,7 @@ def is_per_device(module: Module) -> bool:
     if module.is_scheduled and module.num_partitions * module.replica_count > 1:
         return True
     instructions = [i for computation in module for i in computation]
-    if any(is_border(i) or any(s.has_manual for s in parts(i.annotation)) for i in instructions):
+    if any(is_region_boundary(i) or any(s.has_manual for s in parts(i.annotation)) for i in instructions):
         return False
     return any(_tells_devices_apart(i, module.replica_count) for i in instructions)
 
@@ -116,7 +116,7 @@ def _is_alone(attributes: CollectiveAttributes) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Border:
+class RegionBoundary:
     """How a manual region divides one array. `whole` is its shape outside, `part` the one inside. `tiling` has the
     digits of the region in each dimension: the tiles of the whole array are the arrays of the region.
     """
@@ -129,16 +129,17 @@ class Border:
 
 def region_devices(module: Module) -> int:
     """The number of partitions of a program with manual regions: the header's, else the size of their meshes."""
-    meshes = [s.mesh for c in module for i in c if is_border(i) for s in _around(i) if s.mesh is not None]
+    boundaries = (i for c in module for i in c if is_region_boundary(i))
+    meshes = [s.mesh for i in boundaries for s in _shardings_around(i) if s.mesh is not None]
     sizes = [mesh.size for mesh in (*module.meshes.values(), *meshes)]
     return module.num_partitions if module.num_partitions > 1 else max(sizes, default=1)
 
 
-def _around(border: Instruction) -> Iterator[Sharding]:
+def _shardings_around(border: Instruction) -> Iterator[Sharding]:
     yield from (s for i in (*border.operands, border) for s in parts(i.annotation))
 
 
-def borders_of(instruction: Instruction, devices: int) -> list[Border | None]:
+def region_boundaries(instruction: Instruction, devices: int) -> list[RegionBoundary | None]:
     """One entry per operand of a border instruction; None for tokens.
 
     Raises CompileError if its shardings do not say how the arrays are divided.
@@ -154,7 +155,7 @@ def borders_of(instruction: Instruction, devices: int) -> list[Border | None]:
     if len(shapes) != len(operands) or (one_by_one and len(shapes) != 1):
         fail(f"{instruction.name}: {len(operands)} operands and {len(shapes)} results", instruction.location)
     takes_all = inside is not None and any(s.kind is ShardingKind.MANUAL for s in parts(inside.annotation))
-    found: list[Border | None] = []
+    found: list[RegionBoundary | None] = []
     for operand, shape, sharding in zip(operands, shapes, said, strict=True):
         whole, part = (shape, operand.shape) if known.leaves_region else (operand.shape, shape)
         tiling = _tiling(sharding, whole, devices, instruction.location) if shape.is_array else None
@@ -163,7 +164,7 @@ def borders_of(instruction: Instruction, devices: int) -> list[Border | None]:
         if tiling is not None and tiling.local_dims(whole.dims) != part.dims:
             fail(f"{instruction.name}: {whole.without_layout()} outside of the manual region and "
                  f"{part.without_layout()} inside do not fit the sharding {sharding}", instruction.location)
-        found.append(Border(whole, part, tiling, known.leaves_region) if tiling is not None else None)
+        found.append(RegionBoundary(whole, part, tiling, known.leaves_region) if tiling is not None else None)
     return found
 
 

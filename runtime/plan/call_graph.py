@@ -9,7 +9,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.ops.async_ops import AsyncStart
 from ...ir.ops.control import Call, Conditional, Fusion
-from ...ir.tools.spmd import is_border
+from ...ir.tools.spmd import is_region_boundary
 
 
 def count_call_sites(module: Module) -> dict[Computation, int]:
@@ -61,7 +61,7 @@ def _is_tied(instruction: Instruction) -> bool:
         op, attributes = op.unwrap(attributes)
     if op.is_collective or op.is_device_id or op.is_stateful:
         return True
-    return op.has_side_effect(attributes) or is_border(instruction)
+    return op.has_side_effect(attributes) or is_region_boundary(instruction)
 
 
 def called_by(computation: Computation) -> Iterator[Computation]:

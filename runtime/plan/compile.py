@@ -26,7 +26,7 @@ from ...ir.ops.control import Conditional as ConditionalOp
 from ...ir.ops.control import Fusion
 from ...ir.ops.control import While as WhileOp
 from ...ir.ops.structure import AddDependency, GetTupleElement, OptimizationBarrier, Tuple
-from ...ir.tools.spmd import Border, borders_of, is_border
+from ...ir.tools.spmd import RegionBoundary, is_region_boundary, region_boundaries
 from ..fabric.collective import Collective
 from ..fabric.process_grid import ProcessGrid
 from .call_graph import callees_first, count_call_sites, in_branches, live_instructions, tied_to_devices
@@ -189,7 +189,7 @@ class _Builder:
             result = self.new_tree(instruction)
             self.emit_collective(collective, [i for tree in operands for i in tree_leaves(tree)], tree_leaves(result))
             return result
-        if is_border(instruction):
+        if is_region_boundary(instruction):
             return self.emit_border(instruction, operands)
         if op.is_device_id:
             result = self.new_tree(instruction)
@@ -235,11 +235,11 @@ class _Builder:
             self.pending[buffer] = wait
 
     def emit_border(self, instruction: Instruction, operands: list[Tree]) -> Tree:
-        borders = borders_of(instruction, self.owner.grid.partitions)
+        borders = region_boundaries(instruction, self.owner.grid.partitions)
         crossed = [self.cross(instruction, b, tree) for b, tree in zip(borders, operands, strict=True)]
         return tuple(crossed) if instruction.shape.is_tuple else crossed[0]
 
-    def cross(self, instruction: Instruction, border: Border | None, value: int) -> int:
+    def cross(self, instruction: Instruction, border: RegionBoundary | None, value: int) -> int:
         """Emits the way of one array into a manual region or out of it; returns the buffer of what comes out."""
         if border is None or not border.tiling.used():
             return value

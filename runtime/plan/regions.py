@@ -16,7 +16,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import NotEvaluable
 from ...ir.sharding.digit import product
 from ...ir.sharding.replica_groups import enumerate_groups, over_digits
-from ...ir.tools.spmd import Border
+from ...ir.tools.spmd import RegionBoundary
 from ..fabric.collective import Collective, Operands
 from ..fabric.process_grid import GroupMode, ProcessGrid
 from ..fabric.tiles import shard, tile_slices
@@ -30,7 +30,9 @@ class Cut(Step):
 
     __slots__ = ("border", "partitions")
 
-    def __init__(self, instruction: Instruction, border: Border, partitions: int, read: int, write: int) -> None:
+    def __init__(
+        self, instruction: Instruction, border: RegionBoundary, partitions: int, read: int, write: int
+    ) -> None:
         super().__init__(instruction, (read,), (write,))
         self.border, self.partitions = border, partitions
 
@@ -51,7 +53,7 @@ class Cut(Step):
         self.take(frames)
 
 
-def join(instruction: Instruction, border: Border, grid: ProcessGrid) -> Collective:
+def join(instruction: Instruction, border: RegionBoundary, grid: ProcessGrid) -> Collective:
     """The collective that puts the tiles of one array together where it leaves a region: all devices get the whole."""
     tiling = border.tiling
     digits = (*(d for dim in tiling.dims for d in dim), *tiling.unreduced)
@@ -60,7 +62,7 @@ def join(instruction: Instruction, border: Border, grid: ProcessGrid) -> Collect
     return Collective(instruction, instruction.opcode, (border.whole,), groups, meaning=partial(_joined, border))
 
 
-def _joined(border: Border, members: list[Operands]) -> list[Operands]:
+def _joined(border: RegionBoundary, members: list[Operands]) -> list[Operands]:
     tiling, whole, part = border.tiling, border.whole, border.part
     counts = [tiling.tiles(d) for d in range(part.rank)]
     parts = [m[0] for m in members]
