@@ -192,7 +192,7 @@ def leaf_shardings(sharding: AnySharding | None, num_leaves: int) -> tuple[Shard
 def _tiling(sharding: Sharding, rank: int) -> Tiling:
     mesh = sharding.mesh
     if sharding.kind is ShardingKind.MAXIMAL:
-        return Tiling(((),) * rank, owner=sharding.device)
+        return Tiling(((),) * rank, device=sharding.device)
     if sharding.kind is not ShardingKind.TILED or mesh is None:
         return Tiling.replicated(rank)
 

@@ -20,7 +20,7 @@ class Tiling:
 
     `order` is None when digits count devices; otherwise it lists the device at each place (see `mesh`), and tilings
     with different orders have no digits in common. Within a manual region the array is that of one coordinate of the
-    `manual` digits: they use up no dimension, and nothing moves along them unless the program says so. With an `owner`
+    `manual` digits: they use up no dimension, and nothing moves along them unless the program says so. With a `device`
     only that device holds the value, all of it.
     """
 
@@ -28,7 +28,7 @@ class Tiling:
     unreduced: Digits = ()
     order: tuple[int, ...] | None = None
     manual: Digits = ()
-    owner: int | None = None
+    device: int | None = None
 
     @staticmethod
     def replicated(rank: int) -> Tiling:
@@ -36,7 +36,7 @@ class Tiling:
 
     @property
     def is_replicated(self) -> bool:
-        return not any(self.dims) and not self.unreduced and self.owner is None
+        return not any(self.dims) and not self.unreduced and self.device is None
 
     def tiles(self, dim: int) -> int:
         return product(self.dims[dim])
@@ -55,7 +55,7 @@ class Tiling:
     def canonical(self) -> Tiling:
         unreduced, manual = (merge(sorted(d, key=lambda d: -d.stride)) for d in (self.unreduced, self.manual))
         return Tiling(tuple(merge(d) for d in self.dims), unreduced,
-                      self.order if any(self.dims) or unreduced or manual else None, manual, self.owner)
+                      self.order if any(self.dims) or unreduced or manual else None, manual, self.device)
 
     def is_consistent(self) -> bool:
         """Whether no digit is used twice."""

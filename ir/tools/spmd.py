@@ -173,7 +173,7 @@ def _tiling(sharding: Sharding | None, whole: Shape, devices: int, location: Loc
         return Tiling.replicated(whole.rank)
     if problem := devices_problem(sharding, devices):
         fail(problem, location)
-    return replace(sharding.tiling(whole.rank), manual=(), owner=None)
+    return replace(sharding.tiling(whole.rank), manual=(), device=None)
 
 
 def _own_digits(tiling: Tiling, whole: Shape, part: Shape) -> Tiling:

@@ -126,7 +126,7 @@ class OpSharding:
         """
         factors = self.rule.values()[value]
         if self.device is not None:
-            return Tiling(((),) * len(factors), owner=self.device)
+            return Tiling(((),) * len(factors), device=self.device)
         dims = tuple(dim_digits(f, assignment, self.rule) for f in factors)
         partial = self.partial_digits if value in self.partial_operands else ()
         return Tiling(dims, partial, self.order if any(dims) or partial or self.manual else None, self.manual)
@@ -197,7 +197,7 @@ def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[Op
             replace(op, partial_digits=digits, partial_operands=group, order=order) for digits, order in found if digits
         ]
     held = () if op.use.op.refuses_values else op.tilings[: len(op.rule.operands)]
-    holders = dict.fromkeys(t.owner for t in held if t.owner is not None)
+    holders = dict.fromkeys(t.device for t in held if t.device is not None)
     if holders and (op.exchanged is None or not op.exchanged(op, {})):  # else the form would use data of other devices
         variants += [replace(op, device=device) for device in holders]
     orders = dict.fromkeys(t.order for t in op.tilings if any(t.dims) and not op.manual)

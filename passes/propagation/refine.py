@@ -139,7 +139,7 @@ class _Refiner:
         return compatible_tiling(relation.rule, number, dims, place, self.traffic.order).canonical()
 
     def _is_possible(self, leaf: Leaf, tiling: Tiling) -> bool:
-        plain = not tiling.unreduced and not tiling.manual and tiling.owner is None
+        plain = not tiling.unreduced and not tiling.manual and tiling.device is None
         return plain and tiling.order in (None, self.traffic.order) and tiling != self.traffic.tiling(leaf)
 
     def _trail(self, leaf: Leaf, tiling: Tiling) -> dict[Leaf, Tiling]:

@@ -144,7 +144,7 @@ def least(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int) -
     """
     if not source.unreduced and not target.unreduced:
         return lower_bound(source, target, dims, devices)
-    if source.owner is not None or target.owner is not None or source.order != target.order:
+    if source.device is not None or target.device is not None or source.order != target.order:
         return 0.0
     return bound(*space_of(source, target, Problem(dims, devices, 1, DEFAULT, math.inf)))
 

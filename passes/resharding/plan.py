@@ -86,7 +86,7 @@ def plan_reshard(
 
 def _has_same_tiles(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int) -> bool:
     """Whether all devices hold the same tiles under both tilings, although their device orders differ."""
-    if source.unreduced or target.unreduced or source.owner is not None or target.owner is not None:
+    if source.unreduced or target.unreduced or source.device is not None or target.device is not None:
         return False
     return np.array_equal(bounds(source, dims, devices), bounds(target, dims, devices))
 
@@ -97,7 +97,7 @@ def _best(source: Tiling, target: Tiling, problem: Problem) -> Plan | None:
 
 
 def _plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
-    if source.owner is not None or target.owner is not None:
+    if source.device is not None or target.device is not None:
         yield from _single_device_plans(source, target, problem)
         return
     found, least = _by_search(source, target, problem)
@@ -174,11 +174,11 @@ def _on_digits_of(tiling: Tiling, other: Tiling, devices: int) -> Tiling:
 def _single_device_plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
     """Yields plans from or to a single device. The other devices run the same program, but their contents do not count.
     """
-    if source.owner is not None and target.owner is not None:
+    if source.device is not None and target.device is not None:
         yield _permute_plan(source, target, problem)
-    elif source.owner is not None:
+    elif source.device is not None:
         all_devices = (Digit(problem.devices, 1),)
-        start = _local_plan(Mask(all_devices, target.order, source.owner), source, problem)
+        start = _local_plan(Mask(all_devices, target.order, source.device), source, problem)
         # Digits of all devices fit any order: use that of the target, over which the moves run.
         partial = Tiling(((),) * len(target.dims), all_devices, target.order)
         if target.canonical() == partial.canonical():

@@ -62,7 +62,7 @@ def shard(array: Array, tiling: Tiling, device: int, poison: bool = False) -> Ar
     if digit_value(tiling.unreduced, place_of(tiling, device)):
         return np.zeros(local_dims, array.dtype)
     part = array[tile_slices(tiling, array.shape, device)]
-    holds = tiling.owner in (None, device)
+    holds = tiling.device in (None, device)
     if holds and part.shape == local_dims:
         return np.ascontiguousarray(part).reshape(local_dims)
     result = np.full(local_dims, poison_value(array.dtype) if poison else array.dtype.type(0), array.dtype)
@@ -77,19 +77,19 @@ def copied_bytes(dims: tuple[int, ...], dtype: np.dtype[Any], tiling: Tiling) ->
     """
     local = tiling.local_dims(dims)
     rows_only = local[1:] == dims[1:] and (not local or not local[0] or dims[0] % local[0] == 0)
-    is_view = rows_only and not tiling.unreduced and tiling.owner is None
+    is_view = rows_only and not tiling.unreduced and tiling.device is None
     return 0 if is_view else math.prod(local) * dtype.itemsize
 
 
 def assemble(locals_: Sequence[Array], tiling: Tiling, dims: tuple[int, ...], what: str = "value") -> Array:
-    """The global array of these dimensions from what devices 0, 1, .. hold; only its owner's where there is one.
+    """The global array of these dimensions from what devices 0, 1, .. hold; on one device, what that one holds.
 
     Raises CompileError if devices that hold the same tile disagree; `what` names the value in the message.
     """
     result = np.zeros(dims, locals_[0].dtype)
     seen: dict[tuple[int, ...], int] = {}
     for device, local in enumerate(locals_):
-        if tiling.owner not in (None, device):
+        if tiling.device not in (None, device):
             continue
         place = place_of(tiling, device)
         key = tuple(digit_value(d, place) for d in (*tiling.dims, tiling.unreduced))

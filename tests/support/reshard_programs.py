@@ -89,7 +89,7 @@ def tiles(value: Array, tiling: Tiling, devices: int, seed: int = 0) -> Array:
     result = np.full((devices, *tiling.local_dims(value.shape)), np.nan, np.float32)
     coordinates = coordinate(tiling.unreduced, tiling, devices)
     for device, box in enumerate(bounds(tiling, value.shape, devices).tolist()):
-        if tiling.owner in (None, device):
+        if tiling.device in (None, device):
             part = parts[coordinates[device]][tuple(slice(a, b) for a, b in box)]
             result[(device, *(slice(0, n) for n in part.shape))] = part
     return result
@@ -145,7 +145,7 @@ def check(held: Array, value: Array, tiling: Tiling, what: str) -> None:
             for device in range(devices)
         ])
     for device, box in enumerate(bounds(tiling, value.shape, devices).tolist()):
-        if tiling.owner not in (None, device):
+        if tiling.device not in (None, device):
             continue
         part = held[(device, *(slice(0, max(b - a, 0)) for a, b in box))]
         np.testing.assert_array_equal(part, value[tuple(slice(a, b) for a, b in box)], f"device {device}, {what}")

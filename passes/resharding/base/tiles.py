@@ -52,7 +52,7 @@ def parts(move: Exchange, dims: tuple[int, ...], devices: int) -> Integers:
 
 def takes_part(tiling: Tiling, devices: int) -> Booleans:
     """Returns a mask of the devices that hold data: the single device of the tiling, or all."""
-    return np.ones(devices, bool) if tiling.owner is None else np.arange(devices) == tiling.owner
+    return np.ones(devices, bool) if tiling.device is None else np.arange(devices) == tiling.device
 
 
 def tiles_touched(source: Tiling, want: Integers, dims: tuple[int, ...]) -> tuple[Integers, Integers]:

@@ -57,7 +57,7 @@ def lower_bound(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: 
     A single source device must send the whole array, less its own tile if nobody else wants that. The value must not be
     unreduced. If very many devices receive different pieces, only the first ones count.
     """
-    if source.owner is None and target.owner is None:
+    if source.device is None and target.device is None:
         part = quotient(Exchange(source, target, ((),) * len(dims), 0.0), dims, devices)
         source, target, dims = part.move.source, part.move.target, part.dims
         devices = min(part.devices, _MOST_LOOKED_AT)
@@ -66,9 +66,9 @@ def lower_bound(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: 
     exact = np.int64 if math.prod(dims) < 2**63 else np.float64
     held = np.prod(np.maximum(shared, 0), -1, dtype=exact) * takes_part(source, devices)
     missing = (np.prod(want[..., 1] - want[..., 0], -1, dtype=exact) - held) * takes_part(target, devices)
-    if source.owner is not None and target.owner is None:
+    if source.device is not None and target.device is None:
         copies = devices // math.prod(map(product, target.dims))
-        own = np.prod(want[source.owner, :, 1] - want[source.owner, :, 0]) if copies == 1 else 0
+        own = np.prod(want[source.device, :, 1] - want[source.device, :, 0]) if copies == 1 else 0
         return int(max(math.prod(dims) * (devices > 1) - own, missing.max(initial=0)))
     return int(missing.max(initial=0))
 
@@ -99,8 +99,8 @@ def _senders(source: Tiling, place: Integers, receiver: Integers, elements: Inte
 
     The turns go back and forth, by falling size, so that holders send about as much.
     """
-    if source.owner is not None:
-        return np.full(len(receiver), source.owner)
+    if source.device is not None:
+        return np.full(len(receiver), source.device)
     held, wanted = tile_numbers(source, places(source, devices)), tile_numbers(source, place)
     here = (receiver < devices) & (held[np.minimum(receiver, devices - 1)] == wanted)
     turn = turns(np.where(here, -1, wanted), np.lexsort((receiver, -elements)))

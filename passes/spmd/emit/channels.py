@@ -61,8 +61,8 @@ def _reducer(monoid: Monoid, shape: Shape) -> Computation:
 
 def permute_pairs(source: Tiling, target: Tiling, devices: int) -> tuple[tuple[int, int], ...]:
     """Returns pairs of devices: the k-th holder of a tile under `source` sends to its k-th holder under `target`."""
-    if source.owner is not None and target.owner is not None:
-        return ((source.owner, target.owner),)
+    if source.device is not None and target.device is not None:
+        return ((source.device, target.device),)
     senders, receivers = _holders(source, devices), _holders(target, devices)
     return tuple(sorted((s, r) for s, r in zip(senders, receivers, strict=True)))
 

@@ -263,7 +263,7 @@ def places_type(size: int) -> ElementType:
 
 def splat_scalar(value: LocalValue) -> Instruction | None:
     """Returns the scalar that a value visibly repeats on every device, if any."""
-    on_every_device = not value.tiling.unreduced and value.tiling.owner is None
+    on_every_device = not value.tiling.unreduced and value.tiling.device is None
     return repeated_scalar(value.instruction) if on_every_device else None
 
 

@@ -42,7 +42,7 @@ class Resharder:
             # Unreduced shardings of a program denote sums.
             whole = self.reshard(value, replace(value.tiling, unreduced=()).canonical(), why)
             value = replace(whole, monoid=None)
-        if target.owner is not None and value.tiling.owner is None:
+        if target.device is not None and value.tiling.device is None:
             # A replicated value is also on that device; resharding to one device is never cheaper than to all.
             target = Tiling.replicated(value.shape.rank)
         if value.tiling == target:

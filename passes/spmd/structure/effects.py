@@ -21,7 +21,7 @@ from .scope import Scope
 
 def on_device(shape: Shape, device: int) -> Tiling:
     """Returns the tiling of a value on this device. Values that are not arrays, such as tokens, have no device."""
-    return Tiling(((),) * shape.rank, owner=device if shape.is_array else None)
+    return Tiling(((),) * shape.rank, device=device if shape.is_array else None)
 
 
 def run_on_device(p: Scope, instruction: Instruction, device: int) -> Instruction:

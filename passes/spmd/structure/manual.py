@@ -24,7 +24,7 @@ def enter(p: Scope, instruction: Instruction) -> Leaves:
     (operand,) = instruction.operands
     (before,), (wanted,) = p.tilings(operand), p.tilings(instruction)
     # Values inside a region are never on a single device.
-    outside = _even(replace(before, owner=None), wanted.manual, operand.shape)
+    outside = _even(replace(before, device=None), wanted.manual, operand.shape)
     why = f"operand of {instruction.opcode} {instruction.name}"
     (value,) = p.reshard(p.values[operand], [outside], why)
     inside = _inside(outside, wanted.manual, operand.shape, instruction.shape, instruction)
@@ -35,7 +35,7 @@ def leave(p: Scope, instruction: Instruction) -> Leaves:
     """Turns the region's arrays into global ones, divided as the result is annotated."""
     (operand,) = instruction.operands
     (wanted,), (before,) = p.tilings(instruction), p.tilings(operand)
-    outside = _even(replace(wanted, owner=None), before.manual, instruction.shape)
+    outside = _even(replace(wanted, device=None), before.manual, instruction.shape)
     inside = _inside(outside, before.manual, instruction.shape, operand.shape, instruction)
     why = f"operand of {instruction.opcode} {instruction.name}"
     (value,) = p.reshard(p.values[operand], [inside], why)

@@ -182,7 +182,7 @@ def test_a_partial_sum_is_of_the_devices_in_its_own_order() -> None:
 
 def test_a_value_among_identities_counts_twice() -> None:
     """Before and after one device alone keeps it, which other devices do in the same program."""
-    assert plan_reshard(Tiling(((), ()), owner=3), Tiling((LOW, ())), (8, 4), 8).peak >= 2 * 8 * 4
+    assert plan_reshard(Tiling(((), ()), device=3), Tiling((LOW, ())), (8, 4), 8).peak >= 2 * 8 * 4
 
 
 def test_partial_sums_that_stay_move_nothing() -> None:
@@ -196,8 +196,8 @@ def test_a_value_from_one_device_and_to_one() -> None:
     every = tilings(8, 2)
     rng = random.Random(0)
     for owner in (0, 5):
-        alone = Tiling(((), ()), owner=owner)
-        check_all((9, 5), alone, [*rng.sample(every, 8), Tiling(((), ()), owner=6), Tiling(((), ()), HIGH)], 8)
+        alone = Tiling(((), ()), device=owner)
+        check_all((9, 5), alone, [*rng.sample(every, 8), Tiling(((), ()), device=6), Tiling(((), ()), HIGH)], 8)
         for source in rng.sample(every, 8):
             check_all((9, 5), source, [alone], 8)
 
@@ -209,7 +209,7 @@ def test_orders_that_differ_by_name_only_move_nothing() -> None:
 
 
 def test_a_value_on_one_device_is_a_sum_over_all_without_communication() -> None:
-    source, target = Tiling(((),), owner=2), Tiling(((),), (Digit(4, 1),))
+    source, target = Tiling(((),), device=2), Tiling(((),), (Digit(4, 1),))
     assert plan_reshard(source, target, (8,), 4).received == 0
     check_all((8,), source, [target], 4)
 
@@ -224,7 +224,7 @@ def test_memory_limits_that_exclude_the_ends_are_refused_at_once() -> None:
 
 def test_a_value_from_one_device_keeps_its_bits() -> None:
     value = np.array([-0.0, np.inf, -1e-45, 3.5], np.float32)
-    alone, whole = Tiling(((),), owner=3), Tiling(((),))
+    alone, whole = Tiling(((),), device=3), Tiling(((),))
     held = np.full((8, 4), np.nan, np.float32)
     held[3] = value
     found = hloom.simulate(program((4,), alone, [whole], 8), [held])[0]
