@@ -1,1 +1,1 @@
-"""What a program is: types, instructions, computations, modules, ops. Imports nothing else of Hloom."""
+"""The intermediate representation: types, shardings, instructions, modules, ops. Imports no other part."""

@@ -1,4 +1,4 @@
-"""Diagnostics: what went wrong, where, and what to do about it.
+"""Diagnostics: errors, warnings and remarks with their locations and help.
 
 A frontend or pass collects every finding in a `Diagnostics` list and raises one `CompileError` at the end, so that a
 user sees all mistakes of a file at once. A `Location` is a span of a `SourceFile`; line and column are computed only
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 
 class Severity(StrEnum):
-    """How grave a diagnostic is. Only errors stop a compilation; notes belong to another diagnostic."""
+    """The severity of a diagnostic. Only errors stop a compilation. Notes belong to another diagnostic."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -30,11 +30,11 @@ CATEGORIES = {
     "donation": "memory of a parameter is not used again for a result",
     "constant": "a constant means something else than its text seems to say",
 }
-"""What remarks and warnings of the reader and the passes can be about; `--werror` selects by these names."""
+"""Categories of remarks and warnings with their descriptions; `--werror` selects by these names."""
 
 
 class SourceFile:
-    """The text a module was read from. `name` is what messages call it (a path, or `<stdin>`)."""
+    """The text a module was read from. Messages show `name` (a path, or `<stdin>`)."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -50,12 +50,12 @@ class SourceFile:
         return starts
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and column, both counted from 1, of a character offset."""
+        """Returns line and column, both counted from 1, of a character offset."""
         line = bisect.bisect_right(self._line_starts, offset) - 1
         return line + 1, offset - self._line_starts[line] + 1
 
     def line_text(self, line: int) -> str:
-        """The text of a line (counted from 1), without its line break."""
+        """Returns the text of a line (counted from 1), without its line break."""
         start = self._line_starts[line - 1]
         end = self.text.find("\n", start)
         return self.text[start : len(self.text) if end < 0 else end].rstrip("\r")
@@ -63,7 +63,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A span of characters, `start` up to and without `end`, of a source file."""
+    """The span of characters [start, end) of a source file."""
 
     source: SourceFile
     start: int
@@ -86,9 +86,9 @@ _LONGEST_EXCERPT = 160
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One message. `notes` are further places that explain it, `help` says what the user can do.
+    """One message. `notes` point to related locations, `help` suggests what the user can do.
 
-    `category` is one of `CATEGORIES` for remarks and warnings about what a program loses, else empty.
+    `category` is one of `CATEGORIES` for remarks and warnings about lost performance or precision, else empty.
     """
 
     severity: Severity
@@ -100,16 +100,16 @@ class Diagnostic:
 
     @property
     def line(self) -> int:
-        """Line counted from 1; 0 if the message belongs to no place in a text."""
+        """The line, counted from 1; 0 if the message has no location."""
         return self.location.line if self.location else 0
 
     @property
     def column(self) -> int:
-        """Column counted from 1; 0 if the message belongs to no place in a text."""
+        """The column, counted from 1; 0 if the message has no location."""
         return self.location.column if self.location else 0
 
     def render(self) -> str:
-        """The message as `file:line:col: severity: text` with the line, a caret, notes and help."""
+        """Renders `file:line:col: severity: text` with the source line, a caret, notes and help."""
         where = f"{self.location}: " if self.location else "hloom: "
         category = f" [{self.category}]" if self.category else ""
         lines = [f"{where}{self.severity.value}: {self.message}{category}"]
@@ -131,7 +131,7 @@ def _excerpt(location: Location) -> list[str]:
     begin = max(0, column - 1 - _LONGEST_EXCERPT // 2) if len(text) > _LONGEST_EXCERPT else 0
     shown = text[begin : begin + _LONGEST_EXCERPT]
     column -= begin
-    # Tabs are kept in front of the caret so that it stands under its character at any tab width.
+    # Tabs stay in front of the caret, so that it aligns with its character at any tab width.
     lead = "".join(c if c == "\t" else " " for c in shown[: column - 1])
     number = str(line)
     caret = "^" * min(width, max(1, len(shown) - column + 1))
@@ -139,7 +139,7 @@ def _excerpt(location: Location) -> list[str]:
 
 
 class CompileError(Exception):
-    """User input that cannot be compiled. `diagnostics` holds every finding, errors first in order of discovery."""
+    """Reports user input that cannot be compiled. `diagnostics` holds all findings, errors first, in order found."""
 
     def __init__(self, diagnostics: list[Diagnostic]) -> None:
         super().__init__("\n".join(d.render() for d in diagnostics))
@@ -150,7 +150,7 @@ class CompileError(Exception):
 
 
 class InternalError(Exception):
-    """A mistake of Hloom's own, never of the user's input. `pass_name` says where it was found."""
+    """Reports a bug in Hloom, never an error in user input. `pass_name` names the pass that detected it."""
 
     def __init__(self, message: str, pass_name: str | None = None) -> None:
         super().__init__(f"{pass_name}: {message}" if pass_name else message)
@@ -159,7 +159,7 @@ class InternalError(Exception):
 
 @dataclass
 class Diagnostics:
-    """A growing list of findings. `raise_errors` raises them all at once if one of them is an error."""
+    """Collects findings. `raise_errors` raises one CompileError with all errors, if there are any."""
 
     found: list[Diagnostic] = field(default_factory=list[Diagnostic])
 

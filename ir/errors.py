@@ -1,10 +1,10 @@
-"""Errors that ops and their rules raise; whoever knows the place in the program reports them there."""
+"""Errors that ops and sharding rules raise. Callers that know the instruction add its location."""
 
 from __future__ import annotations
 
 
 class ShapeError(Exception):
-    """Operands or attributes that do not fit the op. The verifier reports it at the instruction."""
+    """Reports operands or attributes that do not fit the op. The verifier adds the instruction's location."""
 
     def __init__(self, message: str, help: str | None = None) -> None:
         super().__init__(message)
@@ -13,8 +13,8 @@ class ShapeError(Exception):
 
 
 class NotEvaluable(Exception):
-    """The op has no meaning that numpy can compute (a foreign custom-call, say). The message says why, `help` what to
-    do about it.
+    """Reports an op that numpy cannot compute, such as a foreign custom-call. `message` gives the reason, `help` the
+    remedy.
     """
 
     def __init__(self, message: str, help: str | None = None) -> None:

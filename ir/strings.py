@@ -1,4 +1,4 @@
-"""Quoted strings of HLO text: C escapes, in and out, and brace text that is kept verbatim."""
+"""Quoted strings of HLO text: reading and writing C escapes, and text in braces that is kept verbatim."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _HEX = "[0-9a-fA-F]"
 ESCAPE = re.compile(
     rf"\\([xX]{_HEX}{{1,2}}|u{_HEX}{{4}}|U00(?:0{_HEX}|10){_HEX}{{4}}|[0-7]{{1,3}}|.)", re.DOTALL
 )
-"""A backslash and what belongs to it, group 1."""
+"""Matches an escape sequence; group 1 is the part after the backslash."""
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\U0010ffff\"'\\]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class BracedText:
-    """Text in braces that HLO carries verbatim (backend configs, frontend attributes). `text` includes the braces."""
+    """Text in braces that HLO keeps verbatim (backend configs, frontend attributes). `text` includes the braces."""
 
     text: str
 
@@ -27,10 +27,10 @@ class BracedText:
 
 
 def unescape(text: str) -> str:
-    """The string between the quotes of a token, its C escapes resolved; bytes are read as UTF-8."""
+    """Resolves the C escapes of the text between quotes; bytes are decoded as UTF-8."""
     if "\\" not in text:
         return text
-    # Plain text and codes take turns. Escaped bytes are joined with those of the characters around them.
+    # Plain text and codes alternate. Several escaped bytes may form one UTF-8 character, so bytes are joined first.
     parts = [_escaped(p) if n % 2 else _bytes(p) for n, p in enumerate(ESCAPE.split(text))]
     return b"".join(parts).decode("utf-8", "surrogateescape")
 
@@ -50,12 +50,12 @@ def _bytes(text: str) -> bytes:
 
 
 def key_text(key: str) -> str:
-    """A key of frontend attributes: as it is if it is a word, else in quotes."""
+    """Returns the text of a frontend attribute's key, quoted unless it is an identifier."""
     return key if _WORD.fullmatch(key) else quote(key)
 
 
 def quote(text: str) -> str:
-    """The string as a quoted token the way XLA prints it: non-ASCII bytes in octal."""
+    """Quotes a string as XLA prints it, with non-ASCII bytes in octal."""
     if _PLAIN.match(text):
         return f'"{text}"'
     parts: list[str] = []

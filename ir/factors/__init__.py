@@ -1,1 +1,1 @@
-"""The index spaces of ops: sharding rules, their texts, and what an index of a factor reads."""
+"""Index spaces of ops: sharding rules, their textual syntax, and the operand elements that each index reads."""

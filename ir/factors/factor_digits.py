@@ -1,8 +1,8 @@
 """Factors and digits: from the sharding of dimensions to the sharding of factors and back.
 
-A dimension made of factors (f1 f2 ..) is numbered by digits, major first; f1 takes the first digits, up to its size,
-and f2 gets digits only once f1 has as many as its size: anything else would be a strided tile, which no sharding means.
-Inside compound dimensions digits must divide the factor. In a dimension that is one factor any number of tiles will do.
+Digits number the tiles of a dimension with factors (f1 f2 ..), major first. f1 takes the first digits, up to its size;
+f2 gets digits only once f1 is fully divided. Anything else would be a strided tile, which no sharding can express.
+Within compound dimensions digits must divide the factor. A dimension with one factor allows any number of tiles.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .sharding_rule import DimFactors, ShardingRule
 
 
 def factor_digits(digits: Digits, factors: DimFactors, rule: ShardingRule) -> list[tuple[int, Digits]]:
-    """What each factor of a dimension gets of the dimension's digits, as far as they can be attributed."""
+    """Distributes a dimension's digits over its factors, as far as possible. Returns (factor, digits) pairs."""
     if len(factors) == 1 and factors[0] not in rule.compound:
         return [(factors[0], digits)]
     result: list[tuple[int, Digits]] = []
@@ -29,7 +29,7 @@ def factor_digits(digits: Digits, factors: DimFactors, rule: ShardingRule) -> li
 
 
 def take(rest: list[Digit], size: int) -> tuple[Digits, list[Digit]]:
-    """The longest run of digits whose product divides `size`, from the end of `rest` (a reversed sequence)."""
+    """Takes the longest run of digits whose product divides `size` from the end of `rest`, a reversed sequence."""
     rest = list(rest)
     taken: list[Digit] = []
     while rest and size > 1:
@@ -45,7 +45,7 @@ def take(rest: list[Digit], size: int) -> tuple[Digits, list[Digit]]:
 
 
 def dim_digits(factors: DimFactors, assignment: Mapping[int, Digits], rule: ShardingRule) -> Digits:
-    """The digits of a dimension when its factors have these, up to the first factor that is not fully divided."""
+    """Returns the digits of a dimension for these digits of its factors, up to the first not fully divided factor."""
     if len(factors) == 1:
         return merge(assignment.get(factors[0], ()))
     result: list[Digit] = []
@@ -58,7 +58,7 @@ def dim_digits(factors: DimFactors, assignment: Mapping[int, Digits], rule: Shar
 
 
 def is_expressible(factors: DimFactors, assignment: Mapping[int, Digits], rule: ShardingRule) -> bool:
-    """Whether `dim_digits` carries all digits of the factors, and divides compound factors evenly."""
+    """Whether `dim_digits` includes all digits of the factors and divides compound factors evenly."""
     whole = True
     for factor in factors:
         digits = assignment.get(factor, ())
@@ -74,7 +74,7 @@ def is_expressible(factors: DimFactors, assignment: Mapping[int, Digits], rule: 
 def value_digits(
     dims: Sequence[Digits], factors: Sequence[DimFactors], rule: ShardingRule
 ) -> dict[int, Digits]:
-    """All factors of a value with the digits its dimensions give them (empty ones left out)."""
+    """Returns the digits that a value's dimensions give to each factor; factors without digits are omitted."""
     found: dict[int, Digits] = {}
     for digits, dim_factors in zip(dims, factors, strict=True):
         if digits:

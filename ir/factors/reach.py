@@ -1,8 +1,8 @@
-"""Reaches: which elements of an operand's dimension a range of indices reads.
+"""Reaches: the elements of an operand's dimension that a range of indices reads.
 
-A window moves over a dimension: index k reads the elements whose places lie in an interval that begins at k * stride +
-offset. Slices, paddings, reversals, concatenations and the windows of convolutions are all such reaches, so that what a
-tile of the result needs of its neighbours is computed in one place.
+A window moves over a dimension: index k reads the elements in an interval that begins at k * stride + offset. Slices,
+paddings, reversals, concatenations and the windows of convolutions are all such reaches. One computation gives the
+elements that a tile of the result needs from neighbouring tiles.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The `size` elements from `start` on, some of which may lie outside the dimension.
+    """The `size` elements beginning at `start`, some of which may lie outside the dimension.
 
-    On the dilated grid of the reach they begin `phase` places into an interval of `length` places.
+    On the dilated grid of the reach they begin at offset `phase` of an interval of `length` positions.
     """
 
     start: int
@@ -34,7 +34,7 @@ class Reach:
     dilation: int = 1
 
     def span(self, first: int, count: int) -> Span:
-        """What the indices first .. first + count - 1 (at least one) read together; size 0 if nothing."""
+        """Returns the span read by `count` indices from `first` on (at least one); size 0 if they read nothing."""
         low = min(first * self.stride, (first + count - 1) * self.stride) + self.offset
         length = (count - 1) * abs(self.stride) + self.extent
         start = -(-low // self.dilation)
@@ -44,10 +44,10 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What an op reads along dimension `dim` of `operand`, per index of the factor that this dimension has.
+    """The elements that an op reads along dimension `dim` of `operand`, per index of the dimension's factor.
 
-    With several reaches the first one's elements are the indices of the next (the windows that touch a place, then the
-    places in these windows).
+    With several reaches the elements of the first are the indices of the next: first the windows that contain a
+    position, then the positions in these windows.
     """
 
     operand: int
@@ -55,7 +55,7 @@ class Read:
     reaches: tuple[Reach, ...]
 
     def spans(self, size: int, tiles: int) -> Sequence[Span]:
-        """The span of each of the equal tiles of a factor of `size` indices, all of the largest one's size."""
+        """Returns the span of each of the `tiles` tiles of a factor of `size` indices, all as large as the largest."""
         count = -(-size // tiles)
         spans = [Span(number * count, count) for number in range(tiles)]
         for reach in self.reaches:

@@ -1,12 +1,12 @@
-"""Sharding rules as text, in and out.
+"""Reading and printing sharding rules as text.
 
     ([i k], [k j]) -> [i j] {i=8, j=16, k=32} reduction={k}
 
-Operands stand before the arrow, results behind it (several of them in parentheses), and each value names the factors of
-its dimensions: `1` is a dimension without a factor, `(i j)` a compound one, major factor first. Sizes may be left out
-where the shapes of a use say them. Factors are passed through unless they are listed after `reduction=`,
-`need_replication=` (or `replicate=`) or `permutation=`; `monoid=` says how partial results combine, if not by addition
-(or in a way of the op's own, which text does not tell). The words are Shardy's.
+Operands stand before the arrow, results after it (several results in parentheses). Each value names the factors of its
+dimensions: `1` is a dimension without a factor, `(i j)` a compound one, major factor first. Sizes may be omitted where
+the shapes of a use determine them. Factors are pass-through unless they are listed after `reduction=`,
+`need_replication=` (or `replicate=`) or `permutation=`. `monoid=` names the op that combines partial results, add by
+default; text cannot express a combination specific to one op. The keywords are Shardy's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Names = tuple[tuple[str, ...], ...]  # the names of the factors of each dimensio
 
 
 def rule_text(rule: ShardingRule) -> str:
-    """A rule with the sizes of its factors, which are named i, j, k, .. in their order."""
+    """Prints a rule with the sizes of its factors, which are named i, j, k, .. in order."""
     names = [_name(i) for i in range(len(rule.factors))]
 
     def dim(factors: DimFactors) -> str:
@@ -56,7 +56,7 @@ def _name(index: int) -> str:
 
 @dataclass(frozen=True)
 class RuleText:
-    """A rule without shapes: `factors` are the names in order, `sizes` those sizes that the text gives."""
+    """A parsed rule, independent of shapes. `factors` are the names in order, `sizes` the sizes given in the text."""
 
     operands: tuple[Names, ...]
     results: tuple[Names, ...]
@@ -69,7 +69,7 @@ class RuleText:
         return self.kinds.get(name, FactorKind.PASS)
 
     def rule(self, operands: Sequence[Shape], results: Sequence[Shape]) -> ShardingRule:
-        """The rule for arrays of these shapes; factors of size 1 vanish. Raises ShapeError if it does not fit."""
+        """Returns the rule for these shapes, without factors of size 1. Raises ShapeError if it does not fit."""
         dims = [*_dims("operand", self.operands, operands), *_dims("result", self.results, results)]
         sizes = self._sizes(dims)
         kept = [n for n in self.factors if sizes[n] != 1]
@@ -84,7 +84,7 @@ class RuleText:
         )  # fmt: skip
 
     def _sizes(self, dims: Sequence[tuple[str, tuple[str, ...], int]]) -> dict[str, int]:
-        """The size of every factor, from dimensions with one unknown factor, until none is left."""
+        """Infers the size of every factor by repeatedly solving dimensions with one unknown factor."""
         sizes = dict(self.sizes)
         waiting = list(dims)
         while waiting:
@@ -104,16 +104,16 @@ class RuleText:
         return sizes
 
     def _may_differ(self, names: tuple[str, ...]) -> bool:
-        """A permutation factor may tie dimensions of different sizes."""
+        """Whether the dimension is one permutation factor, which may relate dimensions of different sizes."""
         return len(names) == 1 and self.kind(names[0]) is FactorKind.PERMUTATION
 
 
 def _dims(
     what: str, values: Sequence[Names], shapes: Sequence[Shape]
 ) -> Iterator[tuple[str, tuple[str, ...], int]]:
-    """Every dimension as words, the names of its factors, its size."""
+    """Returns, for each dimension, its description, the names of its factors and its size."""
     if len(values) != len(shapes):
-        raise ShapeError(f"sharding rule: it has {len(values)} {what}s, the op has {len(shapes)}")
+        raise ShapeError(f"sharding rule: it has {len(values)} {what}s, but the op has {len(shapes)}")
     for number, (names, shape) in enumerate(zip(values, shapes, strict=True)):
         if len(names) != shape.rank:
             text = shape.without_layout()
@@ -126,7 +126,7 @@ _TOKEN = re.compile(r"\s*(->|[A-Za-z_]\w*|\d+|[()\[\]{}=,]|$)")
 
 
 class _Reader:
-    """Tokens of one text. Every method raises ValueError where the text is not as it should be."""
+    """A recursive-descent parser over the tokens of one text. Every method raises ValueError on a syntax error."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -135,7 +135,7 @@ class _Reader:
         self.step()
 
     def step(self) -> str:
-        """Goes to the next token; returns the one before."""
+        """Consumes and returns the current token."""
         before = self.token
         match = _TOKEN.match(self.text, self.place)
         if match is None:
@@ -166,7 +166,7 @@ class _Reader:
         return self.step()
 
     def names(self, end: str) -> tuple[str, ...]:
-        """Names up to `end`, with or without commas."""
+        """Reads names up to `end`, with or without commas."""
         found: list[str] = []
         while not self.accept(end):
             found.append(self.name())
@@ -181,11 +181,11 @@ class _Reader:
             self.accept(",")
         flat = [n for dim in dims for n in dim]
         if len(set(flat)) < len(flat):
-            raise self.error("a factor stands twice in one value")
+            raise self.error("a factor occurs twice in one value")
         return tuple(dims)
 
     def values(self) -> tuple[Names, ...]:
-        """`(value, ..)`."""
+        """Reads `(value, ..)`."""
         self.expect("(")
         found: list[Names] = []
         while not self.accept(")"):
@@ -194,7 +194,7 @@ class _Reader:
         return tuple(found)
 
     def sizes(self) -> dict[str, int]:
-        """What stands between `{` and `}`; the `{` is read."""
+        """Reads sizes up to `}`; the `{` has been consumed."""
         found: dict[str, int] = {}
         while not self.accept("}"):
             name = self.name()
@@ -208,11 +208,11 @@ class _Reader:
     def known(self, names: Sequence[str], factors: Sequence[str]) -> None:
         for name in names:
             if name not in factors:
-                raise self.error(f"no dimension has a factor {name}")
+                raise self.error(f"no dimension has the factor {name}")
 
 
 def parse_rule(text: str) -> RuleText:
-    """Reads the text of a rule. Raises ValueError that shows the place."""
+    """Parses the text of a rule. Raises ValueError with a caret at the offending token."""
     reader = _Reader(text)
     operands = reader.values()
     reader.expect("->")
@@ -233,10 +233,10 @@ def parse_rule(text: str) -> RuleText:
             chosen = reader.names("}")
             reader.known([*chosen], factors)
             if kinds.keys() & set(chosen):
-                raise reader.error("a factor is of two kinds")
+                raise reader.error("a factor has two kinds")
             kinds |= dict.fromkeys(chosen, _KINDS[word])
         else:
-            raise reader.error(f"{word} is none of {', '.join((*_KINDS, 'monoid'))}")
+            raise reader.error(f"{word} is not one of {', '.join((*_KINDS, 'monoid'))}")
     if monoid is None and FactorKind.REDUCTION in kinds.values():
         monoid = Monoid.ADD
     return RuleText(operands, results, factors, sizes, kinds, monoid)

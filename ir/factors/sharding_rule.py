@@ -1,10 +1,9 @@
-"""Sharding rules: the index space of an op, as einsum names it.
+"""Sharding rules: the index space of an op in einsum notation.
 
-A rule names *factors* and says which factors make up each dimension of each operand and result. The dot of [i,k] and
+A rule names *factors* and specifies the factors of each dimension of each operand and result. The dot of [i,k] and
 [k,j] is `([i k], [k j]) -> [i j]` with k a reduction factor; a reshape of [6,4] to [24] is `([i j]) -> [(i j)]`, a
 compound dimension, major factor first. Propagation moves mesh axes along factors; the partitioner divides each factor
-by its axes. The idea is Shardy's op sharding rule. Assumption: the sizes of the factors of a dimension multiply to its
-size.
+by its axes. This follows Shardy's op sharding rules. The sizes of the factors of a dimension must multiply to its size.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from .reach import Read
 
 
 class FactorKind(Enum):
-    """What sharding a factor means for the local op.
+    """The effect of sharding a factor on the local op.
 
-    PASS: devices work on their part alone. REDUCTION: results of the parts must be combined over the factor's axes
-    (`ShardingRule.monoid`). REPLICATE: the dimension must be whole on every device; axes travel along it last.
-    PERMUTATION: result elements come from other places of the dimension (slice, pad, reverse, windows, sort): it can be
-    sharded where the op's local form exchanges data between devices. Such a factor ties dimensions of different sizes.
+    PASS: each device works on its own part. REDUCTION: partial results must be combined over the factor's axes
+    (`ShardingRule.monoid`). REPLICATE: the dimension must be unsharded; propagation moves axes along it last.
+    PERMUTATION: result elements come from other positions of the dimension (slice, pad, reverse, windows, sort). It can
+    be sharded if the op's local form exchanges data between devices, and may relate dimensions of different sizes.
     """
 
     PASS = "pass"
@@ -35,7 +34,7 @@ class FactorKind(Enum):
 
 
 class Monoid(Enum):
-    """A commutative reduction with an identity. The value is the opcode that combines two elements."""
+    """A commutative reduction with an identity. The enum value is the opcode that combines two elements."""
 
     ADD = "add"
     MULTIPLY = "multiply"
@@ -58,12 +57,12 @@ ValueFactors = tuple[DimFactors, ...]  # one entry per dimension
 
 @dataclass(frozen=True, slots=True)
 class ShardingRule:
-    """`operands` and `results` have one entry per leaf (arrays are their own leaf), each one entry per dimension.
+    """A sharding rule: `operands` and `results` have one entry per leaf, each with one entry per dimension.
 
     `monoid` combines partial results over reduction factors; if it is None, the op's local form does. `masked` lists
     the operands whose padding in reduction factors must be replaced by the monoid's identity before the op (None: all
-    operands that have such a factor). `reads` say what the indices of a factor read along dimensions of operands, which
-    may then have any size; the local form fetches it.
+    operands that have such a factor). `reads` specifies the elements that the indices of a factor read along dimensions
+    of operands, which may then have any size; the local form fetches them.
     """
 
     factors: tuple[Factor, ...]
@@ -74,16 +73,16 @@ class ShardingRule:
     reads: tuple[Read, ...] = ()
 
     def values(self) -> tuple[ValueFactors, ...]:
-        """Operands, then results."""
+        """The factors of all operands, then of all results."""
         return self.operands + self.results
 
     @property
     def compound(self) -> frozenset[int]:
-        """Factors that share a dimension with another factor somewhere: their sharding must divide them evenly."""
+        """The factors that share some dimension with another factor: their sharding must divide them evenly."""
         return _compound(self)
 
     def __str__(self) -> str:
-        """`([i k], [k j]) -> [i j] {i=8, j=16, k=32} reduction={k}`."""
+        """Returns `([i k], [k j]) -> [i j] {i=8, j=16, k=32} reduction={k}`."""
         from .rule_text import rule_text
 
         return rule_text(self)
@@ -109,20 +108,20 @@ class RuleBuilder:
     factors: list[Factor] = field(default_factory=list[Factor])
 
     def factor(self, size: int, kind: FactorKind = FactorKind.PASS) -> int | None:
-        """The number of a new factor, or None if its size is 1 (nothing can be divided)."""
+        """Adds a factor and returns its number, or None if its size is 1 (nothing can be divided)."""
         if size == 1:
             return None
         self.factors.append(Factor(size, kind))
         return len(self.factors) - 1
 
     def dims(self, shape: Shape, kind: FactorKind = FactorKind.PASS) -> list[int | None]:
-        """A new factor for each dimension of an array."""
+        """Adds a factor for each dimension of an array."""
         return [self.factor(n, kind) for n in shape.dims]
 
     def read(self, before: int, after: int) -> tuple[int | None, int | None]:
-        """The factors of an operand's dimension of size `before` and of the result's that is computed from it.
+        """Returns the factors of an operand's dimension of size `before` and the result's dimension computed from it.
 
-        One permutation factor for both, unless there is nothing to read.
+        Both share one permutation factor, unless there is nothing to read.
         """
         if not before or not after:
             return self.factor(before, FactorKind.REPLICATE), self.factor(after, FactorKind.REPLICATE)
@@ -138,7 +137,7 @@ class RuleBuilder:
         masked: frozenset[int] | None = None,
         reads: Iterable[Read] = (),
     ) -> ShardingRule:
-        """The finished rule. Reads along dimensions that turned out to be whole are left out."""
+        """Returns the finished rule, without reads along dimensions that must be unsharded."""
 
         def value(dims: Sequence[int | Sequence[int] | None]) -> ValueFactors:
             return tuple(() if d is None else (d,) if isinstance(d, int) else tuple(d) for d in dims)
@@ -151,7 +150,9 @@ class RuleBuilder:
 
 
 def elementwise_rule(operands: Sequence[Shape], results: Sequence[Shape]) -> ShardingRule:
-    """All results and all operands of the results' rank share one factor per dimension; scalars have none."""
+    """Returns a rule in which results and operands of the results' rank share one factor per dimension; scalars have
+    none.
+    """
     return _elementwise(results[0].dims, tuple(bool(s.rank) for s in operands), len(results))
 
 
@@ -163,16 +164,16 @@ def _elementwise(sizes: tuple[int, ...], takes_part: tuple[bool, ...], results: 
 
 
 def replicated_rule(operands: Sequence[Shape], results: Sequence[Shape]) -> ShardingRule:
-    """Every dimension must be whole: the rule of an op about which nothing is known."""
+    """Returns the rule of an unknown op: every dimension must be unsharded."""
     builder = RuleBuilder()
     kind = FactorKind.REPLICATE
     return builder.rule([builder.dims(s, kind) for s in operands], [builder.dims(s, kind) for s in results])
 
 
 def check_rule(rule: ShardingRule, operands: Sequence[Shape], results: Sequence[Shape]) -> str | None:
-    """What is wrong with a rule for these shapes, or None: ranks must agree and factor sizes multiply to dimensions.
+    """Returns why a rule does not fit these shapes, or None. Ranks must agree and factor sizes multiply to dimensions.
 
-    A dimension that is one permutation factor or is read by another may have any size.
+    A dimension that has one permutation factor or is read by another may have any size.
     """
     read = {(r.operand, r.dim) for r in rule.reads}
     for what, factors, shapes in (("operand", rule.operands, operands), ("result", rule.results, results)):

@@ -1,12 +1,12 @@
-"""Sharding rules as Shardy writes them, on custom-calls of programs that JAX makes.
+"""Sharding rules in Shardy's syntax, as JAX attaches them to custom-calls.
 
     #sdy.op_sharding_rule<([i, jk])->([i, j, k]) {i=8, j=2, k=3} reduction={..} need_replication={..}, custom>
 
 The frontend attribute `xla.sdy.sharding_rule` holds one. Its factors are i .. z, z_1, z_2, ..; those of a compound
-dimension stand side by side. Partial results are sums. A factor that is not in every result, nor reduced, must be
-whole: what the function behind the call would do with a part of it is not known. `permutation` and
-`blocked_propagation` factors are whole too, for the function exchanges nothing. Source: the syntax of Shardy's
-attribute `op_sharding_rule`.
+dimension are juxtaposed. Partial results are sums. A factor that is missing in some result and is not a reduction must
+be unsharded, because the effect of the called function on a part of it is unknown. `permutation` and
+`blocked_propagation` factors must be unsharded too, because the function does not communicate. Source: the syntax of
+Shardy's attribute `op_sharding_rule`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FACTOR = re.compile(r"[i-z](?:_\d+)?")
 
 
 def shardy_rule(text: str, operands: Sequence[Shape], results: Sequence[Shape]) -> ShardingRule:
-    """The rule that a text says for arrays of these shapes. Raises ShapeError if it is none or does not fit."""
+    """Returns the rule in a text for arrays of these shapes. Raises ShapeError if it is malformed or does not fit."""
     try:
         rule = parse_shardy_rule(text).rule(operands, results)
     except ValueError as error:
@@ -40,7 +40,7 @@ def shardy_rule(text: str, operands: Sequence[Shape], results: Sequence[Shape]) 
 
 @lru_cache(maxsize=256)
 def parse_shardy_rule(text: str) -> RuleText:
-    """Reads `#sdy.op_sharding_rule<..>`. Raises ValueError."""
+    """Parses `#sdy.op_sharding_rule<..>`. Raises ValueError on a syntax error."""
     match = _WHOLE.fullmatch(text)
     if match is None:
         raise ValueError("sharding rule: expected #sdy.op_sharding_rule<..>")
@@ -48,13 +48,13 @@ def parse_shardy_rule(text: str) -> RuleText:
     rule = parse_rule(re.sub(r"\[([^\]]*)\]", _dims, _BLOCKED.sub("", match[1])))
     taken, given = ({n for v in values for dim in v for n in dim} for values in (rule.operands, rule.results))
     if unknown := blocked - set(rule.factors):
-        raise ValueError(f"sharding rule: no dimension has a factor {min(unknown)}")
+        raise ValueError(f"sharding rule: no dimension has the factor {min(unknown)}")
     kinds = dict(rule.kinds)
     for name in rule.factors:
         kind = rule.kind(name)
         if kind is FactorKind.REDUCTION:
             if name in given or name not in taken:
-                raise ValueError(f"sharding rule: the reduction factor {name} must stand in operands only")
+                raise ValueError(f"sharding rule: the reduction factor {name} must occur in operands only")
             continue
         everywhere = name in taken and all(any(name in dim for dim in value) for value in rule.results)
         if kind is FactorKind.PERMUTATION or name in blocked or not everywhere:
@@ -63,12 +63,12 @@ def parse_shardy_rule(text: str) -> RuleText:
 
 
 def _dims(match: re.Match[str]) -> str:
-    """The dimensions of one value in the words of `rule_text`: `[i, jk]` as `[i (j k)]`."""
+    """Converts the dimensions of one value to the syntax of `rule_text`: `[i, jk]` to `[i (j k)]`."""
     dims = [dim.strip() for dim in match[1].split(",")] if match[1].strip() else []
     words: list[str] = []
     for dim in dims:
         names = _FACTOR.findall(dim)
         if not names or "".join(names) != dim:
-            raise ValueError(f"sharding rule: '{dim}' is no dimension; factors are i to z, z_1, z_2, ..")
+            raise ValueError(f"sharding rule: '{dim}' is not a dimension; factors are i to z, z_1, z_2, ..")
         words.append(names[0] if len(names) == 1 else f"({' '.join(names)})")
     return f"[{' '.join(words)}]"

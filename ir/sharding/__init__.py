@@ -1,1 +1,1 @@
-"""How arrays lie on devices: digits of device numbers, meshes, shardings as written and tilings as meant."""
+"""Distribution of arrays over devices: digits of device numbers, meshes, shardings (syntax) and tilings (semantics)."""

@@ -2,8 +2,8 @@
 
 Write a device number in mixed radix; each digit is then a mesh axis or a part of one. A `Digit(size, stride)` stands
 for `(device // stride) % size`. Digits make axes comparable without names: two meshes over the same devices agree
-wherever their digits do, splitting an axis is splitting a digit, and a tile's number is computed from the partition id
-with one division and one remainder, whatever the number of devices. Sequences of digits run from major to minor.
+wherever their digits do. Splitting an axis is splitting a digit. A tile's number follows from the partition id with one
+division and one remainder per digit, whatever the number of devices. Sequences of digits run from major to minor.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Digit(NamedTuple):
     stride: int
 
     def overlaps(self, other: Digit) -> bool:
-        """Whether the two share a part of the device number, so that not all pairs of values occur equally often.
+        """Whether the two share a part of the device number, so that their values are not independent.
 
-        They do not if one lies wholly above the other and starts at a multiple of where that ends.
+        They are disjoint if the upper one's stride is a multiple of the lower one's size times stride.
         """
         return self.stride % (other.stride * other.size) != 0 and other.stride % (self.stride * self.size) != 0
 
@@ -34,7 +34,7 @@ Digits = tuple[Digit, ...]
 
 
 def product(digits: Iterable[Digit]) -> int:
-    """How many values the digits take together."""
+    """Returns the product of the sizes: the number of value combinations."""
     total = 1
     for digit in digits:
         total *= digit.size
@@ -42,7 +42,7 @@ def product(digits: Iterable[Digit]) -> int:
 
 
 def merge(digits: Iterable[Digit]) -> Digits:
-    """The canonical form: neighbours that are parts of one digit become that digit."""
+    """Returns the canonical form: adjacent digits that are parts of one digit are merged."""
     digits = tuple(digits)
     if len(digits) < 2:
         return digits
@@ -55,10 +55,10 @@ def merge(digits: Iterable[Digit]) -> Digits:
 
 
 def split(digits: Sequence[Digit], sizes: Sequence[int]) -> list[Digits] | None:
-    """Cuts a sequence into consecutive parts of the given products, splitting digits where needed.
+    """Splits a sequence into consecutive parts with the given products, splitting digits where needed.
 
-    None if a cut would fall inside a digit at a place that does not divide it, or the digits do not suffice. Digits
-    left over after the last size are not returned.
+    Returns None if a split would fall inside a digit at a place that does not divide it, or if there are too few
+    digits. Omits digits left over after the last size.
     """
     rest = list(reversed(digits))
     parts: list[Digits] = []
@@ -80,7 +80,7 @@ def split(digits: Sequence[Digit], sizes: Sequence[int]) -> list[Digits] | None:
 
 
 def common_prefix(a: Sequence[Digit], b: Sequence[Digit]) -> Digits:
-    """The longest sequence of digits that both begin with, splitting digits where needed."""
+    """Returns the longest common prefix of both, splitting digits where needed."""
     if a == b or not a or not b:
         return merge(a if b else b)
     left, right = list(reversed(merge(a))), list(reversed(merge(b)))
@@ -91,7 +91,7 @@ def common_prefix(a: Sequence[Digit], b: Sequence[Digit]) -> Digits:
             result.append(x)
             continue
         small, large, rest = (x, y, right) if x.size < y.size else (y, x, left)
-        # The major part of a digit has its top: equal tops and a dividing size make a shared part.
+        # Digits share a major part if they end at the same power of the device number and one size divides the other.
         if small.stride * small.size == large.stride * large.size and large.size % small.size == 0:
             result.append(small)
             rest.append(Digit(large.size // small.size, large.stride))
@@ -101,7 +101,7 @@ def common_prefix(a: Sequence[Digit], b: Sequence[Digit]) -> Digits:
 
 
 def drop_prefix(digits: Sequence[Digit], prefix: Sequence[Digit]) -> Digits:
-    """What follows `prefix` in `digits`; `prefix` must be one (see `common_prefix`)."""
+    """Returns the digits after `prefix`, which must be a prefix (see `common_prefix`)."""
     parts = split(merge(digits), [product(prefix), product(digits) // product(prefix)])
     assert parts is not None, "not a prefix"
     return parts[1]
@@ -113,13 +113,13 @@ def is_prefix(prefix: Sequence[Digit], digits: Sequence[Digit]) -> bool:
 
 
 def disjoint(digits: Iterable[Digit], others: Iterable[Digit]) -> bool:
-    """Whether no digit of the one overlaps a digit of the other."""
+    """Whether no digit of one sequence overlaps a digit of the other."""
     others = tuple(others)
     return not any(d.overlaps(o) for d in digits for o in others)
 
 
 def refine(sequences: Iterable[Sequence[Digit]]) -> frozenset[int]:
-    """All places where some digit begins or ends: cutting every digit there makes equal what is shared."""
+    """Returns all strides where some digit begins or ends. Splitting every digit there makes shared parts equal."""
     cuts: set[int] = set()
     for digits in sequences:
         for digit in digits:
@@ -128,7 +128,7 @@ def refine(sequences: Iterable[Sequence[Digit]]) -> frozenset[int]:
 
 
 def cut(digits: Iterable[Digit], cuts: Iterable[int]) -> Digits:
-    """The digits, each split at those of `cuts` that divide it."""
+    """Splits each digit at those of `cuts` that divide it."""
     ordered = sorted(cuts)
     result: list[Digit] = []
     for digit in digits:
@@ -144,7 +144,7 @@ def cut(digits: Iterable[Digit], cuts: Iterable[int]) -> Digits:
 
 
 def primes(digits: Iterable[Digit]) -> Iterator[Digit]:
-    """The digits cut into digits of prime size, major to minor."""
+    """Yields the digits split into digits of prime size, major to minor."""
     for digit in digits:
         size = digit.size
         while size > 1:
@@ -154,7 +154,10 @@ def primes(digits: Iterable[Digit]) -> Iterator[Digit]:
 
 
 def complement(devices: int, digits: Iterable[Digit]) -> Digits | None:
-    """The digits of `devices` that are not among the given ones, major to minor; None if those overlap badly."""
+    """Returns the digits missing to number all `devices`, major to minor.
+
+    Returns None if the given digits overlap or do not divide the device number.
+    """
     result: list[Digit] = []
     low = 1
     for digit in sorted(digits, key=lambda d: d.stride):
@@ -171,10 +174,10 @@ def complement(devices: int, digits: Iterable[Digit]) -> Digits | None:
 
 
 def iota_form(digits: Sequence[Digit]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """`(dims, perm)` such that `iota(prod(dims)).reshape(dims).transpose(perm)` lists devices by these digits.
+    """Returns `(dims, perm)` such that `iota(prod(dims)).reshape(dims).transpose(perm)` lists devices by these digits.
 
-    The digits must cover the device number exactly, each part once. This is the `<=[dims]T(perm)` of HLO text, in its
-    shortest form. No digits give `((1,), (0,))`.
+    The digits must cover the device number exactly once. This is the shortest `<=[dims]T(perm)` of HLO text. No digits
+    give `((1,), (0,))`.
     """
     merged = merge(digits)
     if not merged:
@@ -186,13 +189,13 @@ def iota_form(digits: Sequence[Digit]) -> tuple[tuple[int, ...], tuple[int, ...]
 
 
 def iota_digits(dims: Sequence[int], perm: Sequence[int]) -> Digits:
-    """The digits, major to minor, of the device list `iota.reshape(dims).transpose(perm)`: inverse of `iota_form`."""
+    """Returns the digits, major to minor, of the list `iota.reshape(dims).transpose(perm)`: inverts `iota_form`."""
     strides = [math.prod(dims[i + 1 :]) for i in range(len(dims))]
     return merge(Digit(dims[p], strides[p]) for p in perm if dims[p] > 1)
 
 
 def recognise(ids: Sequence[int]) -> Digits | None:
-    """The digits of an explicit device list if it is an iota reshaped and transposed, else None."""
+    """Returns the digits of an explicit device list if it is a reshaped and transposed iota, else None."""
     result: list[Digit] = []
     rest = list(ids)
     if sorted(rest) != list(range(len(rest))) or rest[:1] != [0]:

@@ -1,9 +1,9 @@
 """Meshes: named axes over an ordered set of devices.
 
-A mesh is a row-major grid with one named axis per dimension. Its device order says which device stands at each place:
+A mesh is a row-major grid with one named axis per dimension. Its device order gives the device at each place:
 `None` for 0, 1, 2, ..; `IotaOrder` for XLA's `([4,2]T(1,0))`; or an explicit list. Axes turn into digits of the device
-number where the order permits (every order but irregular explicit lists); otherwise the digits count *places* and
-`Mesh.order_key` holds the list that turns places into devices. Nothing here enumerates devices unless the list does.
+number where the order permits (every order except irregular explicit lists). Otherwise the digits count *places*, and
+`Mesh.order_key` maps places to devices. Nothing here enumerates devices unless the mesh lists them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGEST_MESH = 2**31 - 1
 """Device numbers are 32 bits wide in XLA."""
 
 LARGEST_LIST = 2**20
-"""More devices than this are never enumerated: what would have to list them is refused."""
+"""The largest number of devices that is ever enumerated. Shardings that would list more are rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class IotaOrder:
 
 @dataclass(frozen=True, slots=True)
 class AxisRef:
-    """An axis, or the sub-axis `name:(pre)size`: the axis seen as `[pre, size, rest]`, its middle part.
+    """An axis, or the sub-axis `name:(pre)size`: the middle part of the axis reshaped to `[pre, size, rest]`.
 
-    `size` is 0 for a whole axis.
+    `size` is 0 for a full axis.
     """
 
     name: str
@@ -58,10 +58,10 @@ class AxisRef:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """`axes` are (name, size) pairs, major first. `named` is False for meshes made up from HLO device lists.
+    """A mesh. `axes` are (name, size) pairs, major first. `named` is False for meshes derived from HLO device lists.
 
-    `symbol` is the name Shardy knows it by (`@mesh`). `by_places` makes digits count places in any order of devices but
-    0, 1, 2, ..: parts of axes may be digits of places and none of device numbers (see `with_parts`).
+    `symbol` is the mesh's name in Shardy (`@mesh`). `by_places` makes digits count places rather than devices, unless
+    the order is 0, 1, 2, ..: a part of an axis may be a digit of places but not of device numbers (see `with_parts`).
     """
 
     axes: tuple[tuple[str, int], ...]
@@ -85,7 +85,7 @@ class Mesh:
         return math.prod(size for _, size in self.axes)
 
     def axis_size(self, name: str) -> int:
-        """Size of the named axis. Raises KeyError if there is none."""
+        """Returns the size of the named axis. Raises KeyError if there is none."""
         return dict(self.axes)[name]
 
     def ref_size(self, ref: AxisRef) -> int:
@@ -93,11 +93,14 @@ class Mesh:
 
     @property
     def order_key(self) -> tuple[int, ...] | None:
-        """None if the axes are digits of the device number itself, else the list from places to devices."""
+        """The device at each place, or None if the axes are digits of the device number."""
         return _digits_of(self)[1]
 
     def digits(self, ref: AxisRef) -> Digits:
-        """The axis or sub-axis as digits. Raises KeyError for an unknown axis, ValueError for an impossible part."""
+        """Returns the digits of an axis or sub-axis.
+
+        Raises KeyError for an unknown axis, ValueError for a part that the axis does not have.
+        """
         whole = _digits_of(self)[0][ref.name]
         if not ref.size:
             return whole
@@ -110,8 +113,10 @@ class Mesh:
         return parts[1]
 
     def with_parts(self, refs: Iterable[AxisRef]) -> Mesh:
-        """This mesh, or the same one by places if one of these parts of axes is no digit of the device number: along
-        `'a'=6` in the order `[2,3]T(1,0)` the first half is devices 0, 3 and 1. Raises KeyError for an unknown axis.
+        """Returns this mesh, with digits by places if one of these sub-axes is not a digit of the device number.
+
+        Example: the first half of `'a'=6` in the order `[2,3]T(1,0)` is devices 0, 3 and 1. Raises KeyError for an
+        unknown axis.
         """
         for ref in refs:
             try:
@@ -121,11 +126,11 @@ class Mesh:
         return self
 
     def refs(self, digits: Digits) -> tuple[AxisRef, ...] | None:
-        """The axes and sub-axes that these digits are, in their order; None if this mesh has no such axes."""
+        """Returns the axes and sub-axes with these digits, in their order; None if this mesh has no such axes."""
         return _refs(self, merge(digits))
 
     def device_ids(self) -> tuple[int, ...]:
-        """All devices in the mesh's order. Costs one entry per device."""
+        """Returns all devices in the mesh's order, one entry per device."""
         if self.order is None:
             return tuple(range(self.size))
         if isinstance(self.order, IotaOrder):
@@ -134,7 +139,7 @@ class Mesh:
         return self.order
 
     def __str__(self) -> str:
-        """`mesh['x'=2,'y'=4]`, with `device_ids=` after it where the order is not 0, 1, 2, .."""
+        """Returns `mesh['x'=2,'y'=4]`, followed by `device_ids=` unless the order is 0, 1, 2, .."""
         axes = ",".join(f"'{n}'={s}" for n, s in self.axes)
         if self.order is None:
             return f"mesh[{axes}]"
@@ -175,7 +180,7 @@ def _refs(mesh: Mesh, digits: Digits) -> tuple[AxisRef, ...] | None:
 
 
 def _ref_within(mesh: Mesh, name: str, axis: Digits, piece: Digit) -> AxisRef | None:
-    """The sub-axis of `name` that is this digit, if the digit lies inside one digit of the axis."""
+    """Returns the sub-axis of `name` with this digit, or None unless the digit lies inside one digit of the axis."""
     size, below = mesh.axis_size(name), 1
     for part in reversed(axis):
         if part.overlaps(piece):
@@ -189,7 +194,7 @@ def _ref_within(mesh: Mesh, name: str, axis: Digits, piece: Digit) -> AxisRef | 
 
 
 def _join(mesh: Mesh, refs: list[AxisRef]) -> tuple[AxisRef, ...]:
-    """Joins neighbouring sub-axes of one axis."""
+    """Joins adjacent sub-axes of one axis."""
     result: list[AxisRef] = []
     for ref in refs:
         last = result[-1] if result else None

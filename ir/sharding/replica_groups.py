@@ -1,7 +1,7 @@
-"""Replica groups: which devices take part in a collective together.
+"""Replica groups: the sets of devices that communicate in a collective.
 
-Three forms, as HLO has them: explicit lists, iota (`[4,2]<=[2,4]T(1,0)`) and mesh axes (`mesh['x'=2,'y'=4] {'y'}`). An
-empty explicit list means one group of all. Only `groups` enumerates devices.
+HLO has three forms: explicit lists, iota (`[4,2]<=[2,4]T(1,0)`) and mesh axes (`mesh['x'=2,'y'=4] {'y'}`). An empty
+explicit list means one group of all devices. Only `enumerate_groups` lists devices.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ExplicitGroups:
 
 @dataclass(frozen=True, slots=True)
 class IotaGroups:
-    """`num_groups` groups of `group_size` devices, cut from `iota(prod(dims)).reshape(dims).transpose(perm)`."""
+    """Consecutive groups of `group_size` devices from the list `iota(prod(dims)).reshape(dims).transpose(perm)`."""
 
     num_groups: int
     group_size: int
@@ -42,7 +42,7 @@ class IotaGroups:
 
 @dataclass(frozen=True, slots=True)
 class MeshGroups:
-    """Groups run over the listed axes or sub-axes of a mesh (major to minor); all other axes number the groups."""
+    """Groups over the listed axes or sub-axes of a mesh (major to minor). All other axes number the groups."""
 
     mesh: Mesh
     axes: tuple[AxisRef, ...]
@@ -55,9 +55,9 @@ ReplicaGroups = ExplicitGroups | IotaGroups | MeshGroups
 
 
 def over_digits(devices: int, digits: Digits, order: tuple[int, ...] | None = None) -> ReplicaGroups:
-    """Groups of the devices that differ in these digits only; within a group the digits count, major to minor.
+    """Returns groups of the devices that differ only in these digits, ordered by them, major to minor.
 
-    The iota form, so its size does not depend on the number of devices, unless `order` lists irregular places.
+    Uses the iota form, whose size does not depend on the number of devices, unless `order` is irregular.
     """
     rest = complement(devices, digits)
     assert rest is not None, "digits overlap"
@@ -71,7 +71,7 @@ def over_digits(devices: int, digits: Digits, order: tuple[int, ...] | None = No
 
 @lru_cache(maxsize=1024)
 def enumerate_groups(groups: ReplicaGroups, devices: int) -> Groups:
-    """The groups as lists of device numbers; an empty explicit list gives one group of all `devices`."""
+    """Returns the groups as lists of device numbers. An empty explicit list gives one group of all `devices`."""
     if isinstance(groups, ExplicitGroups):
         return groups.lists or (tuple(range(devices)),)
     if isinstance(groups, IotaGroups):
@@ -83,7 +83,7 @@ def enumerate_groups(groups: ReplicaGroups, devices: int) -> Groups:
 
 
 def group_size(groups: ReplicaGroups, devices: int) -> int:
-    """Number of devices per group; the largest, where explicit groups differ."""
+    """Returns the number of devices per group, of the largest where explicit groups differ."""
     if isinstance(groups, ExplicitGroups):
         return max(map(len, groups.lists), default=devices)
     if isinstance(groups, IotaGroups):

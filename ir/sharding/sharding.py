@@ -1,9 +1,9 @@
-"""Shardings: how the annotations of HLO and Shardy place a value on a mesh.
+"""Shardings: annotations of HLO and Shardy that place a value on a mesh.
 
-One type holds all spellings. A sharding is *axis based*: a mesh, and per dimension an ordered list of axes or sub-axes;
-HLO's device lists (`devices=[2,4]<=[8]`) become axes of a made-up mesh on reading and device lists again on printing
-(`tile_assignment`). `tiling` gives the meaning, free of names. The forms without a mesh (`replicated`, `manual`,
-`unknown`, `unreduced`, `maximal device=N`) are kinds.
+One type represents all syntaxes. A sharding is *axis based*: it has a mesh, and per dimension an ordered list of axes
+or sub-axes. HLO's device lists (`devices=[2,4]<=[8]`) become axes of an anonymous mesh on reading and device lists
+again on printing (`tile_assignment`). `tiling` gives the meaning, free of names. The forms without a mesh
+(`replicated`, `manual`, `unknown`, `unreduced`, `maximal device=N`) are kinds.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .tiling import Tiling
 
 
 class ShardingKind(Enum):
-    TILED = "tiled"  # by the axes of a mesh, or among one device; without axes of any size it is replicated
+    TILED = "tiled"  # by the axes of a mesh, or over one device; without axes of any size it is replicated
     REPLICATED = "replicated"
     MANUAL = "manual"
     UNKNOWN = "unknown"
     UNREDUCED = "unreduced"
-    MAXIMAL = "maximal"  # the whole value on one device
+    MAXIMAL = "maximal"  # the full value on one device
 
 
 class Spelling(Enum):
-    """How a sharding is printed. V1 lists devices, V2 gives them as an iota, NAMED uses mesh axes."""
+    """The syntax in which a sharding is printed. V1 lists devices, V2 gives them as an iota, NAMED uses mesh axes."""
 
     V1 = 1
     V2 = 2
@@ -47,7 +47,7 @@ class DimSharding:
 
 @dataclass(frozen=True, slots=True)
 class ShardGroup:
-    """`shard_as N` or `shard_like N`: values of one group are to be sharded alike."""
+    """`shard_as N` or `shard_like N`: propagation shards the values of one group alike."""
 
     kind: str
     number: int
@@ -57,12 +57,12 @@ class ShardGroup:
 class Sharding:
     """The sharding of one array. `dims` may be empty for the kinds without a mesh, whatever the rank.
 
-    TILED without a mesh is HLO's `devices=[1,1]<=[1]`, with as many `dims` as that has: one tile, which means what
-    `replicated` means but is another word, as it is to XLA.
+    TILED without a mesh is HLO's `devices=[1,1]<=[1]` with one entry of `dims` per dimension: a single tile. It means
+    the same as `replicated` but, as in XLA, is a distinct annotation.
 
-    `replicated`, `unreduced` and `manual` are the axes so marked; axes mentioned nowhere are replicated as well, and so
-    are `maximal` ones, along which only one device need hold the value. `device` belongs to MAXIMAL. `metadata` is the
-    raw text between the braces of `metadata={..}`.
+    `replicated`, `unreduced` and `manual` list the axes so marked. Unmentioned axes are replicated too, and so are
+    `maximal` ones, along which only one device need hold the value. `device` belongs to MAXIMAL. `metadata` is the raw
+    text between the braces of `metadata={..}`.
     """
 
     kind: ShardingKind
@@ -98,7 +98,7 @@ class Sharding:
 
     @staticmethod
     def from_tiling(tiling: Tiling, mesh: Mesh) -> Sharding | None:
-        """The sharding on `mesh` that means `tiling`; None if the mesh has no such axes (other device order)."""
+        """Returns the sharding on `mesh` that means `tiling`; None if the mesh has no such axes or another order."""
         if tiling.order != mesh.order_key and tiling.used():
             return None
         dims: list[DimSharding] = []
@@ -115,7 +115,7 @@ class Sharding:
 
     @staticmethod
     def on_own_mesh(tiling: Tiling, devices: int) -> Sharding:
-        """The sharding that means `tiling` on a mesh made up for it alone, printed as a device list."""
+        """Returns the sharding that means `tiling` on an anonymous mesh of its own, printed as a device list."""
         used = tiling.used()
         rest = complement(devices, used)
         assert rest is not None, "digits overlap"
@@ -128,14 +128,14 @@ class Sharding:
 
     @property
     def is_replicated(self) -> bool:
-        """Whether every device holds the whole value. Raises KeyError for an unknown axis."""
+        """Whether every device holds the full value. Raises KeyError for an unknown axis."""
         if self.kind is not ShardingKind.TILED:
             return self.kind is ShardingKind.REPLICATED
         return self._idle(*(dim.axes for dim in self.dims), self.unreduced, self.manual)
 
     @property
     def fits_any_mesh(self) -> bool:
-        """Whether no axis is used, so that the mesh may be another than the module's. Raises KeyError as above."""
+        """Whether no axis is used, so that the mesh need not be the module's. Raises KeyError for an unknown axis."""
         return self.is_replicated and self._idle(self.replicated, self.maximal)
 
     def _idle(self, *lists: tuple[AxisRef, ...]) -> bool:
@@ -146,14 +146,14 @@ class Sharding:
         return self.kind is ShardingKind.MANUAL or bool(self.manual)
 
     def tiling(self, rank: int) -> Tiling:
-        """The meaning for an array of this rank. Kinds without a mesh, MAXIMAL apart, count as replicated here.
+        """Returns the tiling of an array of this rank. Kinds without a mesh, except MAXIMAL, count as replicated.
 
         Raises KeyError for an unknown axis, ValueError for an axis used twice or a part the axis does not have.
         """
         return _tiling(self, rank)
 
     def with_mesh(self, mesh: Mesh) -> Sharding:
-        """The same axes on another mesh that has axes of these names."""
+        """Returns the same axes on another mesh that has axes of these names."""
         return replace(self, mesh=mesh)
 
     def __str__(self) -> str:
@@ -180,7 +180,7 @@ MANUAL = Sharding(ShardingKind.MANUAL)
 
 
 def leaf_shardings(sharding: AnySharding | None, num_leaves: int) -> tuple[Sharding | None, ...]:
-    """One entry per leaf: a single sharding on a tuple holds for all its leaves."""
+    """Returns one entry per leaf. A single sharding on a tuple applies to all its leaves."""
     if isinstance(sharding, TupleSharding):
         if len(sharding.elements) != num_leaves:
             raise ValueError(f"sharding has {len(sharding.elements)} entries for {num_leaves} leaves")

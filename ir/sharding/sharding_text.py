@@ -1,9 +1,8 @@
-"""The four spellings of a sharding, written: HLO V1 and V2 device lists, named axes, Shardy's `#sdy.sharding`.
+"""Printing shardings in four syntaxes: HLO V1 and V2 device lists, named axes, Shardy's `#sdy.sharding`.
 
-And the one conversion that reading needs too: `from_tiles` makes the axes of a device list. (Reading the text itself is
-the business of the frontends.) The rules are XLA's: the tile dimensions are the data dimensions followed by one
-dimension per subgroup kind; device lists of iota form are shortened; groups are ordered maximal, manual, unreduced,
-replicated.
+`from_tiles`, which turns a device list into axes, serves the readers in the frontends too. The rules are XLA's: the
+tile dimensions are the data dimensions followed by one dimension per subgroup kind; device lists of iota form are
+shortened; groups are ordered maximal, manual, unreduced, replicated.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ def from_tiles(
     subgroups: Sequence[str],
     order: IotaOrder | tuple[int, ...],
 ) -> Sharding:
-    """The sharding of `devices=[tile_dims]ids`, whose last dimensions belong to `subgroups` (names of SUBGROUPS).
+    """Returns the sharding of `devices=[tile_dims]ids`, whose last dimensions belong to `subgroups` (of SUBGROUPS).
 
-    Subgroups of one kind are joined and put in order, so that lists that print alike are equal. Axes are made up: one
-    per digit of the device list, called `axis_0`, `axis_1`, .. in the order of the device number; where devices are
-    listed one by one, or in an irregular order, one per dimension.
+    Subgroups of one kind are joined and ordered, so that lists that print alike are equal. The anonymous mesh has one
+    axis per digit of the device list, named `axis_0`, `axis_1`, .. in the order of the device number; where devices are
+    listed one by one, or in an irregular order, it has one axis per dimension.
     """
     rank = len(tile_dims) - len(subgroups)
     if math.prod(tile_dims) == 1:
@@ -50,8 +49,8 @@ def from_tiles(
 
 
 def _mesh_of_parts(whole: Mesh, parts: Sequence[Sequence[int]]) -> Mesh:
-    """A mesh with an axis for each of these groups of axes. The last one is that of the copies: which devices hold the
-    same tile matters, their order does not. In lists they are sorted, as XLA does it.
+    """Returns a mesh with one axis per group of axes. The last group is replication, in which the order of devices does
+    not matter; lists sort them, as XLA does.
     """
     tile_dims = [size for _, size in whole.axes]
     axes = tuple((f"t{n}", math.prod(tile_dims[i] for i in part)) for n, part in enumerate(parts))
@@ -77,9 +76,9 @@ def _mesh_of_parts(whole: Mesh, parts: Sequence[Sequence[int]]) -> Mesh:
 
 
 def _by_digits(mesh: Mesh) -> tuple[Mesh, list[tuple[AxisRef, ...]]]:
-    """The mesh whose axes are the digits of this one's, and each of its axes on that."""
+    """Returns the mesh with one axis per digit of this mesh, and each axis of this mesh as axes of that."""
     parts = [mesh.digits(AxisRef(name)) for name, _ in mesh.axes]
-    parts[-1] = merge(sorted(parts[-1], key=lambda d: -d.stride))  # the replicated ones: copies have no order
+    parts[-1] = merge(sorted(parts[-1], key=lambda d: -d.stride))  # replicas are unordered
     digits = sorted((d for part in parts for d in part), key=lambda d: -d.stride)
     names = {digit: f"axis_{i}" for i, digit in enumerate(digits)}
     axes = [tuple(AxisRef(names[d]) for d in part) for part in parts]
@@ -87,7 +86,10 @@ def _by_digits(mesh: Mesh) -> tuple[Mesh, list[tuple[AxisRef, ...]]]:
 
 
 def _among_one_device(rank: int, subgroups: Sequence[str]) -> Sharding:
-    """One tile, unless all subgroups are of one kind. (XLA's `devices=[]<=[1]`, a scalar's, not even XLA can read.)"""
+    """Returns a sharding of one tile, or of one kind if all subgroups have that kind.
+
+    XLA prints `devices=[]<=[1]` for a scalar, which XLA itself cannot read.
+    """
     kinds = set(subgroups)
     if len(kinds) == 1 and "maximal" not in kinds:
         return Sharding(ShardingKind(subgroups[0]))
@@ -95,7 +97,7 @@ def _among_one_device(rank: int, subgroups: Sequence[str]) -> Sharding:
 
 
 def sharding_text(sharding: Sharding) -> str:
-    """The text of one sharding, braces included, in its own spelling."""
+    """Returns the text of one sharding, braces included, in its own syntax."""
     tail = ""
     if sharding.metadata is not None:
         tail = f" metadata={{{sharding.metadata}}}"
@@ -113,7 +115,7 @@ def sharding_text(sharding: Sharding) -> str:
 
 
 def named_text(sharding: Sharding) -> str:
-    """`{mesh['x'=2,'y'=4], [{'x'}, {}], unreduced={'y'}}`. The sharding must have a mesh."""
+    """Returns `{mesh['x'=2,'y'=4], [{'x'}, {}], unreduced={'y'}}`. The sharding must have a mesh."""
     assert sharding.mesh is not None
     parts = [str(sharding.mesh)]
     sets: dict[str, tuple[AxisRef, ...]] = {"replicated": sharding.replicated, "unreduced": sharding.unreduced,
@@ -133,12 +135,12 @@ def named_text(sharding: Sharding) -> str:
 
 
 def shardy_text(sharding: Sharding, rank: int) -> str:
-    """`#sdy.sharding<@mesh, [{"x"}, {}]>`. The sharding must have a mesh."""
+    """Returns `#sdy.sharding<@mesh, [{"x"}, {}]>`. The sharding must have a mesh."""
     return f"#sdy.sharding{shardy_body(sharding, rank)}"
 
 
 def shardy_body(sharding: Sharding, rank: int) -> str:
-    """The part in angle brackets, as it stands in `#sdy.sharding_per_value<[<@mesh, ..>, ..]>`."""
+    """Returns the part in angle brackets, as in `#sdy.sharding_per_value<[<@mesh, ..>, ..]>`."""
     assert sharding.mesh is not None
     dims = (*sharding.dims, *(DimSharding(),) * (rank - len(sharding.dims)))
     text = f"<@{sharding.mesh.symbol}, [{', '.join(_dim_text(d, chr(34)) for d in dims)}]"
@@ -152,7 +154,7 @@ def shardy_body(sharding: Sharding, rank: int) -> str:
 def _dim_text(dim: DimSharding, quote: str) -> str:
     separator = "," if quote == "'" else ", "
     parts = [ref.text(quote) for ref in dim.axes] + (["?"] if dim.is_open else [])
-    # HLO's own named spelling has no priorities.
+    # HLO's own named syntax has no priorities.
     priority = f"p{dim.priority}" if dim.priority is not None and quote == '"' else ""
     return "{" + separator.join(parts) + "}" + priority
 
@@ -194,7 +196,7 @@ def _device_list(sharding: Sharding) -> str:
 
 
 def _explicit_ids(mesh: Mesh, sequence: Digits, copies: int) -> list[int]:
-    """The devices in the order of the tiles; those that hold the same tile, `copies` each, in their own order."""
+    """Lists the devices in tile order; the `copies` devices that hold the same tile are in ascending order."""
     places = np.zeros((), dtype=np.int64)
     for digit in sequence:
         places = places[..., None] + np.arange(digit.size) * digit.stride

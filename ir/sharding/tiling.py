@@ -1,8 +1,9 @@
-"""Tilings: what a sharding means, free of names and spellings.
+"""Tilings: the meaning of a sharding, free of names and syntax.
 
-Per dimension the digits (major to minor) that number its tiles. A dimension of size n cut into t tiles has tiles of
-ceil(n / t) elements; the last ones are padded or empty (the rule of HLO shardings). Devices that agree on all digits
-used hold the same tile. Passes compute on tilings; `Sharding.tiling` and `Sharding.from_tiling` convert.
+A tiling has, per dimension, the digits (major to minor) that number its tiles. A dimension of size n divided into t
+tiles has tiles of ceil(n / t) elements; the last ones are padded or empty (the rule of HLO shardings). Devices that
+agree on all digits used hold the same tile. Passes compute on tilings; `Sharding.tiling` and `Sharding.from_tiling`
+convert.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from .digit import Digits, disjoint, merge, product
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Digits per dimension, and the digits over which the value is still a sum to be reduced (`unreduced`).
+    """A tiling: digits per dimension, and the digits over which the value is a partial sum (`unreduced`).
 
     `order` is None when digits count devices; otherwise it lists the device at each place (see `mesh`), and tilings
-    with different orders have no digits in common. Within a manual region the array is that of one coordinate of the
-    `manual` digits: they use up no dimension, and nothing moves along them unless the program says so. With a `device`
-    only that device holds the value, all of it.
+    with different orders have no digits in common. Within a manual region the array is the one at a coordinate of the
+    `manual` digits, which divide no dimension and along which only the program itself communicates. If `device` is set,
+    only that device holds the value, in full.
     """
 
     dims: tuple[Digits, ...]
@@ -49,7 +50,7 @@ class Tiling:
             yield self.manual
 
     def used(self) -> Digits:
-        """All digits in use, in no canonical order."""
+        """Returns all digits in use, in no canonical order."""
         return tuple(d for digits in self.dims for d in digits) + self.unreduced + self.manual
 
     def canonical(self) -> Tiling:
@@ -73,15 +74,15 @@ class Tiling:
         return replace(self, dims=(*self.dims[:dim], digits, *self.dims[dim + 1 :]))
 
     def partial(self, unreduced: Digits, order: tuple[int, ...] | None) -> Tiling:
-        """The same tiles, each a part of a sum over these digits; `order` is that of the digits."""
+        """Returns the same tiles as partial sums over these digits; `order` is the device order of the digits."""
         return replace(self, unreduced=unreduced, order=order)
 
     def local_dims(self, dims: tuple[int, ...]) -> tuple[int, ...]:
-        """Dimensions of one device's tile of an array with these dimensions."""
+        """Returns the dimensions of one device's tile of an array with these dimensions."""
         return tuple(-(-n // product(d)) for n, d in zip(dims, self.dims, strict=True))
 
     def local_shape(self, shape: Shape) -> Shape:
-        """The shape that one device holds of an array of this shape."""
+        """Returns the shape of one device's tile of an array of this shape."""
         if not any(self.dims):
             return shape.without_layout()
         return shape.with_dims(self.local_dims(shape.dims))

@@ -28,9 +28,9 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ElementType:
-    """One element type; there is one object per type, so types compare by identity.
+    """One element type. There is one object per type, so types compare by identity.
 
-    `bits` is the logical width (4 for s4); `numpy` is None where numpy has no such type.
+    `bits` is the logical width (4 for s4). `numpy` is None where numpy has no such type.
     """
 
     name: str
@@ -62,12 +62,12 @@ class ElementType:
 
     @property
     def is_number(self) -> bool:
-        """Whether elements are sums of parts (not of pred, whose sum is an or, nor of f8e8m0fnu, which has no zero)."""
+        """Whether elements add, with a zero: false for pred, whose sum is an or, and f8e8m0fnu, which has no zero."""
         return (self.is_integer or self.is_float or self.is_complex) and self.name != "f8e8m0fnu"
 
     @property
     def byte_size(self) -> int:
-        """Bytes of one element as numpy and the runtime store it (sub-byte types take one byte)."""
+        """Bytes of one element as numpy and the runtime store it; sub-byte types take one byte."""
         return self.numpy.itemsize if self.numpy is not None else -(-self.bits // 8)
 
     def __str__(self) -> str:
@@ -135,14 +135,14 @@ _BY_NUMPY = {t.numpy: t for t in ELEMENT_TYPES.values() if t.numpy is not None}
 
 
 def component(element: ElementType) -> ElementType:
-    """The type of the real and imaginary parts of a complex type; any other type itself."""
+    """Returns the type of the real and imaginary parts of a complex type, or any other type itself."""
     return ELEMENT_TYPES[{"c64": "f32", "c128": "f64"}.get(element.name, element.name)]
 
 
 @cache
 def precision(element: ElementType) -> tuple[bool, float, int, bool]:
-    """Orders array types as XLA does where it needs the highest of several: complex types are highest, then floats by
-    range, then integers by width, signed above unsigned, then pred.
+    """Returns a sort key that orders array types by precision as XLA does: pred, then integers by width with signed
+    above unsigned, then floats by range, then complex types.
     """
     part = component(element)
     largest = float(cast(Any, ml_dtypes).finfo(part.numpy).max) if part.is_float else -1.0
@@ -150,10 +150,10 @@ def precision(element: ElementType) -> tuple[bool, float, int, bool]:
 
 
 def from_numpy(dtype: np.dtype[Any]) -> ElementType:
-    """The element type of a numpy type. Raises KeyError if HLO has no such type (strings, objects, float128)."""
+    """Returns the element type of a numpy type. Raises KeyError if HLO has none (strings, objects, float128)."""
     return _BY_NUMPY[np.dtype(dtype)]
 
 
 def _named(name: str) -> ElementType:
-    """The one object of a type; how pickles and copies refer to it."""
+    """Returns the one object of a type. Pickles and copies refer to a type this way."""
     return TUPLE if name == TUPLE.name else ELEMENT_TYPES[name]

@@ -1,8 +1,7 @@
 """Literals: the values of `constant` instructions.
 
-A literal is an array (numpy, never written to after creation), a tuple of literals, or an array whose values nobody
-knows. Equality is to the bit, so that -0.0 and 0.0 differ and a NaN equals itself: two programs are the same only if
-their constants are. Unknown values equal themselves alone.
+A literal is an array (numpy, never modified after creation), a tuple of literals, or an array of unknown values.
+Equality is bitwise: -0.0 and 0.0 differ, and a NaN equals itself. Unknown values equal only themselves.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Unknown:
-    """Values of an array that whoever printed a program left out: `{...}`. Each such place of a text has its own."""
+    """Represents array values omitted from a printed program, `{...}`. Each occurrence is a distinct object."""
 
     shape: Shape
 
 
 @dataclass(frozen=True, eq=False)
 class Literal:
-    """`array` for an array value, else `elements` for a tuple, or `unknown` for values that a text leaves out."""
+    """A constant value: an `array`, the `elements` of a tuple, or `unknown` for values omitted in the text."""
 
     array: Array | None = None
     elements: tuple[Literal, ...] = ()
@@ -49,14 +48,14 @@ class Literal:
         return all(leaf.unknown is None for leaf in self.leaves())
 
     def leaves(self) -> Iterator[Literal]:
-        """The arrays, known or not, in order."""
+        """Yields the array literals, known or not, in order."""
         if self.array is not None or self.unknown is not None:
             yield self
         for element in self.elements:
             yield from element.leaves()
 
     def may_equal(self, other: Literal) -> bool:
-        """Whether the two are equal as far as anybody knows: values left out on both sides may be the same."""
+        """Whether the two may be equal: values unknown on both sides may be the same."""
         if self.unknown is not None and other.unknown is not None:
             return self.shape == other.shape
         if self.elements and len(self.elements) == len(other.elements):
@@ -64,20 +63,20 @@ class Literal:
         return self == other
 
     def map_leaves(self, function: Callable[[Array], Any]) -> Any:
-        """`function` of the array, or the tuple of that for the elements."""
+        """Applies `function` to the array, or to every array of a tuple, and returns the same structure."""
         if self.array is not None:
             return function(self.array)
         return tuple(e.map_leaves(function) for e in self.elements)
 
     @property
     def value(self) -> Any:
-        """The value as the evaluator passes it: a numpy array, or a tuple of values. It must be known."""
+        """Returns the value for the evaluator: a numpy array, or a tuple of values. It must be known."""
         assert self.is_known
         return self.map_leaves(lambda a: a)
 
     @cached_property
     def is_splat(self) -> bool:
-        """An array all of whose elements are the same bits (and which has at least one)."""
+        """Whether this is a nonempty array whose elements are all bitwise equal."""
         a = self.array
         if a is None or a.size == 0:
             return False
@@ -98,12 +97,12 @@ class Literal:
 
 
 def unknown(shape: Shape) -> Literal:
-    """A literal of this shape whose values nobody knows."""
+    """Returns a literal of this shape with unknown values."""
     if shape.is_tuple:
         return Literal(elements=tuple(map(unknown, shape.elements)))
     return Literal(unknown=Unknown(shape.without_layout()))
 
 
 def scalar(value: Any, dtype: np.dtype[Any] | None) -> Literal:
-    """The rank-0 literal of `value` in numpy type `dtype`."""
+    """Returns the rank-0 literal of `value` in numpy type `dtype`."""
     return Literal(np.asarray(value, dtype=dtype))

@@ -1,8 +1,8 @@
-"""Literals as text: shortest digits that read back as the same bits, whatever their number.
+"""Printing literals with the shortest digits that read back as the same bits.
 
-Floats print with the fewest decimal digits that round trip in their own type, a NaN with its payload unless it is the
-usual quiet one, negative zero as `-0.0` (XLA prints `-0`, which it then reads as the integer 0 and loses the sign).
-Arrays of many elements are formatted by numpy or through a table of all values of a small type.
+Floats print with the fewest decimal digits that round trip in their own type. A NaN prints with its payload unless it
+is the default quiet NaN. Negative zero prints as `-0.0`: XLA prints `-0`, reads it as the integer 0 and loses the sign.
+Large arrays are formatted by numpy, or through a table of all values of a small type.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .element_type import ElementType, Kind, from_numpy
 from .literal import Array, Literal
 
 MANTISSA_BITS = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7, "f8e5m2": 2, "f8e4m3": 3, "f8e3m4": 4}
-"""Explicit mantissa bits of the types whose NaNs have payloads (those with an infinity)."""
+"""Explicit mantissa bits of the types that have infinities, and therefore NaNs with payloads."""
 
 
 def literal_text(literal: Literal) -> str:
-    """The text between the parentheses of `constant(..)`; `{...}` for unknown values."""
+    """Returns the text between the parentheses of `constant(..)`; `{...}` for unknown values."""
     if literal.unknown is not None:
         return "{...}"
     if literal.array is None:
@@ -33,9 +33,9 @@ def literal_text(literal: Literal) -> str:
 
 
 def shaped_literal_text(literal: Literal) -> str:
-    """The literal with the shapes of its arrays: `s32[2]{0} {1, 2}`, `( s32[] 1, ( ) )`.
+    """Returns the literal with the shapes of its arrays: `s32[2]{0} {1, 2}`, `( s32[] 1, ( ) )`.
 
-    Layouts stand there even where they are the usual ones: XLA would read the values of `s32[2] {1, 2}` as a layout.
+    Prints even default layouts, because XLA would read the values of `s32[2] {1, 2}` as a layout.
     """
     shape = literal.shape
     if shape.is_tuple:
@@ -45,7 +45,7 @@ def shaped_literal_text(literal: Literal) -> str:
 
 
 def _grouped(words: list[str], size: int, outer: tuple[int, ...], depth: int) -> list[str]:
-    """Joins each run of `size` words in braces. There are as many runs as `outer` has places."""
+    """Joins each run of `size` tokens in braces. The number of runs is the product of `outer`."""
     count = int(np.prod(outer, dtype=object)) if outer else 1
     opening, closing = ("{", "}") if depth == 0 else ("{ ", " }")
     if size == 0:
@@ -88,7 +88,7 @@ def _float_words(flat: Array) -> Iterable[str]:
 
 @cache
 def _small_word(element: ElementType) -> Callable[[int], str]:
-    """The word of each bit pattern of a type of at most 16 bits, remembered."""
+    """Returns a cached function from bit patterns of a type of at most 16 bits to their texts."""
     storage: Any = np.uint8 if element.byte_size == 1 else np.uint16
     assert element.numpy is not None
     dtype = element.numpy
@@ -115,7 +115,7 @@ def _small_word(element: ElementType) -> Callable[[int], str]:
             return "-0.0" if str(number) == "-0.0" else "0"
         for digits in range(1, 18):
             text = f"{number:.{digits}g}"
-            # What is beyond the largest number may become that, but is no word for it.
+            # Larger decimals may round to the largest number, but must not be printed for it.
             if widen(narrow(float(text))) == number and not abs(float(text)) > overflow:
                 return text
         return repr(number)

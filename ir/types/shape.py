@@ -1,8 +1,8 @@
 """Shapes: element type, dimensions and layout of an array, or a tuple of shapes.
 
-Immutable values. Two shapes are *compatible* if they differ in layout only; HLO text compares shapes that way in most
-places, so `compatible` is what checks call and `==` is what round-trip tests call. `b(...)` buffer shapes are kept as a
-flag. Bounded dynamic dimensions (`<=5`) are marked in `dynamic`; an unbounded one (`?`) has size `UNBOUNDED`.
+Shapes are immutable. Two shapes are *compatible* if they differ only in layout; most checks of HLO ignore layouts and
+call `compatible`, round-trip tests call `==`. A flag marks `b(...)` buffer shapes. `dynamic` marks bounded dynamic
+dimensions (`<=5`); an unbounded one (`?`) has size `UNBOUNDED`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _BEFORE_SIZE = re.compile(r"(?:L\(\d+\)|[#*]\([^)]*\))*")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Physical layout as XLA spells it: `{minor_to_major:D(..)T(8,128)L(n)#(..)*(..)E(4)S(1)...}`.
+    """Physical layout in XLA's syntax: `{minor_to_major:D(..)T(8,128)L(n)#(..)*(..)E(4)S(1)...}`.
 
     `minor_to_major` is None when only the parts after `:` are given (scalars). `tiles` holds one tuple per tile, None
-    standing for `*`. `rest` keeps the parts after the tiles verbatim, in XLA's fixed order: Hloom carries, and does not
-    interpret, memory spaces, element sizes and the like.
+    standing for `*`. `rest` keeps the parts after the tiles verbatim, in XLA's fixed order: Hloom does not interpret
+    memory spaces, element sizes and the like.
     """
 
     minor_to_major: tuple[int, ...] | None = None
@@ -34,13 +34,13 @@ class Layout:
     rest: str = ""
 
     def for_element(self, element: ElementType) -> Layout | None:
-        """The layout for elements of this type: as in XLA, only types narrower than a byte keep a size of elements."""
+        """Returns the layout for elements of this type. As in XLA, only sub-byte types keep an element size."""
         if not self.rest or (element.bits < 8 and element.kind is not Kind.PRED):
             return self
         return self.with_element_size("")
 
     def with_element_size(self, size: str) -> Layout | None:
-        """The layout with this part (`E(4)`, or none) for the size of elements."""
+        """Returns the layout with this element size (`E(4)`, or an empty text for none)."""
         found = replace(self, rest=_BEFORE_SIZE.sub(rf"\g<0>{size}", _ELEMENT_SIZE.sub("", self.rest), count=1))
         return None if found == Layout() else found
 
@@ -84,26 +84,26 @@ class Shape:
 
     @property
     def minor_to_major(self) -> tuple[int, ...]:
-        """The dimensions in the order of memory, the fastest first."""
+        """The dimensions in memory order, the fastest varying first."""
         order = self.layout.minor_to_major if self.layout else None
         return tuple(reversed(range(self.rank))) if order is None else order
 
     @property
     def num_elements(self) -> int:
-        """Number of elements of an array (1 for a scalar); the sum over the leaves for a tuple."""
+        """The number of elements of an array (1 for a scalar), or their sum over the leaves of a tuple."""
         if self.is_tuple:
             return sum(e.num_elements for e in self.elements)
         return math.prod(self.dims)
 
     @property
     def byte_size(self) -> int:
-        """Bytes that the runtime needs to hold a value of this shape."""
+        """The bytes that the runtime needs to hold a value of this shape."""
         if self.is_tuple:
             return sum(e.byte_size for e in self.elements)
         return math.prod(self.dims) * self.element.byte_size
 
     def leaves(self) -> Iterator[Shape]:
-        """The array, token and opaque shapes inside, depth first, left to right. An array is its own only leaf."""
+        """Yields the array, token and opaque shapes inside, depth first, left to right. An array is its own leaf."""
         if not self.is_tuple:
             yield self
             return
@@ -115,12 +115,12 @@ class Shape:
         return sum(e.num_leaves for e in self.elements) if self.is_tuple else 1
 
     def leaf_range(self, index: int) -> tuple[int, int]:
-        """First and one-past-last leaf number of tuple element `index`."""
+        """Returns the first and one-past-last leaf number of tuple element `index`."""
         start = sum(e.num_leaves for e in self.elements[:index])
         return start, start + self.elements[index].num_leaves
 
     def part(self, index: str) -> Shape | None:
-        """The part of a tuple at an index such as `0, 1` (empty: the whole); None if there is none."""
+        """Returns the part of a tuple at an index such as `0, 1` (empty: the shape itself); None if there is none."""
         found = self
         for number in (int(n) for n in index.split(",") if n.strip()):
             if number >= len(found.elements):
@@ -129,29 +129,29 @@ class Shape:
         return found
 
     def with_dims(self, dims: tuple[int, ...]) -> Shape:
-        """The same element type with other dimensions and no layout."""
+        """Returns an array shape of the same element type with these dimensions and no layout."""
         return array(self.element, dims)
 
     def with_element(self, element: ElementType) -> Shape:
-        """The same dimensions and layout with another element type; see `Layout.for_element`."""
+        """Returns the same dimensions and layout with another element type; see `Layout.for_element`."""
         if element is self.element:
             return self
         return replace(self, element=element, layout=self.layout and self.layout.for_element(element))
 
     def with_element_size_of(self, other: Shape) -> Shape:
-        """The same shape with the size of elements that the layout of the other has, or none."""
+        """Returns this shape with the element size of the other's layout, if that has one."""
         size = _ELEMENT_SIZE.search(other.layout.rest) if other.layout else None
         layout = self.layout or Layout(self.minor_to_major or None)
         return replace(self, layout=layout.with_element_size(size[0] if size else ""))
 
     def without_layout(self) -> Shape:
-        """This shape with no layout anywhere."""
+        """Returns this shape with all layouts removed."""
         if self.is_tuple:
             return tuple_shape(tuple(e.without_layout() for e in self.elements))
         return self if self.layout is None else replace(self, layout=None)
 
     def compatible(self, other: Shape) -> bool:
-        """Equal up to layouts."""
+        """Whether the shapes are equal up to layouts."""
         if self is other:
             return True
         if self.element is not other.element or self.dims != other.dims:
@@ -178,17 +178,17 @@ def _text(shape: Shape) -> str:
 
 @lru_cache(maxsize=65536)
 def array(element: ElementType, dims: tuple[int, ...] = ()) -> Shape:
-    """The array shape without layout; equal shapes made here are one object."""
+    """Returns the array shape without layout. Equal arguments give the same object."""
     return Shape(element, dims)
 
 
 def tuple_shape(elements: tuple[Shape, ...]) -> Shape:
-    """The tuple of these shapes."""
+    """Returns the tuple of these shapes."""
     return Shape(TUPLE, (), None, elements)
 
 
 def merged_dims(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The sizes of both, the known one where the other is unbounded; None if they differ."""
+    """Merges the sizes of both, taking the known size where the other is unbounded; None if they differ."""
     if a == b:
         return a
     if len(a) != len(b) or any(x != y and UNBOUNDED not in (x, y) for x, y in zip(a, b, strict=True)):

@@ -144,7 +144,7 @@ def test_targets_are_defined_once_and_built_in_ones_never() -> None:
     [
         ("([i]) -> [i", "expected the name of a factor"),
         ("([i]) -> [i] permutation={i}", "cannot exchange data along i"),
-        ("([i]) -> [i] reduction={i}", "the reduction factor i must stand in operands only"),
+        ("([i]) -> [i] reduction={i}", "the reduction factor i must occur in operands only"),
         ("([i j]) -> [i]", "j stands in operands only: it is one of replicate={j} or reduction={j}"),
         ("([i]) -> [i j]", "j stands in results only: it is one of replicate={j}"),
     ],

@@ -69,7 +69,7 @@ def _checked_rule(text: str) -> RuleText:
         if kind is FactorKind.PERMUTATION:
             raise ValueError(f"sharding rule: the function of a custom-call cannot exchange data along {name}")
         if kind is FactorKind.REDUCTION and (name in given or name not in taken):
-            raise ValueError(f"sharding rule: the reduction factor {name} must stand in operands only")
+            raise ValueError(f"sharding rule: the reduction factor {name} must occur in operands only")
         if kind is FactorKind.PASS and (name not in taken or name not in given):
             where = "operands" if name in taken else "results"
             raise ValueError(f"sharding rule: {name} stands in {where} only: it is one of replicate={{{name}}}"

@@ -64,7 +64,7 @@ def test_what_is_printed_is_read(opcode: str) -> None:
 @pytest.mark.parametrize(
     ("operands", "results", "message"),
     [
-        ("f32[2]", "f32[2]", "it has 2 operands, the op has 1"),
+        ("f32[2]", "f32[2]", "it has 2 operands, but the op has 1"),
         ("f32[2,3] f32[4]", "f32[2]", "operand 1 is f32[4], the rule gives it 2 dimensions"),
         ("f32[2,3] f32[5,3]", "f32[2]", "operand 1 dimension 0 has 5 elements, the rule has b=2 there"),
         ("f32[2,3] f32[2,3]", "f32[4]", "result 0 dimension 0 has 4 elements, the rule has b=2 there"),
@@ -82,12 +82,12 @@ def test_rules_that_do_not_fit(operands: str, results: str, message: str) -> Non
         ("[i] -> [i]", 1, "expected ("),
         ("([i]) [i]", 7, "expected ->"),
         ("([i) -> [i]", 4, "expected the name of a factor"),
-        ("([i i]) -> [i]", 7, "a factor stands twice in one value"),
+        ("([i i]) -> [i]", 7, "a factor occurs twice in one value"),
         ("([i]) -> [i] {i=x}", 17, "expected a size"),
-        ("([i]) -> [i] reduction={j}", 27, "no dimension has a factor j"),
-        ("([i]) -> [i] reduce={i}", 21, "reduce is none of reduction, need_replication"),
+        ("([i]) -> [i] reduction={j}", 27, "no dimension has the factor j"),
+        ("([i]) -> [i] reduce={i}", 21, "reduce is not one of reduction, need_replication"),
         ("([i]) -> [] reduction={i} monoid=mean", 34, "expected one of add, multiply"),
-        ("([i]) -> [i] replicate={i} permutation={i}", 43, "a factor is of two kinds"),
+        ("([i]) -> [i] replicate={i} permutation={i}", 43, "a factor has two kinds"),
         ("([i]) -> [i] & [i]", 14, "unexpected character"),
     ],
 )

@@ -77,11 +77,11 @@ def test_as_shardy_prints_it() -> None:
     [
         ("([i, j])->([i, j]) {i=10, j=7}", "operand 0 dimension 1 has 6 elements, the rule has j=7 there"),
         ("([i])->([i, j]) {i=10, j=6}", "operand 0 is f32[10,6], the rule gives it 1 dimensions"),
-        ("([i, a])->([i, j]) {i=10, j=6}", "'a' is no dimension"),
-        ("([i, j])->([i, j]) {i=10, j=6} reduction={j}", "the reduction factor j must stand in operands only"),
-        ("([i, j])->([i, j]) {i=10, j=6} else={j}", "else is none of"),
-        ("([i, j])->([i, j]) {i=10, j=6} blocked_propagation={k}", "no dimension has a factor k"),
-        ("([i, j], [i])->([i, j]) {i=10, j=6}", "it has 2 operands, the op has 1"),
+        ("([i, a])->([i, j]) {i=10, j=6}", "'a' is not a dimension"),
+        ("([i, j])->([i, j]) {i=10, j=6} reduction={j}", "the reduction factor j must occur in operands only"),
+        ("([i, j])->([i, j]) {i=10, j=6} else={j}", "else is not one of"),
+        ("([i, j])->([i, j]) {i=10, j=6} blocked_propagation={k}", "no dimension has the factor k"),
+        ("([i, j], [i])->([i, j]) {i=10, j=6}", "it has 2 operands, but the op has 1"),
     ],
 )
 def test_mistakes_have_a_place(rule: str, message: str) -> None:
