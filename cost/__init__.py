@@ -1,1 +1,1 @@
-"""What programs cost: the machine, what collectives move, the collectives of a program, trips of loops."""
+"""Cost models: the machine, the traffic of collectives, the collectives of a program, trip counts of loops."""

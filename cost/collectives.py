@@ -1,8 +1,8 @@
 """The collectives of a per-device program: kind, bytes, groups, executions, cause, source.
 
-The program may be Hloom's (stage LOCAL) or what XLA printed of a compiled one: a start counts as its collective.
+The program may be Hloom's (stage LOCAL) or one compiled and printed by XLA; a start counts as its collective.
 
-Wire bytes are what one device must send: see `cost.formulas`.
+Wire bytes are the bytes that one device must send: see `cost.formulas`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from .trip_count import trip_count
 class Collective:
     """One collective instruction.
 
-    `buffer_bytes` is the size of the operands (of the result for an all-gather); `wire_bytes` what one device sends per
-    execution; `count` how often it runs: loop trips multiplied in where known, else counted once and `exact` is False.
-    `groups` says in words which devices take part together, `source` which line of the user's source it comes from.
+    `buffer_bytes` is the size of the operands (of the result for an all-gather). `wire_bytes` are the bytes that one
+    device sends per execution. `count` is the number of executions, including known trip counts of loops; `exact` is
+    False if an unknown trip count was taken as 1. `groups` describes the groups of devices, `source` is the line of the
+    user's source.
     """
 
     kind: str
@@ -49,19 +50,19 @@ class Collective:
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that one device sends in all executions."""
+        """The bytes that one device sends in all executions."""
         return self.wire_bytes * self.count
 
 
 def collectives(module: Module) -> list[Collective]:
-    """All collectives that the entry reaches, in program order."""
+    """Returns all collectives that the entry reaches, in program order."""
     devices = module.num_partitions * module.replica_count
     return list(_collect(module.entry, _Place(devices, named_mesh(module), 1, True)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What is known around a computation: the devices, their mesh, and how often the computation runs."""
+    """The context of a computation: the devices, their mesh, and how often the computation runs."""
 
     devices: int
     mesh: Mesh | None

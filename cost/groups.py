@@ -1,7 +1,7 @@
-"""Replica groups in few words: how many, how large, and along which axes of the program's mesh.
+"""Short descriptions of replica groups: their number, their size, and their axes in the program's mesh.
 
-Groups become digits of the device number wherever they are regular, and digits have names where the mesh of the
-entry's parameters or root has axes of that kind. Irregular groups, and those of other device orders, stay nameless.
+Regular groups become digits of the device number. Digits have names where the mesh of the entry's parameters or root
+has such axes. Irregular groups, and groups of other device orders, have no axis names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..ir.sharding.sharding import leaf_shardings
 
 
 def named_mesh(module: Module) -> Mesh | None:
-    """The first mesh with named axes that a parameter or the root of the entry is sharded over."""
+    """Returns the first mesh with named axes over which a parameter or the root of the entry is sharded."""
     for instruction in (*module.entry.parameters, module.entry.root):
         for sharding in leaf_shardings(instruction.sharding, instruction.shape.num_leaves):
             if sharding is not None and sharding.mesh is not None and sharding.mesh.named:
@@ -28,7 +28,7 @@ def named_mesh(module: Module) -> Mesh | None:
 
 
 def describe_groups(instruction: Instruction, devices: int, mesh: Mesh | None) -> str:
-    """`2 of 4 (y)`: two groups of four devices that differ along the axis y. `8 pairs` for a collective-permute."""
+    """Returns `2 of 4 (y)` for two groups of four devices along axis y, or `8 pairs` for a collective-permute."""
     attributes = instruction.attributes
     if isinstance(attributes, CollectivePermuteAttributes):
         pairs = attributes.source_target_pairs
@@ -50,7 +50,7 @@ def _axes(groups: ReplicaGroups, devices: int, mesh: Mesh | None) -> tuple[AxisR
 
 
 def _digits(groups: ReplicaGroups, devices: int) -> Digits | None:
-    """The digits in which the members of a group differ; None for irregular groups."""
+    """Returns the digits in which the members of a group differ; None for irregular groups."""
     if isinstance(groups, MeshGroups):
         regular = groups.mesh.order_key is None
         return merge(d for a in groups.axes for d in groups.mesh.digits(a)) if regular else None

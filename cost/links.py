@@ -1,16 +1,16 @@
-"""Links: how long devices take to exchange data, by what their numbers differ in.
+"""Links: latency and bandwidth of communication, by the digits in which device numbers differ.
 
-A collective over some digits of the device number (see `ir.digit`) runs at the pace of the slowest link that it needs:
-`latency + bytes / bandwidth`, with the bytes that a device receives. Levels are ranges of strides: on hosts of eight
-devices, digits below stride 8 stay within a host and those from stride 8 on cross hosts. A mesh axis is such a range,
-so `over_axes` gives each axis its own link.
+A collective over some digits of the device number (see `ir.sharding.digit`) is limited by the slowest link that it
+uses: it takes `latency + bytes / bandwidth`, for the bytes that a device receives. Levels are ranges of strides: on
+hosts of eight devices, digits below stride 8 stay within a host, digits from stride 8 on cross hosts. A mesh axis is
+such a range, so `over_axes` gives each axis its own link.
 
-As text: `LATENCY/BANDWIDTH`, then `;FROM:LATENCY/BANDWIDTH` for the levels above, where FROM is a stride or, where a
-mesh is known, the name of an axis: `1us/100GB;8:5us/25GB`, `1us/100GB;y:5us/25GB`.
+The text form is `LATENCY/BANDWIDTH`, then `;FROM:LATENCY/BANDWIDTH` for the levels above, where FROM is a stride or,
+where a mesh is known, the name of an axis: `1us/100GB;8:5us/25GB`, `1us/100GB;y:5us/25GB`.
 
-The default has links of 100 GB/s and a latency of 0.01 ns, as much as one byte. With it bytes decide, for arrays of any
-size, and the number of collectives only between plans of the same bytes: the least traffic, on whatever machine. Real
-latencies are about 1 us, worth 100 KB at this bandwidth; those who give them get fewer collectives for small arrays.
+The default links have 100 GB/s and a latency of 0.01 ns, the time of one byte. So bytes decide, for arrays of any size,
+and the number of collectives matters only between plans of equal bytes: this minimizes traffic on any machine. Real
+latencies are about 1 us, worth 100 KB at this bandwidth; specifying them gives fewer collectives for small arrays.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class Link:
     bandwidth: float = 1e11
 
     def slower(self, other: Link) -> Link:
-        """The worse of both in latency, and in bandwidth."""
+        """Returns a link with the worse latency and the worse bandwidth of both."""
         return Link(max(self.latency, other.latency), min(self.bandwidth, other.bandwidth))
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """`levels` are (first stride, link) with growing strides; the first begins at stride 1, each ends at the next."""
+    """The links of a cluster. `levels` are (first stride, link) pairs with increasing strides that begin with 1."""
 
     levels: tuple[tuple[int, Link], ...] = ((1, Link()),)
 
     def across(self, digits: Digits) -> Link:
-        """The link of a collective over these digits."""
+        """Returns the slowest link that a collective over these digits uses."""
         ends = [start for start, _ in self.levels[1:]] + [None]
         touched = [
             link
@@ -56,28 +56,28 @@ class Links:
 
     @property
     def slowest(self) -> Link:
-        """For traffic without a pattern."""
+        """The slowest link of all levels, for traffic without a pattern."""
         return _slowest([link for _, link in self.levels])
 
     @property
     def fastest(self) -> Link:
-        """What no collective beats: for lower bounds."""
+        """The fastest link of all levels, for lower bounds."""
         links = [link for _, link in self.levels]
         return Link(min(i.latency for i in links), max(i.bandwidth for i in links))
 
     @property
     def borders(self) -> tuple[int, ...]:
-        """The first strides of the levels whose link is not that of the level below."""
+        """The first strides of the levels whose link differs from the level below."""
         return tuple(start for (_, below), (start, link) in pairwise(self.levels) if link != below)
 
     def between(self, low: int, high: int, link: Link) -> Links:
-        """The same with another link for the strides from `low` up to, not including, `high`."""
+        """Returns these links with another link for strides in [low, high)."""
         cuts = sorted({low, high, *(start for start, _ in self.levels)})
         found = [(start, link if low <= start < high else self._at(start)) for start in cuts]
         return Links(tuple(found))
 
     def over_axes(self, mesh: Mesh, links: Mapping[str, Link]) -> Links:
-        """The same with a link for each named axis of a mesh. Raises KeyError for an unknown axis."""
+        """Returns these links with a link for each named axis of a mesh. Raises KeyError for an unknown axis."""
         result = self
         for name, link in links.items():
             for digit in mesh.digits(AxisRef(name)):
@@ -101,7 +101,7 @@ _LINK = re.compile(r"(\d+(?:\.\d+)?)(s|ms|us|ns)/(\d+(?:\.\d+)?)(B|KB|MB|GB|TB)$
 
 
 def parse_links(text: str, mesh: Mesh | None = None) -> Links:
-    """Links from text as above; no text gives the default. Raises CompileError."""
+    """Parses links in the text form above; an empty text gives the default. Raises CompileError."""
     if not text:
         return DEFAULT
     first, *rest = text.split(";")

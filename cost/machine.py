@@ -1,11 +1,10 @@
-"""The machine: how long devices take to exchange data, to read and write memory, and to compute.
+"""The machine model: times of communication, memory traffic and computation.
 
-Passes ask a `Machine` and nothing else. An embedder gives its own in the `PassContext`; `Cluster` is the usual one, of
-devices that are all alike and the links between them.
+Passes take all times from a `Machine`. An embedder passes its own in the `PassContext`. `Cluster` is the default: equal
+devices and the links between them.
 
-Times are picoseconds. At the default's rates, those of current accelerators to an order of magnitude, a byte over a
-link takes 10 and a byte of memory 1: costs are sums of whole numbers, and ways that cost the same compare equal.
-`SECOND` converts.
+Times are picoseconds; `SECOND` converts. At the default rates, those of current accelerators to an order of magnitude,
+a byte over a link takes 10 and a byte of memory 1. Costs are then sums of integers, and equal costs compare equal.
 """
 
 from __future__ import annotations
@@ -26,27 +25,27 @@ SECOND = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """The time of a collective: `latency`, and `per_byte` for each byte that a device receives (above zero)."""
+    """The cost of a collective: `latency`, plus `per_byte` (above zero) for each byte that a device receives."""
 
     latency: float
     per_byte: float
 
     @staticmethod
     def over(link: Link) -> Transfer:
-        """A collective over this link."""
+        """Returns the cost of a collective over this link."""
         return Transfer(link.latency * SECOND, SECOND / link.bandwidth)
 
     def time(self, received: float) -> float:
-        """For so many bytes; nothing where no device receives any."""
+        """Returns the time to receive this number of bytes; 0 for none."""
         return self.per_byte * received + self.latency if received else 0.0
 
     def most(self, time: float) -> float:
-        """The most bytes that a device may receive in a collective that takes no longer than this."""
+        """Returns the most bytes that a device can receive within this time."""
         return max(time - self.latency, 0.0) / self.per_byte
 
 
 class Machine(Protocol):
-    """How long things take, in picoseconds. Immutable and hashable: plans are remembered by machine.
+    """A machine model with times in picoseconds. Must be immutable and hashable: plans are cached by machine.
 
         @dataclass(frozen=True)
         class Slow(hloom.Machine):
@@ -63,35 +62,37 @@ class Machine(Protocol):
     """
 
     def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
-        """A collective in groups of the devices that differ in `digits`, counted in a device order if one is given.
+        """Returns the cost of a collective in groups of the devices that differ in `digits`.
 
-        Without digits, data goes between any devices.
+        Digits count places in `order` if that is given. Without digits, data moves between arbitrary devices.
         """
         ...
 
     def memory(self, count: float) -> float:
-        """Reading or writing so many bytes of a device's memory."""
+        """Returns the time to read or write this number of bytes of a device's memory."""
         ...
 
     def work(self, points: float, element: ElementType) -> float:
-        """So many points of an op's index space on one device: multiply-adds of a contraction of such elements."""
+        """Returns the time to compute this number of points of an op's index space, such as multiply-adds of a
+        contraction, on elements of this type on one device.
+        """
         ...
 
     @property
     def fastest(self) -> Transfer:
-        """No collective takes less: for lower bounds."""
+        """A lower bound for the cost of every collective."""
         ...
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """The strides of the device number from which on collectives take another time; none if all take the same."""
+        """The strides of the device number at which the cost of collectives changes; empty if it does not."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster(Machine):
-    """Devices that are all alike, the links between them, and what each does in a second: `memory_bytes` read or
-    written, `points` of index spaces computed (multiply-adds of a contraction) of whatever type.
+    """Equal devices, the links between them, and the rates of a device per second: `memory_bytes` read or written, and
+    `points` of index spaces (multiply-adds of a contraction) computed in any type.
     """
 
     links: Links = ONE_LINK
@@ -106,7 +107,7 @@ class Cluster(Machine):
         return self._hash
 
     def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
-        """At the pace of the slowest link that it needs; of all links for any devices, and in an irregular order."""
+        """Returns the cost over the slowest link used; over the slowest of all without digits or with an `order`."""
         return _transfer(self, None if order is not None else digits)
 
     def memory(self, count: float) -> float:
@@ -133,5 +134,5 @@ DEFAULT = Cluster()
 
 
 def parse_machine(links: str, mesh: Mesh | None = None) -> Machine:
-    """The default with links as text (see `cost.links`), those of mesh axes too. Raises CompileError."""
+    """Returns the default machine with links given as text (see `cost.links`). Raises CompileError."""
     return Cluster(parse_links(links, mesh)) if links else DEFAULT

@@ -1,6 +1,6 @@
-"""How often a loop runs, where its text says so: a counter from a constant, by a constant, up to a constant.
+"""Static trip counts of loops with a counter from a constant, by a constant, up to a constant.
 
-XLA writes what it found out itself into the loop's `backend_config`; fusions may hide the counter by then.
+XLA records the trip count that it inferred in the loop's `backend_config`; fusions may hide the counter by then.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ..ir.ops.elementwise import ADD, SUBTRACT
 from ..ir.ops.shaping import Reshape
 from ..ir.ops.structure import ConstantAttributes, GetTupleElementAttributes, OptimizationBarrier
 
-_UNCHANGED = (Copy, OptimizationBarrier, Convert, Reshape)  # counters are looked for behind these
+_UNCHANGED = (Copy, OptimizationBarrier, Convert, Reshape)  # the search for a counter looks through these
 
-UNKNOWN_TRIPS = 2  # of a loop that does not say how often it runs: what is inside counts more than what is not
+UNKNOWN_TRIPS = 2  # assumed for loops without a static trip count: work inside counts more than work outside
 
 
 def trip_count(loop: Instruction) -> int | None:
-    """Trips of a `while` that counts one state element upwards (LT, LE, NE) or downwards (GT, GE, NE); None if unknown.
+    """Returns the trip count of a `while` that counts one state element up (LT, LE, NE) or down (GT, GE, NE), or None.
 
-    Looks through tuples, copies and opt-barriers, not through computed bounds.
+    Looks through tuples, copies and optimization barriers, but not through computed bounds.
     """
     known = re.search(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"?(\d+)', loop.call.config)
     if known:
@@ -55,7 +55,7 @@ def _trips(start: int, limit: int, step: int, direction: str) -> int | None:
     if (step > 0) != upwards or direction == "EQ":
         return None
     if direction == "NE" and ((limit - start) % step or (limit - start) // step < 0):
-        return None  # it misses the limit, or goes away from it
+        return None  # the counter misses the limit or moves away from it
     return max(0, -((start - limit) // step))
 
 
@@ -83,7 +83,7 @@ def _number(value: Instruction | None) -> int | None:
 
 
 def _state_index(value: Instruction) -> int | None:
-    """Which element of the loop state a value is, 0 if the whole state is one array."""
+    """Returns the index of the loop state element that a value is; 0 if the state is a single array."""
     if value.op.role is Role.PARAMETER:
         return 0
     if isinstance(value.attributes, GetTupleElementAttributes) and value.operands[0].op.role is Role.PARAMETER:
@@ -92,7 +92,7 @@ def _state_index(value: Instruction) -> int | None:
 
 
 def _step(value: Instruction | None, place: int) -> int | None:
-    """What the body adds to the state element at `place`."""
+    """Returns the increment that the body adds to the state element at `place`."""
     if value is None or value.op not in (ADD, SUBTRACT):
         return None
     left, right = (_look_through(o) for o in value.operands)

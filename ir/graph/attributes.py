@@ -21,11 +21,11 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Base of all attribute classes; itself the attributes of an op that has none."""
+    """Base of all attribute classes, and the attributes of an op that has none."""
 
 
 class Callee:
-    """A computation as attributes refer to it. `Computation`, which lies above attributes, is the one kind."""
+    """Base class through which attributes refer to computations. `Computation`, in a higher layer, is its subclass."""
 
     name: str
 
@@ -38,12 +38,12 @@ NONE = Attributes()
 
 @dataclass(frozen=True, slots=True)
 class ParameterAttributes(Attributes):
-    """Of the op by which a computation gets its arguments: the place among them."""
+    """The attributes of a parameter: its number among the computation's parameters."""
 
     number: int
 
 
-# Metadata of a field that may be left out in text, but is printed even where it is the default.
+# Field metadata: the field is optional in text, but printed even where it equals the default.
 PRINTED_ALWAYS = {"always": True}
 
 
@@ -71,7 +71,7 @@ SliceDims = tuple[SliceDim, ...]
 
 @dataclass(frozen=True, slots=True)
 class PadDim:
-    """`low_high_interior` of one dimension; low and high may be negative."""
+    """`low_high_interior` of one dimension. Low and high may be negative."""
 
     low: int
     high: int
@@ -80,7 +80,7 @@ class PadDim:
 
 @dataclass(frozen=True, slots=True)
 class PaddingConfig:
-    """`low_high[_interior]x..`, one entry per dimension. A scalar's is empty."""
+    """`low_high[_interior]x..`, one entry per dimension. Empty for a scalar."""
 
     dims: tuple[PadDim, ...] = ()
 
@@ -128,8 +128,8 @@ class Window:
 class DimLabels:
     """`b01f_01io->b01f`: the role of each dimension of a convolution's input, kernel and output, in their order.
 
-    b batch, f feature, i and o the kernel's input and output features, digits the spatial dimensions; `?` has no role,
-    which some custom-calls have dimensions for.
+    b is batch, f feature, i and o the kernel's input and output features, digits the spatial dimensions. `?` marks a
+    dimension without a role, which some custom-calls have.
     """
 
     lhs: str
@@ -138,10 +138,10 @@ class DimLabels:
 
     @staticmethod
     def parse(text: str) -> DimLabels:
-        """Raises ValueError if the parts do not name each role once and the same spatial dimensions."""
+        """Parses labels. Raises ValueError unless each part names each role once, with the same spatial dimensions."""
         match = re.fullmatch(r"([0-9bf?]+)_([0-9io?]+)->([0-9bf?]+)", text)
         if match is None:
-            raise ValueError(f"dim_labels: like b01f_01io->b01f expected, found '{text}'")
+            raise ValueError(f"dim_labels: expected labels like b01f_01io->b01f, found '{text}'")
         labels = DimLabels(match[1], match[2], match[3])
         count = len(labels.spatial)
         for part, roles in ((labels.lhs, "bf"), (labels.rhs, "io"), (labels.out, "bf")):
@@ -161,7 +161,7 @@ class DimLabels:
 
 @dataclass(frozen=True, slots=True)
 class AttributeField:
-    """One field of an attribute class. `default` is `dataclasses.MISSING` for a required one; `always` says that the
+    """One field of an attribute class. `default` is `dataclasses.MISSING` for a required field. `always` means that the
     default is printed too.
     """
 
@@ -176,15 +176,15 @@ class AttributeField:
 
     @property
     def is_called(self) -> bool:
-        """Whether the field holds computations, one or several."""
+        """Whether the field holds one or several computations."""
         return self.type is Callee or self.type == CALLEES
 
 
 @cache
 def attribute_fields(cls: type[Attributes]) -> dict[str, AttributeField]:
-    """The fields of an attribute class by name, in the order in which they print, with resolved types.
+    """Returns the fields of an attribute class by name, in printing order, with resolved types.
 
-    `X | None` is reported as X: None only marks absence. Computations are reported as `Callee`.
+    Reports `X | None` as X, because None only marks absence, and computations as `Callee`.
     """
     hints = typing.get_type_hints(cls, localns={"Computation": Callee})
     result: dict[str, AttributeField] = {}

@@ -1,7 +1,7 @@
-"""Fields of a class with slots that refuse values of another type where they are assigned.
+"""Type-checked fields for classes with slots: assigning a value of a wrong type raises TypeError.
 
-A wrong value would be met much later, by a pass that knows nothing of the assignment. Reading such a field costs about
-as much as reading a slot, assigning it one check of the type.
+Without the check a pass would meet the wrong value much later, far from the assignment. Reading such a field costs
+about as much as reading a slot; assigning it costs one type check.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ _LONGEST = 60
 if TYPE_CHECKING:
 
     class Field(Generic[T]):
-        """What a type checker sees of a checked field; it is a property."""
+        """The type of a checked field for type checkers; at run time it is a property."""
 
         def __get__(self, instance: object, owner: type | None = None) -> T: ...
         def __set__(self, instance: object, value: T) -> None: ...
 
 
 def checked_field(slot: str, kinds: tuple[type, ...], help: Callable[[Any], str]) -> Any:
-    """A property over a slot, called as the slot is but for the underscore. Assigning anything but an instance of
-    `kinds` raises TypeError; `help` says what to write instead of a value.
+    """Returns a property over a slot, named like the slot without its underscore.
+
+    Assigning anything but an instance of `kinds` raises TypeError. `help` returns advice for a rejected value.
     """
     name = slot.removeprefix("_")
     words = [kind.__name__ if kind is not type(None) else "None" for kind in kinds]

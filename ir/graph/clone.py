@@ -1,6 +1,7 @@
 """Copies of instructions and computations.
 
-`map_computation` decides what a copied instruction calls. Values are immutable and shared; only the graph is copied.
+`map_computation` maps each called computation to the one that a copy calls. Immutable values are shared; only the graph
+is copied.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ MapComputation = Callable[[Computation], Computation]
 
 
 def map_called(attributes: Attributes, map_computation: MapComputation) -> Attributes:
-    """The attributes with every called computation replaced."""
+    """Returns the attributes with every called computation replaced."""
     if attributes is NONE:
         return attributes
     changes: dict[str, object] = {}
@@ -49,7 +50,7 @@ def clone_instruction(
 
 
 def clone_computation(source: Computation, map_computation: MapComputation, name: str | None = None) -> Computation:
-    """A copy that calls what `map_computation` gives; it belongs to no module yet."""
+    """Returns a copy that calls the computations given by `map_computation`. It belongs to no module yet."""
     target = Computation(name or source.name, source.location)
     target.execution_thread = source.execution_thread
     copies: dict[Instruction, Instruction] = {}
@@ -63,7 +64,7 @@ def clone_computation(source: Computation, map_computation: MapComputation, name
 
 
 def inlined(target: Computation, source: Computation, arguments: Sequence[Instruction]) -> Instruction:
-    """The root of a computation for these arguments, its instructions copied to the end of `target`."""
+    """Copies the instructions of `source`, applied to these arguments, to the end of `target`. Returns the root."""
     copies = dict(zip(source.parameters, arguments, strict=True))
     for instruction in source:
         if instruction not in copies:

@@ -1,6 +1,6 @@
-"""Computations: ordered instructions with one root. The computation alone edits its graph.
+"""Computations: ordered instructions with one root. Only the computation's methods edit its graph.
 
-The order is the order of the text and, in a scheduled module, the schedule; operands always come before their users.
+The order is that of the text and, in a scheduled module, the schedule. Operands always come before their users.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _REBUILT = ("parent", "_order", "_names", "_root")
 class Computation(Callee):
     """A function from its parameters to the value of its root.
 
-    `root` is set by whoever builds the computation, or is the last instruction. Iterating gives the instructions in
-    order. `execution_thread` is the text of that attribute, empty for the main thread. A pickle of a computation, or of
-    one of its instructions, holds the whole computation and what it calls, but no module.
+    `root` is the last instruction unless it is assigned. Iterating yields the instructions in order. `execution_thread`
+    is the text of that attribute, empty for the main thread. A pickle of a computation, or of one of its instructions,
+    holds the computation and everything it calls, but no module.
     """
 
     def __init__(self, name: str, location: Location | None = None) -> None:
@@ -54,7 +54,7 @@ class Computation(Callee):
 
     @property
     def root(self) -> Instruction:
-        """The instruction whose value is the result. Raises ValueError while the computation is empty."""
+        """The instruction whose value is the result. Raises ValueError if the computation is empty."""
         if self._root is not None:
             return self._root
         if not self._order:
@@ -72,11 +72,11 @@ class Computation(Callee):
         return sorted(found, key=lambda i: i.attributes_as(ParameterAttributes).number)
 
     def find(self, name: str) -> Instruction | None:
-        """The instruction of this name (without `%`), if there is one."""
+        """Returns the instruction of this name (without `%`), or None."""
         return self._names.get(name)
 
     def reachable(self) -> set[Instruction]:
-        """The root and everything it depends on, through operands and control predecessors."""
+        """Returns the root and everything it depends on through operands and control predecessors."""
         seen: set[Instruction] = set()
         stack = [self.root]
         while stack:
@@ -149,9 +149,11 @@ class Computation(Callee):
         name: str | None = None,
         like: Instruction | None = None,
     ) -> Instruction:
-        """Appends an instruction whose attributes are at hand as an object; see `build`. Its shape is inferred if not
-        given; its name made unique; `like` lends location and metadata. Raises ShapeError if the shape is to be
-        inferred and the operands do not fit, KeyError for an unknown opcode, TypeError if attributes are missing.
+        """Appends an instruction with an attributes object; `build` takes keywords instead.
+
+        Infers the shape if it is not given, makes the name unique, and copies location and metadata from `like`. Raises
+        ShapeError if the shape cannot be inferred from the operands, KeyError for an unknown opcode, TypeError if
+        attributes are missing.
         """
         op = op_named(op) if isinstance(op, str) else op
         if attributes is NONE and op.attributes is not Attributes:
@@ -174,7 +176,7 @@ class Computation(Callee):
             operand.users[instruction] = operand.users.get(instruction, 0) + 1
 
     def unique_name(self, base: str) -> str:
-        """`base`, or `base.N` with the smallest unused N."""
+        """Returns `base`, or `base.N` with the smallest unused N."""
         if base not in self._names:
             return base
         number = self._counters.get(base, 0) + 1
@@ -184,7 +186,7 @@ class Computation(Callee):
         return f"{base}.{number}"
 
     def rename(self, instruction: Instruction, name: str) -> None:
-        """Gives the instruction a name, made unique."""
+        """Renames the instruction, making the name unique."""
         del self._names[instruction.name]
         instruction.name = self.unique_name(name)
         self._names[instruction.name] = instruction
@@ -196,7 +198,7 @@ class Computation(Callee):
         value.users[user] = value.users.get(user, 0) + 1
 
     def replace_all_uses(self, old: Instruction, new: Instruction) -> None:
-        """Makes every user of `old` use `new`; a root moves too. `old` stays, without users."""
+        """Makes every user of `old` use `new`, which also becomes the root if `old` was. `old` stays, without users."""
         if old is new:
             return
         for user in list(old.users):
@@ -232,7 +234,7 @@ class Computation(Callee):
             instruction.parent = None
 
     def reorder(self, instructions: Sequence[Instruction]) -> None:
-        """Sets the order. Must hold the same instructions, operands before users."""
+        """Sets the order. `instructions` must be the same instructions, operands before users."""
         if len(instructions) != len(self._order) or any(i not in self._order for i in instructions):
             raise ValueError("reorder must keep the instructions")
         root = self.root
@@ -240,14 +242,15 @@ class Computation(Callee):
         self._root = root
 
     def move_before(self, instruction: Instruction, place: Instruction) -> None:
-        """Moves one instruction to just before another. Linear in the size of the computation."""
+        """Moves one instruction to just before another, in time linear in the size of the computation."""
         rest = [i for i in self._order if i is not instruction]
         at = next(n for n, i in enumerate(rest) if i is place)
         self.reorder([*rest[:at], instruction, *rest[at:]])
 
     def sort(self) -> None:
-        """Puts operands and control predecessors before their users, and keeps the order otherwise: for after edits
-        that made instructions use later ones. Raises ValueError if instructions depend on each other in a circle.
+        """Sorts operands and control predecessors before their users and keeps the order otherwise.
+
+        Call it after edits that made instructions use later ones. Raises ValueError if dependences form a cycle.
         """
         done: set[Instruction] = set()
         opened: set[Instruction] = set()
@@ -278,13 +281,13 @@ class Computation(Callee):
             operand.users.pop(user, None)
 
     def __getstate__(self) -> State:
-        """Fields, one record per instruction, and the number of the root if it is set. The module is left out."""
+        """Returns the fields, one record per instruction, and the number of the root if it is set; omits the module."""
         fields = {name: value for name, value in vars(self).items() if name not in _REBUILT}
         root = list(self._order).index(self.root) if self._order else None
         return fields, records_of(self), root
 
     def __setstate__(self, state: State) -> None:
-        """Makes an empty computation what the state says; its instructions are new."""
+        """Restores the state into an empty computation, creating its instructions."""
         fields, records, root = state
         vars(self).update(fields, parent=None, _order={}, _names={}, _root=None)
         made = instructions_of(records)

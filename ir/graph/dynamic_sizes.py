@@ -1,8 +1,8 @@
-"""Shape inference where dimensions are dynamic: one rule for all ops, made of their sharding rules.
+"""Shape inference with dynamic dimensions: one rule for all ops, derived from their sharding rules.
 
-An op infers its result from the bounds, as if they were sizes. A dimension of the result is then dynamic if it shares a
-factor of the op's sharding rule with a dynamic dimension of an operand: it runs through the same index. That is what
-XLA does op by op; where it does otherwise (`infers_dynamic`, `dynamic_operands`), the op says so itself.
+An op infers its result from the bounds, as if they were sizes. A result dimension is dynamic if it shares a factor of
+the op's sharding rule with a dynamic operand dimension, and so has the same index. XLA implements the same per op;
+where an op of XLA differs, `infers_dynamic` or `dynamic_operands` of the op's class says so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .op import AnyOp, OpCall
 
 
 def result_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any, declared: Shape | None) -> Shape:
-    """As `op.infer_shape`, for operands that may have dynamic dimensions. Raises ShapeError."""
+    """Infers the result shape like `op.infer_shape`, also for dynamic operand dimensions. Raises ShapeError."""
     if op.infers_dynamic or op.is_control or not any(o.is_dynamic for o in operands):
         return op.infer_shape(operands, attributes, declared)
     if any(not o.is_array or UNBOUNDED in o.dims for o in operands):
@@ -33,19 +33,20 @@ def result_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any, declared
 
 
 def is_called_static(inferred: Shape, declared: Shape) -> bool:
-    """Whether a dimension that is dynamic by inference is declared static, in shapes of the same bounds."""
+    """Whether the declared shape has the inferred bounds, but a static dimension where the inferred one is dynamic."""
     pairs = zip(inferred.leaves(), declared.leaves(), strict=True)
     return any(have and not said for i, d in pairs for have, said in zip(_marks(i), _marks(d), strict=True))
 
 
 def same_bounds(inferred: Shape, declared: Shape) -> bool:
-    """Whether two shapes differ at most in layout, and in which dimensions are dynamic: XLA believes declarations."""
+    """Whether two shapes differ at most in layout and in which dimensions are dynamic; XLA trusts the declaration."""
     return inferred.compatible(declared) or bounds_of(inferred).compatible(bounds_of(declared))
 
 
 def may_repeat(repeated: Shape, shape: Shape) -> bool:
-    """Whether a text may write `repeated` where the shape is told again, at an operand or in a computation's signature:
-    it need not say which dimensions are dynamic, nor the size where one of the two has an unbounded dimension.
+    """Whether a text may write `repeated` for `shape` at an operand or in a computation's signature.
+
+    There it need not mark dynamic dimensions, nor repeat the size where one of the two has an unbounded dimension.
     """
     if repeated.is_tuple or shape.is_tuple:
         same = repeated.element is shape.element and len(repeated.elements) == len(shape.elements)
@@ -54,19 +55,19 @@ def may_repeat(repeated: Shape, shape: Shape) -> bool:
 
 
 def bounds_of(shape: Shape) -> Shape:
-    """The shape with the bounds for sizes."""
+    """Returns the static shape with the bounds as sizes."""
     if shape.is_tuple:
         return tuple_shape(tuple(map(bounds_of, shape.elements)))
     return replace(shape, dynamic=()) if shape.dynamic else shape
 
 
 def _marks(shape: Shape) -> tuple[bool, ...]:
-    """Per dimension of an array whether it is dynamic."""
+    """Returns, for each dimension of an array, whether it is dynamic."""
     return shape.dynamic or (False,) * shape.rank
 
 
 def _same_places(operands: Sequence[Shape], result: Shape) -> Iterator[tuple[bool, ...]]:
-    """A collective moves the data of each operand into one result."""
+    """Yields the dynamic marks of a collective's results: operand i has the same dimensions as result i."""
     for number, _ in enumerate(result.leaves()):
         yield _marks(operands[min(number, len(operands) - 1)])
 

@@ -27,13 +27,13 @@ NO_FRONTEND_ATTRIBUTES: FrontendAttributes = {}
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """`metadata={..}`, kept as the raw text between the braces; the fields that messages need are read from it."""
+    """`metadata={..}`, kept as the raw text between the braces. Properties parse the fields that messages need."""
 
     text: str
 
     @staticmethod
     def named(op_name: str) -> Metadata:
-        """Metadata with just an op_name."""
+        """Returns metadata with only an op_name."""
         return Metadata(f"op_name={quote(op_name)}")
 
     @property
@@ -66,23 +66,23 @@ def _int_field(text: str, field: str) -> int:
 
 @cache
 def _called_fields(cls: type[Attributes]) -> tuple[str, ...]:
-    """The fields of an attribute class that may hold called computations."""
+    """Returns the names of the fields of an attribute class that may hold called computations."""
     return tuple(name for name, field in attribute_fields(cls).items() if field.is_called)
 
 
 def _parsed_by(reader: str) -> Callable[[object], str]:
-    """The help that says how text becomes a value."""
+    """Returns the help for a text that was assigned: the function that parses it."""
     return lambda value: f"write hloom.{reader}({value!r})" if isinstance(value, str) else f"hloom.{reader} reads text"
 
 
 class Instruction:
     """One operation of a computation.
 
-    `sharding` is what `sharding=` says; `shardy` what `xla.sdy.sharding` among the frontend attributes says (the
-    frontend resolves it once; it is not printed from here). `users` counts, per user, how many operands refer to this
-    instruction. `other` holds further common attributes verbatim (statistics, origin, parameter_replication).
+    `sharding` is the value of `sharding=`; `shardy` that of the frontend attribute `xla.sdy.sharding` (the frontend
+    parses it once; it is not printed from here). `users` counts, per user, how many operands refer to this instruction.
+    `other` holds further common attributes verbatim (statistics, origin, parameter_replication).
     `proto_extras` holds protobuf fields that HLO text cannot express; the protobuf reader sets it for the writer.
-    Assigning a shape, a sharding and the like of another type raises TypeError.
+    Assigning a value of a wrong type to a shape, a sharding and the like raises TypeError.
     """
 
     __slots__ = (
@@ -90,7 +90,7 @@ class Instruction:
         "_sharding", "_shardy", "location", "name", "op", "operands", "other", "parent", "proto_extras", "users",
     )  # fmt: skip
 
-    # Where a program that edits programs goes wrong, it hears so at the assignment.
+    # Programs that edit programs get an error at the wrong assignment, not later.
     attributes: Field[Attributes] = checked_field(
         "_attributes", (Attributes,), lambda _: "Computation.build makes them")
     shape: Field[Shape] = checked_field("_shape", (Shape,), _parsed_by("parse_shape"))
@@ -130,7 +130,7 @@ class Instruction:
 
     @property
     def control_predecessors(self) -> tuple[Instruction, ...]:
-        """Instructions of the same computation that must run before this one, whatever the data flow says."""
+        """Instructions of the same computation that must run before this one, regardless of data flow."""
         return self._control_predecessors
 
     @control_predecessors.setter
@@ -144,7 +144,7 @@ class Instruction:
         return self.op.opcode
 
     def attributes_as(self, kind: type[A]) -> A:
-        """The attributes, which must be of this class: whoever asks knows the op. Raises InternalError."""
+        """Returns the attributes, which must be of this class. Raises InternalError if they are not."""
         attributes = self.attributes
         if not isinstance(attributes, kind):
             raise InternalError(f"{self.opcode} {self.name} has {type(attributes).__name__}, not {kind.__name__}")
@@ -152,7 +152,7 @@ class Instruction:
 
     @property
     def annotation(self) -> AnySharding | None:
-        """The sharding the program asks for: Shardy's where there is one, for it has names, else HLO's."""
+        """The sharding that the program requests: Shardy's if there is one, because it has names, else HLO's."""
         return self.shardy if self.shardy is not None else self.sharding
 
     @property
@@ -163,7 +163,7 @@ class Instruction:
         return OpCall(tuple(o.shape for o in self.operands), self.attributes, self.shape, config, rule)
 
     def called(self) -> list[Computation]:
-        """The computations that the attributes refer to, in field order."""
+        """Returns the computations that the attributes refer to, in field order."""
         found: list[Any] = []
         for name in _called_fields(type(self.attributes)):
             value = getattr(self.attributes, name)
@@ -171,9 +171,7 @@ class Instruction:
         return found
 
     def has_effect(self) -> bool:
-        """Whether this instruction, or one in a computation that it calls, directly or through others, has a side
-        effect.
-        """
+        """Whether this instruction, or any instruction that it calls directly or indirectly, has a side effect."""
         if self.op.has_side_effect(self.attributes):
             return True
         reached = dict.fromkeys(self.called())
@@ -188,7 +186,7 @@ class Instruction:
         return False
 
     def copy_annotations(self, other: Instruction) -> None:
-        """Takes over what says where an instruction comes from: location and metadata."""
+        """Copies location and metadata, the annotations of an instruction's origin."""
         self.location = other.location
         self.metadata = other.metadata
 
@@ -203,7 +201,7 @@ class Instruction:
 
 
 def instruction_of(computation: Computation, name: str) -> Instruction:
-    """The instruction of this name; how a pickle refers to a single one. Raises UnpicklingError."""
+    """Returns the instruction of this name. Pickles refer to a single instruction this way. Raises UnpicklingError."""
     found = computation.find(name)
     if found is None:
         raise UnpicklingError(f"computation {computation.name} has no instruction {name}")

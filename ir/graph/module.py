@@ -1,4 +1,4 @@
-"""Modules: computations and the header, at one stage of the compiler."""
+"""Modules: computations and header of a program, at one stage of compilation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes
 
 
 class Stage(Enum):
-    """How far a module has come. The verifier has invariants for each."""
+    """The stage of compilation of a module. The verifier has invariants for each."""
 
     GLOBAL = "global"  # whole-tensor shapes, some shardings
     SHARDED = "sharded"  # every value has a sharding
@@ -25,7 +25,7 @@ class Stage(Enum):
 
 
 SERIALIZERS: dict[str, Callable[[Module], Any]] = {}
-"""Writers of modules by format, `text` and `proto`. They lie above modules, and register themselves."""
+"""Writers of modules by format, `text` and `proto`. They belong to higher layers and register themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class EntryLayout:
 
 
 class Module:
-    """A program. `entry` is one of its `computations`, which may stand in any order; text has callees before callers.
+    """A program. `entry` is one of its `computations`, which are in any order; text has callees before callers.
 
-    Header attributes that Hloom carries without interpreting them are kept verbatim: `input_output_alias`,
-    `buffer_donor`, `origin_recovery_table` (text with braces, empty if absent) and `stack_frames` (the four tables, as
-    text). `meshes` are Shardy's, by symbol, from `xla.sdy.meshes`. `global_layout` of a LOCAL module gives the shapes
-    of the program it was made from. `warnings` are those of the text it was read from.
+    Header attributes that Hloom does not interpret are kept verbatim: `input_output_alias`, `buffer_donor`,
+    `origin_recovery_table` (text with braces, empty if absent) and `stack_frames` (the four tables, as text). `meshes`
+    are Shardy's, by symbol, from `xla.sdy.meshes`. `global_layout` of a LOCAL module gives the shapes of the program
+    before partitioning. `warnings` are those of reading its text.
     """
 
     def __init__(self, name: str, source: SourceFile | None = None) -> None:
@@ -88,11 +88,11 @@ class Module:
         return computation
 
     def new_computation(self, name: str, entry: bool = False) -> Computation:
-        """Adds an empty computation under this name, made unique; `entry` makes it the entry."""
+        """Adds an empty computation, making its name unique; `entry` makes it the entry."""
         return self.add_computation(Computation(self.unique_computation_name(name)), entry)
 
     def clone_computation(self, source: Computation, name: str | None = None) -> Computation:
-        """Adds a copy of a computation; the copy calls what the original calls."""
+        """Adds a copy of a computation, which calls the same computations as the original."""
         free = self.unique_computation_name(name or source.name)
         return self.add_computation(clone_computation(source, lambda c: c, free))
 
@@ -103,8 +103,9 @@ class Module:
             computation.parent = self
 
     def callees_first(self) -> list[Computation]:
-        """The computations so ordered that what is called comes before its caller, else as they are: the order that
-        text needs. Computations that call each other in a circle (the verifier refuses them) come in some order.
+        """Returns the computations with callees before callers, the order of HLO text, otherwise in their own order.
+
+        Recursive computations, which the verifier rejects, come in an arbitrary order.
         """
         done: dict[Computation, None] = {}
         opened: set[Computation] = set()
@@ -122,7 +123,7 @@ class Module:
         return list(done)
 
     def unique_computation_name(self, base: str) -> str:
-        """`base`, or `base.N` with the smallest N not yet used for a computation."""
+        """Returns `base`, or `base.N` with the smallest N not yet used for a computation."""
         taken = {c.name for c in self.computations}
         if base not in taken:
             return base
@@ -135,14 +136,14 @@ class Module:
         return iter(self.computations)
 
     def to_text(self) -> str:
-        """The module as HLO text that XLA's parser and ours accept."""
+        """Returns the module as HLO text that the parsers of XLA and Hloom accept."""
         text: str = SERIALIZERS["text"](self)
         return text
 
     def to_proto(self) -> bytes:
-        """The module as a serialized HloModuleProto that XLA accepts. Raises CompileError for what that cannot say.
+        """Returns a serialized HloModuleProto that XLA accepts. Raises CompileError for anything it cannot express.
 
-        Arrays without a layout get the default one, and names become unique in the whole module, as XLA demands.
+        Arrays without a layout get the default one, and names become unique across the module, as XLA requires.
         """
         data: bytes = SERIALIZERS["proto"](self)
         return data
@@ -163,7 +164,7 @@ class Module:
 
 
 def clone_module(module: Module) -> Module:
-    """A deep copy: no computation or instruction is shared."""
+    """Returns a deep copy, which shares no computation or instruction."""
     copy = shell_of(module)
     copies: dict[Computation, Computation] = {}
     for computation in module.callees_first():
@@ -173,7 +174,7 @@ def clone_module(module: Module) -> Module:
 
 
 def shell_of(module: Module) -> Module:
-    """A module with the same header and no computations."""
+    """Returns a module with the same header and no computations."""
     copy = Module(module.name, module.source)
     skipped = ("computations", "_entry", "name", "source")
     copy.__dict__.update({k: v for k, v in module.__dict__.items() if k not in skipped})

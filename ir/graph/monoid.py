@@ -1,8 +1,8 @@
-"""Reductions: which monoid a called computation is, and how to run a scalar computation on whole arrays.
+"""Reductions: recognizes the monoid of a called computation, and runs scalar computations on arrays.
 
-Collectives, `reduce` and `scatter` carry their combiner as a computation. Where it is one binary op of its two
-parameters it is a known monoid, with an identity and a numpy ufunc; only then may partial results of several devices be
-combined. Everything else runs through `elementwise_kernel`.
+Collectives, `reduce` and `scatter` call a computation as their combiner. A single binary op of the two parameters is a
+known monoid, with an identity and a numpy ufunc; only then may partial results of several devices be combined. All
+other combiners run through `elementwise_kernel`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _SCALAR_OPS = frozenset((Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT
 
 
 def reduction_monoid(computation: Computation) -> Monoid | None:
-    """The monoid that the computation is: its root is one binary op of its two parameters, in any order. Else None."""
+    """Returns the monoid of a computation whose root is one binary op of its two parameters in any order, else None."""
     return common_monoid(computation) if computation.root.shape.is_array else None
 
 
 def common_monoid(computation: Computation) -> Monoid | None:
-    """The monoid by which the computation combines each of its values, one or several, with its counterpart. Else None.
+    """Returns the monoid that combines each value of one side with its counterpart of the other, or None.
 
     The parameters are the values of one side, then those of the other.
     """
@@ -54,12 +54,12 @@ def common_monoid(computation: Computation) -> Monoid | None:
     opcodes = {v.opcode for v in values}
     found = _BY_OPCODE.get(opcodes.pop()) if known and len(opcodes) == 1 else None
     if found in (Monoid.MAXIMUM, Monoid.MINIMUM) and any(v.shape.element.is_complex for v in values):
-        return None  # of two complex numbers with one real part the first is taken, whichever that is
+        return None  # of two complex numbers with equal real parts XLA takes the first: not commutative
     return found
 
 
 def identity(monoid: Monoid, element: ElementType) -> np.generic[Any]:
-    """The element that changes nothing when combined, as a numpy scalar of the element type (a byte for single bits).
+    """Returns the monoid's identity as a numpy scalar of the element type (a byte for single bits).
 
     Raises NotEvaluable for maximum and minimum of complex numbers.
     """
@@ -77,20 +77,20 @@ def identity(monoid: Monoid, element: ElementType) -> np.generic[Any]:
 
 
 def exact_identity(monoid: Monoid, element: ElementType) -> np.generic[Any]:
-    """Like `identity`, but preserves every bit: -0.0 for float sums, since adding 0.0 would turn -0.0 into 0.0."""
+    """Returns the bit-preserving identity: -0.0 for float sums, since adding 0.0 would turn -0.0 into 0.0."""
     found: Any = identity(monoid, element)
     return -found if monoid is Monoid.ADD and (element.is_float or element.is_complex) else found
 
 
 def choice_monoid(element: ElementType) -> Monoid:
-    """The monoid that combines one device's value with `choice_identity` on all others and returns it bit for bit."""
+    """Returns a monoid that selects one device's value: combining it with `choice_identity` preserves every bit."""
     if element.kind is Kind.PRED:
         return Monoid.OR
     return Monoid.MAXIMUM if element.name == "f8e8m0fnu" else Monoid.ADD  # f8e8m0fnu has no zero, and no sign
 
 
 def choice_identity(element: ElementType) -> np.generic[Any]:
-    """The identity of `choice_monoid`, preserving every bit."""
+    """Returns the bit-preserving identity of `choice_monoid`."""
     return exact_identity(choice_monoid(element), element)
 
 
@@ -99,7 +99,7 @@ def _all_ones(element: ElementType) -> int:
 
 
 def _extreme(element: ElementType, dtype: np.dtype[Any], largest: bool) -> np.generic[Any]:
-    """The greatest or least value: an infinity where the type has one."""
+    """Returns the greatest or least value: an infinity where the type has one."""
     if element.kind is Kind.PRED:
         return dtype.type(largest)
     if element.is_integer:
@@ -114,10 +114,10 @@ def _extreme(element: ElementType, dtype: np.dtype[Any], largest: bool) -> np.ge
 
 
 def elementwise_kernel(computation: Computation, compile: Compile) -> Kernel:
-    """A computation on scalars as a function on arrays of one shape, applied element by element.
+    """Returns a function that applies a computation on scalars element by element to arrays of one shape.
 
-    Its results have the shape of the first argument: one array, or a tuple of arrays if the root is a tuple. Where all
-    its ops are element-wise its own kernel already does that; otherwise it is called once per element.
+    Its results have the shape of the first argument: one array, or a tuple of arrays if the root is a tuple. Runs the
+    computation's own kernel if all its ops are element-wise; otherwise calls it once per element.
     """
     kernel = compile(computation)
     is_tuple = computation.root.shape.is_tuple

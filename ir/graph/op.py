@@ -1,11 +1,11 @@
-"""Ops: what an opcode is, described once.
+"""Ops: the base class of op descriptions, and their registry.
 
-An op is one stateless class: its attributes, its shape inference, its sharding rule, its meaning in numpy. Parser,
+An op is one stateless class with its attributes, shape inference, sharding rule and numpy implementation. Parser,
 printer, verifier, propagation, partitioner and runtime read this description and never switch on the opcode. Classes
 live in `ops/<family>.py` and register one object per opcode.
 
-Values at run time: a numpy array for an array shape (numpy type of its element type, read-only by convention), a Python
-tuple for a tuple shape, None for a token.
+Run-time values are numpy arrays for array shapes (read-only by convention), Python tuples for tuple shapes, and None
+for tokens.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Compile = Callable[[Callee], Kernel]  # a called computation as a function of it
 
 
 class Role(Enum):
-    """What an op is to the structure of programs, for those who walk through them."""
+    """The role of an op in the structure of a program, for code that traverses programs."""
 
     PARAMETER = "parameter"
     CONSTANT = "constant"
@@ -49,20 +49,21 @@ class Role(Enum):
 
 @dataclass(slots=True)
 class RandomState:
-    """The hidden random state of one device in one run: how often `rng` has been executed, and the 128 bits of
-    `rng-get-and-update-state`. It begins anew in every run, alike on all devices, so that devices that run the same
+    """The hidden random state of one device: the number of `rng` executions, and the 128 bits of
+    `rng-get-and-update-state`. Every run starts from the same state on all devices, so that devices that run the same
     program draw the same numbers.
     """
 
     draws: int = 0
-    bits: int = 0x7012395  # where XLA begins on CPU
+    bits: int = 0x7012395  # XLA's initial state on CPU
 
 
 @dataclass(frozen=True, slots=True)
 class OpCall(Generic[A]):
-    """One use of an op, without its place in a graph: operand shapes, attributes, result shape; `config` is the text of
-    its backend_config, which tells some targets of custom-calls what to do; `rule` that of a sharding rule that the
-    program gives (see `shardy_rule`).
+    """One use of an op, independent of its position in a graph: operand shapes, attributes and result shape.
+
+    `config` is the text of its backend_config, which parameterizes some custom-call targets. `rule` is the text of a
+    sharding rule given in the program (see `shardy_rule`).
     """
 
     operands: tuple[Shape, ...]
@@ -80,7 +81,7 @@ class OpCall(Generic[A]):
 
 
 class Use(Protocol):
-    """An instruction as far as an op asks about its own place in a program."""
+    """The view of an instruction that an op gets of its own position in a program."""
 
     @property
     def op(self) -> AnyOp: ...
@@ -99,36 +100,36 @@ class Op(Generic[A]):
     """Base of all ops. Defaults: no attributes, same shape as the first operand, element-wise sharding rule.
 
     Class attributes:
-      opcode         as in HLO text
+      opcode         the opcode in HLO text
       attributes     the class of its attributes
-      arity          least and greatest number of operands (None: no limit)
-      role           its part in the structure of programs; None for ops that compute or move values
+      arity          minimum and maximum number of operands (None: no limit)
+      role           its role in the structure of programs; None for ops that compute or move values
       inline         the attribute printed between the parentheses (`parameter(0)`, `constant({..})`)
       side_effect    never removed as dead code
-      is_elementwise every result element depends on the operand elements at the same place (scalars: on all places);
-                     such ops pass shardings on before all others
-      is_collective  exchanges data between devices: the runtime, not `kernel`, runs it
+      is_elementwise every result element depends only on the operand elements at the same position (a scalar applies to
+                     all positions); propagation handles such ops before all others
+      is_collective  exchanges data between devices: the runtime executes it, not `kernel`
       is_control     calls computations that may contain collectives (call, while, conditional): likewise
-      calls_alone    no other instruction of its kind calls the computations that it calls
-      is_device_id   the value is the number of the device that runs it; the runtime supplies it
-      is_view        the result is the operand's memory seen otherwise: the op costs no time
-      is_stateful    draws from the device's hidden random state, a `RandomState`: the runtime gives it to the kernel as
-                     its first argument
-      additive_groups the default answer of `additive`
-      infers_dynamic infer_shape and kernel know about dynamic dimensions; for other ops `dynamic_sizes` does
-      dynamic_operands the operands whose dynamic dimensions are dynamic in the result, too; None: all of them
-      typed_by       the operand whose type of floats the result has where a text leaves out the shape of the result and
-                     floats of several types meet; None: that of highest precision
-      refuses_values the kernel may refuse what operands hold: no device may run the op on values that do not count
-      converts_result the declared result may have elements of any type: what the op computes is converted to them
-      keeps_types    hands on what it is given: floats have the type in the result that they have in the operands,
-                     for nothing is computed that could be of mixed precision
-      result_hint    a result shape must be written in the text, for it cannot be inferred
-      applies_calls  the computations that it calls are applied to elements
-      lists_operands in texts its sharding may have an entry for each leaf of the operands
+      calls_alone    no other instruction of its kind calls the same computations
+      is_device_id   the value is the number of the executing device, supplied by the runtime
+      is_view        the result reinterprets the operand's memory: the op costs no time
+      is_stateful    draws from the device's hidden `RandomState`, which the runtime passes to the kernel as its first
+                     argument
+      additive_groups the default result of `additive`
+      infers_dynamic infer_shape and kernel handle dynamic dimensions; for other ops `dynamic_sizes` does
+      dynamic_operands the operands whose dynamic dimensions are dynamic in the result too; None: all of them
+      typed_by       the operand that determines the result's float type where a text omits the result shape and float
+                     types are mixed; None: the type of highest precision
+      refuses_values the kernel may reject operand values: no device may run the op on meaningless values
+      converts_result the declared result may have any element type: the computed values are converted to it
+      keeps_types    forwards values unchanged: result floats have the types of the operand floats, so precision is
+                     never mixed
+      result_hint    the text must declare the result shape, because it cannot be inferred
+      applies_calls  the called computations are applied to elements
+      lists_operands in text, its sharding may have one entry per leaf of the operands
       element_sources the only operands that supply elements of the result: `facts` and `demands` follow by default
       forwards_leaves leaf i of the operands supplies the elements of leaf i of the result: likewise
-      knows_columns  `demands` takes demands on single places of a dimension as well
+      knows_columns  `demands` also accepts demands per position of a dimension
     """
 
     opcode: ClassVar[str] = ""
@@ -159,71 +160,71 @@ class Op(Generic[A]):
     additive_groups: ClassVar[tuple[frozenset[int], ...]] = ()
 
     def infer_shape(self, operands: Sequence[Shape], attributes: A, declared: Shape | None) -> Shape:
-        """The result shape. Raises ShapeError if operands or attributes do not fit.
+        """Returns the result shape. Raises ShapeError if operands or attributes do not fit.
 
-        Its layout is what XLA infers where a text leaves the shape out: a result that has the shape of an operand has
-        that operand's layout too, others have none. It counts there alone: two shapes are compared without layouts.
+        Its layout is the one XLA infers where a text omits the shape: a result with the shape of an operand has that
+        operand's layout, other results have none. Shapes are compared without layouts.
 
         `declared` is the shape written in the program, or None. An op whose shape cannot be inferred (`result_hint`)
-        takes what it needs from it and checks the rest; the verifier compares the answer with it.
+        takes the missing parts from it and checks the rest; the verifier compares the returned shape with it.
         """
         return operands[0]
 
     def meant_shape(self, operands: Sequence[Shape], declared: Shape) -> Shape:
-        """The shape that a text means which declares this one: XLA and its older versions do not always believe it."""
+        """Returns the actual result shape for a declared one, which XLA, or an older version, does not always trust."""
         return declared
 
     def check_use(self, use: Use) -> None:
-        """Raises ShapeError if the op cannot stand where it does, whatever the shapes (a done needs its start). Most
-        ops do not care.
-        """
+        """Raises ShapeError if the op is invalid at its position, whatever the shapes: a done needs its start."""
 
     def has_side_effect(self, attributes: A) -> bool:
-        """Whether this use may not be removed as dead code: the class's answer unless the attributes decide."""
+        """Whether this use must not be removed as dead code: by default the class's `side_effect`."""
         return self.side_effect
 
     def reads_format(self, call: OpCall[A]) -> bool:
-        """Whether this use reads its floats as bits of their type, or draws them in it, so that the same numbers in a
-        wider type would give another result.
+        """Whether the result depends on the float format, as in bit casts and random draws: a wider type that holds the
+        same numbers would give another result.
         """
         return False
 
     def has_fixed_layout(self, attributes: A) -> bool:
-        """Whether layouts of operands and results belong to this use, for something outside reads the memory."""
+        """Whether the layouts of operands and results matter, because foreign code reads the memory."""
         return False
 
     def maps_scalars(self, call: OpCall[A]) -> bool:
-        """Whether the kernel of this use on scalars takes arrays of any shape as well, element by element."""
+        """Whether the scalar kernel of this use also applies to arrays of any shape, element by element."""
         return self.is_elementwise
 
     def sharding_rule(self, call: OpCall[A]) -> ShardingRule:
-        """The factors of this use. Tuple results have one entry per leaf. Operands of the op are arrays here."""
+        """Returns the sharding rule of this use. Tuple results have one entry per leaf; operands are arrays."""
         if self.is_elementwise:
             return elementwise_rule(call.operands, tuple(call.shape.leaves()))
         return replicated_rule(call.operands, tuple(call.shape.leaves()))
 
     def alternative_rules(self, call: OpCall[A]) -> tuple[ShardingRule, ...]:
-        """Other rules by which the op can be divided, for where the first one costs communication. Propagation does
-        not ask for them.
+        """Returns further rules by which the partitioner may divide the op, where `sharding_rule` costs communication.
+        Propagation ignores them.
         """
         return ()
 
     def additive(self, call: OpCall[A]) -> tuple[frozenset[int], ...]:
-        """Groups of operands in which the op is additive: if the operands of a group are sums of as many parts each,
-        the result is the sum of the results of the parts (the other operands stay as they are). For numbers only.
+        """Returns the groups of operands in which the op is additive.
+
+        If the operands of a group are sums of the same number of terms, the result is the sum of the results of the
+        terms, with the other operands unchanged. Applies to numbers only.
         """
         return self.additive_groups
 
     def localize(self, call: OpCall[A], operands: Sequence[Shape], shape: Shape) -> A:
-        """The attributes of the per-device op, given the global use and the local shapes of operands and result.
+        """Returns the attributes of the per-device op, given the global use and the local operand and result shapes.
 
         Only ops whose attributes contain sizes of dimensions (slice limits, slice sizes) need to override it.
         """
         return call.attributes
 
     def facts(self, call: OpCall[A], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
-        """What is known of the leaves of the result, given what is known of those of the operands: ranges that hold
-        for all inputs, or nothing (`Fact()`).
+        """Returns one fact per leaf of the result, given those of the operands: a range that holds for all inputs, or
+        `Fact()` if nothing is known.
         """
         count = call.shape.num_leaves
         if self.forwards_leaves:
@@ -239,17 +240,20 @@ class Op(Generic[A]):
     def demands(
         self, call: OpCall[A], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
     ) -> list[Demand]:
-        """Which elements the leaves of the operands should have so that the op gives numbers that mean something, and
-        the leaves of its result those that are demanded of them: indices inside of what they index, no logarithm of
-        negative numbers. Made-up inputs are drawn accordingly; a program that demands too much runs all the same.
+        """Returns one demand per leaf of the operands, given the demands on the result.
+
+        A demand is the range in which elements should lie for the result to be meaningful and to satisfy its own
+        demand: indices within bounds, logarithms of positive numbers. Random inputs are drawn accordingly. Demands are
+        not enforced.
         """
         if self.forwards_leaves:
             return [results[n] if n < len(results) else None for n in range(len(operands))]
         return [joined(results[0]) if n in self.element_sources else None for n in range(len(operands))]
 
     def kernel(self, call: OpCall[A], compile: Compile) -> Kernel:
-        """A function that computes the op on numpy values. Everything that depends only on the shapes is done here,
-        once; the function itself is called once per execution. Raises NotEvaluable.
+        """Returns a function that computes the op on numpy values, or raises NotEvaluable.
+
+        Work that depends only on shapes is done here, once. The function is called once per execution.
         """
         raise NotEvaluable(f"{self.opcode} cannot be evaluated")
 
@@ -268,7 +272,7 @@ OPS: dict[str, AnyOp] = {}
 
 
 def register(op: type[AnyOp] | AnyOp) -> Any:
-    """Adds an op to the table; usable as a class decorator. Raises ValueError if the opcode is taken."""
+    """Registers an op; usable as a class decorator. Raises ValueError if the opcode is taken."""
     instance = op() if isinstance(op, type) else op
     if instance.opcode in OPS:
         raise ValueError(f"opcode {instance.opcode} is registered twice")
@@ -283,14 +287,15 @@ _DERIVED: dict[str, AnyOp] = {}
 
 
 def register_family(suffix: str, derive: Derive) -> None:
-    """Makes `OPCODE + suffix` an op too, for every registered op of which `derive` makes one: `negate-start` is derived
-    from `negate`. Ops registered under such a name come first.
+    """Registers a function that derives the op `OPCODE + suffix` from the op OPCODE, as `negate-start` from `negate`.
+
+    Ops registered under such a name take precedence. `derive` returns None for ops without a derived op.
     """
     _FAMILIES[suffix] = derive
 
 
 def find_op(opcode: str) -> AnyOp | None:
-    """The op of an opcode, registered or derived; None if Hloom does not have it."""
+    """Returns the op of an opcode, registered or derived; None if there is none."""
     op = OPS.get(opcode) or _DERIVED.get(opcode)
     if op is None:
         suffix = next((s for s in _FAMILIES if opcode.endswith(s)), None)
@@ -302,7 +307,7 @@ def find_op(opcode: str) -> AnyOp | None:
 
 
 def op_named(opcode: str) -> AnyOp:
-    """The op of an opcode. Raises KeyError if Hloom does not have it."""
+    """Returns the op of an opcode. Raises KeyError if there is none."""
     op = find_op(opcode)
     if op is None:
         raise KeyError(opcode)
@@ -310,7 +315,7 @@ def op_named(opcode: str) -> AnyOp:
 
 
 def op_of(module: str, opcode: str) -> AnyOp:
-    """The op of this opcode; `module` is imported if that is what registers it. Raises UnpicklingError."""
+    """Returns the op of an opcode, importing the Python module that registers it if needed. Raises UnpicklingError."""
     if find_op(opcode) is None and module in sys.modules:
         raise UnpicklingError(f"no op '{opcode}' is registered, though {module} is imported")
     if find_op(opcode) is None:

@@ -1,7 +1,7 @@
-"""Instructions as flat records, for `pickle` and `copy.deepcopy`.
+"""Conversion of instructions to flat records, for `pickle` and `copy.deepcopy`.
 
-Instructions refer to each other, so that pickling them one by one would recurse as deep as the program is. A
-computation is written as a list of records instead, in which operands are numbers.
+Instructions refer to each other, so pickling them one by one would recurse as deep as the program. A computation is
+written as a list of records instead, in which operands are numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Record = tuple[str, AnyOp, tuple[int, ...], Any, Any, Any, tuple[Any, ...], tupl
 
 
 def records_of(instructions: Iterable[Instruction]) -> list[Record]:
-    """One record per instruction of a computation, given in its order."""
+    """Returns one record per instruction of a computation, given in order."""
     numbers = {instruction: number for number, instruction in enumerate(instructions)}
     return [
         (
@@ -32,7 +32,7 @@ def records_of(instructions: Iterable[Instruction]) -> list[Record]:
 
 
 def instructions_of(records: Iterable[Record]) -> list[Instruction]:
-    """New instructions that refer to each other as the records say; they are in no computation yet."""
+    """Creates the instructions of these records. They are in no computation yet."""
     records = list(records)
     made = [Instruction(name, op, [], attributes, shape, at) for name, op, _, attributes, shape, at, _, _ in records]
     for instruction, (_, _, operands, _, _, _, values, predecessors) in zip(made, records, strict=True):

@@ -1,7 +1,7 @@
-"""Attributes, shapes and literals from Python values: attributes by keyword, shapes as text, arrays as literals.
+"""Conversion of Python values to attributes, shapes and literals, for `Computation.build`.
 
-`Computation.build` takes them. Every mistake of the caller is a CompileError that names the op, the attribute and what
-it takes, so that a program that writes programs fails as clearly as a program in text.
+Attributes are given by keyword, shapes as text, literals as arrays. Every error of the caller is a CompileError that
+names the op, the attribute and its type, so that programs built in Python get the same diagnostics as programs in text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LARGEST = 2**63 - 1
 
 
 def known_op(opcode: str) -> AnyOp:
-    """The op of an opcode. Raises CompileError for an unknown one."""
+    """Returns the op of an opcode. Raises CompileError for an unknown one."""
     try:
         return op_named(opcode)
     except KeyError:
@@ -42,7 +42,7 @@ def known_op(opcode: str) -> AnyOp:
 def checked_use(
     op: AnyOp, operands: Sequence[Shape], attributes: Mapping[str, Any], shape: Shape | str | None
 ) -> tuple[Attributes, Shape]:
-    """The attributes and the result shape of an op on operands of these shapes. Raises CompileError."""
+    """Returns the attributes and the result shape of an op on these operands. Raises CompileError."""
     low, high = op.arity
     if len(operands) < low or (high is not None and len(operands) > high):
         wanted = str(low) if low == high else f"at least {low}" if high is None else f"{low} to {high}"
@@ -61,8 +61,8 @@ def checked_use(
 
 
 def attributes_of(op: AnyOp, given: Mapping[str, Any]) -> Attributes:
-    """The attributes of an op from Python values by name: lists for tuples, text for enums and words, arrays for
-    literals, lists of device numbers for replica groups. Raises CompileError.
+    """Returns the attributes of an op from Python values by name: lists for tuples, text for enums and identifiers,
+    arrays for literals, lists of device numbers for replica groups. Raises CompileError.
     """
     fields = attribute_fields(op.attributes)
     for name in given:
@@ -79,7 +79,7 @@ def attributes_of(op: AnyOp, given: Mapping[str, Any]) -> Attributes:
 
 
 def shape_of(text: str) -> Shape:
-    """`f32[4,8]`, `pred[]` or `(f32[4], (s32[], token[]))` as a shape, without layout. Raises CompileError."""
+    """Parses `f32[4,8]`, `pred[]` or `(f32[4], (s32[], token[]))` as a shape without layout. Raises CompileError."""
     stack: list[list[Shape]] = [[]]
     place, after_value = 0, False
     while place < len(text):
@@ -104,15 +104,15 @@ def shape_of(text: str) -> Shape:
 
 
 def literal_of(value: Any, element: str | None = None) -> Literal:
-    """A literal of a number, nested lists or an array. Python's floats become f32, its integers s32, unless `element`
-    names another type; arrays keep theirs. Raises CompileError.
+    """Returns a literal of a number, nested lists or an array. Python floats become f32 and integers s32, unless
+    `element` names another type; arrays keep theirs. Raises CompileError.
     """
     if isinstance(value, Literal):
         return value
     try:
         found = np.array(value)  # a copy: literals are never written to
     except ValueError:
-        fail("constant: the nested lists are not those of an array")
+        fail("constant: the nested lists have different lengths")
     if element is None and not isinstance(value, np.ndarray | np.generic):
         element = {"f": "f32", "i": "s32", "c": "c64"}.get(found.dtype.kind)
         fits = found.dtype.kind != "i" or not found.size or (found.min() >= -(2**31) and found.max() < 2**31)
@@ -121,7 +121,7 @@ def literal_of(value: Any, element: str | None = None) -> Literal:
     if element is not None:
         dtype = _element(element).numpy
         if dtype is None or found.dtype.kind not in "biufcV":
-            fail(f"constant: no {element} can be made of {value!r}")
+            fail(f"constant: {value!r} cannot be converted to {element}")
         found = found.astype(dtype)
     try:
         from_numpy(found.dtype)
@@ -165,7 +165,7 @@ def _converted(op: AnyOp, field: AttributeField, value: Any) -> Any:
 
 
 def _value(kind: Any, value: Any) -> Any:
-    """`value` as the field type `kind` has it. Raises TypeError or ValueError."""
+    """Converts `value` to the field type `kind`. Raises TypeError or ValueError."""
     if kind is Literal:
         return literal_of(value)
     if _is_enum(kind):
@@ -198,7 +198,7 @@ def _is_enum(kind: Any) -> bool:
 
 
 def _record(kind: type[Any], value: Any) -> Any:
-    """A value type from its fields: in order (`(0, 4)` for a SliceDim), by name, or the only one's value."""
+    """Builds a value type from its fields: in order (`(0, 4)` for a SliceDim), by name, or from its only field."""
     fields = attribute_fields(kind)
     if isinstance(value, dict):
         named = cast("dict[str, Any]", value)
@@ -231,11 +231,11 @@ def _union(options: tuple[Any, ...], value: Any) -> Any:
 
 
 def described(kind: Any) -> str:
-    """A field type in words."""
+    """Describes a field type in words."""
     if _is_enum(kind):
         return "one of " + ", ".join(str(member.value) for member in kind)
     words: dict[Any, str] = {int: "an integer", bool: "True or False", float: "a number", str: "a string"}
-    words |= {Identifier: "a word", Callee: "a computation", Literal: "an array", BracedText: "text in braces"}
+    words |= {Identifier: "an identifier", Callee: "a computation", Literal: "an array", BracedText: "text in braces"}
     if typing.get_origin(kind) is tuple:
         return f"a sequence, each entry {described(typing.get_args(kind)[0])}"
     if ExplicitGroups in typing.get_args(kind):

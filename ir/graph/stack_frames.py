@@ -1,7 +1,7 @@
-"""Which line of the user's source an instruction comes from.
+"""Finds the line of the user's source from which an instruction originates.
 
-Metadata names it directly (`source_file`, `source_line`) or by a number in the tables that newer XLA prints after the
-header (FileNames, FunctionNames, FileLocations, StackFrames); the innermost frame is the line.
+Metadata names it directly (`source_file`, `source_line`), or by a number in the tables that newer XLA prints after the
+header (FileNames, FunctionNames, FileLocations, StackFrames), where the innermost frame gives the line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .instruction import Instruction
 
 
 def source_line(instruction: Instruction) -> str:
-    """`model.py:33`, without folders; empty if the program does not say."""
+    """Returns `model.py:33`, without folders; empty if the program has no source line."""
     metadata = instruction.metadata
     if metadata is None:
         return ""
@@ -31,7 +31,7 @@ def _base(path: str) -> str:
 
 @lru_cache(maxsize=16)
 def _frames(text: str) -> dict[int, str]:
-    """Frame number to file and line, from the four tables."""
+    """Maps frame numbers to file and line, using the four tables."""
     tables: dict[str, dict[int, str]] = {}
     rows: dict[int, str] = {}
     for line in text.splitlines():

@@ -1,8 +1,8 @@
-"""Ranges of numbers: what is known of the values of a program, and what its ops demand of them.
+"""Value ranges: facts known about the values of a program, and demands of its ops on them.
 
-A bound is a number and a side of it: 0 means the number itself, 1 just above, -1 just below. So `x > 0` is bounded by
-`(0, 1)`, and pairs compare as the bounds do. Ranges hold floats only: whole ranges of 64-bit integers are rounded, and
-whoever draws from them cuts them to the type.
+A bound is a number and a side: 0 means the number itself, 1 just above, -1 just below. So `x > 0` has the bound
+`(0, 1)`, and bounds compare as pairs. Ranges hold floats only: full ranges of 64-bit integers are rounded, and code
+that draws from them clips them to the type.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ INFINITY = math.inf
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """All numbers from a least to a greatest bound."""
+    """The numbers from a least to a greatest bound."""
 
     least: Bound = (-INFINITY, 0)
     greatest: Bound = (INFINITY, 0)
 
     @staticmethod
     def closed(least: float, greatest: float) -> Range:
-        """The numbers between two, both of them included."""
+        """Returns the closed range between two numbers."""
         return Range((float(least), 0), (float(greatest), 0))
 
     @property
@@ -48,7 +48,7 @@ class Range:
 
     @property
     def is_point(self) -> bool:
-        """Whether this is one finite number."""
+        """Whether the range contains exactly one finite number."""
         return self.least == self.greatest and math.isfinite(self.low)
 
     @property
@@ -59,23 +59,24 @@ class Range:
         return self.least <= other.least and other.greatest <= self.greatest
 
     def meet(self, other: Range) -> Range:
-        """The numbers in both. Of two ranges without a common number the one that reaches higher: an index that is
-        counted from the end where it is negative may as well be counted from the front.
+        """Returns the intersection, or the range that reaches higher if the two are disjoint.
+
+        The case is an index that counts from the end where it is negative: it may count from the front instead.
         """
         both = Range(max(self.least, other.least), min(self.greatest, other.greatest))
         return max(self, other, key=lambda r: (r.greatest, r.least)) if both.is_empty else both
 
     def hull(self, other: Range) -> Range:
-        """The least range around both."""
+        """Returns the smallest range that contains both."""
         return Range(min(self.least, other.least), max(self.greatest, other.greatest))
 
     def widened(self, other: Range) -> Range:
-        """This range without the bounds that another one exceeds."""
+        """Widens this range: drops each bound that the other range exceeds."""
         least = self.least if self.least <= other.least else ALL.least
         return Range(least, self.greatest if self.greatest >= other.greatest else ALL.greatest)
 
     def mapped(self, function: Callable[[float], float]) -> Range:
-        """The range between the images of the bounds under an increasing function. A bound without an image is none."""
+        """Maps the bounds through an increasing function. A bound whose image is NaN becomes infinite."""
         with np.errstate(all="ignore"):
             low, high = float(function(self.low)), float(function(self.high))
         return Range(
@@ -88,16 +89,17 @@ class Range:
         return Range((-high, -above), (-low, -below))
 
     def shifted(self, low: float, high: float) -> Range:
-        """The range with numbers added to both bounds."""
+        """Adds a number to each bound."""
         return Range((self.low + low, self.least[1]), (self.high + high, self.greatest[1]))
 
     def scaled(self, factor: float) -> Range:
-        """The products of its numbers with one that is not 0."""
+        """Multiplies the range by a nonzero number."""
         return self.mapped(lambda x: x * factor) if factor > 0 else self.negated().mapped(lambda x: x * -factor)
 
     def of_type(self, element: ElementType) -> Range | None:
-        """The numbers of an element type in it: integers are rounded inwards; None for types without an order, and
-        where there are none.
+        """Restricts the range to an element type, rounding integer bounds inwards.
+
+        Returns None for types without an order and for empty ranges.
         """
         if element.is_complex or element.kind is Kind.PRED or math.isnan(self.low) or math.isnan(self.high):
             return None
@@ -108,7 +110,7 @@ class Range:
 
 
 def _integer_bound(bound: Bound, outwards: Callable[[float], int]) -> Bound:
-    """The outermost whole number within a bound; `outwards` rounds away from what it bounds."""
+    """Returns the outermost integer within a bound. `outwards` (floor or ceil) rounds away from the range."""
     number, side = bound
     if not math.isfinite(number):
         return bound
@@ -122,24 +124,24 @@ NOT_NEGATIVE = Range((0.0, 0))
 
 
 def full_range(element: ElementType) -> Range:
-    """All numbers of an integer type."""
+    """Returns the range of all numbers of an integer type."""
     return Range.closed(element.least, element.greatest)
 
 
 def index_range(size: int, window: int = 1) -> Range | None:
-    """The starts of windows that lie inside a dimension; None if there is no choice to make."""
+    """Returns the range of starts at which a window lies inside a dimension; None if only one start fits."""
     return Range.closed(0, size - window) if size > window else None
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Ranges for the places of one dimension, such as the components of index vectors."""
+    """Separate ranges for the positions of one dimension, such as the components of index vectors."""
 
     dimension: int
     parts: tuple[Range | None, ...]
 
     def joined(self) -> Range | None:
-        """What all places together demand."""
+        """Returns the range that satisfies the demands of all positions."""
         return meet(self.parts)
 
 
@@ -147,12 +149,12 @@ Demand = Range | Columns | None
 
 
 def columns(dimension: int, parts: Sequence[Range | None]) -> Demand:
-    """Ranges for the places of a dimension, in the simplest form."""
+    """Returns the demand of one range per position of a dimension, in the simplest form."""
     return parts[0] if len(set(parts)) == 1 else Columns(dimension, tuple(parts)) if parts else None
 
 
 def split_demand(demand: Demand, dimension: int, parts: Sequence[Sequence[int]]) -> list[Demand]:
-    """A demand on arrays of these dimensions, behind each other along one of them, as a demand on each."""
+    """Splits a demand on a concatenation along `dimension` of arrays with these dimensions into one per array."""
     if not isinstance(demand, Columns) or demand.dimension != dimension:
         return [demand] * len(parts)
     sizes = [dims[dimension] for dims in parts]
@@ -161,7 +163,7 @@ def split_demand(demand: Demand, dimension: int, parts: Sequence[Sequence[int]])
 
 
 def meet(ranges: Iterable[Range | None]) -> Range | None:
-    """What all of these demand."""
+    """Returns the intersection of the demanded ranges; None if none is given."""
     found: Range | None = None
     for part in ranges:
         found = part if found is None else found if part is None else found.meet(part)
@@ -169,12 +171,12 @@ def meet(ranges: Iterable[Range | None]) -> Range | None:
 
 
 def joined(demand: Demand) -> Range | None:
-    """A demand on all elements alike."""
+    """Returns one range for all elements that satisfies a demand."""
     return demand.joined() if isinstance(demand, Columns) else demand
 
 
 def meet_demands(a: Demand, b: Demand) -> Demand:
-    """What two users of a value demand of it together."""
+    """Combines the demands of two users on a value."""
     if a is None or b is None:
         return b if a is None else a
     if isinstance(a, Columns) and isinstance(b, Columns) and (a.dimension, len(a.parts)) != (b.dimension, len(b.parts)):
@@ -188,8 +190,8 @@ def meet_demands(a: Demand, b: Demand) -> Demand:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What is known of a value: the range of its elements, and `source`, which is one object for values that are a
-    positive number times another, place by place. So `(0.1 * g) * g` is known for a square.
+    """The known range of a value's elements. `source` is the same object for values that are positive multiples of each
+    other, element by element: `(0.1 * g) * g` is thus recognized as nonnegative.
     """
 
     range: Range = ALL
@@ -200,14 +202,14 @@ class Fact:
 
 
 class Visitor(Protocol):
-    """What ops ask about the computations that they call. Lists go by the leaves of parameters and root."""
+    """Analyzes called computations on behalf of ops. Lists have one entry per leaf of the parameters or the root."""
 
     def facts(self, callee: Callee, arguments: Sequence[Fact]) -> list[Fact]:
-        """What is known of the result, given what is known of the arguments."""
+        """Returns the facts of the result, given those of the arguments."""
         ...
 
     def demands(
         self, callee: Callee, arguments: Sequence[Fact], results: Sequence[Demand]
     ) -> list[Demand]:
-        """What the computation demands of its arguments, if this is demanded of its results."""
+        """Returns the demands on the arguments, given those on the results."""
         ...

@@ -1,10 +1,9 @@
-"""How two programs differ, names and irrelevant order left aside.
+"""Structural comparison of two programs, ignoring names and irrelevant order.
 
-Computations are compared from their roots (and side effects) upwards: instructions correspond if their users do. Not
-compared are names, metadata, unused instructions, the order of instructions unless both modules are scheduled, the
-numbers of channels (only which are equal), spellings of shardings and replica groups that mean the same, layouts where
-one side has none, and values that both sides leave out. Where an instruction differs in its op, what it is computed
-from is not looked at.
+Compares computations from their roots and side effects towards the operands: instructions correspond if their users do.
+Ignores names, metadata, unused instructions, the order of instructions unless both modules are scheduled, channel
+numbers (only their equality counts), the syntax of equivalent shardings and replica groups, layouts that one side
+omits, and values that both sides omit. Skips the operands of instructions whose ops differ.
 """
 
 from __future__ import annotations
@@ -27,12 +26,14 @@ from .printer import value_text
 
 SHARDY_KEY = "xla.sdy.sharding"
 CHANNEL = "channel_id"
-ENUMERATED = 1 << 20  # groups over more devices are compared by their text
+ENUMERATED = 1 << 20  # groups over more devices are compared as text
 
 
 @dataclass(frozen=True)
 class ModuleDifference:
-    """One difference: what it is, of which computations, and the instructions on both sides (None: of the whole)."""
+    """One difference: its description, the names of the computations, and the instructions on both sides (None if it
+    concerns the computation or the module).
+    """
 
     what: str
     computations: tuple[str, str]
@@ -41,7 +42,7 @@ class ModuleDifference:
 
 
 def differences(left: Module, right: Module) -> list[ModuleDifference]:
-    """Every difference that can be told from the others, entry first; within a computation in the order of `left`."""
+    """Returns all independent differences, the entry's first, within a computation in the order of `left`."""
     found = [ModuleDifference(what, ("", "")) for what in _headers(left, right)]
     return found + list(_Comparison(left, right).run())
 
@@ -57,7 +58,7 @@ def _headers(left: Module, right: Module) -> Iterator[str]:
             yield f"{name}: {a or 'none'}, {b or 'none'}"
 
 
-# Two instructions to be paired up, and whose operands they are, with the number in words.
+# Two instructions to pair up, the users whose operands they are, and a description of the operand.
 Visit = tuple[Instruction, Instruction, tuple[Instruction, Instruction, str] | None]
 
 
@@ -95,7 +96,7 @@ class _Comparison:
     def walk(
         self, stack: list[Visit], names: tuple[str, str], found: list[ModuleDifference]
     ) -> dict[Instruction, Instruction]:
-        """Pairs up what the pairs on the stack are computed from. The last on the stack comes first."""
+        """Pairs up the operands of the pairs on the stack, last in first out."""
         forward: dict[Instruction, Instruction] = {}
         backward: dict[Instruction, Instruction] = {}
         while stack:
@@ -164,7 +165,7 @@ class _Comparison:
 
 
 def _effects(computation: Computation) -> list[Instruction]:
-    """What has to run though the root does not need it, in order."""
+    """Returns the instructions with side effects that the root does not depend on, in order."""
     needed = computation.reachable()
     return [i for i in computation if i.has_effect() and i not in needed]
 
@@ -172,7 +173,7 @@ def _effects(computation: Computation) -> list[Instruction]:
 def _order(
     partners: dict[Instruction, Instruction], right: Computation, names: tuple[str, str]
 ) -> Iterator[ModuleDifference]:
-    """The first instruction that a schedule has elsewhere."""
+    """Yields the first instruction whose position in the schedule differs."""
     places = {i: n for n, i in enumerate(right)}
     if not partners:
         return
@@ -208,7 +209,7 @@ def _same_sharding(a: Instruction, b: Instruction) -> bool:
         return left == right
     leaves = list(a.shape.leaves()) or [a.shape]
     if a.shape.num_leaves != b.shape.num_leaves:
-        return True  # the shapes differ, and that has been said
+        return True  # the shapes differ, which has been reported
     try:
         pairs = zip(leaf_shardings(left, len(leaves)), leaf_shardings(right, len(leaves)), leaves, strict=True)
         return all(x == y or (x and y and sharding_key(x, s.rank) == sharding_key(y, s.rank)) for x, y, s in pairs)
@@ -217,10 +218,10 @@ def _same_sharding(a: Instruction, b: Instruction) -> bool:
 
 
 def sharding_key(sharding: Sharding, rank: int) -> tuple[Any, ...]:
-    """What a sharding means for an array of this rank: equal for two spellings of one meaning.
+    """Returns a key of a sharding's meaning for an array of this rank, independent of its syntax.
 
-    The tiling, the manual devices, and what propagation would do with it. Raises KeyError or ValueError for axes that
-    the mesh does not have.
+    It has the tiling, the manual devices, and all properties that affect propagation. Raises KeyError or ValueError for
+    axes that the mesh does not have.
     """
     mesh = sharding.mesh
     dims = tuple((d.is_open, d.priority) for d in sharding.dims) if any(d.is_open for d in sharding.dims) else ()

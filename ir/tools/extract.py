@@ -1,7 +1,7 @@
-"""One instruction, cut out of its program into a small module of its own.
+"""Extraction of one instruction from its program into a small module of its own.
 
-What the instruction takes become parameters (of the operands' shapes, names and shardings); the computations it calls
-come along. `depth` keeps that many levels of producers too, so that a pattern can be cut out whole.
+The instruction's operands become parameters (with their shapes, names and shardings). The computations that it calls
+are copied. `depth` keeps that many levels of producers too, to extract a whole pattern.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from .verifier import check
 
 
 def find_instruction(module: Module, name: str, computation: str | None = None) -> Instruction:
-    """The instruction of this name, of the entry if it has one, else of the only computation that does. Raises
-    CompileError if there is none, or if several computations have one and `computation` does not say which.
+    """Returns the instruction of this name in the entry, else in the only other computation that has one.
+
+    Raises CompileError if there is none, or if several computations have one and `computation` is not given.
     """
     name = name.removeprefix("%")
     places = [find_computation(module, computation)] if computation is not None else [module.entry, *module]
@@ -31,7 +32,7 @@ def find_instruction(module: Module, name: str, computation: str | None = None) 
 
 
 def find_computation(module: Module, name: str) -> Computation:
-    """The computation of this name. Raises CompileError if there is none."""
+    """Returns the computation of this name. Raises CompileError if there is none."""
     found = next((c for c in module if c.name == name.removeprefix("%")), None)
     if found is None:
         some = ", ".join(c.name for c in module.computations[-10:])
@@ -40,9 +41,9 @@ def find_computation(module: Module, name: str) -> Computation:
 
 
 def isolate(module: Module, instruction: Instruction, depth: int = 0) -> Module:
-    """A verified module whose root is a copy of the instruction; `depth` levels of what it is computed from are kept.
+    """Returns a verified module whose root is a copy of the instruction, with `depth` levels of its producers.
 
-    Raises CompileError if the instruction cannot stand alone (the done of an asynchronous pair needs its start).
+    Raises CompileError if the instruction is not valid alone (the done of an asynchronous pair needs its start).
     """
     kept = _producers(instruction, depth)
     assert instruction.parent is not None
@@ -71,7 +72,7 @@ def isolate(module: Module, instruction: Instruction, depth: int = 0) -> Module:
 
 
 def _called(module: Module, instructions: list[Instruction]) -> list[Computation]:
-    """The computations that the instructions need, callees first."""
+    """Returns the computations that the instructions call, directly or indirectly, callees first."""
     needed: set[Computation] = set()
     stack = [c for i in instructions for c in i.called()]
     while stack:
@@ -83,7 +84,7 @@ def _called(module: Module, instructions: list[Instruction]) -> list[Computation
 
 
 def _producers(instruction: Instruction, depth: int) -> set[Instruction]:
-    """The instruction and what it is computed from, `depth` levels up."""
+    """Returns the instruction and `depth` levels of its producers."""
     kept = {instruction}
     level = [instruction]
     for _ in range(depth):
@@ -95,7 +96,7 @@ def _producers(instruction: Instruction, depth: int) -> set[Instruction]:
 
 
 def _shell(module: Module, instruction: Instruction) -> Module:
-    """A module with the header of the given one, without what speaks of its parameters and result."""
+    """Returns an empty module with the header of the given one, except the parts about parameters and results."""
     result = shell_of(module)
     result.name = f"{module.name}.{instruction.name}"
     result.entry_layout = result.global_layout = None

@@ -1,14 +1,14 @@
 """Mixed precision: ops whose operands and result are floats of several types.
 
-XLA's verifier does not look at the precision of floats: `f32[8] add(f32[8] a, bf16[8] b)` is an add. Back ends write
-such programs where they fold conversions into ops. An op of mixed precision means: operands are converted to one type,
-the op is done in it, its result converted to what is declared. That type is the one of highest precision present with
-which the op's own rules are content; for a reduction that is the type of its computation. Where a text leaves the
-result shape out, the result has that type, or that of one operand (`Op.typed_by`). Products (`Op.converts_result`) may
-also declare what cannot hold their sums: `s32[] dot(f32[8] a, f32[8] b)` is the dot in f32, converted.
+XLA's verifier ignores the precision of floats: `f32[8] add(f32[8] a, bf16[8] b)` is valid. Back ends write such
+programs when they fold conversions into ops. An op of mixed precision converts its operands to one type, computes in
+it, and converts the result to the declared type. The computation type is the present type of highest precision that the
+op accepts; for a reduction it is the type of its computation. Where a text omits the result shape, the result has that
+type, or the type of one operand (`Op.typed_by`). Products (`Op.converts_result`) may also declare a type that cannot
+hold their sums: `s32[] dot(f32[8] a, f32[8] b)` is the dot in f32, converted.
 
-Ops that fit as they are (a dot that adds bf16 products in f32, convert) are not of mixed precision in this sense.
-Control flow passes values as they are, and so do ops that compute nothing (`Op.keeps_types`).
+Ops that accept their types unchanged (a dot that adds bf16 products in f32, convert) are not of mixed precision in this
+sense. Control flow forwards values unchanged, and so do ops that compute nothing (`Op.keeps_types`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..types.shape import Shape, tuple_shape
 
 
 def inferred_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any) -> Shape:
-    """The result shape where the program declares none, also where floats of several types meet. Raises ShapeError."""
+    """Infers the result shape where the program declares none, also for mixed precision. Raises ShapeError."""
     try:
         return result_shape(op, operands, attributes, None)
     except ShapeError:
@@ -40,8 +40,8 @@ def inferred_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any) -> Sha
 
 
 def computed(instruction: Instruction) -> tuple[tuple[Shape, ...], Shape] | None:
-    """The shapes of operands and result with which an op of mixed precision computes; None for others, also for those
-    that do not fit at all.
+    """Returns the operand and result shapes in which an op of mixed precision computes; None for other ops, including
+    invalid ones.
     """
     op, declared = instruction.op, instruction.shape
     if op.is_control or op.keeps_types or _has_one_float(instruction):
@@ -64,7 +64,7 @@ def computed(instruction: Instruction) -> tuple[tuple[Shape, ...], Shape] | None
 
 
 def in_type(shape: Shape, element: ElementType | None) -> Shape:
-    """The shape with floats of this type; as it is for None."""
+    """Returns the shape with its floats in this type, or unchanged for None."""
     if element is None:
         return shape
     if shape.is_tuple:
@@ -73,13 +73,13 @@ def in_type(shape: Shape, element: ElementType | None) -> Shape:
 
 
 def float_types(shapes: Iterable[Shape]) -> list[ElementType]:
-    """The types of floats in the shapes, that of highest precision first: as in XLA, the one with the widest range."""
+    """Returns the float types in the shapes, highest precision (in XLA's sense: widest range) first."""
     found = dict.fromkeys(leaf.element for shape in shapes for leaf in shape.leaves() if leaf.element.is_float)
     return sorted(found, key=precision, reverse=True)
 
 
 def kernel(instruction: Instruction, compile: Compile) -> Kernel:
-    """The op's kernel, between conversions where its precision is mixed. Raises what the op's kernel raises."""
+    """Returns the op's kernel, surrounded by conversions if precision is mixed. Raises the errors of the kernel."""
     call, shapes = instruction.call, computed(instruction)
     if shapes is None:
         return instruction.op.kernel(call, compile)
@@ -89,7 +89,7 @@ def kernel(instruction: Instruction, compile: Compile) -> Kernel:
     after = _conversion(shape, call.shape)
 
     def run(*values: Value) -> Value:
-        given = values[len(values) - len(before) :]  # before the operands there may be the random state
+        given = values[len(values) - len(before) :]  # the random state may precede the operands
         converted = (convert(v) for convert, v in zip(before, given, strict=True))
         return after(function(*values[: -len(before)], *converted))
 
@@ -109,13 +109,13 @@ def _conversion(source: Shape, target: Shape) -> Kernel:
 
 
 def _has_one_float(instruction: Instruction) -> bool:
-    """Whether operands and result are floats of one type: the usual case, told without looking at leaves."""
+    """Whether operands and result are floats of one type: a fast check of the usual case."""
     first = instruction.shape.element
     return first.is_float and not instruction.called() and all(o.shape.element is first for o in instruction.operands)
 
 
 def _floats(instruction: Instruction) -> list[ElementType]:
-    """The float types of operands, result and computations that the op applies, that of highest precision first."""
+    """Returns the float types of operands, result and applied computations, highest precision first."""
     shapes = [instruction.shape, *(o.shape for o in instruction.operands)]
     shapes += [p.shape for computation in instruction.called() for p in computation.parameters]
     return float_types(shapes)

@@ -1,4 +1,4 @@
-"""What users call values: names of instructions, `op_name`s of their metadata (JAX's paths), patterns of either."""
+"""Names by which users refer to values: instruction names, `op_name`s of metadata (JAX's paths), and patterns."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _ALIAS = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}")
 
 
 def names_of(instruction: Instruction) -> tuple[str, ...]:
-    """The names by which users know a value: its own, and its `op_name` if it has one, such as `params['w']`."""
+    """Returns the names of a value: its own, and its `op_name` if it has one, such as `params['w']`."""
     path = instruction.metadata.op_name if instruction.metadata is not None else ""
     return tuple(dict.fromkeys(filter(None, (instruction.name, path))))
 
 
 def name_pattern(text: str) -> re.Pattern[str]:
-    """The expression for names that a pattern means, in which `*` stands for any characters."""
+    """Compiles a pattern for names, in which `*` stands for any characters."""
     return re.compile(".*".join(map(re.escape, text.split("*"))), re.DOTALL)
 
 
 def fits(pattern: re.Pattern[str], names: Iterable[str]) -> bool:
-    """Whether a pattern fits one of these names."""
+    """Whether a pattern matches one of these names."""
     return any(pattern.fullmatch(name) for name in names)
 
 
 def result_names(module: Module) -> list[str]:
-    """What users may call the results of a program, one name per array of the entry's root.
+    """Returns one user-visible name per array of the entry's root.
 
-    A result that takes the memory of a parameter is that parameter's new value, and has its path if there is one
-    (`state['w']`). Others are called as what the root tuple is made of, `name[2]` for an array inside a tuple.
+    A result that aliases a parameter is that parameter's new value, and takes its path if there is one (`state['w']`).
+    Other results take the names of the root tuple's operands, `name[2]` for an array inside a tuple.
     """
     root = module.entry.root
     parts = root.operands if root.op.role is Role.TUPLE else [root]
@@ -51,7 +51,7 @@ def result_names(module: Module) -> list[str]:
 
 
 def _leaf_number(shape: Shape, index: str) -> int | None:
-    """The number among the leaves of a shape of the one at an index such as `0, 1`; None if there is none."""
+    """Returns the number of the leaf at an index such as `0, 1`; None if there is none."""
     number = 0
     for step in (int(n) for n in index.split(",") if n.strip()):
         if step >= len(shape.elements):
@@ -62,6 +62,6 @@ def _leaf_number(shape: Shape, index: str) -> int | None:
 
 
 def suggestions(text: str, names: Iterable[str]) -> str:
-    """The names that look most like a text, or else the first ones, for a message about a name that nothing has."""
+    """Lists the names most similar to an unknown name, or else the first ones, for an error message."""
     known = sorted(set(names))
     return ", ".join(difflib.get_close_matches(text, known, 3, 0.3) or known[:5])

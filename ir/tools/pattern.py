@@ -1,10 +1,10 @@
-"""Patterns: small trees of ops to look for.
+"""Patterns: small trees of ops to search for.
 
     found = match(instruction, P("add", P("dot").bind("d"), P.any("bias")))
     found["d"], found["bias"]
 
-A pattern looks at an instruction and, through its operands, at what it is computed from. Matching tries every way (an
-`any_order` pattern has several) and takes the first. A name bound twice must be the same instruction both times.
+A pattern matches an instruction and, through its operands, its producers. Matching tries every assignment of operands
+(an `any_order` pattern has several) and takes the first. A name bound twice must be the same instruction both times.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _NOTHING: Bindings = {}
 class P:
     """A pattern: `P("dot")` is any dot, `P("add", P("dot"), P.any())` an add whose first operand is a dot.
 
-    Operand patterns, if there are any, must be as many as the operands. Keywords are attributes that must have these
-    values (`P("compare", direction="LT")`); enums and words are compared by their text, lists as tuples. `P(("add",
-    "subtract"))` takes either opcode.
+    Operand patterns, if given, must be as many as the operands. Keywords are attributes that must have these values
+    (`P("compare", direction="LT")`); enums and identifiers are compared as text, lists as tuples. `P(("add",
+    "subtract"))` matches either opcode.
     """
 
     opcodes: frozenset[str] | None
@@ -46,23 +46,23 @@ class P:
 
     @staticmethod
     def any(name: str | None = None) -> P:
-        """Any instruction; bound to `name` if there is one."""
+        """Returns a pattern that matches any instruction, bound to `name` if given."""
         return P(())._with(opcodes=None, name=name)
 
     def bind(self, name: str) -> P:
-        """The same pattern; what it matches is called `name` in the answer."""
+        """Returns this pattern with its instruction bound to `name` in the result."""
         return self._with(name=name)
 
     def any_order(self) -> P:
-        """The same pattern; the operands may come in any order, as those of `add` and `multiply` do."""
+        """Returns this pattern with operands in any order, as for the commutative `add` and `multiply`."""
         return self._with(ordered=False)
 
     def where(self, condition: Callable[[Instruction], bool]) -> P:
-        """The same pattern, for instructions of which the condition is true."""
+        """Returns this pattern restricted to instructions that satisfy the condition."""
         return self._with(conditions=(*self.conditions, condition))
 
     def used_once(self) -> P:
-        """The same pattern, for instructions that one operand of one instruction refers to: safe to fold away."""
+        """Returns this pattern restricted to instructions with exactly one use, which are safe to fold away."""
         return self.where(lambda i: sum(i.users.values()) == 1)
 
     def _with(self, **changes: Any) -> P:
@@ -72,7 +72,7 @@ class P:
         return copy
 
     def _fits(self, instruction: Instruction) -> bool:
-        """Whether the instruction fits, its operands left aside."""
+        """Whether the instruction matches, ignoring its operands."""
         return (
             (self.opcodes is None or instruction.opcode in self.opcodes)
             and all(_same(getattr(instruction.attributes, name, None), value) for name, value in self.attributes)
@@ -80,7 +80,7 @@ class P:
         )
 
     def bindings(self, instruction: Instruction, known: Bindings = _NOTHING) -> Iterator[Bindings]:
-        """Every way to match the instruction that agrees with the names bound so far."""
+        """Yields the bindings of every match of the instruction that agrees with the names bound so far."""
         if not self._fits(instruction):
             return
         if self.name is not None:
@@ -111,13 +111,14 @@ def _same(value: Any, wanted: Any) -> bool:
 
 
 def match(instruction: Instruction, pattern: P) -> Bindings | None:
-    """What the names of the pattern stand for if it matches at this instruction, else None."""
+    """Returns the bindings of the pattern's names if it matches at this instruction, else None."""
     return next(pattern.bindings(instruction), None)
 
 
 def find_all(computation: Computation, pattern: P) -> list[tuple[Instruction, Bindings]]:
-    """Every instruction at which the pattern matches, in order, each with what the names stand for. It is safe to edit
-    the computation while going through the list; whoever removes what a later match holds must look out for that.
+    """Returns every instruction at which the pattern matches, in order, with the bindings of the names.
+
+    The computation may be edited while iterating over the list, but later matches may then hold removed instructions.
     """
     found = ((i, match(i, pattern)) for i in computation)
     return [(i, bindings) for i, bindings in found if bindings is not None]

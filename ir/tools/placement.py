@@ -1,8 +1,8 @@
-"""How the arrays of a program per device lie on its devices.
+"""Placement of the arrays of a per-device program on its devices.
 
-The entry parameters and the root of a LOCAL module carry shardings (none: replicated), and `Module.global_layout` the
-shapes of the whole arrays; without it local and tile counts give them. Shardings place data on partitions; all replicas
-get the same. A program per device of another compiler need not say where its data lies.
+The entry parameters and the root of a LOCAL module have shardings (none: replicated), and `Module.global_layout` has
+the global shapes; without it, local shapes and tile counts give them. Shardings place data on partitions; all replicas
+hold the same data. A per-device program of another compiler need not specify its placement.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from .spmd import devices_problem, is_per_device
 
 @dataclass(frozen=True)
 class Placement:
-    """How one leaf of the parameters or of the result lies on the partitions. `shape` is that of the whole array.
+    """The placement of one leaf of the parameters or of the result. `shape` is the global shape.
 
-    `tiling` is None, and `shape` that of each device, where the program does not say.
+    If the program does not specify the placement, `tiling` is None and `shape` is the local shape.
     """
 
     shape: Shape
@@ -30,8 +30,9 @@ class Placement:
 
 
 def placements(module: Module) -> tuple[list[Placement], list[Placement]]:
-    """The leaves of the parameters, and those of the result. Raises CompileError if shapes and shardings disagree, or
-    if the module is no program per device.
+    """Returns the placements of the leaves of the parameters, and of the result.
+
+    Raises CompileError if shapes and shardings disagree, or if the module is not a per-device program.
     """
     if not is_per_device(module):
         fail(f"{module.name} is not partitioned yet: it is {module.stage.value}, not the program of each device",

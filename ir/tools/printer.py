@@ -1,8 +1,8 @@
-"""Modules as HLO text, as XLA's parser and ours accept it.
+"""Printing modules as HLO text that the parsers of XLA and Hloom accept.
 
-Nothing here knows an opcode: an instruction's own attributes print by walking the fields of its attribute class, each
-value by its type; the attributes that every instruction may have follow in XLA's order. Texts of shapes, shardings and
-attributes are remembered by value, because a program has few different ones.
+Nothing here depends on opcodes. An instruction's own attributes print by walking the fields of its attribute class,
+each value by its type. The attributes common to all instructions follow in XLA's order. Texts of shapes, shardings and
+attributes are cached by value, because a program has few distinct ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GLOBAL_LAYOUT_KEY = "hloom.global_layout"
 
 
 def module_text(module: Module) -> str:
-    """The whole module. A stage other than GLOBAL is kept in module frontend attributes that XLA carries along."""
+    """Prints a module. Module frontend attributes, which XLA preserves, record a stage other than GLOBAL."""
     parts = [_header(module), ""]
     if module.stack_frames:
         parts += [module.stack_frames.strip("\n"), ""]
@@ -39,19 +39,19 @@ def module_text(module: Module) -> str:
 
 
 def computation_text(computation: Computation) -> str:
-    """One computation with its signature; `ENTRY` in front if it is its module's entry."""
+    """Prints a computation with its signature, preceded by `ENTRY` if it is its module's entry."""
     module = computation.parent
     is_entry = module is not None and any(c is computation for c in module.computations) and module.entry is computation
     return _computation(computation, is_entry, {})
 
 
 def instruction_text(instruction: Instruction) -> str:
-    """One instruction on one line, without indent and without `ROOT`."""
+    """Prints an instruction on one line, without indent and without `ROOT`."""
     return _instruction(instruction, {})
 
 
 def entry_layout_text(layout: EntryLayout) -> str:
-    """`{(f32[2]{0}, s32[])->f32[2]{0}}`."""
+    """Prints `{(f32[2]{0}, s32[])->f32[2]{0}}`."""
     return "{(" + ", ".join(_numbered(list(map(str, layout.parameters)))) + ")->" + str(layout.result) + "}"
 
 
@@ -82,7 +82,7 @@ def _derived_layout(entry: Computation) -> EntryLayout:
 
 
 def header_frontend_attributes(module: Module) -> FrontendAttributes:
-    """The module's frontend attributes with those that keep its stage."""
+    """Returns the module's frontend attributes, including those that record its stage."""
     if module.stage is Stage.GLOBAL and module.global_layout is None:
         return module.frontend_attributes
     found = dict(module.frontend_attributes)
@@ -136,7 +136,7 @@ def _instruction(instruction: Instruction, texts: dict[Attributes, tuple[str, st
 
 
 def _attributes(attributes: Attributes, inline: str | None) -> tuple[str, str]:
-    """The text between the parentheses, and the attributes after them."""
+    """Returns the text between the parentheses, and the attributes after them."""
     inside, after = "", ""
     for field in attribute_fields(type(attributes)).values():
         value = getattr(attributes, field.name)
@@ -148,7 +148,7 @@ def _attributes(attributes: Attributes, inline: str | None) -> tuple[str, str]:
 
 
 def value_text(value: Any) -> str:
-    """An attribute value: by the type of the value, as the parser reads it back by the type of the field."""
+    """Prints an attribute value by its type; the parser reads it back by the type of the field."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -174,7 +174,7 @@ def _tuple_text(values: tuple[Any, ...]) -> str:
 
 
 def frontend_attributes_text(attributes: FrontendAttributes) -> str:
-    """`{a="b",c={raw}}`, sorted by key; empty text for no attributes."""
+    """Prints `{a="b",c={raw}}`, sorted by key; an empty text for no attributes."""
     if not attributes:
         return ""
     return "{" + ",".join(f"{key_text(k)}={_string_or_raw(v)}" for k, v in sorted(attributes.items())) + "}"
@@ -185,7 +185,7 @@ def _string_or_raw(value: str | BracedText) -> str:
 
 
 def _numbered(parts: list[str]) -> list[str]:
-    """XLA marks every fifth entry of a long list with its number."""
+    """Marks every fifth entry of a long list with its number, as XLA does."""
     return [f"/*index={i}*/{part}" if i and i % 5 == 0 else part for i, part in enumerate(parts)]
 
 

@@ -1,4 +1,4 @@
-"""Rolls: the concatenation of the end of an array and its beginning is the array turned round along a dimension."""
+"""Recognition of rolls: concatenations of the end of an array and its beginning, a cyclic shift along a dimension."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..ops.slicing import SliceAttributes
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """Element i of the result is element `shift` + i of `source` along `dim`, counted round."""
+    """A cyclic shift: element i of the result is element `shift` + i of `source` along `dim`, modulo its size."""
 
     source: Instruction
     dim: int
@@ -20,7 +20,7 @@ class Roll:
 
 
 def find_roll(instruction: Instruction) -> Roll | None:
-    """The roll that an instruction is: a concatenation whose operands are the end and the beginning of one array."""
+    """Returns the roll if an instruction concatenates the end and the beginning of one array, else None."""
     attributes = instruction.attributes
     if not isinstance(attributes, ConcatenateAttributes) or len(instruction.operands) != 2:
         return None

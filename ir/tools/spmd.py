@@ -1,8 +1,7 @@
-"""What a module says about devices: their order, whether it is one device's program, and the borders of its manual
-regions.
+"""Properties of a module's devices: their order, whether it is a per-device program, the boundaries of manual regions.
 
-A border is a custom-call between the arrays of the whole program and those that each device of a manual region has.
-GSPMD writes one for each array, Shardy one for all; here both are lists of `RegionBoundary`s.
+A boundary is a custom-call that converts between global arrays and the per-device arrays of a manual region. GSPMD has
+one per array, Shardy one for all; both become lists of `RegionBoundary`.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from ..sharding.tiling import Tiling
 from ..types.shape import Shape
 
 Order = tuple[int, ...] | None
-"""The devices by their places; None: in the order of their numbers."""
+"""The device at each place; None if devices are in the order of their numbers."""
 
 _ALONE = (ExplicitGroups(), ExplicitGroups(((0,),)))
 
 
 def parts(annotation: AnySharding | None) -> Iterator[Sharding]:
-    """The shardings of a value's leaves."""
+    """Yields the shardings of a value's leaves."""
     if isinstance(annotation, TupleSharding):
         yield from annotation.elements
     elif annotation is not None:
@@ -39,21 +38,21 @@ def parts(annotation: AnySharding | None) -> Iterator[Sharding]:
 
 
 def devices_problem(sharding: Sharding, devices: int) -> str | None:
-    """Why a sharding divides a value among another number of devices; None if it does not."""
+    """Returns why a sharding does not fit the number of devices; None if it does."""
     if sharding.mesh is None or sharding.fits_any_mesh or sharding.mesh.size == devices:
         return None
     return f"the sharding {sharding} is over {sharding.mesh.size} devices, the program has {devices}"
 
 
 def is_region_boundary(instruction: Instruction) -> bool:
-    """Whether an instruction takes arrays into a manual region or out of it."""
+    """Whether an instruction moves arrays into or out of a manual region."""
     attributes = instruction.attributes
     return isinstance(attributes, CustomCallAttributes) and behaviour(attributes).is_manual_boundary
 
 
 def main_order(instructions: Iterable[Instruction]) -> Order:
-    """The device order of manual regions, which can be in no other, else the one that most annotations use; of equally
-    many the plain one, else the least.
+    """Returns the module's main device order: that of its manual regions, which cannot change theirs, else the one that
+    most annotations use. Ties prefer the order of device numbers, then the smallest.
     """
     orders, manual = Counter[Order](), set[Order]()
     for instruction in instructions:
@@ -66,19 +65,19 @@ def main_order(instructions: Iterable[Instruction]) -> Order:
 
 
 def _boundary_shardings(instruction: Instruction) -> Iterator[Sharding]:
-    """The shardings outside and inside of the border of a manual region."""
+    """Yields the shardings on both sides of the boundary of a manual region."""
     if is_region_boundary(instruction):
         yield from (s for i in (*instruction.operands, instruction) for s in parts(i.annotation))
 
 
 def has_regions(module: Module) -> bool:
-    """Whether a module has manual regions that are entered or left."""
+    """Whether a module has boundaries of manual regions."""
     return any(is_region_boundary(i) for computation in module for i in computation)
 
 
 def is_per_device(module: Module) -> bool:
-    """Whether a module is the program that each device runs: by its stage, or, where another compiler made it, because
-    it is scheduled for several devices or they communicate outside of manual regions.
+    """Whether a module is a per-device program: by its stage, or, if another compiler made it, because it is scheduled
+    for several devices or communicates outside of manual regions.
     """
     if module.stage in (Stage.LOCAL, Stage.SCHEDULED):
         return True
@@ -97,7 +96,7 @@ def _tells_devices_apart(instruction: Instruction, replicas: int) -> bool:
 
 
 def joins_replica_with_itself(instruction: Instruction) -> bool:
-    """Whether a collective, in a program for one replica, gives every device its own operands back."""
+    """Whether a collective in a program for one replica returns to every device its own operands."""
     attributes = instruction.attributes
     if not isinstance(attributes, CollectiveAttributes) or attributes.channel_id is not None:
         return False
@@ -108,7 +107,7 @@ def joins_replica_with_itself(instruction: Instruction) -> bool:
 
 
 def _is_alone(attributes: CollectiveAttributes) -> bool:
-    """Whether a collective leaves replica 0 to itself."""
+    """Whether replica 0 is alone in its group."""
     if isinstance(attributes, CollectivePermuteAttributes):
         return attributes.source_target_pairs == ((0, 0),)
     groups = attributes.replica_groups if isinstance(attributes, GroupAttributes) else None
@@ -117,8 +116,8 @@ def _is_alone(attributes: CollectiveAttributes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RegionBoundary:
-    """How a manual region divides one array. `whole` is its shape outside, `part` the one inside. `tiling` has the
-    digits of the region in each dimension: the tiles of the whole array are the arrays of the region.
+    """The division of one array by a manual region. `whole` is its shape outside, `part` the shape inside. `tiling` has
+    the region's digits in each dimension: the tiles of the global array are the arrays inside the region.
     """
 
     whole: Shape
@@ -128,7 +127,7 @@ class RegionBoundary:
 
 
 def region_devices(module: Module) -> int:
-    """The number of partitions of a program with manual regions: the header's, else the size of their meshes."""
+    """Returns the number of partitions of a program with manual regions: the header's, else the largest mesh's."""
     boundaries = (i for c in module for i in c if is_region_boundary(i))
     meshes = [s.mesh for i in boundaries for s in _shardings_around(i) if s.mesh is not None]
     sizes = [mesh.size for mesh in (*module.meshes.values(), *meshes)]
@@ -140,9 +139,9 @@ def _shardings_around(border: Instruction) -> Iterator[Sharding]:
 
 
 def region_boundaries(instruction: Instruction, devices: int) -> list[RegionBoundary | None]:
-    """One entry per operand of a border instruction; None for tokens.
+    """Returns one entry per operand of a boundary instruction, None for tokens.
 
-    Raises CompileError if its shardings do not say how the arrays are divided.
+    Raises CompileError if its shardings do not fit the shapes.
     """
     assert isinstance(instruction.attributes, CustomCallAttributes)
     known = behaviour(instruction.attributes)
@@ -177,7 +176,7 @@ def _tiling(sharding: Sharding | None, whole: Shape, devices: int, location: Loc
 
 
 def _own_digits(tiling: Tiling, whole: Shape, part: Shape) -> Tiling:
-    """The tiling without the digits behind those of the region: the region's come first and divide evenly."""
+    """Returns the tiling with only the region's digits, which come first in each dimension and divide it evenly."""
     dims: list[Digits] = []
     for digits, n, size in zip(tiling.dims, whole.dims, part.dims, strict=True):
         found = split(digits, [n // size]) if size and n % size == 0 else None

@@ -1,6 +1,6 @@
-"""Modules as networkx graphs, for analyses that somebody has written already: paths, dominators, communities, drawing.
+"""Conversion of modules to networkx graphs, for existing analyses: paths, dominators, communities, drawing.
 
-Nodes are `(computation name, instruction name)`, edges go from what is computed first to what needs it.
+Nodes are `(computation name, instruction name)`. Edges lead from producers to consumers.
 """
 
 # networkx has no types.
@@ -18,7 +18,7 @@ Node = tuple[str, str]
 
 
 def to_networkx(module: Module) -> Any:
-    """The module as a `networkx.DiGraph`.
+    """Returns the module as a `networkx.DiGraph`.
 
     A node has `opcode`, `shape` (text), `computation` and `instruction` (the object itself). An edge has `kind`, one of
 
@@ -43,7 +43,7 @@ def to_networkx(module: Module) -> Any:
             graph.add_edge(_node(predecessor), target, kind="control")
         for called in instruction.called():
             graph.add_edge(_node(called.root), target, kind="call")
-        # Last: data flow is what an edge means where it has several reasons.
+        # Data flow comes last, to determine the kind of an edge that has several reasons.
         numbers: dict[Instruction, tuple[int, ...]] = {}
         for number, operand in enumerate(instruction.operands):
             numbers[operand] = (*numbers.get(operand, ()), number)

@@ -1,7 +1,7 @@
-"""Constants whose values nobody knows: `constant({...})`, as XLA prints large ones unless it is asked for all of them.
+"""Constants with unknown values: `constant({...})`, as XLA prints large constants by default.
 
-Such a program can be read, verified, sharded, partitioned and printed, for none of that needs numbers. Whoever needs
-them asks first.
+Such a program can be read, verified, sharded, partitioned and printed, because none of that needs numbers. Code that
+needs them calls `require_values` first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOW_TO_PRINT = (
 
 
 def require_values(instructions: Iterable[Instruction], purpose: str) -> None:
-    """Raises CompileError at the first constant without values, if there is one: it is needed `purpose`."""
+    """Raises CompileError at the first constant with unknown values, if any. `purpose` completes "are needed"."""
     missing = [i for i in instructions if not _has_values(i)]
     if missing:
         more = f", here and in {len(missing) - 1} more" if len(missing) > 1 else ""

@@ -1,27 +1,27 @@
-"""What must hold of a module at each stage.
+"""The verifier: invariants of a module at each stage.
 
 Always:
  1. Every operand is defined earlier in the same computation.
  2. The number of operands fits the op.
- 3. The result shape is the one that operands and attributes give, up to layout and mixed precision of floats.
- 4. Called computations belong to the module, and no computation calls itself, directly or through others. What runs
-    asynchronously is started at one place. No array has more bytes than 63 bits count.
+ 3. The result shape is the one inferred from operands and attributes, up to layout and mixed precision of floats.
+ 4. Called computations belong to the module, and there is no recursion. An asynchronous computation is started by one
+    instruction. The bytes of every array fit 63 bits.
  5. The parameters of a computation are numbered 0, 1, .., n-1, each once.
  6. Control predecessors are defined earlier in the same computation.
- 7. User lists are those of the operands.
+ 7. User lists match the operands.
  8. The root is an instruction of its computation.
  9. A sharding fits its value: one entry per dimension (or none), one per leaf of a tuple; its axes exist and are used
     once; if the module has several partitions, its mesh has as many devices and every device number is one of them.
 10. The entry layout has the types and dimensions of the entry's parameters and root; results and parameters that alias
     or are donated exist.
 SHARDED, also:
-11. Every array leaf of every value has a sharding, in the entry and in what control flow runs from there; not in
-    computations that are applied to elements.
+11. Every array leaf of every value has a sharding, in the entry and in the computations that control flow runs from
+    there, but not in computations applied to elements.
 LOCAL and SCHEDULED, also:
-12. Replica groups name devices of the module only, none twice.
+12. Replica groups contain only devices of the module, none twice.
 13. There are no `Sharding` custom-calls.
 
-`verify` looks only; `check` raises what it finds. Diagnostics say both numbers and stand at the instruction.
+`verify` returns the violations, `check` raises them. Diagnostics have both values and the location of the instruction.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def check(module: Module) -> None:
 
 
 def verify(module: Module) -> list[Diagnostic]:
-    """Every violation of the invariants of the module's stage."""
+    """Returns every violation of the invariants of the module's stage."""
     found: list[Diagnostic] = []
     members = set(module.computations)
     for computation in module.computations:
@@ -108,7 +108,7 @@ def _computation(computation: Computation, members: set[Computation]) -> Iterato
         defined.add(instruction)
     for instruction in computation:
         if instruction.users != uses.get(instruction, no_uses):
-            yield _error(f"{instruction.name}: its user list is wrong", instruction.location)
+            yield _error(f"{instruction.name}: its user list does not match the operands", instruction.location)
     if len(computation) == 0:
         yield _error(f"computation {computation.name} has no instructions", computation.location)
     elif computation.root not in defined:
@@ -151,7 +151,7 @@ def _shape(instruction: Instruction) -> Iterator[Diagnostic]:
 
 @lru_cache(maxsize=65536)
 def _countable(shape: Shape) -> bool:
-    # Sizes of zero are left out: numpy cannot count beyond 64 bits on the way to nothing either.
+    # Ignore sizes of zero: numpy's products overflow 64 bits even if another size is zero.
     return all(math.prod(max(1, d) for d in leaf.dims) * max(1, leaf.element.byte_size) <= MOST_BYTES
                for leaf in shape.leaves())
 
@@ -174,7 +174,7 @@ def _parameters(computation: Computation) -> Iterator[Diagnostic]:
 
 
 def _recursion(module: Module) -> Iterator[Diagnostic]:
-    """Depth first with a stack of our own; a call to a computation still open closes a cycle."""
+    """Searches depth first with an explicit stack; a call to a computation still on it closes a cycle."""
     calls_of = {c: [(i, called) for i in c for called in i.called()] for c in module.computations}
     done: dict[Computation, bool] = {}
     for start in module.computations:
@@ -252,15 +252,15 @@ def _shardings(instruction: Instruction, module: Module) -> Iterator[Diagnostic]
 
 
 def _settled(module: Module) -> int | None:
-    """The number of devices, None as long as a program that names one may still be for any number."""
+    """Returns the number of devices, or None while a program for one partition may still be run on any number."""
     return None if module.num_partitions == 1 and module.stage is Stage.GLOBAL else module.num_partitions
 
 
 def sharding_problem(sharding: AnySharding, shape: Shape, devices: int | None) -> str | None:
-    """Why a sharding does not fit a value of this shape on that many devices (None: any number); None if it does."""
+    """Returns why a sharding does not fit a value of this shape on `devices` (None: any number); None if it fits."""
     if isinstance(sharding, TupleSharding):
         leaves = list(shape.leaves())
-        # The custom-calls of shard groups have an empty tuple as result and one sharding.
+        # Custom-calls of shard groups have an empty tuple as result, with one sharding.
         if shape.is_tuple and not leaves and len(sharding.elements) == 1:
             return None
         if len(sharding.elements) != len(leaves):
@@ -285,9 +285,9 @@ def _single_problem(sharding: Sharding, shape: Shape, devices: int | None) -> st
 
 
 def device_problem(sharding: Sharding, devices: int | None) -> str | None:
-    """Which devices a sharding names that are not there, or lacks (of None any number may be there); None if none.
+    """Returns which devices a sharding names that do not exist, or lacks; None if it fits. `devices=None` allows any.
 
-    As for XLA, a mesh whose axes are not used can have any size.
+    As in XLA, a mesh whose axes are not used can have any size.
     """
     if devices is None or sharding.fits_any_mesh:
         return None
@@ -314,7 +314,7 @@ def _stage(module: Module) -> Iterator[Diagnostic]:
 
 
 def _run(module: Module) -> list[Computation]:
-    """The entry and the computations that control flow runs from there."""
+    """Returns the entry and the computations that control flow runs from there."""
     found = {module.entry: None}
     stack = [module.entry]
     while stack:
@@ -336,7 +336,7 @@ def _local(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:
 
 
 def groups_problem(groups: ReplicaGroups, devices: int) -> str | None:
-    """Why replica groups do not fit that many devices; None if they do."""
+    """Returns why replica groups do not fit this number of devices; None if they do."""
     if isinstance(groups, ExplicitGroups):
         ids = [i for group in groups.lists for i in group]
         if ids and max(ids) >= devices:

@@ -114,7 +114,7 @@ MISTAKES: list[tuple[Callable[[Computation, Instruction], object], str]] = [
     (lambda c, a: c.constant("one"), "HLO has no element type"),
     (lambda c, a: c.constant([[1], [2, 3]]), "nested lists"),
     (lambda c, a: c.constant(2**40), "does not fit s32"),
-    (lambda c, a: c.constant(1, "token"), "no token can be made"),
+    (lambda c, a: c.constant(1, "token"), "1 cannot be converted to token"),
     (lambda c, a: c.parameter(-1, "f32[]"), "is negative"),
 ]
 

@@ -87,7 +87,7 @@ def test_users(module: Module) -> None:
     parameter = module.entry.find("p")
     assert parameter is not None
     parameter.users.clear()
-    assert messages(module) == ["p: its user list is wrong"]
+    assert messages(module) == ["p: its user list does not match the operands"]
 
 
 def test_called_computations_belong_to_the_module(module: Module) -> None:
