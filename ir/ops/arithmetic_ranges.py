@@ -1,7 +1,7 @@
-"""Ranges through arithmetic: what is known of sums, products and quotients, and what they demand of their operands.
+"""Range analysis of arithmetic: facts about sums, products and quotients, and demands on their operands.
 
-An operand gets a demand that is enough for what is demanded of the result, given what is known of the other one. Where
-nothing is known of either, demands are shared: of a sum that must not be negative both terms must not be.
+The demand on an operand suffices for the demand on the result, given the known range of the other operand. If neither
+is known, both share the demand: for a nonnegative sum, both terms must be nonnegative.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DemandRule = Callable[[ElementType, Sequence[Fact], Range | None], tuple[Range |
 
 
 def _is_all(element: ElementType, wanted: Range) -> bool:
-    """Whether all numbers of an integer type are wanted: arithmetic on them wraps around."""
+    """Whether the demand allows all numbers of an integer type, on which arithmetic wraps around."""
     return element.is_integer and wanted.contains(full_range(element))
 
 
@@ -36,7 +36,7 @@ def sum_demand(element: ElementType, operands: Sequence[Fact], wanted: Range | N
 
 
 def _term(wanted: Range, other: Range) -> Range | None:
-    """What leads to the wanted sum with any other term; None if nothing does, or the other is not known."""
+    """Returns the range of a term that gives the wanted sum for every value of the other; None if there is none."""
     found = wanted.shifted(-other.low, -other.high) if other.is_finite else None
     return None if found is None or found.is_empty else found
 
@@ -80,7 +80,7 @@ def product_demand(element: ElementType, operands: Sequence[Fact], wanted: Range
 
 
 def _factor(wanted: Range, other: Range) -> Range | None:
-    """What leads to the wanted product with any other factor."""
+    """Returns the range of a factor that gives the wanted product for every value of the other, or None."""
     if other.high < 0:
         return _factor(wanted.negated(), other.negated())
     if other.is_finite and other.least > (0.0, 0):
@@ -96,7 +96,7 @@ def _factor(wanted: Range, other: Range) -> Range | None:
 
 
 def square_root(wanted: Range) -> Range | None:
-    """The numbers with a wanted square, or absolute value squared. That one is not 0 needs no saying."""
+    """Returns the range of numbers with a wanted square. Ignores that the square should not be 0."""
     if wanted.low > 0:
         return Range((math.sqrt(wanted.low), wanted.least[1]), (math.sqrt(max(wanted.high, 0.0)), wanted.greatest[1]))
     if 0 < wanted.high < INFINITY:
@@ -113,7 +113,7 @@ def quotient_fact(operands: Sequence[Fact]) -> Fact:
 
 
 def quotient_demand(element: ElementType, operands: Sequence[Fact], wanted: Range | None) -> tuple[Range | None, ...]:
-    """A divisor must be positive: it could be negative too, but an interval around 0 is none."""
+    """Demands a positive divisor: negative ones would do too, but no interval excludes 0 between them."""
     y = operands[1].range
     if y.is_point and y.low:
         return (wanted.scaled(y.low) if wanted is not None else None), None
@@ -157,7 +157,7 @@ def maximum_fact(operands: Sequence[Fact]) -> Fact:
 
 
 def maximum_demand(element: ElementType, operands: Sequence[Fact], wanted: Range | None) -> tuple[Range | None, ...]:
-    """Floats need not be where they are moved to; integers had better be: a clamped index is to be exercised."""
+    """Demands the clamped range only of integers, so that random clamped indices vary; floats may be anywhere."""
     if wanted is None or element.is_integer:
         return (wanted, wanted)
     below = Range((-INFINITY, 0), wanted.greatest)
@@ -175,7 +175,7 @@ def minimum_demand(element: ElementType, operands: Sequence[Fact], wanted: Range
 
 
 def bits_demand(element: ElementType, operands: Sequence[Fact], wanted: Range | None) -> tuple[Range | None, ...]:
-    """What is taken apart bit by bit may have any bits."""
+    """Allows all bit patterns for operands that are processed bit by bit."""
     return (full_range(element) if element.is_integer else None,) * len(operands)
 
 
@@ -201,7 +201,7 @@ def absolute_demand(element: ElementType, operands: Sequence[Fact], wanted: Rang
 
 @dataclass(frozen=True, slots=True)
 class RangeRules:
-    """What an element-wise op makes of ranges; nothing by default."""
+    """The range analysis of an element-wise op: forward (`facts`) and backward (`demands`). None by default."""
 
     facts: RangeRule | None = None
     demands: DemandRule | None = None
@@ -210,7 +210,7 @@ class RangeRules:
 def function(
     domain: Range | None = None, inverse: Callable[[float], float] | None = None, image: Range = ALL
 ) -> RangeRules:
-    """The rules of a function of one number: where it is defined, its inverse if it increases, and its values."""
+    """Returns the rules of a unary function, given its domain, its inverse if it increases, and its image."""
 
     def demands(element: ElementType, operands: Sequence[Fact], wanted: Range | None) -> tuple[Range | None, ...]:
         found = wanted.mapped(inverse) if wanted is not None and inverse is not None else None

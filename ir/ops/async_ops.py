@@ -1,11 +1,11 @@
-"""Asynchronous ops: a start begins the work of another op, a done waits for it, updates may stand between them.
+"""Asynchronous ops: a start launches another op, a done waits for it, with optional updates in between.
 
-Three spellings, one meaning. `async-start(..), calls=%c` starts a computation; `negate-start(..)` starts one op with
-that op's attributes; all-reduce, all-gather, collective-permute and copy have starts of their own, whose results look
-different. A `Form` says where operands and result lie in the value of a start; shapes and values of these parts are
-those of the op it wraps.
+There are three syntaxes. `async-start(..), calls=%c` starts a computation. `negate-start(..)` starts one op with that
+op's attributes. all-reduce, all-gather, collective-permute and copy have starts of their own, with different result
+shapes. A `Form` describes the positions of operands and result in a start's value; their shapes and values are those of
+the wrapped op.
 
-Assumption: a start's value goes only to its updates and its done, as XLA demands too.
+Assumption: a start's value is used only by its updates and its done, as XLA requires too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ..graph.op import (
 from ..graph.value_range import Demand, Fact, Visitor, joined
 from ..strings import BracedText
 from ..types.shape import Shape, tuple_shape
-from . import collectives as collectives  # registers what is wrapped below
+from . import collectives as collectives  # registers the ops wrapped below
 from . import conversion as conversion
 from .checks import text
 from .control import CallAttributes
@@ -53,10 +53,10 @@ MAIN_THREAD = "main"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The layout of a start's value: `result` is the element that holds the result, None if the value is the result.
+    """The layout of a start's value. `result` is the index of the result; None if the value is the result itself.
 
-    The other of the first two elements holds the operands: one as it is if `bare`, else all as a tuple. Further
-    elements (contexts) are the back end's; at run time they are zero.
+    The other one of the first two elements holds the operands: a single one directly if `bare`, else a tuple. Further
+    elements (contexts) belong to the back end and are zero at run time.
     """
 
     words: str
@@ -64,19 +64,19 @@ class Form:
     bare: bool = False
 
     def fits(self, shape: Shape) -> bool:
-        """Whether a shape has a place for the result."""
+        """Whether a shape has an element for the result."""
         return self.result is None or (shape.is_tuple and len(shape.elements) >= 2)
 
     def result_of(self, shape: Shape) -> Shape:
-        """The part of a start's shape that is the result's."""
+        """Returns the result's part of a start's shape."""
         return shape if self.result is None else shape.elements[self.result]
 
     def contexts_of(self, shape: Shape) -> tuple[Shape, ...]:
-        """The shapes after operands and result."""
+        """Returns the shapes after operands and result."""
         return () if self.result is None else shape.elements[2:]
 
     def arrange(self, operands: Sequence[T], result: T, contexts: Sequence[T], join: Callable[[tuple[T, ...]], T]) -> T:
-        """The value of a start from its parts. Shapes, values and buffers are arranged alike; `join` makes tuples."""
+        """Builds the value of a start from its parts: shapes, values or buffers. `join` makes tuples of them."""
         if self.result is None:
             return result
         given = operands[0] if self.bare and len(operands) == 1 else join(tuple(operands))
@@ -90,12 +90,12 @@ PLAIN = Form("the result", None)
 
 
 def form_of(own: Form, shape: Shape | None) -> Form:
-    """The form of a start's shape. XLA prints wrapped collectives like the built-in starts, with the wrapped form."""
+    """Returns the form of a start's shape. XLA prints wrapped collectives as built-in starts with the wrapped form."""
     if own is WRAPPED or shape is None or not (shape.is_tuple and len(shape.elements) >= 2):
         return own
     first, second = shape.elements[:2]
     if own is GATHERED and second.is_tuple and len(first.elements) == len(second.elements):
-        return own  # both are laid out alike, but for a permute in place of several buffers
+        return own  # both layouts agree, except for an in-place permute of several buffers
     return WRAPPED if first.is_tuple and not first.compatible(second) else own
 
 
@@ -108,7 +108,7 @@ class AsyncStartAttributes(Attributes):
 
 @dataclass(frozen=True, slots=True)
 class AsyncLinkAttributes(Attributes):
-    """Of updates and dones: what older XLA repeated there of the start."""
+    """Attributes of updates and dones, which older XLA repeats from the start."""
 
     async_execution_thread: str = ""
     calls: Computation | None = None
@@ -120,7 +120,7 @@ class CopyStartAttributes(Attributes):
 
 
 class AsyncStart(Op[Any]):
-    """Begins the work of an op; its done gives the result."""
+    """Starts an op, whose result the done returns."""
 
     infers_dynamic = True
     knows_columns = True
@@ -128,24 +128,24 @@ class AsyncStart(Op[Any]):
     form: ClassVar[Form] = WRAPPED
 
     def unwrap(self, attributes: Any) -> tuple[AnyOp, Attributes]:
-        """The op that is started, and its attributes."""
+        """Returns the started op and its attributes."""
         own = self.wrapped.attributes
         return self.wrapped, own(**{name: getattr(attributes, name) for name in attribute_fields(own)})
 
     def form_of(self, shape: Shape | None) -> Form:
-        """How a value of this shape, the result's, is laid out."""
+        """Returns the layout of a start with this shape."""
         return form_of(self.form, shape)
 
     def arrange(
         self, call: OpCall[Any], operands: Sequence[T], result: T, contexts: Sequence[T], join: Callable[..., T]
     ) -> T:
-        """The value of this start from its parts. A permute that fills slices shows its input alone."""
+        """Builds the value of this start from its parts. A permute that fills slices contains only its input."""
         form = self.form_of(call.shape)
         in_place = form is GATHERED and getattr(call.attributes, "slice_sizes", ())
         return form.arrange(operands[:1] if in_place else operands, result, contexts, join)
 
     def meant_shape(self, operands: Sequence[Shape], declared: Shape) -> Shape:
-        """That of the result alone, if so its form is, also where an old text shows the operands before it."""
+        """Returns only the result's shape if that is the form, even if an old text declares the operands too."""
         if self.form is PLAIN and len(declared.elements) >= 2 and operands:
             given = operands[0] if len(operands) == 1 else tuple_shape(tuple(operands))
             if all(part.compatible(given) for part in declared.elements[:2]):
@@ -185,7 +185,7 @@ class AsyncStart(Op[Any]):
 
 
 def blank(shape: Shape) -> Value:
-    """The value of a context: zeros."""
+    """Returns the value of a context: zeros."""
     if shape.is_tuple:
         return tuple(blank(e) for e in shape.elements)
     return np.zeros(shape.dims, shape.element.numpy) if shape.element.numpy is not None else None
@@ -193,7 +193,7 @@ def blank(shape: Shape) -> Value:
 
 @register
 class AsyncStartComputation(AsyncStart):
-    """Begins the work of a computation, on another thread of execution if it names one."""
+    """Starts a computation, on another execution thread if it names one."""
 
     opcode = "async-start"
     attributes = AsyncStartAttributes
@@ -207,7 +207,7 @@ class AsyncStartComputation(AsyncStart):
 
 
 class _Link(Op[Any]):
-    """An update or a done: stands on a start, perhaps with updates between."""
+    """An update or a done, whose operand is a start or an update."""
 
     attributes = AsyncLinkAttributes
     keeps_types = True
@@ -222,21 +222,21 @@ class _Link(Op[Any]):
             raise ShapeError(f"{self.opcode}: the operand must be a {self.stem}-start, it is {start.opcode}")
         ours, theirs = use.called(), start.called()
         if self.stem == stem == "async" and ours and theirs and ours != theirs:
-            raise ShapeError(f"{self.opcode} calls {ours[0].name}, its start {theirs[0].name}")
+            raise ShapeError(f"{self.opcode} calls {ours[0].name}, but its start calls {theirs[0].name}")
         while isinstance(start.op, AsyncUpdate) and start.operands:
             start = start.operands[0]
         thread, named = execution_thread(start), execution_thread(use)
         if named and named != (thread or MAIN_THREAD):
-            raise ShapeError(f"{self.opcode} names thread {named}, its start {thread or MAIN_THREAD}")
+            raise ShapeError(f"{self.opcode} names thread {named}, but its start {thread or MAIN_THREAD}")
 
 
 def execution_thread(use: Use) -> str:
-    """The thread that an asynchronous op names; empty if none."""
+    """Returns the execution thread that an asynchronous op names; empty for none."""
     return getattr(use.call.attributes, "async_execution_thread", "")
 
 
 class AsyncUpdate(_Link):
-    """The value of its start, somewhat later."""
+    """Forwards the value of its start."""
 
     opcode = "async-update"
     forwards_leaves = True
@@ -249,7 +249,7 @@ class AsyncUpdate(_Link):
 
 
 class AsyncDone(_Link):
-    """Waits for what its start began; the result of that."""
+    """Waits for the op of its start and returns the op's result."""
 
     opcode = "async-done"
     knows_columns = True
@@ -308,13 +308,13 @@ def _can_wrap(op: AnyOp) -> bool:
 
 
 def _any_start(op: AnyOp) -> AnyOp | None:
-    """`negate-start`: the attributes of negate, and the thread."""
+    """Returns the op `negate-start` for negate: it has the attributes of negate, and the thread."""
     if not _can_wrap(op):
         return None
     thread = ("async_execution_thread", str, dataclasses.field(default="", kw_only=True))
 
     def reduce(self: Attributes) -> tuple[Any, ...]:
-        """The class has no name in a module: pickle writes the opcode and the values."""
+        """Pickles the opcode and the values, because the class is not a module attribute."""
         values = {name: getattr(self, name) for name in attribute_fields(type(self))}
         return _from_values, (op.opcode + "-start", values)
 

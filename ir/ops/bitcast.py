@@ -1,7 +1,7 @@
-"""bitcast: the bytes of an array read as an array of another shape, type or layout.
+"""bitcast: reinterprets the bytes of an array as another shape, type or layout.
 
-Bytes lie as the layouts say, so between equal element types and row-major layouts it is a reshape; a layout that is not
-row-major makes it a transpose as well. Assumption: layouts have no tiles where they differ in more than that.
+Layouts determine the position of bytes: between equal element types and row-major layouts, bitcast is a reshape; other
+layouts make it a transpose as well. Layouts with tiles cannot be evaluated.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .shaping import reshape_factors
 
 
 def major_to_minor(shape: Shape) -> Dims:
-    """The dimensions in the order in which they lie in memory, slowest first."""
+    """Returns the dimensions in memory order, slowest varying first."""
     return shape.minor_to_major[::-1]
 
 
 @register
 class Bitcast(Op[Attributes]):
-    """The same bytes as another array of equal size. The result shape must be written."""
+    """Reinterprets the bytes of an array as another array of equal size. The result shape must be declared."""
 
     opcode = "bitcast"
     keeps_types = True
@@ -57,7 +57,7 @@ class Bitcast(Op[Attributes]):
         row_major = all(order == tuple(range(len(order))) for order in orders)
         if result.num_elements == 0 or wide % narrow or not row_major:
             return replicated_rule(call.operands, (result,))
-        # The parts of a wide element are a dimension of their own, which must stay whole.
+        # The parts of a wide element are a dimension of their own, which must be unsharded.
         parts = [(wide // narrow,) if s.element.bits == wide else () for s in shapes]
         builder = RuleBuilder()
         values = reshape_factors(builder, shapes[0].dims + parts[0], result.dims + parts[1])

@@ -1,4 +1,4 @@
-"""Checks that shape inference of many ops shares. Every one raises ShapeError with the op's name and both sides."""
+"""Checks shared by the shape inference of many ops. Each raises ShapeError with the op's name and both values."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ..types.shape import UNBOUNDED, Shape, merged_dims
 
 
 def text(shape: Shape) -> str:
-    """A shape as messages show it: without layout."""
+    """Returns a shape for messages, without layout."""
     return str(shape.without_layout())
 
 
 def require_array(opcode: str, shape: Shape, what: str = "operand") -> None:
-    """The value is an array, not a tuple, token or opaque."""
+    """Requires an array, not a tuple, token or opaque."""
     if not shape.is_array:
         raise ShapeError(f"{opcode}: {what} must be an array, is {text(shape)}")
 
 
 def require_static(opcode: str, *shapes: Shape) -> None:
-    """No dimension of the arrays is dynamic."""
+    """Requires arrays without dynamic dimensions."""
     for shape in shapes:
         if shape.is_dynamic:
             raise ShapeError(f"{opcode}: dynamic dimensions are not supported by {opcode} yet: {text(shape)}")
 
 
 def require_kind(opcode: str, shape: Shape, kinds: Collection[Kind], what: str = "operand") -> None:
-    """The value is an array of one of these kinds of elements."""
+    """Requires an array with one of these kinds of elements."""
     require_array(opcode, shape, what)
     if shape.element.kind not in kinds:
         names = [k.value for k in Kind if k in kinds]
@@ -38,25 +38,25 @@ def require_kind(opcode: str, shape: Shape, kinds: Collection[Kind], what: str =
 
 
 def require_index(opcode: str, shape: Shape, what: str) -> None:
-    """The value is a scalar integer."""
+    """Requires a scalar integer."""
     if not shape.is_scalar or not shape.element.is_integer:
         raise ShapeError(f"{opcode}: {what} must be a scalar integer, is {text(shape)}")
 
 
 def require_same_element(opcode: str, first: Shape, second: Shape, what: str = "operand") -> None:
-    """Two arrays have one element type."""
+    """Requires equal element types of two arrays."""
     if first.element is not second.element:
         raise ShapeError(f"{opcode}: {what} element types differ: {text(first)} and {text(second)}")
 
 
 def require_rank(opcode: str, what: str, count: int, shape: Shape) -> None:
-    """There is one entry per dimension of the array: `count` entries of an attribute or a list called `what`."""
+    """Requires one entry per dimension of the array. `what` names the attribute or list with `count` entries."""
     if count != shape.rank:
         raise ShapeError(f"{opcode}: {what} has {_entries(count)}, but {text(shape)} has {_dimensions(shape)}")
 
 
 def require_dims(opcode: str, dims: Sequence[int], shape: Shape, what: str = "dimensions") -> None:
-    """`dims` are different dimension numbers of the array."""
+    """Requires distinct dimension numbers of the array."""
     for dim in dims:
         if not 0 <= dim < shape.rank:
             raise ShapeError(f"{opcode}: {what} contains {dim}, but {text(shape)} has {_dimensions(shape)}")
@@ -65,13 +65,13 @@ def require_dims(opcode: str, dims: Sequence[int], shape: Shape, what: str = "di
 
 
 def require_permutation(opcode: str, dims: Sequence[int], shape: Shape) -> None:
-    """`dims` is a permutation of the array's dimensions."""
+    """Requires a permutation of the array's dimensions."""
     if sorted(dims) != list(range(shape.rank)):
         raise ShapeError(f"{opcode}: dimensions {_list(dims)} does not permute the {shape.rank} of {text(shape)}")
 
 
 def require_declared(opcode: str, declared: Shape | None) -> Shape:
-    """The result shape written in the program, which this op cannot do without; it must be an array."""
+    """Requires a declared array shape, which this op cannot infer, and returns it."""
     if declared is None:
         raise ShapeError(f"{opcode}: the result shape must be given")
     require_array(opcode, declared, "result")
@@ -79,8 +79,9 @@ def require_declared(opcode: str, declared: Shape | None) -> Shape:
 
 
 def elementwise_shape(opcode: str, operands: Sequence[Shape]) -> Shape:
-    """The shape of all operands; they may differ in which dimensions are dynamic, and in layout: the first counts. A
-    size is known if one operand knows it.
+    """Returns the common shape of the operands: an unbounded size takes another operand's bound.
+
+    Operands may differ in layout and in dynamic dimensions: the result has the first layout and all dynamic dimensions.
     """
     first = operands[0]
     for other in operands[1:]:
@@ -97,7 +98,7 @@ def elementwise_shape(opcode: str, operands: Sequence[Shape]) -> Shape:
 
 
 def with_dynamic(shape: Shape, operands: Sequence[Shape]) -> Shape:
-    """`shape`, dynamic in each dimension in which one of the operands of its rank is."""
+    """Returns `shape` with each dimension dynamic in which some operand of the same rank is dynamic."""
     marked = [o.dynamic for o in operands if any(o.dynamic) and o.rank == shape.rank]
     if not marked:
         return shape

@@ -1,4 +1,4 @@
-"""Attributes that all collectives share, and the checks of their replica groups."""
+"""Base classes of the attributes of collectives, and checks of their replica groups."""
 
 from __future__ import annotations
 
@@ -14,22 +14,20 @@ ALL = ExplicitGroups()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveAttributes(Attributes):
-    """`channel_id` numbers the collective in programs for several partitions. Base of the attributes of all
-    collectives.
-    """
+    """Base of the attributes of all collectives. `channel_id` numbers them in programs for several partitions."""
 
     channel_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAttributes(CollectiveAttributes):
-    """`replica_groups` says which devices take part together; base of all but collective-permute, which has pairs."""
+    """Base of the attributes of collectives with `replica_groups`: all but collective-permute, which has pairs."""
 
     replica_groups: ReplicaGroups = ALL
 
 
 def known_group_size(groups: ReplicaGroups) -> int | None:
-    """Devices per group (the most, where groups differ); None for `{}`, one group of all devices there are."""
+    """Returns the devices per group (the most, where groups differ); None for `{}`, one group of all devices."""
     if isinstance(groups, ExplicitGroups):
         return max(map(len, groups.lists), default=None)
     if isinstance(groups, IotaGroups):
@@ -38,7 +36,7 @@ def known_group_size(groups: ReplicaGroups) -> int | None:
 
 
 def check_groups(opcode: str, groups: ReplicaGroups) -> None:
-    """No device twice, and groups of one size, as all collectives but all-reduce need."""
+    """Requires nonempty groups without repeated devices. Raises ShapeError."""
     if isinstance(groups, ExplicitGroups):
         devices = [d for group in groups.lists for d in group]
         if len(set(devices)) != len(devices):
@@ -49,11 +47,11 @@ def check_groups(opcode: str, groups: ReplicaGroups) -> None:
     if isinstance(groups, IotaGroups):
         have, want = math.prod(groups.dims), groups.num_groups * groups.group_size
         if have != want:
-            raise ShapeError(f"{opcode}: replica_groups have {want} places for {have} devices")
+            raise ShapeError(f"{opcode}: replica_groups have {want} entries for {have} devices")
 
 
 def check_equal_groups(opcode: str, groups: ReplicaGroups) -> None:
-    """Groups of one size."""
+    """Requires groups of equal size, as all collectives but all-reduce do. Raises ShapeError."""
     if isinstance(groups, ExplicitGroups) and len({len(g) for g in groups.lists}) > 1:
         sizes = sorted({len(g) for g in groups.lists})
-        raise ShapeError(f"{opcode}: replica groups must have one size, they have {sizes[0]} and {sizes[-1]}")
+        raise ShapeError(f"{opcode}: replica groups must have equal sizes, they have {sizes[0]} and {sizes[-1]}")

@@ -1,7 +1,7 @@
 """Collectives: ops that exchange data between devices.
 
-They have shapes and attributes only; the runtime runs them. Each takes several operands, then the result is the tuple
-of the single results. Their groups are checked against the shapes where the program gives the group size.
+They have shapes and attributes only; the runtime executes them. Each may take several operands; the result is then the
+tuple of the single results. Shapes are checked against the group size where the program determines it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class CollectivePermuteAttributes(CollectiveAttributes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveBroadcastAttributes(GroupAttributes):
-    """The groups alone: the first device of each has the data."""
+    """The groups. The first device of each has the data."""
 
 
 class _Collective(Op[Any]):
@@ -84,7 +84,9 @@ class _Collective(Op[Any]):
             raise ShapeError(f"{self.opcode}: use_global_device_ids needs a channel_id")
 
     def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
-        """In a manual region: operand i becomes result i; only the dimension that data moves along must be whole."""
+        """Returns the rule within a manual region: operand i becomes result i, and only the dimension along which data
+        moves must be unsharded.
+        """
         results = tuple(call.shape.leaves())
         if len(results) != len(call.operands) or any(o.is_tuple or o.rank != r.rank
                                                      for o, r in zip(call.operands, results, strict=True)):
@@ -103,7 +105,7 @@ class _Collective(Op[Any]):
 
 
 class _Moving(_Collective):
-    """Operand i becomes result i, of elements that devices had."""
+    """A collective that moves elements: result i consists of elements of operand i of several devices."""
 
     def facts(self, call: OpCall[Any], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
         leaves = call.shape.num_leaves
@@ -117,7 +119,7 @@ class _Moving(_Collective):
 
 
 class _Combining(_Collective):
-    """Operand i becomes result i, combined from what devices had."""
+    """A collective that combines elements: result i reduces operand i of several devices."""
 
     def demands(
         self, call: OpCall[Any], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
@@ -142,7 +144,7 @@ def _single_dim(opcode: str, dims: Dims, operand: Shape) -> int:
 
 @register
 class AllReduce(_Combining):
-    """The operands of a group's devices combined; every device gets the result."""
+    """Combines the operands of a group's devices; every device gets the result."""
 
     opcode = "all-reduce"
     attributes = AllReduceAttributes
@@ -162,7 +164,7 @@ def _check_each(opcode: str, computation: Computation, operands: Sequence[Shape]
 
 @register
 class AllGather(_Moving):
-    """The operands of a group's devices, concatenated along a dimension in the order of the group."""
+    """Concatenates the operands of a group's devices along a dimension in the order of the group."""
 
     opcode = "all-gather"
     attributes = AllGatherAttributes
@@ -177,7 +179,7 @@ class AllGather(_Moving):
 
 @register
 class ReduceScatter(_Combining):
-    """The operands of a group's devices combined; each device gets its part along a dimension."""
+    """Combines the operands of a group's devices; each device gets its part along a dimension."""
 
     opcode = "reduce-scatter"
     attributes = ReduceScatterAttributes
@@ -205,7 +207,9 @@ def _scaled(shape: Shape, dim: int, size: int) -> Shape:
 
 
 def _factor(opcode: str, operands: Sequence[Shape], groups: ReplicaGroups, dim: int, declared: Shape | None) -> int:
-    """By how much the dimension grows or shrinks: the group size; for groups `{}` the declared shape tells it."""
+    """Returns the factor by which the dimension grows or shrinks: the group size, or for groups `{}` the factor in the
+    declared shape.
+    """
     check_groups(opcode, groups)
     check_equal_groups(opcode, groups)
     for number, operand in enumerate(operands):
@@ -214,7 +218,7 @@ def _factor(opcode: str, operands: Sequence[Shape], groups: ReplicaGroups, dim: 
     size = known_group_size(groups)
     if declared is None:
         if size is None:
-            raise ShapeError(f"{opcode} over all devices needs a result shape")
+            raise ShapeError(f"{opcode} over all devices needs a declared result shape")
         return size
     leaves = list(declared.leaves())
     if len(leaves) != len(operands) or any(s.rank != o.rank for s, o in zip(leaves, operands, strict=True)):
@@ -224,10 +228,10 @@ def _factor(opcode: str, operands: Sequence[Shape], groups: ReplicaGroups, dim: 
     if small == large == 0:
         return size or 1
     if 0 in (small, large) or large % small:
-        raise ShapeError(f"{opcode}: dimension {dim} goes from {have} to {want}, which is no multiple")
+        raise ShapeError(f"{opcode}: dimension {dim} changes from {have} to {want}, which is not a multiple")
     if size is not None and large // small != size:
         raise ShapeError(
-            f"{opcode}: dimension {dim} goes from {have} to {want}, a factor of {large // small}, "
+            f"{opcode}: dimension {dim} changes from {have} to {want}, a factor of {large // small}, "
             f"but the groups have {size} devices"
         )
     return large // small
@@ -235,10 +239,10 @@ def _factor(opcode: str, operands: Sequence[Shape], groups: ReplicaGroups, dim: 
 
 @register
 class AllToAll(_Moving):
-    """Device i of a group sends its part j to device j.
+    """Sends part j of device i of a group to device j, for all i and j.
 
-    With `dimensions` the parts are slices of one operand along that dimension, and are concatenated along it again;
-    without, operand j is what goes to device j and the result is the tuple of what came.
+    With `dimensions` the parts are slices of one operand along that dimension, and are concatenated along it again.
+    Without, operand j goes to device j, and the result is the tuple of the received operands.
     """
 
     opcode = "all-to-all"
@@ -266,7 +270,7 @@ class AllToAll(_Moving):
         return tuple_shape(tuple(operands))
 
     def sharding_rule(self, call: OpCall[AllToAllAttributes]) -> ShardingRule:
-        """Any operand of one device becomes any result of another: without `dimensions` all are divided alike."""
+        """Returns the rule. Without `dimensions` any operand can become any result, so all are divided alike."""
         if call.attributes.dimensions:
             return super().sharding_rule(call)
         return elementwise_rule(call.operands, call.shape.elements)
@@ -274,13 +278,13 @@ class AllToAll(_Moving):
 
 @register
 class CollectivePermute(_Moving):
-    """Each source sends its operands to its target; devices that are no target get zeros.
+    """Sends the operands of each source to its target. Devices that are not a target get zeros.
 
-    With `slice_sizes` slices are sent, and fill places of an operand. The operands are then input, output, and the
+    With `slice_sizes` it sends slices, which are written into an operand. The operands are then input, output, and the
     start indices in both; each may be a tuple, for several buffers. Start indices of a buffer are a tuple of scalars,
-    or, for several slices, a tuple of those: slice k goes with the k-th pair of its source. A device reads its input
-    at its own input indices, and fills its output at its own output indices, as dynamic-slice before and
-    dynamic-update-slice after a permute would; what nobody fills stays. `slice_sizes` has the sizes of all slices,
+    or, for several slices, a tuple of those: slice k belongs to the k-th pair of its source. A device reads its input
+    at its own input indices and writes its output at its own output indices, like dynamic-slice before and
+    dynamic-update-slice after a permute. Other elements of the output stay. `slice_sizes` has the sizes of all slices,
     buffer by buffer.
     """
 
@@ -306,7 +310,7 @@ class CollectivePermute(_Moving):
 
 
 def _check_slices(operands: Sequence[Shape], sizes: Sequence[Dims]) -> int:
-    """Checks input, output, indices and sizes of slices that fit together; the number of buffers."""
+    """Checks that input, output, start indices and slice sizes fit together. Returns the number of buffers."""
     opcode = "collective-permute"
     if len(operands) != 4:
         raise ShapeError(f"{opcode} of slices takes 4 operands (input, output, the start indices in both), "
@@ -348,7 +352,7 @@ def _check_size(size: Dims, given: Shape, result: Shape) -> None:
 
 @register
 class CollectiveBroadcast(_Moving):
-    """The first device of each group sends its operand to the others; devices in no group get zeros."""
+    """Sends the operand of each group's first device to the others. Devices in no group get zeros."""
 
     opcode = "collective-broadcast"
     attributes = CollectiveBroadcastAttributes

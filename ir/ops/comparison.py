@@ -28,7 +28,7 @@ class ComparisonDirection(Enum):
 
 
 class ComparisonType(Enum):
-    """How numbers are ordered. TOTALORDER orders floats -NaN < -inf < .. < -0 < 0 < .. < inf < NaN."""
+    """The order of numbers. TOTALORDER orders floats -NaN < -inf < .. < -0 < 0 < .. < inf < NaN."""
 
     FLOAT = "FLOAT"
     TOTALORDER = "TOTALORDER"
@@ -56,11 +56,11 @@ _FUNCTIONS: dict[ComparisonDirection, Function] = {
 
 
 def holds(direction: ComparisonDirection, order: Array) -> Array:
-    """Whether the relation holds between numbers of which the first is less (-1), equal (0) or greater (1)."""
+    """Whether a direction holds for two numbers; `order` is -1, 0 or 1 if the first is less, equal or greater."""
     return np.asarray(_FUNCTIONS[direction](order, 0))
 
 
-# The first one is what operands of this kind are compared as if nothing is said.
+# The comparison types of each kind of element; the first is the default.
 COMPARISON_TYPES: dict[Kind, tuple[ComparisonType, ...]] = {
     Kind.PRED: (ComparisonType.UNSIGNED,),
     Kind.SIGNED: (ComparisonType.SIGNED,),
@@ -72,7 +72,7 @@ COMPARISON_TYPES: dict[Kind, tuple[ComparisonType, ...]] = {
 
 @register
 class Compare(Op[CompareAttributes]):
-    """Whether x and y stand in the given relation. With NaN all but NE are false, except in the total order."""
+    """Compares x and y in the given direction. With NaN all but NE are false, except in the total order."""
 
     opcode = "compare"
     attributes = CompareAttributes
@@ -94,7 +94,7 @@ class Compare(Op[CompareAttributes]):
     def demands(
         self, call: OpCall[CompareAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
     ) -> list[Demand]:
-        """Integers that are compared with all numbers of a range, as in a one-hot encoding, are of that range."""
+        """Demands that integers compared with a known range, as in a one-hot encoding, lie in that range."""
         wanted: list[Demand] = [None, None]
         for this, other in ((0, 1), (1, 0)):
             found = operands[other].range
@@ -116,7 +116,7 @@ def _in_total_order(function: Function, x: Array, y: Array) -> Array:
 
 @register
 class Select(Op[Attributes]):
-    """The second operand where the first is true, else the third; a scalar first operand chooses one whole."""
+    """Returns the second operand where the first is true, else the third. A scalar first operand selects either."""
 
     opcode = "select"
     element_sources = frozenset({1, 2})
@@ -141,8 +141,8 @@ class Select(Op[Attributes]):
 
 @register
 class Clamp(Op[Attributes]):
-    """min(max(x, least), greatest) of operands (least, x, greatest); the bounds may be scalars. NaN stays. Of complex
-    numbers the real part alone is compared.
+    """Returns min(max(x, least), greatest) of operands (least, x, greatest). The bounds may be scalars. NaN stays NaN.
+    Complex numbers are compared by their real parts.
     """
 
     opcode = "clamp"
@@ -169,7 +169,7 @@ class Clamp(Op[Attributes]):
     def demands(
         self, call: OpCall[Attributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
     ) -> list[Demand]:
-        """Integers had better be where they are moved to, for clamped indices are to be exercised; floats need not."""
+        """Demands the clamped range only of integers, so that random clamped indices vary; floats may be anywhere."""
         wanted = joined(results[0])
         if wanted is not None and call.shape.element.is_float:
             least = ALL.least if operands[0].range.least >= wanted.least else wanted.least

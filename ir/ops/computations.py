@@ -1,4 +1,4 @@
-"""What ops with called computations and dimension numbers share: signature checks, dimension checks, numpy types."""
+"""Helpers of ops with called computations and dimension numbers: signature checks, dimension checks, numpy types."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def numpy_type(element: ElementType) -> np.dtype[Any]:
-    """The numpy type of an element type. Raises NotEvaluable if it has none."""
+    """Returns the numpy type of an element type. Raises NotEvaluable if it has none."""
     if element.numpy is None:
         raise NotEvaluable(f"numpy has no type for {element}")
     return element.numpy
 
 
 def accumulator(element: ElementType) -> np.dtype[Any]:
-    """The numpy type in which sums of this element type are computed before rounding: at least 32 bits for floats and
-    for integers that numpy cannot add by itself. Raises NotEvaluable if the type has no numpy type.
+    """Returns the numpy type in which sums of this element type are computed before rounding: at least 32 bits for
+    floats and for integers that numpy cannot add. Raises NotEvaluable if the type has no numpy type.
     """
     dtype = numpy_type(element)
     if element.is_float and element.bits < 32:
@@ -38,10 +38,10 @@ def accumulator(element: ElementType) -> np.dtype[Any]:
 
 
 def rounded(x: Any, element: ElementType) -> Any:
-    """An array computed in the accumulator type, in its element type; integers wrap around."""
+    """Converts an array from the accumulator type to its element type; integers wrap around."""
     dtype = numpy_type(element)
     if element.is_integer and element.bits < 8 and x.dtype != dtype:
-        # numpy only knows how to wrap to whole bytes; the missing bits are filled with the sign by hand.
+        # numpy wraps to bytes only, so the upper bits are filled with the sign here.
         spare = 32 - element.bits
         wide = x.astype(np.int32 if element.kind.value == "signed" else np.uint32)
         x = np.right_shift(np.left_shift(wide, spare), spare)
@@ -49,7 +49,7 @@ def rounded(x: Any, element: ElementType) -> Any:
 
 
 def always(value: Any) -> Kernel:
-    """The kernel that gives this value whatever its operands are."""
+    """Returns a kernel that returns this value for all operands."""
 
     def run(*operands: Any) -> Any:
         return value
@@ -58,13 +58,13 @@ def always(value: Any) -> Kernel:
 
 
 def check_arrays(opcode: str, operands: Sequence[Shape]) -> None:
-    """Every operand must be an array."""
+    """Requires that every operand is an array."""
     for number, shape in enumerate(operands):
         require_array(opcode, shape, f"operand {number}")
 
 
 def check_dims(what: str, dims: Dims, rank: int, ascending: bool = False) -> None:
-    """Dimension numbers must lie within the rank and not repeat; `ascending` asks for their order too."""
+    """Requires distinct dimension numbers within the rank, in ascending order if `ascending`."""
     for dim in dims:
         if not 0 <= dim < rank:
             raise ShapeError(f"{what}: dimension {dim} is out of range for rank {rank}")
@@ -78,20 +78,20 @@ def check_dims(what: str, dims: Dims, rank: int, ascending: bool = False) -> Non
 def combined_demands(
     computation: Computation, results: Sequence[Demand], visitor: Visitor
 ) -> tuple[list[Demand], list[Demand]]:
-    """What a computation that combines two sets of values into one demands of the first and of the second set."""
+    """Returns the demands of a combining computation on its first and on its second set of values."""
     found = visitor.demands(computation, [Fact() for _ in range(2 * len(results))], results)
     return found[: len(results)], found[len(results) :]
 
 
 def reduced_demands(computation: Computation, results: Sequence[Demand], visitor: Visitor) -> list[Demand]:
-    """What a reduction by this computation demands of its arrays, then of its initial values."""
+    """Returns the demands of a reduction by this computation on its arrays, then on its initial values."""
     old, new = combined_demands(computation, results, visitor)
     both = [meet_demands(a, b) for a, b in zip(old, new, strict=True)]
     return both + both
 
 
 def reduced_facts(computation: Computation, operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
-    """What is known of the results of a reduction of arrays with initial values: bounds that combining cannot leave."""
+    """Returns the facts of a reduction's results: the bounds of its operands that combining preserves."""
     count = len(operands) // 2
     before = [Fact(a.range.hull(b.range)) for a, b in zip(operands[:count], operands[count:], strict=True)]
     others = [Fact(fact.range) for fact in before]
@@ -100,31 +100,31 @@ def reduced_facts(computation: Computation, operands: Sequence[Fact], visitor: V
 
 
 def check_signature(what: str, computation: Computation, parameters: Sequence[Shape], result: Shape | None) -> None:
-    """The called computation must take these parameters and, unless None, give this result."""
+    """Requires that the called computation takes these parameters and, unless None, returns this result."""
     found = [p.shape for p in computation.parameters]
     name = f"{what} computation {computation.name}"
     if len(found) != len(parameters):
-        raise ShapeError(f"{name} takes {len(found)} parameters, it gets {len(parameters)}")
+        raise ShapeError(f"{name} takes {len(found)} parameters, but gets {len(parameters)}")
     for number, (have, want) in enumerate(zip(found, parameters, strict=True)):
         if not have.compatible(want):
-            raise ShapeError(f"{name}: parameter {number} is {text(have)}, it gets {text(want)}")
+            raise ShapeError(f"{name}: parameter {number} is {text(have)}, but gets {text(want)}")
     if result is not None and not computation.root.shape.compatible(result):
-        raise ShapeError(f"{name} returns {text(computation.root.shape)}, it must return {text(result)}")
+        raise ShapeError(f"{name} returns {text(computation.root.shape)}, but must return {text(result)}")
 
 
 def check_reducer(what: str, computation: Computation, scalars: Sequence[Shape]) -> None:
-    """The computation must combine two sets of such scalars into one: types may differ in float precision only."""
+    """Requires that the computation combines two sets of such scalars into one, up to float precision."""
     parameters = [p.shape for p in computation.parameters]
     name = f"{what}: the computation {computation.name}"
     if len(parameters) != 2 * len(scalars):
-        raise ShapeError(f"{name} must take {2 * len(scalars)} parameters, it takes {len(parameters)}")
+        raise ShapeError(f"{name} must take {2 * len(scalars)} parameters, but takes {len(parameters)}")
     for number, shape in enumerate(parameters):
         _check_scalar(f"{name}: parameter {number}", shape, scalars[number % len(scalars)])
     root = computation.root.shape
     results = list(root.elements) if root.is_tuple else [root]
     if len(results) != len(scalars) or (root.is_tuple and len(scalars) == 1):
         expected = "a scalar" if len(scalars) == 1 else f"{len(scalars)} scalars"
-        raise ShapeError(f"{name} must return {expected}, it returns {text(root)}")
+        raise ShapeError(f"{name} must return {expected}, but returns {text(root)}")
     for number, (shape, want) in enumerate(zip(results, scalars, strict=True)):
         _check_scalar(f"{name}: result {number}", shape, want)
 
@@ -132,4 +132,4 @@ def check_reducer(what: str, computation: Computation, scalars: Sequence[Shape])
 def _check_scalar(what: str, shape: Shape, want: Shape) -> None:
     same = shape.element is want.element or (shape.element.is_float and want.element.is_float)
     if not shape.is_scalar or not same:
-        raise ShapeError(f"{what} is {text(shape)}, it must be {text(want)}")
+        raise ShapeError(f"{what} is {text(shape)}, but must be {text(want)}")

@@ -1,6 +1,7 @@
 """Ops that call computations: call, while, conditional, fusion, map.
 
-The first three may contain collectives, so the runtime walks into them; their kernels are for programs on one device.
+The first three may contain collectives, so the runtime executes their computations; their kernels serve programs on one
+device.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class CallAttributes(Attributes):
 
 @register
 class Call(_Control):
-    """The value of a computation for these arguments."""
+    """Calls a computation with these arguments."""
 
     opcode = "call"
     role = Role.CALL
@@ -75,7 +76,7 @@ class WhileAttributes(Attributes):
 
 @register
 class While(_Control):
-    """Applies the body to the value again and again as long as the condition holds for it."""
+    """Applies the body to the value repeatedly while the condition holds for it."""
 
     opcode = "while"
     role = Role.LOOP
@@ -92,7 +93,7 @@ class While(_Control):
     def demands(
         self, call: OpCall[WhileAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
     ) -> list[Demand]:
-        """The body runs once more on what it returns; further rounds would count loop counters down to nothing."""
+        """Propagates demands through the body twice; more iterations would narrow loop counters to an empty range."""
         body, condition = call.attributes.body, call.attributes.condition
         known, wanted = _loop_facts(body, operands), list(results)
         for _ in range(2):
@@ -118,7 +119,7 @@ class While(_Control):
 
 
 def _loop_facts(body: Computation, initial: Sequence[Fact]) -> list[Fact]:
-    """What is known of the state of a loop: what the body passes on as it is stays what it was."""
+    """Returns the facts of a loop's state: elements that the body forwards unchanged keep their initial facts."""
     known = [Fact() for _ in initial]
     root, (state,) = body.root, body.parameters
     if not isinstance(root.op, Tuple):
@@ -139,7 +140,7 @@ class ConditionalAttributes(Attributes):
 
     @property
     def branches(self) -> tuple[Computation, ...]:
-        """The computations in the order of their operands: true before false, or branch 0, 1, .."""
+        """The computations in the order of their operands: true, false, or branch 0, 1, .."""
         if self.true_computation is not None and self.false_computation is not None:
             return (self.true_computation, self.false_computation)
         return self.branch_computations
@@ -147,10 +148,9 @@ class ConditionalAttributes(Attributes):
 
 @register
 class Conditional(_Control):
-    """One of several computations, each with an argument of its own, chosen by the first operand.
+    """Calls one of several computations, each with its own argument, selected by the first operand.
 
-    A pred chooses between true and false, an s32 counts the branches, the last one standing for all numbers out of
-    range.
+    A pred selects true or false. An s32 selects a branch by number; numbers out of range select the last branch.
     """
 
     opcode = "conditional"
@@ -165,7 +165,7 @@ class Conditional(_Control):
         _check_form(selector, attributes)
         branches = attributes.branches
         if len(branches) != len(arguments):
-            raise ShapeError(f"conditional: {len(branches)} branches get {len(arguments)} arguments")
+            raise ShapeError(f"conditional: {len(branches)} branches, but {len(arguments)} arguments")
         result = branches[0].root.shape
         for number, (branch, argument) in enumerate(zip(branches, arguments, strict=True)):
             check_signature(f"conditional: branch {number}", branch, [argument], result)
@@ -193,7 +193,7 @@ class Conditional(_Control):
 
 
 def branch_selector(selector: Shape, branches: int) -> Callable[[Any], int]:
-    """A function from the value of the first operand of a conditional to the number of its branch."""
+    """Returns a function from the value of a conditional's first operand to the number of its branch."""
     if selector.element is PRED:
         return _branch_of_pred
 
@@ -221,7 +221,7 @@ def _check_form(selector: Shape, attributes: ConditionalAttributes) -> None:
 
 
 class FusionKind(Enum):
-    """What the ops of a fusion have in common: how the back end writes their loops."""
+    """The kind of a fusion: how the back end generates its loops."""
 
     LOOP = "kLoop"
     INPUT = "kInput"
@@ -238,7 +238,7 @@ class FusionAttributes(Attributes):
 
 @register
 class Fusion(Op[FusionAttributes]):
-    """A call that a back end compiles into one kernel; it contains no collectives."""
+    """Calls a computation that a back end compiles into one kernel. It contains no collectives."""
 
     opcode = "fusion"
     role = Role.FUSION
@@ -273,7 +273,7 @@ class MapAttributes(Attributes):
 
 @register
 class Map(Op[MapAttributes]):
-    """A computation on scalars, applied to the elements of arrays of equal dimensions."""
+    """Applies a computation on scalars to the elements of arrays of equal dimensions."""
 
     opcode = "map"
     attributes = MapAttributes

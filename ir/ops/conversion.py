@@ -21,7 +21,7 @@ from .structure import leaf_rule, leaves_of, unchanged
 
 @register
 class Convert(Op[Attributes]):
-    """The same numbers in another element type: float to integer rounds toward zero and saturates, integers wrap."""
+    """Converts numbers to another element type: float to integer rounds toward zero and saturates, integers wrap."""
 
     opcode = "convert"
     element_sources = frozenset({0})
@@ -42,7 +42,7 @@ class Convert(Op[Attributes]):
     def demands(
         self, call: OpCall[Attributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
     ) -> list[Demand]:
-        """A float need not become any integer there is."""
+        """Drops a demand for all numbers of an integer type, which floats need not cover."""
         wanted = joined(results[0])
         if wanted is not None and call.operands[0].element.is_float and _is_whole(call.shape, wanted):
             wanted = None
@@ -53,14 +53,14 @@ class Convert(Op[Attributes]):
 
 
 def _is_whole(shape: Shape, wanted: Range) -> bool:
-    """Whether all integers of the type are wanted."""
+    """Whether the demand allows all integers of the type."""
     return shape.element.is_integer and wanted.contains(full_range(shape.element))
 
 
 @register
 class BitcastConvert(Op[Attributes]):
-    """The bits of the elements read as another type. To a narrower type the parts, lowest first, become a new last
-    dimension; to a wider one the last dimension is joined.
+    """Reinterprets the bits of elements as another type. For a narrower type the parts, lowest first, become a new last
+    dimension; for a wider one the last dimension is joined.
     """
 
     opcode = "bitcast-convert"
@@ -73,7 +73,7 @@ class BitcastConvert(Op[Attributes]):
         target = require_declared("bitcast-convert", declared).element
         source = operand.element
         if source is not target and Kind.PRED in (source.kind, target.kind):
-            raise ShapeError(f"bitcast-convert: pred has no bits to share: {text(operand)} to {target}", "use convert")
+            raise ShapeError(f"bitcast-convert: pred has no bit format: {text(operand)} to {target}", "use convert")
         if source.is_complex != target.is_complex:
             raise ShapeError(f"bitcast-convert: complex and real types do not mix: {text(operand)} to {target}")
         if source.bits >= target.bits:
@@ -106,7 +106,7 @@ class BitcastConvert(Op[Attributes]):
     def demands(
         self, call: OpCall[Attributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
     ) -> list[Demand]:
-        """Where any bits will do, integers may be any."""
+        """Demands any integer where the demand on the result allows all bit patterns."""
         wanted, element = joined(results[0]), call.operands[0].element
         is_any = wanted is not None and element.is_integer and _is_whole(call.shape, wanted)
         return [full_range(element) if is_any else None]
@@ -127,7 +127,7 @@ class BitcastConvert(Op[Attributes]):
 
 @register
 class Copy(Op[Attributes]):
-    """The same value, perhaps elsewhere in memory or in another layout."""
+    """Copies a value, possibly to another memory space or layout."""
 
     opcode = "copy"
     forwards_leaves = True
@@ -151,7 +151,7 @@ class ReducePrecisionAttributes(Attributes):
 
 @register
 class ReducePrecision(Op[ReducePrecisionAttributes]):
-    """Rounds to what a float format with these numbers of exponent and mantissa bits can hold, in the same type."""
+    """Rounds to a float format with these numbers of exponent and mantissa bits, keeping the type."""
 
     opcode = "reduce-precision"
     element_sources = frozenset({0})

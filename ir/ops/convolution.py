@@ -1,12 +1,12 @@
-"""convolution: sums of products of a kernel with every window of an input, over features and window places.
+"""convolution: sums of products of a kernel with every window of an input, over features and window positions.
 
-`dim_labels` says which dimension of input, kernel and output is what; the window dimensions belong to the spatial ones.
-Groups: with `feature_group_count` G the features of the input and the kernel's output features fall into G groups that
-meet only each other; with `batch_group_count` the batch and the kernel's output features do.
+`dim_labels` gives the role of each dimension of input, kernel and output; the window's dimensions are the spatial ones.
+`feature_group_count` divides the input's features and the kernel's output features into groups that are convolved
+separately; `batch_group_count` does so for the batch and the kernel's output features.
 
-The kernel looks at all windows through one strided view of the padded input and multiplies them with the kernel as one
-matrix product per group, in slices of the batch, so that the copy that the product needs stays small. As in `dot` small
-floats are multiplied and added in f32.
+The implementation takes all windows as one strided view of the padded input and multiplies them with the kernel as one
+matrix product per group, in slices of the batch, so that the copy that the product needs stays small. As in `dot`,
+small floats are multiplied and added in f32.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .computations import always, check_arrays, numpy_type, rounded
 from .dot import Precisions, conversions, result_element, summed
 from .window import dilated, is_trivial, window_count, window_reach, window_view
 
-# Elements of the copy of the windows that one matrix product takes.
+# The maximum number of elements in the copy of the windows for one matrix product.
 _COPY_LIMIT = 1 << 23
 
 
 class ConvolutionKind(Enum):
-    """What a convolution is for: the function, or the gradient with respect to its input or its kernel."""
+    """The purpose of a convolution: forward, or the gradient with respect to its input or its kernel."""
 
     UNSET = "unset"
     FPROP = "fprop"
@@ -82,7 +82,7 @@ class _Sizes:
 
 @register
 class Convolution(Op[ConvolutionAttributes]):
-    """Input and kernel -> sums of products of the kernel with every window of the input."""
+    """Sums the products of a kernel with every window of an input."""
 
     opcode = "convolution"
     attributes = ConvolutionAttributes
@@ -131,7 +131,7 @@ class Convolution(Op[ConvolutionAttributes]):
                 place = b.factor(places)
                 lhs[label], rhs[label], out[label] = [], compound(place), compound(place)
             elif w.size > places > 0 and size:
-                # The gradient of a kernel: the window is the large dimension, its sharding gives partial sums.
+                # In the gradient of a kernel the window is the large dimension; sharding it gives partial sums.
                 tap = b.factor(w.size, over)
                 lhs[label], rhs[label] = compound(tap), compound(tap)
                 out[label] = compound(b.factor(places, FactorKind.REPLICATE))
@@ -168,7 +168,7 @@ class Convolution(Op[ConvolutionAttributes]):
 
     def kernel(self, call: OpCall[ConvolutionAttributes], compile: Compile) -> Kernel:
         if call.attributes.sparsity_config is not None:
-            raise NotEvaluable("a convolution with sparsity_config: how the values are packed is not known")
+            raise NotEvaluable("a convolution with sparsity_config cannot be evaluated: its packing is unknown")
         lhs, rhs = call.operands
         if 0 in lhs.dims or 0 in rhs.dims or 0 in call.shape.dims:
             return always(np.zeros(call.shape.dims, numpy_type(call.shape.element)))
@@ -192,22 +192,22 @@ class Convolution(Op[ConvolutionAttributes]):
 
 
 def is_diagonal(w: WindowDim, size: int) -> bool:
-    """Whether each of the `size` elements of the input meets the kernel's element of its own number alone.
+    """Whether input element i is multiplied only with kernel element i, for all `size` elements.
 
-    Contractions that are written as convolutions have their batch dimensions so.
+    This is how contractions written as convolutions express batch dimensions.
     """
     return size > 1 and w == WindowDim(size, stride=size - 1, lhs_dilate=size)
 
 
 def is_outer(w: WindowDim, size: int) -> bool:
-    """Whether the only element of the input meets every element of the kernel, in order."""
+    """Whether the single input element is multiplied with every kernel element, in order."""
     return size == 1 < w.size and replace(w, lhs_dilate=1) == WindowDim(
         w.size, low=w.size - 1, high=w.size - 1, reversal=True
     )
 
 
 def tap_reach(w: WindowDim, places: int) -> Reach:
-    """What an element of the kernel meets in all `places` windows, by its number."""
+    """Returns the reach of a kernel element: the input elements it is multiplied with in all `places` windows."""
     extent = dilated(places, w.stride)
     if w.reversal:
         return Reach(-w.rhs_dilate, (w.size - 1) * w.rhs_dilate - w.low, extent, w.lhs_dilate)
@@ -215,8 +215,8 @@ def tap_reach(w: WindowDim, places: int) -> Reach:
 
 
 def _product(a: ConvolutionAttributes, sizes: _Sizes) -> Kernel:
-    """The product of windows [batch, feature, places.., 1, 1, window..] and a kernel [output, feature, window..] as an
-    array [batch, output, places..].
+    """Returns a function of windows [batch, feature, places.., 1, 1, window..] and a kernel [output, feature, window..]
+    that computes their product [batch, output, places..].
     """
     spatial = tuple(w.size for w in a.window.dims)
     rank, places, depth = len(spatial), math.prod(sizes.places), sizes.features * math.prod(spatial)
@@ -274,7 +274,7 @@ def _check_features(operands: Sequence[Shape], a: ConvolutionAttributes) -> None
         raise ShapeError(f"convolution: the input has {features} features, the kernel takes {inputs}{groups}")
     if outputs % (by_feature * by_batch):
         raise ShapeError(
-            f"convolution: {outputs} output features do not fall into {by_feature * by_batch} groups of one size"
+            f"convolution: {outputs} output features do not divide into {by_feature * by_batch} equal groups"
         )
     if batch % by_batch:
-        raise ShapeError(f"convolution: a batch of {batch} does not fall into {by_batch} groups of one size")
+        raise ShapeError(f"convolution: a batch of {batch} does not divide into {by_batch} equal groups")

@@ -20,14 +20,14 @@ _TEXT = re.compile(rf'\{{\s*kind="sharding"\s*,\s*{_SIDES}\s*\}}')
 
 @dataclass(frozen=True, slots=True)
 class DomainAttributes(Attributes):
-    """`{kind="sharding", entry={..}, exit={..}}`, carried verbatim."""
+    """`{kind="sharding", entry={..}, exit={..}}`, kept verbatim."""
 
     domain: BracedText
 
 
 @register
 class Domain(Op[DomainAttributes]):
-    """Its operand, unchanged."""
+    """Returns its operand unchanged."""
 
     opcode = "domain"
     keeps_types = True
@@ -36,7 +36,7 @@ class Domain(Op[DomainAttributes]):
 
     def infer_shape(self, operands: Sequence[Shape], attributes: DomainAttributes, declared: Shape | None) -> Shape:
         if not _TEXT.fullmatch(attributes.domain.text):
-            raise ShapeError('domain: {kind="sharding", entry={..}, exit={..}} expected')
+            raise ShapeError('domain: expected {kind="sharding", entry={..}, exit={..}}')
         return operands[0]
 
     def sharding_rule(self, call: OpCall[DomainAttributes]) -> ShardingRule:

@@ -1,8 +1,8 @@
 """dot: the general product of two arrays over contracting dimensions, with batch dimensions.
 
 Result dimensions are the batch dimensions, then the free ones of lhs, then those of rhs, each in operand order. The
-kernel turns every dot into one batched `np.matmul`, which calls BLAS for floats of 32 and 64 bits; smaller floats are
-multiplied and added in f32 and rounded once at the end. Operands of several types are converted to the highest first.
+kernel computes every dot as one batched `np.matmul`, which calls BLAS for floats of 32 and 64 bits. Smaller floats are
+multiplied and added in f32 and rounded once at the end. Operands of different types are first converted to the highest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .computations import accumulator, check_arrays, check_dims, rounded
 
 
 class Precision(Enum):
-    """How exact the product of an operand must be; only accelerators make a difference."""
+    """The precision of products with an operand; relevant only on accelerators."""
 
     DEFAULT = "default"
     HIGH = "high"
@@ -37,7 +37,7 @@ Precisions = tuple[Precision, ...]
 
 
 class DotAlgorithm(Enum):
-    """The types in which operands are multiplied and products added, and in how many passes (`x3`)."""
+    """The types of operands and sums, and the number of passes (`x3`)."""
 
     UNSET = "unset"
     ANY_F8_F32 = "dot_any_f8_any_f8_f32"
@@ -84,7 +84,7 @@ def _sides(operands: Sequence[Shape], a: DotAttributes) -> tuple[_Side, _Side]:
 
 @register
 class Dot(Op[DotAttributes]):
-    """Sums of products of lhs and rhs over the contracting dimensions."""
+    """Sums products of lhs and rhs over the contracting dimensions."""
 
     opcode = "dot"
     attributes = DotAttributes
@@ -154,8 +154,8 @@ _CLASS = {Kind.PRED: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 1, Kind.FLOAT: 2, Kind.CO
 
 
 def result_element(opcode: str, lhs: ElementType, rhs: ElementType, declared: Shape | None) -> ElementType:
-    """In what products are added: the declared element type (XLA's preferred_element_type), or the higher of the
-    operands' where none is declared, or one of a lesser kind, to which the sums are converted.
+    """Returns the element type of sums: the declared one (XLA's preferred_element_type), or the operands' highest type
+    if none is declared or if the declared one cannot hold the sums, which are then converted.
     """
     higher = max(lhs, rhs, key=precision)
     if declared is None or not declared.is_array:
@@ -164,15 +164,15 @@ def result_element(opcode: str, lhs: ElementType, rhs: ElementType, declared: Sh
 
 
 def summed(opcode: str, call: OpCall[Any]) -> FactorKind:
-    """How devices share the dimensions that products are added over: not at all where the result cannot hold sums."""
+    """Returns the kind of contracting factors: reduction, or replicate if the result cannot hold partial sums."""
     lhs, rhs = call.operands[:2]
     holds = result_element(opcode, lhs.element, rhs.element, call.shape) is call.shape.element
     return FactorKind.REDUCTION if holds else FactorKind.REPLICATE
 
 
 def conversions(operands: Sequence[Shape], shape: Shape) -> Iterator[Kernel]:
-    """Makes one function per operand that brings it into the type of the products: the highest among operands and
-    result, as XLA does, in the numpy type that adds it.
+    """Yields one function per operand that converts it to the type of the products: as in XLA, the highest of operands
+    and result, in its numpy accumulator type.
     """
     highest = max((*(s.element for s in operands), shape.element), key=precision)
     wide = accumulator(highest)

@@ -1,7 +1,7 @@
 """Dynamic sizes: get-dimension-size, set-dimension-size, dynamic-reshape.
 
-An array with a bounded dynamic dimension (`f32[<=8]`) has at run time its actual size: what lies beyond it is not
-there. Ops that know only the bound refuse such operands in shape inference.
+At run time an array with a bounded dynamic dimension (`f32[<=8]`) has its actual size, without padding. Ops that handle
+only the bound reject such operands in shape inference.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _require_size(opcode: str, shape: Shape) -> None:
 
 @register
 class GetDimensionSize(Op[DimensionSizeAttributes]):
-    """The size of one dimension, s32[]."""
+    """Returns the size of one dimension as s32[]."""
 
     opcode = "get-dimension-size"
     attributes = DimensionSizeAttributes
@@ -59,7 +59,7 @@ class GetDimensionSize(Op[DimensionSizeAttributes]):
         return array(S32)
 
     def sharding_rule(self, call: OpCall[DimensionSizeAttributes]) -> ShardingRule:
-        # The one dimension must be whole; of the others no part of the operand is looked at.
+        # The dimension must be unsharded; the others may be sharded in any way, because no element is read.
         (own,) = call.attributes.dimensions
         b = RuleBuilder()
         kinds = (FactorKind.REPLICATE if d == own else FactorKind.PASS for d in range(call.operands[0].rank))
@@ -76,9 +76,9 @@ class GetDimensionSize(Op[DimensionSizeAttributes]):
 
 @register
 class SetDimensionSize(Op[DimensionSizeAttributes]):
-    """Array, size -> the array with that many elements along one dimension, which is dynamic from then on.
+    """Sets the size of an array along one dimension, which becomes dynamic. Operands are the array and the size.
 
-    The result may be declared static; then the size must be the bound. Elements that were not there are zero.
+    The result may be declared static; the size must then be the bound. New elements are zero.
     """
 
     opcode = "set-dimension-size"
@@ -118,7 +118,7 @@ class SetDimensionSize(Op[DimensionSizeAttributes]):
             wanted = int(size)
             if not 0 <= wanted <= bound[own] or (is_static and wanted != bound[own]):
                 limit = f"must be {bound[own]}" if is_static else f"must be from 0 to {bound[own]}"
-                raise NotEvaluable(f"set-dimension-size: the size {limit}, it is {wanted}")
+                raise NotEvaluable(f"set-dimension-size: the size {limit}, found {wanted}")
             part = x[(slice(None),) * own + (slice(0, wanted),)]
             missing = wanted - part.shape[own]
             return np.pad(part, [(0, missing if d == own else 0) for d in range(x.ndim)]) if missing else part
@@ -128,7 +128,7 @@ class SetDimensionSize(Op[DimensionSizeAttributes]):
 
 @register
 class DynamicReshape(Op[Attributes]):
-    """Array, one size per dimension of the result -> the same elements in row-major order. Sizes are within bounds."""
+    """Reshapes an array to sizes given as further operands, in row-major order. Sizes must be within the bounds."""
 
     opcode = "dynamic-reshape"
     infers_dynamic = True

@@ -1,8 +1,8 @@
-"""Element-wise ops: tables of opcode, meaning per kind of element, and one class per arity.
+"""Element-wise ops: tables of opcodes with functions per kind of element, and one class per arity.
 
-A row is all there is to say about such an op: the kinds among its keys are the element types it accepts, the values
-are the functions on numpy arrays. Shape, sharding rule and kernel follow. Functions receive small floats as f32 and
-sub-byte integers as bytes (see `numerics.lift`).
+A row defines an op: its keys are the kinds of elements it accepts, its values the functions on numpy arrays. Shape,
+sharding rule and kernel follow. Functions receive small floats as f32 and sub-byte integers as bytes (see
+`numerics.lift`).
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _ACCURACY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ResultAccuracy:
-    """`{mode=highest}` or `{tolerance={atol=..,rtol=..,ulps=..}}`: what precision XLA should choose; kept verbatim."""
+    """The accuracy requested of XLA, kept verbatim: `{mode=highest}` or `{tolerance={atol=..,rtol=..,ulps=..}}`."""
 
     text: str
 
     @staticmethod
     def parse(text: str) -> ResultAccuracy:
-        """Raises ValueError for any other text."""
+        """Parses the text. Raises ValueError if it is malformed."""
         if not _ACCURACY.fullmatch(text):
-            raise ValueError("result_accuracy: {mode=default}, {mode=highest} or "
-                             f"{{tolerance={{atol=..,rtol=..,ulps=..}}}} expected, found {text}")  # fmt: skip
+            raise ValueError("result_accuracy: expected {mode=default}, {mode=highest} or "
+                             f"{{tolerance={{atol=..,rtol=..,ulps=..}}}}, found {text}")  # fmt: skip
         return ResultAccuracy(text)
 
     def __str__(self) -> str:
@@ -59,22 +59,20 @@ class ResultAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyAttributes(Attributes):
-    """Of transcendental functions."""
+    """The attributes of transcendental functions."""
 
     result_accuracy: ResultAccuracy | None = None
 
 
 class Elementwise(Op[A]):
-    """Operands of one shape, a result of that shape; `functions` says which kinds of elements and what they mean,
-    `ranges` what becomes of ranges of numbers.
-    """
+    """Base of element-wise ops. `functions` maps kinds of elements to functions, `ranges` holds the range analysis."""
 
     is_elementwise = True
     functions: ClassVar[Functions]
     ranges: ClassVar[r.RangeRules] = r.RangeRules()
 
     def result_element(self, element: ElementType) -> ElementType:
-        """The result's type of elements for operands with this one."""
+        """Returns the result's element type for operands with this one."""
         return element
 
     def infer_shape(self, operands: Sequence[Shape], attributes: A, declared: Shape | None) -> Shape:
@@ -96,7 +94,7 @@ class Elementwise(Op[A]):
         return [self.ranges.facts(operands) if self.ranges.facts is not None else Fact()]
 
     def _folded(self, call: OpCall[A], operands: Sequence[Fact]) -> Fact:
-        """The fact of a result of constants."""
+        """Returns the fact of a result computed from constants."""
         scalars = tuple(array(o.element) for o in call.operands)
         at_scalars = replace(call, operands=scalars, shape=array(call.shape.element))
         try:
@@ -121,38 +119,38 @@ def _has_order(element: ElementType) -> bool:
 
 
 def no_computation(callee: Callee) -> Kernel:
-    """Compiles for ops that call nothing."""
-    raise NotEvaluable(f"{callee.name} is not to be called")
+    """Serves as `compile` for ops that call no computation. Raises NotEvaluable."""
+    raise NotEvaluable(f"{callee.name} cannot be called here")
 
 
 class Unary(Elementwise[A]):
-    """Element-wise, of one operand."""
+    """An element-wise op with one operand."""
 
     arity = (1, 1)
 
 
 class Binary(Elementwise[A]):
-    """Element-wise, of two operands of one shape."""
+    """An element-wise op with two operands of one shape."""
 
     arity = (2, 2)
 
 
 class ComponentUnary(Unary[Attributes]):
-    """The result has the type of the real and imaginary parts."""
+    """A unary op whose result has the type of the real and imaginary parts."""
 
     def result_element(self, element: ElementType) -> ElementType:
         return component(element)
 
 
 class Predicate(Unary[Attributes]):
-    """The result is a truth value."""
+    """A unary op whose result is pred."""
 
     def result_element(self, element: ElementType) -> ElementType:
         return PRED
 
 
 class Composition(Binary[Attributes]):
-    """The result is complex, made from two parts."""
+    """A binary op whose result is complex, with the operands as parts."""
 
     def result_element(self, element: ElementType) -> ElementType:
         if element.bits < 32:
@@ -161,7 +159,7 @@ class Composition(Binary[Attributes]):
 
 
 def _row(base: type[Elementwise[Any]], opcode: str, doc: str, functions: Functions, **more: Any) -> AnyOp:
-    """Makes and registers the class of one row; returns its object."""
+    """Creates and registers the class of one row. Returns its object."""
     name = "".join(part.capitalize() for part in opcode.split("-"))
     fields = {"opcode": opcode, "__doc__": doc, "__module__": __name__, "functions": functions, **more}
     register(type(name, (base,), fields))

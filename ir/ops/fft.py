@@ -22,9 +22,9 @@ _REAL_OF = {"c64": "f32", "c128": "f64"}
 
 
 class FftType(Enum):
-    """Forward, inverse (divided by the number of elements), forward of reals, and its inverse.
+    """The kind of transform: forward, inverse (divided by the number of elements), forward of reals, and its inverse.
 
-    The transform of reals has only the non-negative frequencies of the last dimension: n / 2 + 1 of n.
+    The transform of reals has only the nonnegative frequencies of the last dimension: n / 2 + 1 of n.
     """
 
     FFT = "FFT"
@@ -43,9 +43,9 @@ class FftAttributes(Attributes):
 
 @register
 class Fft(Op[FftAttributes]):
-    """The discrete Fourier transform of the last dimensions, as many as `fft_length` has.
+    """Computes the discrete Fourier transform of the last dimensions, one per entry of `fft_length`.
 
-    As in XLA's evaluator, a transform of length zero gives zeros; of nothing, any length gives nothing.
+    As in XLA's evaluator, a transform of length zero gives zeros, and an empty array gives an empty array.
     """
 
     opcode = "fft"
@@ -79,9 +79,9 @@ class Fft(Op[FftAttributes]):
         count = len(call.attributes.fft_length)
         b = RuleBuilder()
         batch = [b.factor(n) for n in operand.dims[:-count]]
-        # RFFT and IRFFT have half of the last dimension on one side: the factor ties dimensions of different sizes.
+        # RFFT and IRFFT have half of the last dimension on one side: the factor relates different sizes.
         pairs = list(zip(operand.dims[-count:], call.shape.dims[-count:], strict=True))
-        if any(0 in pair for pair in pairs):  # nothing is transformed
+        if any(0 in pair for pair in pairs):  # empty arrays or zero lengths
             return b.rule([batch + [b.factor(n, FactorKind.REPLICATE) for n, _ in pairs]],
                           [batch + [b.factor(n, FactorKind.REPLICATE) for _, n in pairs]])
         own = [b.factor(max(pair), FactorKind.PERMUTATION) for pair in pairs]

@@ -1,9 +1,9 @@
-"""gather: windows of an array, cut out at the places that an array of start indices gives.
+"""gather: slices windows from an array at positions given by an array of start indices.
 
-The words of the specification: dimensions of the start indices other than the index vector are *batch* dimensions and
-appear in the result; the operand's dimensions are *window* dimensions (in the result as offset dimensions), *collapsed*
-(a window of size 1, not in the result) or *batching* (tied to a batch dimension). Starts are clamped so that windows
-lie inside.
+Terms of the specification: dimensions of the start indices other than the index vector are *batch* dimensions and
+appear in the result. The operand's dimensions are *window* dimensions (offset dimensions of the result), *collapsed*
+(windows of size 1, not in the result) or *batching* (paired with a batch dimension). Starts are clamped so that windows
+lie inside the operand.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ class GatherAttributes(Attributes):
     indices_are_sorted: bool = False
 
     def window_dims(self) -> Dims:
-        """The operand dimensions that are in the result, in order; one per offset dimension."""
+        """Returns the operand dimensions that are in the result, in order; one per offset dimension."""
         gone = self.collapsed_slice_dims + self.operand_batching_dims
         return tuple(d for d in range(len(self.slice_sizes)) if d not in gone)
 
     def full_dims(self, operand: Shape) -> Dims:
-        """The window dimensions whose window is the whole dimension: their start is always 0."""
+        """Returns the window dimensions whose window is the full dimension: their start is always 0."""
         return tuple(d for d in self.window_dims() if self.slice_sizes[d] == operand.dims[d])
 
 
 def batch_dims(indices: Shape, index_vector_dim: int) -> Dims:
-    """The dimensions of the start indices other than the index vector."""
+    """Returns the dimensions of the start indices other than the index vector."""
     return tuple(d for d in range(indices.rank) if d != index_vector_dim)
 
 
 def start_demand(operand: Shape, indices: Shape, index_map: Dims, index_vector_dim: int, sizes: Dims) -> Demand:
-    """Index vectors of windows that lie inside the operand."""
+    """Returns the demand for index vectors of windows inside the operand."""
     parts = [index_range(operand.dims[d], sizes[d]) for d in index_map]
     return columns(index_vector_dim, parts) if index_vector_dim < indices.rank else parts[0] if parts else None
 
 
 @register
 class Gather(Op[GatherAttributes]):
-    """Operand, start indices -> one window of the operand per index vector."""
+    """Returns one window of the operand per index vector of the start indices."""
 
     opcode = "gather"
     element_sources = frozenset({0})
@@ -90,7 +90,7 @@ class Gather(Op[GatherAttributes]):
         operand_dims: list[int | None] = [None] * operand.rank
         for own, other in zip(a.operand_batching_dims, a.start_indices_batching_dims, strict=True):
             operand_dims[own] = batch[other]
-        # Each device looks up what lies in its part of an indexed dimension and gives zero for the rest.
+        # Each device looks up indices in its part of an indexed dimension and gives zero for the rest.
         for d in a.collapsed_slice_dims:
             kind = FactorKind.REDUCTION if d in a.start_index_map else FactorKind.REPLICATE
             operand_dims[d] = b.factor(operand.dims[d], kind)
@@ -121,13 +121,13 @@ class Gather(Op[GatherAttributes]):
         operand, indices = call.operands
         a = call.attributes
         if 0 in a.slice_sizes:
-            # Windows without elements have places in the result if their dimension is collapsed: zeros, as in XLA.
+            # Empty windows still have elements in the result if their dimension is collapsed: zeros, as in XLA.
             return always(np.zeros(call.shape.dims, numpy_type(operand.element)))
         full = a.full_dims(operand)
         partial = tuple(d for d in a.window_dims() if d not in full)
         place = WindowPlaces(operand, indices, a.start_index_map, a.index_vector_dim, partial, a.slice_sizes, full,
                              dict(zip(a.operand_batching_dims, a.start_indices_batching_dims)))  # fmt: skip
-        # The look-up gives batch dimensions, partial windows, whole windows; the result has them as offset_dims says.
+        # The lookup gives batch dimensions, partial windows, full windows; offset_dims places them in the result.
         offsets = dict(zip(a.window_dims(), a.offset_dims, strict=True))
         batch_places = [d for d in range(call.shape.rank) if d not in a.offset_dims]
         target = [*batch_places, *(offsets[d] for d in partial + full)]
@@ -143,10 +143,10 @@ class Gather(Op[GatherAttributes]):
 
 
 class WindowPlaces:
-    """Where the elements of windows lie in an operand; shared by gather and scatter.
+    """Computes the indices of window elements in an operand, for gather and scatter.
 
-    Operand dimensions in `order`: first those with an index array each, then the `full` ones, which are taken whole.
-    `grid` has batch dimensions and `partial` window dimensions.
+    `order` lists the operand dimensions: first those with an index array each, then the `full` ones, which are taken
+    entirely. `grid` has batch dimensions and `partial` window dimensions.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class WindowPlaces:
         self._fixed = {d: ties.get(d, offsets.get(d, zero)) for d in self._indexed}
 
     def vectors(self, starts: Any) -> Any:
-        """The index vectors as s64[batch.., n]. Numbers too large for s64 become its largest."""
+        """Returns the index vectors as s64[batch.., n]. Numbers too large for s64 become its largest."""
         if starts.ndim == self._vector_dim:
             starts = starts[..., None]
         starts = np.moveaxis(starts, self._vector_dim, -1)
@@ -187,7 +187,7 @@ class WindowPlaces:
         return starts.astype(np.int64)
 
     def grid(self, vectors: Any) -> tuple[Any, ...]:
-        """The index arrays into `indexable(operand, order)`."""
+        """Returns the index arrays into `indexable(operand, order)`."""
         tail = (1,) * len(self._window_shape)
         arrays: list[Any] = [np.zeros((), np.int64)]
         for d in self._indexed:
@@ -201,8 +201,8 @@ class WindowPlaces:
 
 
 def indexable(x: Any, order: Dims) -> Any:
-    """A view of an array with its dimensions in this order, behind one of size 1, so that there always is a dimension
-    to index, even where every window is the whole array.
+    """Returns a view of an array with its dimensions in this order, after one of size 1. So there is a dimension to
+    index even where every window is the full array.
     """
     return x.transpose(order)[None]
 
@@ -210,7 +210,7 @@ def indexable(x: Any, order: Dims) -> Any:
 def check_index_dims(
     op: str, operand: Shape, indices: Shape, index_map: Dims, vector_dim: int, own_batching: Dims, index_batching: Dims
 ) -> None:
-    """What gather and scatter share: the index vector and the batching dimensions."""
+    """Checks the index vector and the batching dimensions, for gather and scatter."""
     if not indices.element.is_integer:
         raise ShapeError(f"{op}: indices must be integers, they are {indices.element}")
     if not 0 <= vector_dim <= indices.rank:

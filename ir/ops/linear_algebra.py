@@ -1,6 +1,6 @@
-"""cholesky and triangular-solve, on the matrices that the last two dimensions make; the others are a batch.
+"""cholesky and triangular-solve on matrices in the last two dimensions; the others are batch dimensions.
 
-Half of each matrix plays no part: only the triangle that `lower` names is read.
+Only the triangle selected by `lower` is read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CholeskyAttributes(Attributes):
 
 @register
 class Cholesky(Op[CholeskyAttributes]):
-    """The triangular matrix L with a = L L^H, or U with a = U^H U. NaN where a is not positive definite."""
+    """Returns the triangular matrix L with a = L L^H, or U with a = U^H U. NaN where a is not positive definite."""
 
     opcode = "cholesky"
     attributes = CholeskyAttributes
@@ -67,7 +67,7 @@ def _adjoint(x: Any) -> Any:
 
 
 def _cholesky(x: Any) -> Any:
-    """numpy's, which gives up a whole batch for one matrix: then one by one."""
+    """Computes numpy's factorization. If that fails for one matrix of the batch, computes them one by one."""
     try:
         return cast("Any", np.linalg.cholesky)(x)
     except np.linalg.LinAlgError:
@@ -93,7 +93,7 @@ class TriangularSolveAttributes(Attributes):
 
 @register
 class TriangularSolve(Op[TriangularSolveAttributes]):
-    """Triangular a, b -> the x with op(a) x = b, or x op(a) = b where `left_side` is not said."""
+    """Solves op(a) x = b, or x op(a) = b without `left_side`, for x; a is triangular."""
 
     opcode = "triangular-solve"
     attributes = TriangularSolveAttributes
@@ -119,7 +119,7 @@ class TriangularSolve(Op[TriangularSolveAttributes]):
         b = RuleBuilder()
         batch = [b.factor(n) for n in a.dims[:-2]]
         rows, columns = (b.factor(n, FactorKind.REPLICATE) for n in a.dims[-2:])
-        # Each column of b (row, from the right side) is a system of its own.
+        # Each column of b (row, on the right side) is a separate system.
         if call.attributes.left_side:
             value = [*batch, rows, b.factor(other.dims[-1])]
         else:
@@ -131,7 +131,7 @@ class TriangularSolve(Op[TriangularSolveAttributes]):
         final = numpy_type(call.shape.element)
         left = attributes.left_side
         transpose = attributes.transpose_a in (Transposition.TRANSPOSE, Transposition.ADJOINT)
-        # From the right side the transposed system is solved; a matrix transposed twice is itself.
+        # On the right side the transposed system is solved; two transpositions cancel.
         turned = transpose == left
         upper = attributes.lower == turned
 
@@ -151,7 +151,7 @@ class TriangularSolve(Op[TriangularSolveAttributes]):
 
 
 def _forward_substitution(a: Any, b: Any, unit_diagonal: bool) -> Any:
-    """The x with tril(a) x = b; the diagonal counts as ones if it is said so."""
+    """Solves tril(a) x = b for x, with ones on the diagonal if `unit_diagonal`."""
     x = np.array(b)
     for i in range(a.shape[-1]):
         row = x[..., i : i + 1, :]

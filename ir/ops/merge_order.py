@@ -1,11 +1,11 @@
-"""The order of rows by any comparator: a stable merge sort of all rows at once, with few comparisons.
+"""Sorting rows by any comparator: a stable merge sort of all rows at once, with few evaluations of the comparator.
 
-Level by level, neighbouring runs are merged. Each merge is cut into pieces of `_PIECE` elements of its result, whose
-ends in both runs are found by binary search (Odeh, Green, Mwassi, Shmueli, Birk, "Merge path", 2012). All pieces of a
-level then advance in step: one evaluation of the comparator per element, on as many elements as there are pieces.
+Each level merges adjacent runs. Each merge is divided into pieces of `_PIECE` elements of its result, whose ends in
+both runs are found by binary search (Odeh, Green, Mwassi, Shmueli, Birk, "Merge path", 2012). All pieces of a level
+then advance in lockstep: one evaluation of the comparator per element, vectorized over the pieces.
 
-A comparator without a consistent order gives some order of the elements: the ends of pieces are made to follow each
-other, so that nothing is lost or taken twice.
+An inconsistent comparator gives an arbitrary permutation: the ends of pieces are made monotone, so that no element is
+lost or taken twice.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-Before = Callable[[Array, Array], Array]  # places -> whether the element at the first must come before the second
+Before = Callable[[Array, Array], Array]  # indices -> whether the element at the first must precede the second
 
 _PIECE = 64
 
 
 def merged_order(arrays: Sequence[Array], comparator: Callable[..., Array]) -> Array:
-    """For each row of arrays of one shape [rows, length] the places of its elements in order, as [rows, length].
+    """Returns the sorting permutation of each row of arrays with shape [rows, length], as [rows, length].
 
     `comparator` takes two elements of each array, as arrays.
     """
@@ -31,7 +31,7 @@ def merged_order(arrays: Sequence[Array], comparator: Callable[..., Array]) -> A
     order = np.arange(rows * length, dtype=np.intp)
     run = 1
     while run < length:
-        values = [array[np.append(order, order[-1:])] for array in flat]  # pieces look one place beyond their ends
+        values = [array[np.append(order, order[-1:])] for array in flat]  # pieces read one element beyond their ends
 
         def before(i: Array, j: Array, values: list[Array] = values) -> Array:
             return comparator(*(value[at] for value in values for at in (i, j)))
@@ -42,7 +42,7 @@ def merged_order(arrays: Sequence[Array], comparator: Callable[..., Array]) -> A
 
 
 def _merge(rows: int, length: int, run: int, before: Before) -> Array:
-    """Merges the sorted runs of each row in pairs: the places from which elements come."""
+    """Merges the sorted runs of each row in pairs. Returns the source index of each element."""
     start = np.arange(0, length - run, 2 * run)
     end = np.minimum(start + 2 * run, length)
     first = length * np.arange(rows)[:, None]
@@ -62,7 +62,7 @@ def _merge(rows: int, length: int, run: int, before: Before) -> Array:
 
 
 def _split(start: Array, middle: Array, end: Array, done: Array, before: Before) -> Array:
-    """How many of the first `done` elements of each merged pair come from its left run, by binary search."""
+    """Returns how many of the first `done` elements of each merged pair come from its left run, by binary search."""
     low = np.maximum(done - (end - middle), 0)
     high = np.minimum(done, middle - start)
     while (search := np.flatnonzero(low < high)).size:
@@ -74,7 +74,7 @@ def _split(start: Array, middle: Array, end: Array, done: Array, before: Before)
 
 
 def _consistent(taken: Array, done: Array, pair: Array, step: int) -> Array:
-    """Numbers that grow along each pair, and so do `done - taken`: those given, if they do."""
+    """Makes `taken` and `done - taken` nondecreasing along each pair; returns `taken` unchanged if they are."""
     base = pair * step
     taken = np.maximum.accumulate(base + taken) - base
     return done - (np.maximum.accumulate(base + done - taken) - base)
@@ -83,7 +83,7 @@ def _consistent(taken: Array, done: Array, pair: Array, step: int) -> Array:
 def _merge_pieces(
     places: Array, out: Array, left: Array, left_end: Array, right: Array, right_end: Array, before: Before
 ) -> None:
-    """Writes the places of each piece's elements to `places[out:]`. The right run goes first only where it must."""
+    """Writes the source indices of each piece's elements to `places[out:]`. Takes from the left run on ties."""
     sizes = left_end - left + right_end - right
     if (sizes[1:] > sizes[:-1]).any():
         longest = np.argsort(-sizes, kind="stable")
@@ -91,7 +91,7 @@ def _merge_pieces(
         out, left, left_end, right, right_end, sizes = (column[longest] for column in columns)
     rising = np.sort(sizes)
     for step in range(int(sizes[0]) if sizes.size else 0):
-        count = sizes.size - int(np.searchsorted(rising, step, "right"))  # pieces that are not done
+        count = sizes.size - int(np.searchsorted(rising, step, "right"))  # unfinished pieces
         i, j = left[:count], right[:count]
         i_left, j_left = i < left_end[:count], j < right_end[:count]
         from_right = ~i_left | (j_left & before(j, i))

@@ -1,4 +1,4 @@
-"""Batch normalisation: training, inference and gradient. Statistics are over all dimensions but the feature's.
+"""Batch normalization: training, inference and gradient. Statistics are over all dimensions but the feature's.
 
 With x the activations, m and v their mean and variance per feature: y = (x - m) / sqrt(v + epsilon) * scale + offset
 ("Batch normalization", Ioffe and Szegedy, 2015). Small floats are computed in f32.
@@ -25,16 +25,16 @@ from .computations import accumulator, numpy_type
 
 @dataclass(frozen=True, slots=True)
 class BatchNormAttributes(Attributes):
-    """`epsilon` is used in the precision of f32, whatever the type of the elements."""
+    """`epsilon` is rounded to f32, whatever the element type."""
 
     epsilon: float
     feature_index: int
 
 
 class _BatchNorm(Op[BatchNormAttributes]):
-    """`per_feature` operands follow the activations; `activations` more of the activations' shape follow those.
+    """Base of batch normalizations: activations, then `per_feature` vectors, then `activations` more of their shape.
 
-    `statistics` says that the op sums over the batch, `variance` which operand is one.
+    `statistics` means that the op sums over the batch; `variance` is the number of the variance operand.
     """
 
     attributes = BatchNormAttributes
@@ -96,7 +96,7 @@ class _BatchNorm(Op[BatchNormAttributes]):
         return run
 
     def compute(self, batch: Batch, *operands: Any) -> tuple[Any, ...]:
-        """The results; vectors come and go in a shape that broadcasts along the activations."""
+        """Computes the results. Vectors have a shape that broadcasts along the activations."""
         raise NotImplementedError
 
 
@@ -117,7 +117,7 @@ class Batch:
 
 @register
 class BatchNormTraining(_BatchNorm):
-    """Activations, scale, offset -> normalised activations, mean, variance."""
+    """Activations, scale, offset -> normalized activations, mean, variance."""
 
     opcode = "batch-norm-training"
     arity = (3, 3)
@@ -131,7 +131,7 @@ class BatchNormTraining(_BatchNorm):
 
 @register
 class BatchNormInference(_BatchNorm):
-    """Activations, scale, offset, mean, variance -> normalised activations."""
+    """Activations, scale, offset, mean, variance -> normalized activations."""
 
     opcode = "batch-norm-inference"
     arity = (5, 5)

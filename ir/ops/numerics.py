@@ -1,8 +1,8 @@
 """The arithmetic of HLO where numpy's differs: integer division, shifts, rounding, special functions.
 
-All functions work element by element on arrays of any (broadcastable) shapes and expect that the caller has turned
-numpy's floating point warnings off. `lift` adapts them to element types in which numpy does not compute: small floats
-are computed in f32 and rounded once, as XLA does; sub-byte integers in bytes, then wrapped.
+All functions are element-wise on arrays of broadcastable shapes and expect that the caller has disabled numpy's
+floating point warnings. `lift` adapts them to element types in which numpy does not compute: small floats are computed
+in f32 and rounded once, as in XLA; sub-byte integers are computed in bytes and wrapped.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Function2 = Callable[[Array, Array], Array]
 
 @dataclass(frozen=True, slots=True)
 class ByWidth:
-    """A function of integers that depends on their width in bits: `make(bits)` is the function of arrays."""
+    """A function of integers that depends on their width: `make(bits)` returns the function of arrays."""
 
     make: Callable[[int], Function]
 
 
 def compute_type(element: ElementType) -> np.dtype[Any] | None:
-    """The numpy type to compute in, or None if it is the element type's own."""
+    """Returns the numpy type to compute in, or None if it is the element type's own."""
     if element.is_float and element.bits < 32:
         return np.dtype(np.float32)
     if element.is_integer and element.bits < 8:
@@ -42,16 +42,16 @@ def compute_type(element: ElementType) -> np.dtype[Any] | None:
 
 
 def numpy_type(element: ElementType) -> np.dtype[Any]:
-    """The numpy type of an element type. Raises NotEvaluable if there is none."""
+    """Returns the numpy type of an element type. Raises NotEvaluable if there is none."""
     if element.numpy is None:
         raise NotEvaluable(f"numpy has no type for {element}")
     return element.numpy
 
 
 def lift(function: Function | ByWidth, element: ElementType, result: ElementType, rank: int) -> Function:
-    """`function` as a kernel on operands of type `element` with results of type `result`.
+    """Wraps `function` as a kernel on operands of type `element` with results of type `result`.
 
-    `rank` is the declared rank of the result: only scalar kernels pay for turning numpy scalars into arrays.
+    `rank` is the declared rank of the result: only scalar kernels pay for the conversion of numpy scalars to arrays.
     """
     plain = function.make(element.bits) if isinstance(function, ByWidth) else function
     wide = compute_type(element)
@@ -72,32 +72,33 @@ def lift(function: Function | ByWidth, element: ElementType, result: ElementType
 
 
 def divide_signed(x: Array, y: Array) -> Array:
-    """Rounds toward zero; x / 0 is -1, and the least number divided by -1 is itself."""
+    """Divides, rounding toward zero. x / 0 is -1, and the least number divided by -1 is itself."""
     by = np.where((y == 0) | (y == -1), 1, y)
     quotient = (x - np.fmod(x, by)) // by
     return np.where(y == 0, np.array(-1, quotient.dtype), np.where(y == -1, np.negative(x), quotient))
 
 
 def divide_unsigned(x: Array, y: Array) -> Array:
-    """x / 0 has all bits set."""
+    """Divides. x / 0 has all bits set."""
     quotient = x // np.where(y == 0, 1, y)
     return np.where(y == 0, np.array(np.iinfo(quotient.dtype).max, quotient.dtype), quotient)
 
 
 def remainder_signed(x: Array, y: Array) -> Array:
-    """Has the sign of x; x % 0 is x."""
+    """Returns the remainder with the sign of x; x % 0 is x."""
     return np.where(y == 0, x, np.fmod(x, np.where((y == 0) | (y == -1), 1, y)))
 
 
 def remainder_unsigned(x: Array, y: Array) -> Array:
-    """x % 0 is x."""
+    """Returns the remainder; x % 0 is x."""
     return np.where(y == 0, x, x % np.where(y == 0, 1, y))
 
 
 def power_integer(x: Array, y: Array) -> Array:
-    """Wraps. Negative exponents give 0 unless x is 1 or -1.
+    """Raises x to the power y, wrapping around. Negative exponents give 0 unless x is 1 or -1.
 
-    As in XLA only the 6 low bits of the exponent count, and one with the top bit set is negative even if unsigned.
+    As in XLA only the low 6 bits of the exponent count, and an exponent with the top bit set is negative even if
+    unsigned.
     """
     base, rest = x, y
     result = one = np.ones_like(x)
@@ -110,12 +111,12 @@ def power_integer(x: Array, y: Array) -> Array:
 
 
 def sign_unsigned(x: Array) -> Array:
-    """0 or 1."""
+    """Returns 0 or 1."""
     return np.minimum(x, np.ones_like(x))
 
 
 def count_leading_zeros(bits: int) -> Function1:
-    """Of the binary form in `bits` bits; `bits` for 0."""
+    """Counts leading zeros among `bits` bits; `bits` for 0."""
 
     def function(x: Array) -> Array:
         unsigned = _unsigned(x, bits)
@@ -129,17 +130,17 @@ def count_leading_zeros(bits: int) -> Function1:
 
 
 def population_count(bits: int) -> Function1:
-    """The number of set bits among `bits`."""
+    """Counts set bits among `bits`."""
     return lambda x: np.bitwise_count(_unsigned(x, bits)).astype(x.dtype)
 
 
 def shift_right_logical(bits: int) -> Function2:
-    """Fills with zeros, for signed numbers too; numpy gives 0 where the shift is the width or more."""
+    """Shifts in zeros, for signed numbers too; numpy gives 0 where the shift is the width or more."""
     return lambda x, y: np.right_shift(_unsigned(x, bits), _unsigned(y, bits)).view(x.dtype)
 
 
 def shift_right_arithmetic(bits: int) -> Function2:
-    """Fills with the top bit, for unsigned numbers too; shifting by the width or more leaves only that."""
+    """Shifts in copies of the top bit, for unsigned numbers too; a shift by the width or more leaves only those."""
 
     def function(x: Array, y: Array) -> Array:
         integer = f"i{x.dtype.itemsize}"
@@ -152,7 +153,7 @@ def shift_right_arithmetic(bits: int) -> Function2:
 
 
 def multiply_high(bits: int) -> Function2:
-    """The upper half of the product, from products of half words."""
+    """Returns the upper half of the product, computed from products of half words."""
 
     def function(x: Array, y: Array) -> Array:
         half = bits // 2
@@ -178,55 +179,55 @@ def _unsigned(x: Array, bits: int) -> Array:
 
 
 def logistic(x: Array) -> Array:
-    """1 / (1 + exp(-x))."""
+    """Returns 1 / (1 + exp(-x))."""
     return 1 / (1 + np.exp(-x))
 
 
 def rsqrt(x: Array) -> Array:
-    """1 / sqrt(x)."""
+    """Returns 1 / sqrt(x)."""
     return 1 / np.sqrt(x)
 
 
 def round_half_away(x: Array) -> Array:
-    """Rounds halves away from zero. The largest number below 0.5 is added, so that what lies just below stays below."""
+    """Rounds halves away from zero. Adds less than 0.5, because 0.5 would round the number just below it to 1."""
     half = np.nextafter(x.dtype.type(0.5), x.dtype.type(0))
     return np.trunc(x + np.copysign(half, x))
 
 
 def sign_float(x: Array) -> Array:
-    """-1, 1, or x itself for zeros (with their sign) and NaN."""
+    """Returns -1 or 1, or x itself for zeros (with their sign) and NaN."""
     return np.where((x == 0) | np.isnan(x), x, np.copysign(x.dtype.type(1), x))
 
 
 def sign_complex(x: Array) -> Array:
-    """x / |x|, and 0 for 0."""
+    """Returns x / |x|, and 0 for 0."""
     return np.where(x == 0, np.zeros_like(x), x / np.abs(x))
 
 
 def maximum_complex(x: Array, y: Array) -> Array:
-    """The one with the larger real part, the first of equals; the second where one is NaN. So XLA on CPU."""
+    """Returns the number with the larger real part, the first if equal, the second if one is NaN, as XLA on CPU."""
     return np.where(x.real >= y.real, x, y)
 
 
 def minimum_complex(x: Array, y: Array) -> Array:
-    """The one with the smaller real part, the first of equals; the second where one is NaN."""
+    """Returns the number with the smaller real part, the first if equal, the second if one is NaN."""
     return np.where(x.real <= y.real, x, y)
 
 
 def atan2_complex(y: Array, x: Array) -> Array:
-    """-i log((x + iy) / sqrt(x^2 + y^2)), which is the angle where both are real."""
+    """Returns -i log((x + iy) / sqrt(x^2 + y^2)), which is the angle where both are real."""
     return np.asarray(-1j, x.dtype) * np.log((x + np.asarray(1j, x.dtype) * y) / np.sqrt(x * x + y * y))
 
 
 def make_complex(x: Array, y: Array) -> Array:
-    """x + iy, without arithmetic: NaN and signs of zero stay where they are."""
+    """Returns x + iy without arithmetic, preserving NaN and signs of zero."""
     result = np.empty(np.broadcast_shapes(x.shape, y.shape), np.result_type(x.dtype, np.complex64))
     result.real, result.imag = x, y
     return result
 
 
 def error_function(x: Array) -> Array:
-    """erf in double precision: the Taylor series below 1, from 1 to 6 a Chebyshev interpolant of erfc(x) exp(x^2)."""
+    """Computes erf in double precision: Taylor series below 1, Chebyshev series of erfc(x) exp(x^2) from 1 to 6."""
     near, far = _erf_polynomials(*((20, 33) if x.dtype == np.float64 else (12, 17)))
     y = np.asarray(x, np.float64)
     size = np.minimum(np.abs(y), 6.0)
@@ -239,9 +240,9 @@ def error_function(x: Array) -> Array:
 
 @cache
 def _erf_polynomials(near_terms: int, far_terms: int) -> tuple[Function1, Function1]:
-    """erf(x) / x as a polynomial of x^2, and erfc(x) exp(x^2) as one of (2 x - 7) / 5.
+    """Returns erf(x) / x as a polynomial of x^2, and erfc(x) exp(x^2) as a polynomial of (2 x - 7) / 5.
 
-    20 and 33 terms give the precision of f64 (to some 1e-15), 12 and 17 more than that of f32.
+    20 and 33 terms give about the precision of f64 (1e-15), 12 and 17 terms more than that of f32.
     """
     taylor = [2 / math.sqrt(math.pi) * (-1) ** k / (math.factorial(k) * (2 * k + 1)) for k in range(near_terms)]
 
@@ -255,9 +256,9 @@ def _erf_polynomials(near_terms: int, far_terms: int) -> tuple[Function1, Functi
 
 
 def total_order_key(x: Array) -> Array:
-    """Signed integers that are ordered as the floats are in the total order: -NaN < -inf < .. < -0 < 0 < .. < NaN.
+    """Maps floats to signed integers in the total order -NaN < -inf < .. < -0 < 0 < .. < NaN.
 
-    Floats of a byte and less are ordered as f32: their bits need not fill a byte, have a sign, or have NaN at the ends.
+    Converts floats of at most a byte to f32: their bits need not fill a byte, have a sign, or have NaN at the ends.
     """
     x = x.astype(np.float32) if x.dtype.itemsize == 1 else x
     bits = x.view(f"i{x.dtype.itemsize}")
@@ -266,10 +267,10 @@ def total_order_key(x: Array) -> Array:
 
 
 def convert(source: ElementType, target: ElementType) -> Function1:
-    """The function that converts arrays of one element type to another.
+    """Returns the function that converts arrays of one element type to another.
 
-    Float to integer rounds toward zero and saturates, NaN becomes 0; integers wrap; to pred is `!= 0`. Of complex
-    numbers only the real part is converted to other types.
+    Float to integer rounds toward zero and saturates, NaN becomes 0; integers wrap; conversion to pred is `!= 0`.
+    Complex numbers are converted to other types by their real parts.
     """
     final = numpy_type(target)
     numpy_type(source)
@@ -283,11 +284,11 @@ def convert(source: ElementType, target: ElementType) -> Function1:
     if source.is_float and target.is_integer:
         return _float_to_integer(source, target)
     if target.bits < 8 and target.is_integer and source.is_integer:
-        # Only 8-bit integers are known to wrap on the way to ml_dtypes' sub-byte types.
+        # Conversions to ml_dtypes' sub-byte types reliably wrap only from 8-bit integers.
         byte = np.int8 if target.kind is Kind.SIGNED else np.uint8
         return lambda x: x.astype(byte).astype(final)
     rounds_twice = target.is_float and target.bits < 32 and source.bits == 64 and target.name != "f16"
-    # ml_dtypes converts these to and from some narrow types not at all; f32 has all numbers of the narrow ones.
+    # ml_dtypes cannot convert these to and from some narrow types; f32 contains all numbers of the narrow ones.
     narrow = max(source.bits, target.bits) <= 8 and {"f8e8m0fnu", "f6e2m3fn"} & {source.name, target.name}
     if rounds_twice or narrow:
         return lambda x: x.astype(np.float32).astype(final)
@@ -314,10 +315,10 @@ def _float_to_integer(source: ElementType, target: ElementType) -> Function1:
 
 
 def reduce_precision(element: ElementType, exponent_bits: int, mantissa_bits: int) -> Function1:
-    """Rounds to the nearest number (ties to even) of a float format of these sizes, in the same element type.
+    """Returns a function that rounds to nearest (ties to even) in a float format of these sizes, keeping the type.
 
-    What is too large becomes infinite, what is below the least normal number zero; NaN stays as it is. Floats of a byte
-    and less are rounded as f16 (f8e8m0fnu as f32), which has all of their numbers, and then in their own type.
+    Overflow gives infinity, numbers below the least normal number give zero, NaN stays. Floats of at most a byte are
+    rounded as f16 (f8e8m0fnu as f32), which contains all of their numbers, and then in their own type.
     """
     if element.bits <= 8:
         wide = ELEMENT_TYPES["f32" if element.name == "f8e8m0fnu" else "f16"]

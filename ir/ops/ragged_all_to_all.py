@@ -1,9 +1,9 @@
 """ragged-all-to-all: devices exchange slices of different sizes along the first dimension.
 
-Operands: input, output, input_offsets, send_sizes, output_offsets, recv_sizes. The four lists say, for each device of
-the group in turn, which rows of the input go there, and which rows of *its* output they fill; recv_sizes what comes
-from it. With several slices per device the lists have as many entries for each. What nobody fills keeps the values of
-the operand `output`. Source: XLA's shape inference, and the documentation of jax.lax.ragged_all_to_all.
+Operands: input, output, input_offsets, send_sizes, output_offsets, recv_sizes. For each device of the group in order,
+the lists give the rows of the input to send there, the rows of *its* output to fill, and the number of rows to receive
+from it. With several slices per device the lists have several entries for each. Other rows keep the values of the
+operand `output`. Source: XLA's shape inference, and the documentation of jax.lax.ragged_all_to_all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RaggedAllToAllAttributes(GroupAttributes):
 
 @register
 class RaggedAllToAll(Op[RaggedAllToAllAttributes]):
-    """Rows of each device's input, as its offsets and sizes say, into the outputs of the others."""
+    """Sends rows of each device's input, given by offsets and sizes, to the outputs of the others."""
 
     opcode = "ragged-all-to-all"
     attributes = RaggedAllToAllAttributes
@@ -60,5 +60,5 @@ class RaggedAllToAll(Op[RaggedAllToAllAttributes]):
                 raise ShapeError(f"{self.opcode}: {what} is {text(shape)}, input_offsets is {text(first)}")
         if group is not None and first.num_elements % group:
             raise ShapeError(
-                f"{self.opcode}: {text(first)} has {first.num_elements} entries, no multiple of the group size {group}"
+                f"{self.opcode}: {text(first)} has {first.num_elements} entries, not a multiple of group size {group}"
             )

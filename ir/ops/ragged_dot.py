@@ -1,13 +1,13 @@
-"""ragged-dot: a dot whose left side falls into groups of consecutive rows, with their sizes as data.
+"""ragged-dot: a dot whose lhs is divided into groups of consecutive rows, whose sizes are an operand.
 
-Which dimension of lhs is ragged says what a group does:
+The role of the ragged dimension of lhs determines the meaning of groups:
 
-- a free one: rows of group g meet the g-th matrix of rhs, which has a group dimension (a mixture of experts);
-- a contracting one: each group gives a matrix of its own, along a new first dimension of the result;
-- a batch dimension: an ordinary dot, the groups say nothing more.
+- free: rows of group g are multiplied with the g-th matrix of rhs, which has a group dimension (mixture of experts);
+- contracting: each group gives a matrix of its own, along a new first dimension of the result;
+- batch: an ordinary dot, which ignores the groups.
 
-`group_sizes` is [groups], or has before that the batch dimensions and those of its role before the ragged one, where
-sizes differ. Rows that belong to no group give zeros (the specification of `chlo.ragged_dot`).
+`group_sizes` is [groups], preceded by the batch dimensions and the dimensions of the same role before the ragged one if
+sizes differ along those. Rows that belong to no group give zeros (the specification of `chlo.ragged_dot`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Roles:
-    """The dimensions of lhs and rhs by their role; `before` are those of the ragged one's role that precede it."""
+    """The dimensions of lhs and rhs by role. `before` are those before the ragged dimension with the same role."""
 
     mode: _Mode
     ragged: int
@@ -73,13 +73,13 @@ class _Roles:
         return _Roles(mode, ragged, lhs_free, rhs_free, role[: role.index(ragged)])
 
     def size_dims(self, a: RaggedDotAttributes) -> Dims:
-        """The dimensions of lhs that `group_sizes` has before the groups, if it has any."""
+        """Returns the dimensions of lhs that may precede the groups in `group_sizes`."""
         return self.before if self.mode is _Mode.BATCH else a.lhs_batch_dims + self.before
 
 
 @register
 class RaggedDot(Op[RaggedDotAttributes]):
-    """lhs, rhs, group sizes -> the products of the groups of lhs with rhs."""
+    """Multiplies the groups of lhs with rhs. The operands are lhs, rhs, group sizes."""
 
     opcode = "ragged-dot"
     attributes = RaggedDotAttributes
@@ -113,7 +113,7 @@ class RaggedDot(Op[RaggedDotAttributes]):
         over = summed("ragged-dot", call)
         for d, n in enumerate(lhs.dims):
             kind = over if d in a.lhs_contracting_dims else FactorKind.PASS
-            # Where a group begins depends on all that comes before it.
+            # The start of a group depends on the sizes of all groups before it.
             left[d] = b.factor(n, FactorKind.REPLICATE if d == roles.ragged else kind)
         right = {d: b.factor(rhs.dims[d]) for d in roles.rhs_free}
         result = [left[d] for d in a.lhs_batch_dims + roles.lhs_free] + [right[d] for d in roles.rhs_free]
@@ -129,7 +129,7 @@ class RaggedDot(Op[RaggedDotAttributes]):
     def demands(
         self, call: OpCall[RaggedDotAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
     ) -> list[Demand]:
-        """Groups that fit into the ragged dimension together."""
+        """Demands group sizes that together fit into the ragged dimension."""
         lhs, _, sizes = call.operands
         rows, groups = lhs.dims[call.attributes.lhs_ragged_dims[0]], sizes.dims[-1]
         return [None, None, Range.closed(0, rows // groups) if groups else None]
@@ -158,7 +158,9 @@ class RaggedDot(Op[RaggedDotAttributes]):
 
 
 def _around(lhs: Shape, role: Dims, roles: _Roles) -> tuple[int, int, int]:
-    """The sizes of the dimensions of a role, multiplied: before the ragged one, it, and after; else 1, 1 and all."""
+    """Returns the products of the sizes of a role's dimensions before, at and after the ragged one; (1, 1, all) if it
+    has another role.
+    """
     place = role.index(roles.ragged) if roles.ragged in role else -1
     sizes = [lhs.dims[d] for d in role]
     if place < 0:
@@ -170,7 +172,7 @@ Part = tuple[slice, slice, int, slice]  # batch, dimensions before the ragged on
 
 
 def _ranges(counts: Any) -> list[Part]:
-    """The parts of lhs that belong to a group; counts of [1, 1, groups] hold for the whole batch."""
+    """Returns the parts of lhs that belong to a group; counts of [1, 1, groups] apply to the full batch."""
     parts: list[Part] = []
     for batch, before in np.ndindex(*counts.shape[:2]):
         ends = list(accumulate(int(n) for n in counts[batch, before]))
@@ -189,7 +191,7 @@ def _ranges(counts: Any) -> list[Part]:
 
 
 def _by_rows(x: Any, y: Any, parts: list[Part]) -> Any:
-    """Each group of rows times its own matrix."""
+    """Multiplies each group of rows with its own matrix."""
     batch, outer, rows, inner = x.shape[:4]
     depth, columns = math.prod(x.shape[4:]), y.shape[-1]
     result = np.zeros((batch, outer, rows, inner, columns), x.dtype)
@@ -203,7 +205,7 @@ def _by_rows(x: Any, y: Any, parts: list[Part]) -> Any:
 
 
 def _by_depth(x: Any, y: Any, parts: list[Part]) -> Any:
-    """One matrix per group, from its part of the sums."""
+    """Computes one matrix per group from its part of the contraction."""
     batch, rows, columns = x.shape[0], math.prod(x.shape[1:4]), y.shape[-1]
     groups = 1 + max((group for _, _, group, _ in parts), default=-1)
     x = x.reshape(batch, rows, *x.shape[4:])
@@ -249,5 +251,5 @@ def _check_sizes(operands: Sequence[Shape], a: RaggedDotAttributes, roles: _Role
         )
     if wanted_groups and rhs.dims[a.rhs_group_dims[0]] != sizes.dims[-1]:
         raise ShapeError(
-            f"ragged-dot: rhs has {rhs.dims[a.rhs_group_dims[0]]} groups, there are {sizes.dims[-1]} group sizes"
+            f"ragged-dot: rhs has {rhs.dims[a.rhs_group_dims[0]]} groups, but there are {sizes.dims[-1]} group sizes"
         )

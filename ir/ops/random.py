@@ -1,9 +1,9 @@
-"""Random numbers: `rng-bit-generator`, whose state is data, and ops with a state outside the program.
+"""Random numbers: `rng-bit-generator` with an explicit state, and ops with a hidden state.
 
-The numbers of `rng` are not defined by HLO. Here they are a fixed stream: the n-th `rng` that a device executes in a
-run (n from 0) draws from numpy's generator Philox with key SEED and n in the highest word of its counter, floats of
-less than 64 bits in f32. Runs can be repeated, and devices that run the same program agree. No op here is divided
-among devices, so that the numbers do not depend on the mesh.
+HLO does not define the numbers of `rng`. Hloom uses a fixed stream: the n-th `rng` that a device executes in a run (n
+from 0) draws from numpy's generator Philox with key SEED and n in the highest word of its counter, floats of less than
+64 bits in f32. Runs are reproducible, and devices that run the same program agree. No op here is divided among devices,
+so the numbers do not depend on the mesh.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class RngBitGeneratorAttributes(Attributes):
 
 @register
 class RngBitGenerator(Op[RngBitGeneratorAttributes]):
-    """State u64[2] (or u64[3] for Philox) -> the next state and integers made of random bits. The default is Philox.
+    """State u64[2] (or u64[3] for Philox) -> the next state and random integers. The default is Philox.
 
-    An array as result stands for the integers alone.
+    If the declared result is an array, it holds only the integers.
     """
 
     opcode = "rng-bit-generator"
@@ -98,7 +98,7 @@ class Distribution(Enum):
 
 
 class _HiddenState(Op[Any]):
-    """An op that draws from a state outside the program: it is not removed, for later draws depend on it."""
+    """An op that draws from the hidden state. It is never removed, because later draws depend on it."""
 
     side_effect = True
     is_stateful = True
@@ -114,9 +114,9 @@ class RngAttributes(Attributes):
 
 @register
 class Rng(_HiddenState):
-    """Random numbers from two scalars: between them (uniform), or their mean and standard deviation (normal).
+    """Draws random numbers, given two scalars: their bounds (uniform), or mean and standard deviation (normal).
 
-    The sizes of the result may follow as a vector, as in old programs; what counts is the result's shape.
+    In old programs the sizes of the result follow as a vector, which is ignored in favour of the result's shape.
     """
 
     opcode = "rng"
@@ -152,7 +152,7 @@ class Rng(_HiddenState):
 
 
 def _uniform(generator: Any, low: Any, high: Any, dims: tuple[int, ...], element: ElementType) -> Any:
-    """From `low` up to but not `high`; integers are all `low` where `high` is not above it."""
+    """Draws numbers in [low, high); integers are all `low` where `high` is not above it."""
     if element.kind is Kind.PRED:
         return cast(Any, np.where(generator.integers(0, 2, dims) == 0, low, high))
     if element.is_integer:
@@ -165,7 +165,7 @@ def _uniform(generator: Any, low: Any, high: Any, dims: tuple[int, ...], element
     dtype = accumulator(element)
     wide, end = low.astype(dtype), high.astype(dtype)
     values: Any = rounded(wide + generator.random(dims, dtype) * (end - wide), element)
-    # What was rounded up to the end goes just before it.
+    # Numbers rounded up to `high` become the number just below it.
     return cast(Any, np.where(values.astype(dtype) < end, values, np.nextafter(high, low)))
 
 
@@ -186,7 +186,7 @@ class RngGetAndUpdateStateAttributes(Attributes):
 
 @register
 class RngGetAndUpdateState(_HiddenState):
-    """The 128 bits of the hidden state of the device, low half first; the state then advances by `delta`."""
+    """Returns the 128 bits of the device's hidden state, low half first, and advances the state by `delta`."""
 
     opcode = "rng-get-and-update-state"
     attributes = RngGetAndUpdateStateAttributes

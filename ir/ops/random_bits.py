@@ -1,9 +1,9 @@
-"""Counter-based random bits, to the bit as XLA computes them: Threefry-2x32 and Philox-4x32.
+"""Counter-based random bits, bitwise equal to XLA's: Threefry-2x32 and Philox-4x32.
 
 Both encrypt a counter with a key ("Parallel random numbers: as easy as 1, 2, 3", Salmon et al., 2011). XLA keeps key
-and counter in one u64 array, the state; each use counts on from it. How words become elements is XLA's own choice:
-Threefry gives two words per counter, which become neighbours along one dimension of the result; Philox gives four, in
-a row.
+and counter in one u64 array, the state, and each use advances the counter. The order of words follows XLA: the two
+words of a Threefry counter become neighbours along one dimension of the result; the four words of a Philox counter are
+consecutive.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PHILOX_ROUNDS = 10
 
 
 def _words(x: Any) -> tuple[Any, Any]:
-    """The low and the high half of u64 numbers, as u32."""
+    """Returns the low and the high half of u64 numbers, as u32."""
     return (x & _MASK).astype(np.uint32), (x >> np.uint64(32)).astype(np.uint32)
 
 
@@ -35,7 +35,7 @@ def _joined(low: Any, high: Any) -> Any:
 
 
 def threefry2x32(key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
-    """20 rounds on u32 arrays. The caller has turned overflow warnings off."""
+    """Encrypts u32 arrays in 20 rounds. The caller must disable overflow warnings."""
     keys = (key[0], key[1], key[0] ^ key[1] ^ _THREEFRY_PARITY)
     x, y = counter[0] + keys[0], counter[1] + keys[1]
     for step in range(5):
@@ -48,7 +48,7 @@ def threefry2x32(key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, A
 
 
 def philox4x32(key: tuple[Any, Any], counter: tuple[Any, Any, Any, Any]) -> tuple[Any, Any, Any, Any]:
-    """10 rounds on u32 arrays."""
+    """Encrypts u32 arrays in 10 rounds."""
     a, b, c, d = counter
     first, second = key
     for _ in range(_PHILOX_ROUNDS):
@@ -60,7 +60,7 @@ def philox4x32(key: tuple[Any, Any], counter: tuple[Any, Any, Any, Any]) -> tupl
 
 
 def threefry_bits(state: Array, element: ElementType, dims: Dims) -> tuple[Array, Array]:
-    """The next state u64[2] (key, counter) and integers of this type and shape."""
+    """Returns the next state u64[2] (key, counter) and integers of this type and shape."""
     key, counter = _words(state[:1]), state[1:]
     if element.bits == 64:
         count = math.prod(dims)
@@ -72,7 +72,7 @@ def threefry_bits(state: Array, element: ElementType, dims: Dims) -> tuple[Array
 
 
 def _threefry_words(key: tuple[Any, Any], counter: Any, dims: Dims) -> tuple[Any, int]:
-    """Words, and how many counters they took: about half as many.
+    """Returns words, and the number of counters used, about half as many.
 
     The two words of a counter are neighbours along the first even dimension, or the longest if all are odd.
     """
@@ -86,7 +86,7 @@ def _threefry_words(key: tuple[Any, Any], counter: Any, dims: Dims) -> tuple[Any
 
 
 def philox_bits(state: Array, element: ElementType, dims: Dims) -> tuple[Array, Array]:
-    """The next state and integers of this type and shape.
+    """Returns the next state and integers of this type and shape.
 
     A state u64[3] is a key and a counter of 128 bits, low half first; in a state u64[2] the key is also the high half.
     """
@@ -108,7 +108,7 @@ def philox_bits(state: Array, element: ElementType, dims: Dims) -> tuple[Array, 
 
 
 def _as_element(bits: Any, element: ElementType) -> Array:
-    """The low bits of words as elements of an integer type."""
+    """Converts the low bits of words to elements of an integer type."""
     if element.bits >= 8:
         return np.asarray(bits).astype(f"u{element.byte_size}").view(numpy_type(element))
     spare = np.uint8(8 - element.bits)

@@ -1,7 +1,7 @@
 """reduce: combines the elements along some dimensions with any computation, for one or several arrays at once.
 
-Known monoids are one numpy call. Any other computation is applied to halves of the array as a tree: neighbours are
-combined first, so the order of elements is kept, as HLO asks (it leaves the association open).
+Known monoids are one numpy call. Other computations combine adjacent elements first, then the results as a tree. This
+keeps the order of elements, as HLO requires; HLO leaves the association open.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ReduceAttributes(Attributes):
 
 @register
 class Reduce(Op[ReduceAttributes]):
-    """Operands are n arrays of equal dimensions, then their n initial values; n > 1 gives a tuple."""
+    """Reduces n arrays of equal dimensions. Their n initial values follow as operands; n > 1 gives a tuple."""
 
     opcode = "reduce"
     attributes = ReduceAttributes
@@ -135,7 +135,7 @@ Combine = Callable[[list[Any], list[Any]], list[Any]]
 
 
 def tree(values: list[Any], combine: Combine) -> list[Any]:
-    """Combines the elements along axis 0, of which there is at least one, neighbours first."""
+    """Combines the elements along axis 0, of which there is at least one, adjacent ones first."""
     while (length := values[0].shape[0]) > 1:
         pairs = combine([v[0 : length - 1 : 2] for v in values], [v[1::2] for v in values])
         if length % 2:
@@ -145,7 +145,7 @@ def tree(values: list[Any], combine: Combine) -> list[Any]:
 
 
 def skipping(combine: Combine) -> Combine:
-    """The combiner of values that come with a mask, the last of them: what is marked false changes nothing."""
+    """Returns a combiner of values with a mask as the last one, which ignores values marked false."""
 
     def run(left: list[Any], right: list[Any]) -> list[Any]:
         in_left, in_right = left[-1], right[-1]

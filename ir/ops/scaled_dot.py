@@ -1,9 +1,9 @@
 """scaled-dot: a dot of numbers in small formats, each multiplied by a scale first (microscaling formats, OCP MX 1.0).
 
 Operands are lhs, rhs and their scales. A scale has the rank of its side, and in each dimension a size that divides the
-side's: one element scales a block of neighbours. A scalar scale says that its side is not scaled.
+side's: one element scales a block of adjacent elements. A scalar scale means that its side is not scaled.
 
-Assumption: scaled numbers are not rounded before they are multiplied; devices may round them to bf16.
+Assumption: scaled numbers are not rounded before multiplication; devices may round them to bf16.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DOT = Dot()
 
 @register
 class ScaledDot(Op[DotAttributes]):
-    """lhs, rhs, scale of lhs, scale of rhs -> the dot of the scaled sides."""
+    """Computes the dot of scaled operands: lhs, rhs, scale of lhs, scale of rhs."""
 
     opcode = "scaled-dot"
     attributes = DotAttributes
@@ -45,8 +45,8 @@ class ScaledDot(Op[DotAttributes]):
         return _DOT.infer_shape(operands[:2], attributes, declared)
 
     def sharding_rule(self, call: OpCall[DotAttributes]) -> ShardingRule:
-        """The rule of dot. What is scaled in blocks stays whole, and so do sums of scaled terms: the padding of a scale
-        need not be a number that keeps zero zero.
+        """Returns the rule of dot, with dimensions scaled in blocks and contractions of scaled operands unsharded: the
+        padding of a scale may be NaN or infinite, so that zero padding does not stay zero.
         """
         rule = _DOT.sharding_rule(replace(call, operands=call.operands[:2]))
         factors = list(rule.factors)
@@ -76,7 +76,7 @@ class ScaledDot(Op[DotAttributes]):
 
 
 def _scaled(x: Any, scale: Any) -> Any:
-    """x times the scale of its block."""
+    """Multiplies x with the scales of its blocks."""
     if not scale.ndim:
         return x
     blocks = [part for n, m in zip(x.shape, scale.shape, strict=True) for part in (m, n // m)]

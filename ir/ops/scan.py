@@ -1,4 +1,4 @@
-"""scan: a computation applied to the slices of arrays one after the other, handing carries on.
+"""scan: applies a computation to consecutive slices of arrays, passing carries from step to step.
 
 Operands are arrays, then `num_carries` initial carries. The computation takes a slice of each array, then the carries,
 and returns a slice of each output, then the new carries. The result is the stacked outputs, then the last carries.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanAttributes(Attributes):
-    """`is_associative` is false unless it is said; XLA always prints it. It allows another order of the steps."""
+    """`is_associative` allows another order of the steps. It is false by default; XLA always prints it."""
 
     dimensions: Dims
     num_carries: int
@@ -40,7 +40,7 @@ class ScanAttributes(Attributes):
 
 @register
 class Scan(Op[ScanAttributes]):
-    """Arrays, carries -> outputs stacked along the one dimension in `dimensions`, carries; one result stands alone."""
+    """Arrays, carries -> outputs stacked along the dimension in `dimensions`, carries. A single result is no tuple."""
 
     opcode = "scan"
     attributes = ScanAttributes
@@ -66,7 +66,7 @@ class Scan(Op[ScanAttributes]):
             if not have.compatible(want):
                 raise ShapeError(f"scan: carry {number} is {text(want)}, the computation returns {text(have)} for it")
         if len(results) < len(carries):
-            raise ShapeError(f"scan: the computation returns {len(results)} values, there are {len(carries)} carries")
+            raise ShapeError(f"scan: the computation returns {len(results)} values for {len(carries)} carries")
         for number, output in enumerate(outputs):
             require_array("scan", output, f"output {number} of the computation")
             if output.rank < dim:
@@ -76,7 +76,7 @@ class Scan(Op[ScanAttributes]):
         return found[0] if len(found) == 1 and not body.root.shape.is_tuple else tuple_shape(found)
 
     def sharding_rule(self, call: OpCall[ScanAttributes]) -> ShardingRule:
-        # The computation has the sizes of whole slices, and its steps follow each other.
+        # The computation has the sizes of full slices, and its steps are sequential.
         return replicated_rule(call.operands, tuple(call.shape.leaves()))
 
     def kernel(self, call: OpCall[ScanAttributes], compile: Compile) -> Kernel:
@@ -109,7 +109,7 @@ def _elements(shape: Shape) -> tuple[Shape, ...]:
 
 
 def _length(dim: int, arrays: Sequence[Shape], declared: Shape | None, carries: int) -> int:
-    """How many steps there are: what the arrays have along the dimension, or else the declared outputs."""
+    """Returns the number of steps: the size of the arrays along the dimension, or else of the declared outputs."""
     sources = list(arrays)
     if not sources and declared is not None:
         parts = _elements(declared)
@@ -122,5 +122,5 @@ def _length(dim: int, arrays: Sequence[Shape], declared: Shape | None, carries: 
     if len(lengths) > 1:
         raise ShapeError(f"scan: the arrays have different sizes along dimension {dim}: {sorted(lengths)}")
     if not lengths:
-        raise ShapeError("scan: without arrays and outputs the number of steps is not known")
+        raise ShapeError("scan: without arrays and outputs the number of steps is unknown")
     return lengths.pop()

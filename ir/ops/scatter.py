@@ -1,8 +1,8 @@
-"""scatter: an array with windows of updates combined into it, at the places that an array of indices gives.
+"""scatter: combines windows of updates into an array at positions given by an array of indices.
 
-The mirror image of gather: dimensions of the updates are *window* dimensions or *scatter* dimensions (those of the
-indices without the index vector); the operand's are in a window, *inserted* (a window of size 1 that the updates do not
-have) or *batching*. A window that does not lie wholly inside the operand is skipped.
+It mirrors gather. Dimensions of the updates are *window* dimensions or *scatter* dimensions (those of the indices other
+than the index vector). Dimensions of the operand are window dimensions, *inserted* (windows of size 1, not in the
+updates) or *batching*. Windows that do not lie inside the operand are skipped.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ class ScatterAttributes(Attributes):
     to_apply: Computation
 
     def window_dims(self, operand: Shape) -> Dims:
-        """The operand dimensions that the updates have, in order; one per update window dimension."""
+        """Returns the operand dimensions that the updates have, in order; one per update window dimension."""
         gone = self.inserted_window_dims + self.input_batching_dims
         return tuple(d for d in range(operand.rank) if d not in gone)
 
     def window_sizes(self, operand: Shape, update: Shape) -> Dims:
-        """The size of the window in each operand dimension."""
+        """Returns the size of the window in each operand dimension."""
         sizes = dict(zip(self.window_dims(operand), (update.dims[d] for d in self.update_window_dims)))
         return tuple(sizes.get(d, 1) for d in range(operand.rank))
 
 
 @register
 class Scatter(Op[ScatterAttributes]):
-    """Operands are n arrays, the indices, n updates; n > 1 gives a tuple."""
+    """Scatters updates into arrays. Operands are n arrays, the indices, n updates; n > 1 gives a tuple."""
 
     opcode = "scatter"
     attributes = ScatterAttributes
@@ -89,7 +89,7 @@ class Scatter(Op[ScatterAttributes]):
         operand_dims: list[int | None] = [None] * operand.rank
         for own, other in zip(a.input_batching_dims, a.scatter_indices_batching_dims, strict=True):
             operand_dims[own] = index_dims[other]
-        # A device skips the updates of an indexed dimension that fall outside its part.
+        # A device skips the updates outside its part of an indexed dimension.
         for d in a.inserted_window_dims:
             indexed = d in a.scatter_dims_to_operand_dims
             operand_dims[d] = b.factor(operand.dims[d], FactorKind.PASS if indexed else FactorKind.REPLICATE)
@@ -149,7 +149,7 @@ Combiner = Any  # (arrays, order of their dimensions, index grid, updates) -> ne
 
 
 def _combiner(call: OpCall[ScatterAttributes], compile: Compile) -> Combiner:
-    """How updates go in: at once for a known monoid or a plain overwrite, else one index vector after the other."""
+    """Returns the combiner: all updates at once for a known monoid or an overwrite, else one index vector at a time."""
     computation = call.attributes.to_apply
     root, parameters = computation.root, computation.parameters
     count = len(call.operands) // 2
@@ -162,7 +162,7 @@ def _combiner(call: OpCall[ScatterAttributes], compile: Compile) -> Combiner:
 
 
 def accumulate(ufunc: np.ufunc, element: ElementType) -> Combiner:
-    """The combiner of a monoid, all updates at once."""
+    """Returns the combiner of a monoid, which applies all updates at once."""
     compute = accumulator(element)
 
     def combine(arrays: list[Any], order: Dims, grid: tuple[Any, ...], updates: list[Any]) -> list[Any]:
@@ -177,12 +177,12 @@ def accumulate(ufunc: np.ufunc, element: ElementType) -> Combiner:
 def _overwrite(arrays: list[Any], order: Dims, grid: tuple[Any, ...], updates: list[Any]) -> list[Any]:
     (x,), (u,) = arrays, updates
     result = x.copy()
-    indexable(result, order)[grid] = u  # where places repeat, the last one stays
+    indexable(result, order)[grid] = u  # the last of repeated indices wins
     return [result]
 
 
 def one_by_one(function: Kernel, is_tuple: bool, unique: bool) -> Combiner:
-    """The combiner of any function, one index vector after the other unless all are different."""
+    """Returns the combiner of any function, which applies one index vector at a time unless all are distinct."""
     def combine(arrays: list[Any], order: Dims, grid: tuple[Any, ...], updates: list[Any]) -> list[Any]:
         results = [x.copy() for x in arrays]
         views = [indexable(r, order) for r in results]
@@ -199,7 +199,7 @@ def one_by_one(function: Kernel, is_tuple: bool, unique: bool) -> Combiner:
 
 
 def split_operands(operands: Sequence[Any]) -> tuple[Sequence[Any], Any, Sequence[Any]]:
-    """The arrays, the indices, the updates."""
+    """Splits the operands into arrays, indices and updates."""
     count = len(operands) // 2
     return operands[:count], operands[count], operands[count + 1 :]
 
@@ -224,7 +224,7 @@ def _check_updates(operand: Shape, indices: Shape, update: Shape, a: ScatterAttr
     for d, u in zip(window, a.update_window_dims, strict=True):
         if update.dims[u] > operand.dims[d]:
             raise ShapeError(
-                f"scatter: update dimension {u} is {update.dims[u]}, operand dimension {d} is only {operand.dims[d]}"
+                f"scatter: update dimension {u} is {update.dims[u]}, but operand dimension {d} is {operand.dims[d]}"
             )
     scattered = [n for d, n in enumerate(update.dims) if d not in a.update_window_dims]
     wanted = [indices.dims[d] for d in batch_dims(indices, a.index_vector_dim)]

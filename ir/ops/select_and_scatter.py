@@ -1,7 +1,7 @@
-"""select-and-scatter: in every window of an array one element is selected, and a number is scattered to its place.
+"""select-and-scatter: selects one element of every window of an array and scatters a number to its position.
 
-It is the gradient of a reduce-window with maximum. The kernel selects in all windows at once, one window place after
-the other, and scatters as `scatter` does.
+It is the gradient of a reduce-window with maximum. The kernel selects in all windows at once, one window position after
+the other, and scatters like `scatter`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class SelectAndScatterAttributes(Attributes):
 
 @register
 class SelectAndScatter(Op[SelectAndScatterAttributes]):
-    """Operand, one number per window, initial value -> an array like the operand.
+    """Operand, one number per window, initial value -> an array of the operand's shape.
 
-    In a window the first element stays selected as long as `select` of it and the next ones holds; `scatter` combines
-    what is at a place already with the window's number. Places outside the operand are never selected.
+    In a window an element stays selected while `select` of it and the next elements holds. `scatter` combines the
+    current element at the selected position with the window's number. Positions outside the operand are never selected.
     """
 
     opcode = "select-and-scatter"
@@ -79,7 +79,7 @@ class SelectAndScatter(Op[SelectAndScatterAttributes]):
         return operand.with_element(attributes.scatter.root.shape.element)
 
     def sharding_rule(self, call: OpCall[SelectAndScatterAttributes]) -> ShardingRule:
-        """A place of the result needs the numbers of all windows that touch it, and all that these windows hold."""
+        """Returns the rule: a result element depends on all windows that contain it, and on all elements of those."""
         b = RuleBuilder()
         whole: list[int | None] = []
         windows: list[int | None] = []
@@ -124,7 +124,7 @@ class SelectAndScatter(Op[SelectAndScatterAttributes]):
 
 
 def selects_extreme(select: Computation) -> bool | None:
-    """True if the computation selects the larger of its parameters, False if the smaller, None if something else."""
+    """Returns True if the computation selects the larger of its parameters, False if the smaller, else None."""
     root = select.root
     if not isinstance(root.attributes, CompareAttributes) or list(root.operands) != list(select.parameters):
         return None
@@ -135,14 +135,14 @@ def selects_extreme(select: Computation) -> bool | None:
 
 
 def _places(dims: tuple[int, ...], counts: tuple[int, ...], window: Window) -> Any:
-    """The place of each element of each window in the flattened array, -1 outside: [places in the window, windows]."""
+    """Returns the flat index of each element of each window, -1 outside the array, as [window positions, windows]."""
     numbers = np.arange(math.prod(dims)).reshape(dims)
     view = window_view(numbers, -1, window.dims, counts)
     return np.ascontiguousarray(view.reshape(math.prod(counts), -1).T)
 
 
 def _chosen(flat: Any, places: Any, select: Kernel) -> Any:
-    """The place selected in each window; -1 where a window lies outside the array."""
+    """Returns the flat index selected in each window; -1 where a window lies outside the array."""
     chosen: Any = places[0].copy()
     for candidate in places[1:]:
         keeps = select(flat[np.maximum(chosen, 0)], flat[np.maximum(candidate, 0)])

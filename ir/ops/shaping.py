@@ -43,7 +43,7 @@ class _Move(Op[A]):
 
 @dataclass(frozen=True, slots=True)
 class BroadcastAttributes(Attributes):
-    """`dimensions[i]` is the result dimension that operand dimension i becomes."""
+    """`dimensions[i]` is the result dimension of operand dimension i."""
 
     dimensions: Dims = ()
 
@@ -92,14 +92,14 @@ class Broadcast(_Move[BroadcastAttributes]):
 
 @dataclass(frozen=True, slots=True)
 class ReshapeAttributes(Attributes):
-    """`inferred_dimension` says which dimension a dynamic size would go to; it has no meaning for static shapes."""
+    """`inferred_dimension` is the dimension that takes a dynamic size; it has no meaning for static shapes."""
 
     inferred_dimension: int | None = None
 
 
 @register
 class Reshape(_Move[ReshapeAttributes]):
-    """The same elements in row-major order, with other dimensions."""
+    """Changes the dimensions, keeping the elements in row-major order."""
 
     opcode = "reshape"
     is_view = True
@@ -118,7 +118,7 @@ class Reshape(_Move[ReshapeAttributes]):
             )
         if attributes.inferred_dimension is not None:
             require_dims("reshape", (attributes.inferred_dimension,), result, "inferred_dimension")
-        # Which dimensions become dynamic is for the program to say.
+        # Only the program can determine the dynamic dimensions.
         return Shape(operand.element, result.dims, None, (), result.dynamic)
 
     def sharding_rule(self, call: OpCall[ReshapeAttributes]) -> ShardingRule:
@@ -129,7 +129,7 @@ class Reshape(_Move[ReshapeAttributes]):
         return builder.rule([operand], [result])
 
     def alternative_rules(self, call: OpCall[ReshapeAttributes]) -> tuple[ShardingRule, ...]:
-        """Tiles that begin within what becomes one element of a dimension: each is an interval of the flat array."""
+        """Returns a rule for dimensions whose boundaries do not nest: each tile is an interval of the flat array."""
         groups = reshape_groups(call.operands[0].dims, call.shape.dims) if call.shape.num_elements else ()
         if all(len(before) == len(after) == 1 for before, after in groups):
             return ()
@@ -157,16 +157,16 @@ class Reshape(_Move[ReshapeAttributes]):
 
         def run(x: Any) -> Any:
             if x.shape != operand.dims:
-                raise NotEvaluable(f"an operand of size {list(x.shape)}: {text(operand)} must be full here")
+                raise NotEvaluable(f"{text(operand)} must have its full size, found {list(x.shape)}")
             return x.reshape(dims)
 
         return run
 
 
 def reshape_groups(source: Dims, target: Dims) -> list[tuple[list[int], list[int]]]:
-    """The dimensions of a reshape of a non-empty array that belong together, of either side, as few as possible.
+    """Returns the smallest groups of dimensions of a nonempty array that a reshape transforms into each other.
 
-    Dimensions of size 1 are left out.
+    Omits dimensions of size 1.
     """
     groups: list[tuple[list[int], list[int]]] = []
     rest = [[d for d, n in enumerate(dims) if n > 1] for dims in (source, target)]
@@ -184,11 +184,11 @@ def reshape_groups(source: Dims, target: Dims) -> list[tuple[list[int], list[int
 
 
 def reshape_factors(builder: RuleBuilder, source: Dims, target: Dims) -> tuple[list[list[int]], list[list[int]]]:
-    """The factors of each dimension before and after a reshape of a non-empty array, major first.
+    """Returns the factors of each dimension before and after a reshape of a nonempty array, major first.
 
-    Walks both shapes from the major end and splits off what the current dimensions have in common. Where they have
-    nothing in common the boundaries of the two shapes do not nest ([2,3] to [3,2]): until the products agree again,
-    what is left of every dimension must be whole.
+    Walks both shapes from the major end and splits off the common factor of the current dimensions. Where they have
+    none, the boundaries of the two shapes do not nest ([2,3] to [3,2]): until the products agree again, the rest of
+    every dimension must be unsharded.
     """
     factors: tuple[list[list[int]], list[list[int]]] = [[] for _ in source], [[] for _ in target]
     rest = list(source), list(target)
@@ -213,7 +213,7 @@ def reshape_factors(builder: RuleBuilder, source: Dims, target: Dims) -> tuple[l
             take(0, common, factor)
             take(1, common, factor)
             continue
-        done = [1, 1]  # elements that the dimensions taken so far address, until both sides agree
+        done = [1, 1]  # the products of the dimensions taken so far, until both sides agree
         while done[0] != done[1] or done[0] == 1:
             side = 0 if done[0] <= done[1] else 1
             size = rest[side][place[side]]
@@ -243,7 +243,7 @@ class Transpose(_Move[TransposeAttributes]):
         places = attributes.dimensions
         if places == tuple(range(operand.rank)):
             return operand
-        # The same memory, seen otherwise.
+        # A transposed layout of the operand's memory.
         order = tuple(places.index(d) for d in operand.minor_to_major if d in places)
         layout = replace(operand.layout or Layout(), minor_to_major=order)
         dynamic = tuple(operand.dynamic[d] for d in places) if operand.dynamic else ()
@@ -261,14 +261,14 @@ class Transpose(_Move[TransposeAttributes]):
 
 @dataclass(frozen=True, slots=True)
 class ReverseAttributes(Attributes):
-    """The dimensions whose elements change their order."""
+    """The dimensions to reverse."""
 
     dimensions: Dims
 
 
 @register
 class Reverse(_Move[ReverseAttributes]):
-    """Turns the order of elements around along some dimensions."""
+    """Reverses the order of elements along some dimensions."""
 
     opcode = "reverse"
     attributes = ReverseAttributes
@@ -295,14 +295,14 @@ class Reverse(_Move[ReverseAttributes]):
 
 @dataclass(frozen=True, slots=True)
 class ConcatenateAttributes(Attributes):
-    """The one dimension along which operands are put behind each other."""
+    """The single dimension along which operands are concatenated."""
 
     dimensions: Dims
 
 
 @register
 class Concatenate(Op[ConcatenateAttributes]):
-    """Puts arrays behind each other along one dimension."""
+    """Concatenates arrays along one dimension."""
 
     opcode = "concatenate"
     element_sources = range(sys.maxsize)
@@ -362,14 +362,14 @@ def _without(dims: Dims, index: int) -> Dims:
 
 @dataclass(frozen=True, slots=True)
 class IotaAttributes(Attributes):
-    """The dimension along which the numbers count."""
+    """The dimension along which the numbers increase."""
 
     iota_dimension: int
 
 
 @register
 class Iota(Op[IotaAttributes]):
-    """0, 1, 2, .. along one dimension, repeated along the others."""
+    """Returns 0, 1, 2, .. along one dimension, repeated along the others."""
 
     opcode = "iota"
     attributes = IotaAttributes

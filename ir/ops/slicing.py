@@ -1,4 +1,4 @@
-"""Ops that take or put parts of arrays: slice, pad, dynamic-slice, dynamic-update-slice."""
+"""Ops that read or write parts of arrays: slice, pad, dynamic-slice, dynamic-update-slice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .numerics import Array, numpy_type
 
 
 def _reading_rule(call: OpCall[Any], reaches: Sequence[Reach | None]) -> ShardingRule:
-    """The rule of an op whose result reads operand 0 by a reach per dimension, None where dimensions are the same.
+    """Returns the rule of an op that reads operand 0 by one reach per dimension, None where dimensions are the same.
 
     All further operands are scalars.
     """
@@ -50,7 +50,7 @@ class SliceAttributes(Attributes):
 
 @register
 class Slice(Op[SliceAttributes]):
-    """The elements start, start + stride, .. below limit of each dimension."""
+    """Returns the elements start, start + stride, .. below limit of each dimension."""
 
     opcode = "slice"
     element_sources = frozenset({0})
@@ -78,7 +78,7 @@ class Slice(Op[SliceAttributes]):
         )
 
     def alternative_rules(self, call: OpCall[SliceAttributes]) -> tuple[ShardingRule, ...]:
-        """Each device has what its tile has of the slice, and nothing elsewhere: for small slices."""
+        """Returns a rule for small slices: each device contributes the part of the slice that lies in its tile."""
         b = RuleBuilder()
         pairs = [
             (b.factor(n),) * 2 if _is_whole(call, d)
@@ -108,14 +108,14 @@ def _is_whole(call: OpCall[SliceAttributes], dim: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PadAttributes(Attributes):
-    """What is added (or, if negative, cut off) before, behind and between the elements of each dimension."""
+    """The padding before, after and between the elements of each dimension; negative amounts remove elements."""
 
     padding: PaddingConfig
 
 
 @register
 class Pad(Op[PadAttributes]):
-    """Surrounds and interleaves the operand with copies of a scalar; negative amounts cut elements off."""
+    """Surrounds and interleaves the operand with copies of a scalar; negative amounts remove elements."""
 
     opcode = "pad"
     element_sources = frozenset({0, 1})
@@ -161,7 +161,7 @@ class Pad(Op[PadAttributes]):
 
 
 def _pad_places(size: int, pad: PadDim) -> tuple[slice, slice]:
-    """Which elements of a dimension of `size` survive padding, and where they go."""
+    """Returns the elements of a dimension of `size` that padding keeps, and their positions in the result."""
     step = pad.interior + 1
     total = size + pad.low + pad.high + pad.interior * max(size - 1, 0)
     first = max(0, -(pad.low // step))  # the first i with low + i * step >= 0
@@ -180,8 +180,8 @@ class DynamicSliceAttributes(Attributes):
 
 @register
 class DynamicSlice(Op[DynamicSliceAttributes]):
-    """A part of given size from computed indices on (one scalar operand per dimension, or one vector), moved inside if
-    needed.
+    """Returns a slice of given size at computed start indices (one scalar operand per dimension, or one vector), which
+    are clamped so that the slice lies inside.
     """
 
     opcode = "dynamic-slice"
@@ -205,8 +205,9 @@ class DynamicSlice(Op[DynamicSliceAttributes]):
         return operand.with_dims(sizes)
 
     def sharding_rule(self, call: OpCall[DynamicSliceAttributes]) -> ShardingRule:
-        """Each device finds what lies in its part of a dimension; together that is the slice. (With the indices in a
-        vector the dimension is whole: the partitioner makes scalars of them first.)
+        """Returns the rule: each device reads the part of the slice in its tile, and a reduction combines the parts.
+
+        With a vector of indices the dimension must be unsharded; the partitioner first splits vectors into scalars.
         """
         builder = RuleBuilder()
         starts = call.operands[1:]
@@ -246,8 +247,8 @@ class DynamicSlice(Op[DynamicSliceAttributes]):
 
 @register
 class DynamicUpdateSlice(Op[Attributes]):
-    """The first operand with the second put in at computed indices (one scalar operand per dimension, or one vector),
-    moved inside if needed.
+    """Returns the first operand with the second written at computed start indices (one scalar operand per dimension, or
+    one vector), which are clamped so that the update lies inside.
     """
 
     opcode = "dynamic-update-slice"
@@ -268,7 +269,7 @@ class DynamicUpdateSlice(Op[Attributes]):
         return operand
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
-        """Each device writes what of the update lies in its part of a dimension; see dynamic-slice for vectors."""
+        """Returns the rule: each device writes the part of the update in its tile; see dynamic-slice for vectors."""
         builder = RuleBuilder()
         starts = call.operands[2:]
         moved = FactorKind.REPLICATE if is_index_vector(starts) else FactorKind.PASS
@@ -291,7 +292,7 @@ class DynamicUpdateSlice(Op[Attributes]):
         place = _clamped_place(call.operands[0].dims, call.operands[1].dims)
 
         def function(x: Array, update: Array, *starts: Array) -> Array:
-            result = np.array(x)  # of a scalar too, which numpy's functions like to return
+            result = np.array(x)  # converts numpy scalars, too
             result[place(starts)] = update
             return result
 
@@ -299,13 +300,13 @@ class DynamicUpdateSlice(Op[Attributes]):
 
 
 def _start_demands(starts: Sequence[Shape], dims: Dims, sizes: Dims) -> list[Demand]:
-    """Start indices of slices that lie inside."""
+    """Returns the demands for start indices of slices that lie inside."""
     wanted: list[Range | None] = [index_range(n, size) for n, size in zip(dims, sizes, strict=True)]
     return [columns(0, wanted)] if is_index_vector(starts) else list(wanted)
 
 
 def is_index_vector(starts: Sequence[Shape]) -> bool:
-    """Whether start indices are not scalars but one vector, as in XLA's oldest programs."""
+    """Whether the start indices are one vector instead of scalars, as in XLA's oldest programs."""
     return len(starts) == 1 and starts[0].rank == 1
 
 
@@ -323,7 +324,7 @@ def _require_starts(opcode: str, operand: Shape, starts: Sequence[Shape]) -> Non
 
 
 def _clamped_place(dims: Dims, sizes: Dims) -> Callable[[Sequence[Array]], tuple[slice, ...]]:
-    """From start indices to the index of a part of `sizes`, moved so that it lies inside `dims`."""
+    """Returns a function from start indices to the slice of `sizes`, clamped to lie inside `dims`."""
     last = [n - size for n, size in zip(dims, sizes, strict=True)]
 
     def place(starts: Sequence[Array]) -> tuple[slice, ...]:

@@ -1,7 +1,8 @@
-"""sort: the elements along one dimension in the order of any comparator, several arrays moved alike.
+"""sort: sorts the elements along one dimension by any comparator, permuting several arrays alike.
 
-The kernel guesses first: the order by the keys that the comparator seems to compare is right if the comparator agrees
-on all neighbours, which is checked. Otherwise it is a merge sort. Both are stable, whatever `is_stable` says.
+The kernel first guesses the sort keys of the comparator. Their order is correct if the comparator agrees on all
+adjacent elements, which is checked; otherwise the kernel falls back to a merge sort. Both are stable, whatever
+`is_stable` says.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class SortAttributes(Attributes):
 
 @register
 class Sort(Op[SortAttributes]):
-    """n arrays of equal dimensions; the comparator gets two elements of the first, two of the second, and so on."""
+    """Sorts n arrays of equal dimensions. The comparator takes two elements of each array: first, second, and so on."""
 
     opcode = "sort"
     forwards_leaves = True
@@ -79,7 +80,7 @@ class Sort(Op[SortAttributes]):
         zeros = [np.zeros((), operand.element.numpy) for operand in call.operands]
 
         def narrow(*elements: Any) -> Any:
-            """The comparator on elements of those arrays alone that it looks at."""
+            """Evaluates the comparator on elements of only those arrays that it reads."""
             shape = elements[0].shape
             every: list[Any] = [np.broadcast_to(zero, shape) for zero in zeros for _ in range(2)]
             for number, k in enumerate(asked):
@@ -101,7 +102,7 @@ class Sort(Op[SortAttributes]):
 
 
 def _order_by_keys(parts: Comparator, rows: list[Any], comparator: Kernel) -> Any:
-    """The stable order by the comparator's keys, if there are some and the comparator agrees; else None."""
+    """Returns the stable order by the comparator's keys, or None if there are none or the comparator disagrees."""
     numbers = parts.key_numbers(rows)
     if numbers is None:
         return None

@@ -1,11 +1,11 @@
-"""Sort keys that a comparator compares: found in its graph, so that a sort by numbers can do its work.
+"""Recognition of sort keys in the graph of a comparator, to sort by numbers instead.
 
-Most comparators compare f(left) with f(right), for one function or several, and combine the answers so that the first
-key decides, then the second, and so on. Seen from above, such a comparator is a function of how its keys compare. So it
-is run on all combinations of less, equal and greater, and the table tells the order of the keys and their directions.
+Most comparators compare f(left) with f(right), for one or several functions, and combine the results lexicographically.
+Such a comparator is a function of the comparisons of its keys. Evaluating it on all combinations of less, equal and
+greater gives a table, from which follow the order of the keys and their directions.
 
-The answer is a guess. Whoever sorts by it has to ask the comparator about neighbours: NaN, or two keys that are not
-independent, can make it differ.
+The result is a guess. Callers must check it with the comparator on adjacent elements, because NaN or dependent keys can
+invalidate it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _LEFT, _RIGHT = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """A value computed from an element; `total`: ordered by the total order of floats, else as numbers."""
+    """A value computed from an element. `total` selects the total order of floats instead of the numeric order."""
 
     value: Instruction
     total: bool
     descending: bool
 
     def numbers(self, values: Array) -> Array:
-        """Numbers of a numpy type whose ascending order is that of the key's values."""
+        """Returns numbers of a numpy type whose ascending order is that of the key's values."""
         if self.total and self.value.shape.element.is_float:
             values = total_order_key(values)
         if values.dtype.kind == "b":
@@ -52,15 +52,15 @@ class SortKey:
 
 
 class Comparator:
-    """A comparator taken apart. `keys` are the sort keys that it seems to have, None if it cannot be told; `asked` are
-    the numbers of the arrays whose elements it looks at.
+    """An analyzed comparator. `keys` are its probable sort keys, None if there are none. `asked` are the numbers of the
+    arrays whose elements it reads.
     """
 
     def __init__(self, computation: Computation, compile: Compile) -> None:
         self.computation = computation
         self.compile = compile
         self._sides: dict[Instruction, int] = {}  # the elements that an instruction depends on: left, right, both
-        self._forms: dict[Instruction, int] = {}  # equal for equal functions of an element, whichever of the two it is
+        self._forms: dict[Instruction, int] = {}  # equal for equal functions of the left and the right element
         self._number_forms()
         self._left = {self._forms[i]: i for i, side in self._sides.items() if side == _LEFT}
         self.keys = self._find_keys()
@@ -68,7 +68,7 @@ class Comparator:
         self.asked = [k for k in range(len(used) // 2) if any(used[2 * k : 2 * k + 2])]
 
     def key_numbers(self, elements: Sequence[Array]) -> list[Array] | None:
-        """Numbers for each key, the most important one first, from the arrays that are sorted; None without keys."""
+        """Computes numbers for each key, the primary one first, from the sorted arrays; None without keys."""
         if self.keys is None:
             return None
         values: dict[Instruction, Array] = dict(zip(self.computation.parameters[::2], elements, strict=True))
@@ -94,9 +94,9 @@ class Comparator:
             self._forms[i] = numbers.setdefault(form, len(numbers))
 
     def _comparison(self, i: Instruction) -> Comparison | None:
-        """What an instruction compares, or the predicate of one element that it is; None for any other instruction.
+        """Returns the comparison, or the predicate of one element, that an instruction computes, else None.
 
-        A predicate made of predicates is none: those are.
+        A predicate computed from predicates is None: its operands are the comparisons.
         """
         if self._sides[i] in (_LEFT, _RIGHT):
             made_of_others = i.operands and all(_is_predicate(o) for o in i.operands)
@@ -118,7 +118,7 @@ class Comparator:
         return [SortKey(self._left[comparisons[c].form], comparisons[c].total, descending) for c, descending in order]
 
     def _comparisons_of_root(self) -> list[Comparison] | None:
-        """All comparisons that the root depends on; None if it depends on an element in another way."""
+        """Returns all comparisons that the root depends on; None if it depends on an element in another way."""
         found: dict[Comparison, None] = {}
         work, seen = [self.computation.root], set["Instruction"]()
         while work:
@@ -136,7 +136,10 @@ class Comparator:
         return list(found)
 
     def _table(self, comparisons: list[Comparison]) -> Array | None:
-        """Answers with one dimension (less, equal, greater) per comparison. None if an op has no kernel."""
+        """Evaluates the comparator with one dimension (less, equal, greater) per comparison.
+
+        Returns None if an op has no kernel.
+        """
         axes = np.meshgrid(*[np.array([-1, 0, 1])] * len(comparisons), indexing="ij") if comparisons else [np.zeros(())]
         states = dict(zip(comparisons, axes, strict=False))
         values: dict[Instruction, Array] = {}
@@ -153,16 +156,16 @@ class Comparator:
         return None if root is None else np.broadcast_to(root, axes[0].shape)
 
     def _apply(self, i: Instruction, values: dict[Instruction, Array]) -> None:
-        """Computes an instruction on arrays of any shape, if its op can."""
+        """Computes an instruction on arrays of any shape, if its op supports that."""
         if maps_scalars(i) or not (i.operands or i in self.computation.parameters):
             try:
                 values[i] = i.op.kernel(i.call, self.compile)(*(values[o] for o in i.operands))
-            except NotEvaluable:  # the comparator itself says so where it is needed
+            except NotEvaluable:  # reported when the comparator itself runs
                 return
 
 
 class Comparison(NamedTuple):
-    """The form whose values for both elements are compared, and whether in the total order of floats."""
+    """The form whose values for both elements are compared, and whether by the total order of floats."""
 
     form: int
     total: bool
@@ -178,7 +181,9 @@ def _compare_attributes(i: Instruction) -> CompareAttributes:
 
 
 def _lexicographic(table: Array, comparisons: list[int]) -> list[tuple[int, bool]] | None:
-    """The comparisons in the order in which they decide, and whether downwards; None if the table is no such order."""
+    """Returns the comparisons from primary to last with their directions (descending or not); None if the table is not
+    lexicographic.
+    """
     if table.all() or not table.any():
         return []
     for place, comparison in enumerate(comparisons):

@@ -1,4 +1,4 @@
-"""stochastic-convert: floats rounded up or down at random, so that the mean stays; the random bits are an operand."""
+"""stochastic-convert: rounds floats up or down at random, preserving the mean; the random bits are an operand."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .numerics import numpy_type
 class StochasticConvert(Op[Attributes]):
     """Floats, unsigned integers of the same width and shape -> numbers of the declared type.
 
-    To an integer type the size of x is rounded up if the random number is less than its fraction (in units of 2^-bits),
-    else down; numbers beyond the type saturate and NaN gives 0. Only that can be evaluated: how a smaller float is
-    rounded XLA leaves to the device.
+    For an integer type, |x| is rounded up if the random number is less than its fraction (in units of 2^-bits), else
+    down; numbers out of range saturate and NaN gives 0. Only this can be evaluated: XLA leaves rounding to a smaller
+    float to the device.
     """
 
     opcode = "stochastic-convert"
@@ -37,7 +37,7 @@ class StochasticConvert(Op[Attributes]):
         require_kind("stochastic-convert", result, (Kind.SIGNED, Kind.UNSIGNED, Kind.FLOAT), "the result")
         if random.dims != operand.dims or random.element.bits != operand.element.bits:
             raise ShapeError(
-                f"stochastic-convert: {text(operand)} needs as many and as wide random numbers, not {text(random)}"
+                f"stochastic-convert: {text(operand)} needs random bits of the same shape and width, not {text(random)}"
             )
         return operand.with_element(result.element)
 
@@ -55,7 +55,7 @@ class StochasticConvert(Op[Attributes]):
             wide = np.asarray(x, np.float64)
             size = np.abs(np.where(np.isfinite(wide), wide, 0))
             floor = np.floor(size)
-            # Of the fraction only as many bits count as the random number has.
+            # Only as many bits of the fraction count as the random number has.
             fraction = np.floor(np.ldexp(size - floor, source.bits))
             rounded = np.copysign(floor + (random < fraction.astype(np.uint64)), wide)
             inside = (wide > least) & (wide < greatest)

@@ -1,6 +1,6 @@
-"""Ops that give a program its structure: parameters, constants, tuples, barriers, tokens and device numbers.
+"""Structural ops: parameters, constants, tuples, barriers, tokens and device numbers.
 
-They compute nothing. Tuples are data flow: their rules pass every leaf on one to one.
+They compute nothing. Tuples are data flow: their rules map leaves one to one.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .computations import always
 
 
 def leaves_of(shapes: Iterable[Shape]) -> tuple[Shape, ...]:
-    """The leaves of all shapes, in order."""
+    """Returns the leaves of all shapes, in order."""
     return tuple(leaf for shape in shapes for leaf in shape.leaves())
 
 
 def leaf_rule(operands: Sequence[Shape], results: Sequence[Shape], first: int = 0) -> ShardingRule:
-    """Result leaf i is operand leaf `first + i`, unchanged; the other operand leaves are not looked at."""
+    """Returns the rule by which result leaf i is operand leaf `first + i`; other operand leaves are unconstrained."""
     b = RuleBuilder()
     passed = [b.dims(leaf) for leaf in results]
     chosen = range(first, first + len(results))
@@ -42,7 +42,7 @@ def leaf_rule(operands: Sequence[Shape], results: Sequence[Shape], first: int = 
 
 @register
 class Parameter(Op[ParameterAttributes]):
-    """An argument of the computation. Its value comes from the caller."""
+    """Returns an argument of the computation."""
 
     opcode = "parameter"
     role = Role.PARAMETER
@@ -57,7 +57,7 @@ class Parameter(Op[ParameterAttributes]):
         if attributes.number < 0:
             raise ShapeError(f"parameter: number {attributes.number} is negative")
         if declared is None:
-            raise ShapeError(f"parameter {attributes.number} needs a shape")
+            raise ShapeError(f"parameter {attributes.number} needs a declared shape")
         return declared
 
     def sharding_rule(self, call: OpCall[ParameterAttributes]) -> ShardingRule:
@@ -71,7 +71,7 @@ class ConstantAttributes(Attributes):
 
 @register
 class Constant(Op[ConstantAttributes]):
-    """A literal value. Every device can make any part of it, so all dimensions may be sharded."""
+    """Returns a literal value. Every device can create any part of it, so all dimensions may be sharded."""
 
     opcode = "constant"
     role = Role.CONSTANT
@@ -96,20 +96,20 @@ class Constant(Op[ConstantAttributes]):
 
     def kernel(self, call: OpCall[ConstantAttributes], compile: Compile) -> Kernel:
         if not call.attributes.literal.is_known:
-            raise NotEvaluable("the values of this constant were left out when the program was printed ({...})")
+            raise NotEvaluable("the values of this constant were omitted when the program was printed ({...})")
         return always(call.attributes.literal.value)
 
 
 @lru_cache(maxsize=65536)
 def _full_shape(shape: Shape) -> Shape:
-    """A literal has all elements, whatever the text says about dynamic dimensions, and is no buffer."""
+    """Returns the static shape of a literal, which has all elements even if declared dynamic, and is not a buffer."""
     if shape.is_tuple:
         return tuple_shape(tuple(map(_full_shape, shape.elements)))
     return replace(shape, dynamic=(), is_buffer=False)
 
 
 def _literal_fact(literal: Literal) -> Fact:
-    """The range of the numbers of an array."""
+    """Returns the range of the numbers of an array literal."""
     element = literal.shape.element
     if not literal.is_known or not (element.is_integer or element.is_float) or not literal.shape.num_elements:
         return Fact()
@@ -118,14 +118,14 @@ def _literal_fact(literal: Literal) -> Fact:
 
 
 def _free_rule(shape: Shape) -> ShardingRule:
-    """No operands; every dimension of every leaf can be sharded."""
+    """Returns the rule of an op without operands, in which every dimension of every leaf can be sharded."""
     b = RuleBuilder()
     return b.rule([], [b.dims(leaf) for leaf in shape.leaves()])
 
 
 @register
 class Tuple(Op[Attributes]):
-    """Its operands as one value."""
+    """Returns its operands as one tuple."""
 
     opcode = "tuple"
     role = Role.TUPLE
@@ -150,7 +150,7 @@ class GetTupleElementAttributes(Attributes):
 
 @register
 class GetTupleElement(Op[GetTupleElementAttributes]):
-    """One element of a tuple."""
+    """Returns one element of a tuple."""
 
     opcode = "get-tuple-element"
     role = Role.ELEMENT
@@ -193,7 +193,7 @@ class GetTupleElement(Op[GetTupleElementAttributes]):
 
 @register
 class OptimizationBarrier(Op[Attributes]):
-    """The identity, on any value; nothing may be moved across it."""
+    """Returns its operand. No instruction may be moved across it."""
 
     opcode = "opt-barrier"
     keeps_types = True
@@ -208,7 +208,7 @@ class OptimizationBarrier(Op[Attributes]):
 
 @register
 class AfterAll(Op[Attributes]):
-    """A token that is there once all operands are: tokens, or values of any other type."""
+    """Returns a token that is available once all operands are: tokens, or values of any other type."""
 
     opcode = "after-all"
     arity = (0, None)
@@ -217,7 +217,7 @@ class AfterAll(Op[Attributes]):
         return array(TOKEN)
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
-        """No factor of an operand is in the result: each device waits for what it has."""
+        """Returns a rule without common factors: each device waits for its own tiles."""
         b = RuleBuilder()
         return b.rule([b.dims(leaf) for leaf in leaves_of(call.operands)], [[]])
 
@@ -227,7 +227,7 @@ class AfterAll(Op[Attributes]):
 
 @register
 class AddDependency(Op[Attributes]):
-    """Its first operand, once the token that is its second operand is there."""
+    """Returns its first operand once its second operand, a token, is available."""
 
     opcode = "add-dependency"
     keeps_types = True
@@ -247,12 +247,12 @@ class AddDependency(Op[Attributes]):
 
 
 def unchanged(value: Any, *others: Any) -> Any:
-    """The kernel of the identity; further operands only have to be there."""
+    """Returns its first operand; further operands only need to be computed. The kernel of identities."""
     return value
 
 
 class DeviceNumber(Op[Attributes]):
-    """Tells a device where it stands among all."""
+    """Returns the number of the executing device."""
 
     arity = (0, 0)
     is_device_id = True
@@ -261,13 +261,13 @@ class DeviceNumber(Op[Attributes]):
         return array(U32)
 
     def number(self, replica: int, partition: int) -> int:
-        """The value on the device of this replica and partition."""
+        """Returns the value on the device of this replica and partition."""
         raise NotImplementedError
 
 
 @register
 class PartitionId(DeviceNumber):
-    """The number of the partition that runs the program, u32[]."""
+    """Returns the number of the partition that runs the program as u32[]."""
 
     opcode = "partition-id"
 
@@ -277,7 +277,7 @@ class PartitionId(DeviceNumber):
 
 @register
 class ReplicaId(DeviceNumber):
-    """The number of the replica that runs the program, u32[]."""
+    """Returns the number of the replica that runs the program as u32[]."""
 
     opcode = "replica-id"
 

@@ -1,4 +1,4 @@
-"""topk: the greatest or the least elements along the last dimension, and their places."""
+"""topk: the greatest or the least elements along the last dimension, and their indices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .numerics import total_order_key
 
 @dataclass(frozen=True, slots=True)
 class TopKAttributes(Attributes):
-    """`largest` is true unless it is said not to be; XLA always prints it."""
+    """`largest` is true by default; XLA always prints it."""
 
     k: int
     largest: bool | None = None
@@ -31,9 +31,9 @@ class TopKAttributes(Attributes):
 
 @register
 class TopK(Op[TopKAttributes]):
-    """The k greatest elements, greatest first (or least, least first), and their places as s32.
+    """Returns the k greatest elements in descending order (or least in ascending order), and their indices as s32.
 
-    Floats are in their total order: NaN is above infinity, 0.0 above -0.0; of equal elements the first comes first.
+    Floats are in their total order: NaN is above infinity, 0.0 above -0.0. Equal elements keep their order.
     """
 
     opcode = "topk"
@@ -74,7 +74,7 @@ class TopK(Op[TopKAttributes]):
 
 
 def descending_order(x: Any) -> Any:
-    """The stable order of the last dimension, greatest first: NaN above all, -0.0 equal to 0.0, first place first."""
+    """Returns the stable descending order of the last dimension: NaN above all, -0.0 equal to 0.0."""
     keys = x.astype(np.float64) if x.dtype.kind not in "iub" else x
     flipped = np.flip(keys, -1)
     order = np.flip(np.argsort(flipped, axis=-1, kind="stable"), -1)

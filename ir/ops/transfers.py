@@ -1,7 +1,7 @@
-"""Transfers between the program and the outside: infeed, outfeed, send and recv with their dones.
+"""Transfers between the program and its environment: infeed, outfeed, send and recv with their dones.
 
-They have shapes and attributes, an order through their tokens, and no meaning that could be computed here. The context
-between a send or recv and its done is (data, u32[], token), as XLA has it.
+They have shapes and attributes, are ordered by tokens, and cannot be evaluated. As in XLA, the context between a send
+or recv and its done is (data, u32[], token).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOKEN = array(TOKEN)
 
 
 class _Transfer(Op[Any]):
-    """Never removed, never divided, not evaluated."""
+    """Base of transfers, which are never removed, divided or evaluated."""
 
     side_effect = True
     keeps_types = True
@@ -31,7 +31,7 @@ class _Transfer(Op[Any]):
         return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))
 
     def kernel(self, call: OpCall[Any], compile: Compile) -> Kernel:
-        raise NotEvaluable(f"{self.opcode} exchanges data with the outside of the program, which is not there")
+        raise NotEvaluable(f"{self.opcode} exchanges data with the program's environment, so it cannot be evaluated")
 
 
 def _check_token(opcode: str, shape: Shape, what: str) -> None:
@@ -52,7 +52,7 @@ class InfeedAttributes(Attributes):
 
 @register
 class Infeed(_Transfer):
-    """Token -> (data, token): data that the host has put into the infeed queue."""
+    """Token -> (data, token): takes data from the infeed queue of the host."""
 
     opcode = "infeed"
     attributes = InfeedAttributes
@@ -73,7 +73,7 @@ class OutfeedAttributes(Attributes):
 
 @register
 class Outfeed(_Transfer):
-    """Data, token -> token: the data is put into the outfeed queue."""
+    """Data, token -> token: puts data into the outfeed queue of the host."""
 
     opcode = "outfeed"
     attributes = OutfeedAttributes
@@ -81,7 +81,7 @@ class Outfeed(_Transfer):
     lists_operands = True
 
     def meant_shape(self, operands: Sequence[Shape], declared: Shape) -> Shape:
-        """A token also where an old text declares the shape of the data, or nothing."""
+        """Returns a token, even where an old text declares the shape of the data or an empty tuple."""
         return _TOKEN if any(map(declared.compatible, (*operands[:1], tuple_shape(())))) else declared
 
     def infer_shape(self, operands: Sequence[Shape], attributes: OutfeedAttributes, declared: Shape | None) -> Shape:
@@ -94,7 +94,7 @@ class Outfeed(_Transfer):
 
 @dataclass(frozen=True, slots=True)
 class ChannelAttributes(Attributes):
-    """`channel_id` joins a send with its recv; a host transfer goes to or comes from the host."""
+    """`channel_id` pairs a send with its recv. A host transfer goes to or comes from the host."""
 
     channel_id: int | None = None
     is_host_transfer: bool = False
@@ -102,7 +102,7 @@ class ChannelAttributes(Attributes):
 
 @register
 class Send(_Transfer):
-    """Data, token -> the context of a transfer that has begun."""
+    """Data, token -> the context of a started transfer."""
 
     opcode = "send"
     attributes = ChannelAttributes
@@ -115,7 +115,7 @@ class Send(_Transfer):
 
 @register
 class Recv(_Transfer):
-    """Token -> the context of a transfer that has begun."""
+    """Token -> the context of a started transfer."""
 
     opcode = "recv"
     attributes = ChannelAttributes
@@ -129,10 +129,10 @@ class Recv(_Transfer):
 
 
 class _Done(_Transfer):
-    """The end of a transfer: its operand is the context."""
+    """Base of the ops that complete a transfer; the operand is its context."""
 
     def data_shape(self, context: Shape) -> Shape:
-        """The shape of what is transferred. Raises ShapeError if the operand is no context."""
+        """Returns the shape of the transferred data. Raises ShapeError if the operand is not a context."""
         parts = context.elements
         if len(parts) != 3 or not parts[1].compatible(array(U32)) or not parts[2].compatible(_TOKEN):
             raise ShapeError(f"{self.opcode}: the operand must be (data, u32[], token[]), it is {text(context)}")
@@ -141,7 +141,7 @@ class _Done(_Transfer):
 
 @register
 class SendDone(_Done):
-    """The context of a send -> token."""
+    """Completes a send: context -> token."""
 
     opcode = "send-done"
     attributes = ChannelAttributes
@@ -153,7 +153,7 @@ class SendDone(_Done):
 
 @register
 class RecvDone(_Done):
-    """The context of a recv -> (data, token)."""
+    """Completes a recv: context -> (data, token)."""
 
     opcode = "recv-done"
     attributes = ChannelAttributes

@@ -1,10 +1,10 @@
 """reduce-window: a reduction over every window of an array.
 
-What a window holds is combined with the initial value, which counts once; places that are not in the array (padding,
-holes of a dilation) are skipped, as in XLA. StableHLO pads with the initial value instead; both agree where it is an
-identity of the computation. The kernel lays the array out on its dilated and padded grid, looks at all windows through
-one strided view without copying, and reduces that view as `reduce` would. The rest of the grid holds the monoid's
-identity; other computations get a mask along with the values.
+The elements of a window are combined with the initial value, once. As in XLA, positions outside the array (padding,
+holes of a dilation) are skipped. StableHLO pads with the initial value instead, which agrees if that is an identity of
+the computation. The kernel places the array on its dilated and padded grid, takes all windows as one strided view
+without copying, and reduces that view like `reduce`. Other positions of the grid hold the monoid's identity; unknown
+computations get a mask along with the values.
 """
 
 from __future__ import annotations
@@ -42,47 +42,47 @@ if TYPE_CHECKING:
 
 
 def dilated(size: int, dilation: int) -> int:
-    """The extent of `size` elements with `dilation - 1` holes between neighbours."""
+    """Returns the extent of `size` elements with `dilation - 1` holes between neighbours."""
     return (size - 1) * dilation + 1 if size else 0
 
 
 def window_count(size: int, w: WindowDim) -> int:
-    """How many windows fit into a dimension of `size` elements."""
+    """Returns the number of windows that fit into a dimension of `size` elements."""
     rest = w.low + dilated(size, w.lhs_dilate) + w.high - dilated(w.size, w.rhs_dilate)
     return rest // w.stride + 1 if rest >= 0 else 0
 
 
 def is_trivial(w: WindowDim) -> bool:
-    """Whether the windows of a dimension are its elements."""
+    """Whether each window of a dimension is one element, in order."""
     return w.size == 1 and w.stride == 1 and w.low == 0 and w.high == 0 and w.lhs_dilate == 1
 
 
 def is_cumulative(size: int, w: WindowDim) -> bool:
-    """Whether the windows hold what comes before (or after) each element, and the element: cumulative sums and such."""
+    """Whether each window holds an element and all before (or after) it, as in cumulative sums."""
     plain = (w.size, w.stride, w.lhs_dilate, w.rhs_dilate) == (size, 1, 1, 1)
     return plain and size > 1 and (w.low, w.high) in ((size - 1, 0), (0, size - 1))
 
 
 def is_total(size: int, w: WindowDim) -> bool:
-    """Whether there is one window, which holds just all elements."""
+    """Whether the dimension has one window, which holds exactly all elements."""
     return (w.size, w.low, w.high, w.lhs_dilate, w.rhs_dilate) == (size, 0, 0, 1, 1) and size > 1
 
 
 def window_reach(w: WindowDim) -> Reach:
-    """What a window reads, by its number."""
+    """Returns the reach of a window: the elements it reads, by its number."""
     return Reach(w.stride, -w.low, dilated(w.size, w.rhs_dilate), w.lhs_dilate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReduceWindowAttributes(Attributes):
-    window: Window = field(default=Window())  # of a scalar
+    window: Window = field(default=Window())  # the window of a scalar
     to_apply: Computation
 
 
 @register
 class ReduceWindow(Op[ReduceWindowAttributes]):
-    """Operands are n arrays of equal dimensions, then their n initial values, which count once per window; n > 1 gives
-    a tuple. Places of a window that are outside of the arrays are skipped.
+    """Reduces every window of n arrays of equal dimensions. Their n initial values follow as operands and count once
+    per window; n > 1 gives a tuple. Positions of a window outside the arrays are skipped.
     """
 
     opcode = "reduce-window"
@@ -112,7 +112,7 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
                 raise ShapeError(f"reduce-window: window dimension {d}: size, stride and dilation must be at least 1")
         check_reducer("reduce-window", attributes.to_apply, [array(s.element) for s in inits])
         sizes = tuple(window_count(n, w) for n, w in zip(dims, window, strict=True))
-        # Where a text leaves out the shape, XLA gives it the types of the initial values.
+        # Where a text omits the shape, XLA infers the types of the initial values.
         typed = inits if declared is None else attributes.to_apply.root.shape.leaves()
         results = tuple(array(s.element, sizes) for s in typed)
         return results[0] if count == 1 else tuple_shape(results)
@@ -143,7 +143,7 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
     def localize(
         self, call: OpCall[ReduceWindowAttributes], operands: Sequence[Shape], shape: Shape
     ) -> ReduceWindowAttributes:
-        """Windows that hold all of a dimension hold all of a tile."""
+        """Returns the attributes, in which windows over a full dimension become windows over its tile."""
         whole = zip(call.operands[0].dims, operands[0].dims, call.attributes.window.dims, strict=True)
         window = tuple(replace(w, size=m) if is_total(n, w) else w for n, m, w in whole)
         return replace(call.attributes, window=Window(window))
@@ -207,7 +207,7 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
 
 
 def window_view(x: Any, fill: Any, window: tuple[WindowDim, ...], sizes: tuple[int, ...]) -> Any:
-    """A view of shape [window numbers.., places in the window..]; places that are not in the array hold `fill`."""
+    """Returns a view of shape [window numbers.., positions in the window..] with `fill` outside the array."""
     base = np.full([dilated(n, w.lhs_dilate) for n, w in zip(x.shape, window, strict=True)], fill, x.dtype)
     base[tuple(slice(None, None, w.lhs_dilate) for w in window)] = x
     inner = base[tuple(slice(max(0, -w.low), max(0, n + min(0, w.high))) for n, w in zip(base.shape, window))]

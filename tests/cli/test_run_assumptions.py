@@ -84,7 +84,7 @@ def test_callbacks_with_results_need_a_meaning(command: list[str], tmp_path: Pat
     text = callback("f32[2]")
     done = hloom(*command, cwd=tmp_path, text=text)
     assert (done.code, done.out) == (65, "")
-    assert "the Python function that xla_ffi_python_cpu_callback calls back is not in the program" in done.err
+    assert "the Python function called by xla_ffi_python_cpu_callback is not part of the program" in done.err
     assert "--import: @hloom.custom_call(\"xla_ffi_python_cpu_callback\")" in done.err
     assert "'{index = 3 : ui64}'" in done.err
     (tmp_path / "calls.py").write_text("""import hloom

@@ -145,7 +145,7 @@ REFUSED: dict[str, tuple[str, str]] = {
         entry("x = f32[0,3] parameter(0)",
               "ROOT r = f32[4,3] reduce-scatter(x), replica_groups={}, dimensions={0}, to_apply=add",
               before="add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"),
-        "goes from 0 to 4, which is no multiple",
+        "changes from 0 to 4, which is not a multiple",
     ),
     "done of no start, converted": (
         entry("x = bf16[8] parameter(0)", "ROOT r = f32[8] all-reduce-done(x)"), "must be an? all-reduce-start",

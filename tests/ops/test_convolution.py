@@ -105,7 +105,7 @@ def test_labels() -> None:
         use("convolution", "f32[1,4,3,2] f32[2,3,5,2]", window=_window(2), dim_labels=DimLabels.parse("b0f?_0io?->b0f"))
     assert DimLabels.parse("bf_io->bf").spatial == ""
     for text, message in [
-        ("bf0_io0", "like b01f_01io->b01f expected"),
+        ("bf0_io0", "expected labels like b01f_01io->b01f"),
         ("bf0_io0->bf1", "'bf1' must have each of 0 b f once"),
         ("bff_io0->bf0", "'bff' must have each of 0 b f once"),
         ("bf?_io0->bf", "'io0' must have each of i o once"),
@@ -123,8 +123,8 @@ def test_labels() -> None:
         ("f32[2,3,5] f32[2,3,3]", {"window": _window()}, "the window has 0 dimensions, dim_labels have 1 spatial ones"),
         ("f32[2,3,5] f32[2,2,3]", {}, "the input has 3 features, the kernel takes 2"),
         ("f32[2,3,5] f32[2,2,3]", {"feature_group_count": 2}, "the kernel takes 2 in 2 groups"),
-        ("f32[2,6,5] f32[3,3,3]", {"feature_group_count": 2}, "3 output features do not fall into 2 groups"),
-        ("f32[3,3,5] f32[2,3,3]", {"batch_group_count": 2}, "a batch of 3 does not fall into 2 groups"),
+        ("f32[2,6,5] f32[3,3,3]", {"feature_group_count": 2}, "3 output features do not divide into 2 equal groups"),
+        ("f32[3,3,5] f32[2,3,3]", {"batch_group_count": 2}, "a batch of 3 does not divide into 2 equal groups"),
         ("f32[2,3,5] f32[2,3,3]", {"batch_group_count": 2, "feature_group_count": 2}, "and one of them 1"),
     ],
 )
@@ -138,5 +138,5 @@ def test_sparse_convolutions_are_not_evaluated() -> None:
     text = """ENTRY e { x = f32[2,4,4] parameter(0) k = f32[3,4,5] parameter(1)
       ROOT r = f32[2,2,5] convolution(x, k), window={size=3}, dim_labels=b0f_0io->b0f,
         sparsity_config={rhs={sparsity=2x4 dimension=1 stride=1}} }"""
-    with pytest.raises(CompileError, match="how the values are packed is not known"):
+    with pytest.raises(CompileError, match="its packing is unknown"):
         evaluate(parse(text), [np.zeros((2, 4, 4), np.float32), np.zeros((3, 4, 5), np.float32)])

@@ -24,7 +24,7 @@ def test_identities(target: str) -> None:
 def test_unknown_target_is_replicated_and_cannot_be_evaluated() -> None:
     call = use("custom-call", "f32[4,6]", "f32[3]", custom_call_target="lapack_sgetrf")
     assert rule("custom-call", call) == "([i j]) -> [k] {i=4, j=6, k=3} need_replication={i, j, k}"
-    with pytest.raises(NotEvaluable, match='target "lapack_sgetrf" is not known'):
+    with pytest.raises(NotEvaluable, match='target "lapack_sgetrf" is unknown'):
         run("custom-call", call, np.ones((4, 6), np.float32))
 
 
@@ -56,10 +56,10 @@ def test_top_k_orders_nan_first_and_equal_numbers_by_place() -> None:
     ("target", "operands", "declared", "message"),
     [
         ("Sharding", "f32[4]", shape("f32[5]"), "the operand is f32[4], the result is f32[5]"),
-        ("Sharding", "f32[4] f32[4]", shape("f32[4]"), "takes one operand, it has 2"),
+        ("Sharding", "f32[4] f32[4]", shape("f32[4]"), "takes one operand, found 2"),
         ("Sharding", "f32[4]", None, "custom-call Sharding needs a result shape"),
         ("TopK", "f32[2,2]", TOP, "cannot be elements of f32[2,2]"),
-        ("TopK", "s32[2,5]", TOP, "are no values and places of s32[2,5]"),
+        ("TopK", "s32[2,5]", TOP, "are not values and indices of s32[2,5]"),
     ],
 )
 def test_refuses(target: str, operands: str, declared: Shape | None, message: str) -> None:

@@ -25,7 +25,7 @@ def test_a_set_size_is_what_is_there() -> None:
     x = np.arange(4, dtype=np.float32)
     (result,) = evaluate(parse(_SET), [x, np.array(3, np.int32)])
     assert result.tolist() == [0, 1, 2]
-    with pytest.raises(CompileError, match=r"6:\d+: error: .*the size must be from 0 to 4, it is 5"):
+    with pytest.raises(CompileError, match=r"6:\d+: error: .*the size must be from 0 to 4, found 5"):
         evaluate(parse(_SET), [x, np.array(5, np.int32)])
 
 
@@ -36,7 +36,7 @@ def test_a_larger_size_adds_zeros_and_a_static_result_must_be_whole() -> None:
     assert run("set-dimension-size", call, short, np.int32(4)).tolist() == [1, 1, 0, 0]
     static = use("set-dimension-size", "f32[4] s32[]", "f32[4]", dimensions=(0,))
     assert str(static.shape) == "f32[4]"
-    with pytest.raises(NotEvaluable, match="the size must be 4, it is 3"):
+    with pytest.raises(NotEvaluable, match="the size must be 4, found 3"):
         run("set-dimension-size", static, short, np.int32(3))
 
 
@@ -78,7 +78,7 @@ def test_refuses() -> None:
         use("dynamic-reshape", "f32[6,4] s32[]", "f32[8,3]")
     with pytest.raises(ShapeError, match=r"at most 24 elements, f32\[8\] 8"):
         use("dynamic-reshape", "f32[6,4] s32[]", "f32[8]")
-    with pytest.raises(ShapeError, match=r"as wide random numbers, not u16\[4\]"):
+    with pytest.raises(ShapeError, match=r"random bits of the same shape and width, not u16\[4\]"):
         use("stochastic-convert", "f32[4] u16[4]", "s8[4]")
     with pytest.raises(ShapeError, match=r"kind=.sharding., entry"):
         use("domain", "f32[4]", domain=BracedText('{kind="other"}'))

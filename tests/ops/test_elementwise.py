@@ -234,7 +234,7 @@ REFUSED: list[tuple[str, str, str | None, dict[str, Any], str]] = [
     ("clamp", "f32[] f32[4] s32[]", None, {}, "clamp: operand element types differ: s32[] and f32[4]"),
     ("convert", "f32[4]", None, {}, "convert: the result shape must be given"),
     ("bitcast-convert", "f32[4]", "c64[2]", {}, "bitcast-convert: complex and real types do not mix: f32[4] to c64"),
-    ("bitcast-convert", "pred[4]", "u8[4]", {}, "bitcast-convert: pred has no bits to share: pred[4] to u8"),
+    ("bitcast-convert", "pred[4]", "u8[4]", {}, "bitcast-convert: pred has no bit format: pred[4] to u8"),
     ("bitcast-convert", "u8[3]", "f32[]", {}, "bitcast-convert: the last dimension of u8[3] must fill one f32"),
     ("reduce-precision", "f32[4]", None, {"exponent_bits": 0, "mantissa_bits": 3},
      "reduce-precision: exponent_bits must be at least 1 and fit 32 bits, is 0"),

@@ -229,15 +229,15 @@ def test_gather_refuses(change: dict[str, Any], message: str) -> None:
     [
         ("f32[7,5] f32[2,3,1] f32[2,3,5]", {}, "scatter: indices must be integers, they are f32"),
         ("f32[7,5] s32[2,3,1]", {}, "scatter needs n arrays, indices and n updates, it has 2 operands"),
-        ("f32[7,5] s32[2,3,1] f32[2,3,6]", {}, "scatter: update dimension 2 is 6, operand dimension 1 is only 5"),
+        ("f32[7,5] s32[2,3,1] f32[2,3,6]", {}, "scatter: update dimension 2 is 6, but operand dimension 1 is 5"),
         ("f32[7,5] s32[2,3,1] f32[2,4,5]", {},
          "scatter: the updates' scatter dimensions are [2, 4], the indices have [2, 3]"),
         ("f32[7,5] s32[2,3,1] f32[2,3,5]", {"inserted_window_dims": ()},
          "scatter: 1 update window dimensions for 2 window dimensions"),
         ("f32[7,5] s32[2,3,1] f32[2,3,5]", {"to_apply": reducer("add", "s32")},
-         "scatter: the computation add_s32: parameter 0 is s32[], it must be f32[]"),
+         "scatter: the computation add_s32: parameter 0 is s32[], but must be f32[]"),
         ("f32[7,5] s32[2,3,1] f32[2,3,5]", {"to_apply": function("one", "f32[]", ("negate", 0))},
-         "scatter: the computation one must take 2 parameters, it takes 1"),
+         "scatter: the computation one must take 2 parameters, but takes 1"),
     ],
 )  # fmt: skip
 def test_scatter_refuses(operands: str, change: dict[str, Any], message: str) -> None:

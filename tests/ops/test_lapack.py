@@ -213,10 +213,10 @@ def test_refuses(target: str, operands: str, results: str, message: str) -> None
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ("", 'the backend_config of potrf does not say "uplo"'),
-        ("uplo = 88 : ui8", "the backend_config of potrf: uplo X is not known here"),
-        ("uplo = 999 : ui8", "the backend_config of potrf: uplo 999 is not known here"),
-        ("uplo = abc : ui8", 'the backend_config of potrf does not say "uplo"'),
+        ("", 'the backend_config of potrf has no "uplo"'),
+        ("uplo = 88 : ui8", "the backend_config of potrf: uplo X is unknown"),
+        ("uplo = 999 : ui8", "the backend_config of potrf: uplo 999 is unknown"),
+        ("uplo = abc : ui8", 'the backend_config of potrf has no "uplo"'),
     ],
 )
 def test_options_that_are_missing_or_unknown(config: str, message: str) -> None:

@@ -87,7 +87,7 @@ def test_rules() -> None:
 @pytest.mark.parametrize(
     ("operands", "more", "message"),
     [
-        ("f32[8,4] f32[3,4,5] s32[2]", {}, "rhs has 3 groups, there are 2 group sizes"),
+        ("f32[8,4] f32[3,4,5] s32[2]", {}, "rhs has 3 groups, but there are 2 group sizes"),
         ("f32[8,4] f32[3,3,5] s32[3]", {}, "lhs dimension 1 is 4, rhs dimension 1 is 3"),
         ("f32[8,4] f32[3,4,5] f32[3]", {}, "the group sizes must be an array of integers, they are f32[3]"),
         ("f32[8,4] f32[3,4,5] s32[2,3]", {}, "the group sizes must be [groups] or ['groups'], not s32[2,3]"),

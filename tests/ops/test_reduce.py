@@ -38,10 +38,10 @@ def test_rule() -> None:
         ("f32[4,4] f32[]", (1, 1), reducer("add"), "reduce: dimension 1 is listed twice"),
         ("f32[4] s32[5] f32[] s32[]", (0,), SWAP, "operand 1 has dimensions [5], not [4]"),
         ("f32[4] f32[]", (0,), reducer("add", "s32"),
-         "the computation add_s32: parameter 0 is s32[], it must be f32[]"),
-        ("f32[4] f32[]", (0,), SWAP, "the computation swap must take 2 parameters, it takes 4"),
+         "the computation add_s32: parameter 0 is s32[], but must be f32[]"),
+        ("f32[4] f32[]", (0,), SWAP, "the computation swap must take 2 parameters, but takes 4"),
         ("f32[4] f32[]", (0,), function("pair", "f32[] f32[]", ("tuple", 0, 1)),
-         "the computation pair must return a scalar, it returns (f32[], f32[])"),
+         "the computation pair must return a scalar, but returns (f32[], f32[])"),
     ],
 )  # fmt: skip
 def test_refuses(operands: str, dimensions: tuple[int, ...], combiner: Any, message: str) -> None:

@@ -46,9 +46,9 @@ def test_shape_and_rule() -> None:
         ("s32[5] s32[]", {"dimensions": (1,)}, "dimension 1 is out of range for s32[5]"),
         ("s32[5] s32[]", {"num_carries": 3}, "num_carries is 3, there are 2 operands"),
         ("s32[5] s32[4]", {"num_carries": 0}, "different sizes along dimension 0: [4, 5]"),
-        ("s32[5,2] s32[]", {}, "parameter 0 is s32[], it gets s32[2]"),
-        ("f32[5] s32[]", {}, "parameter 0 is s32[], it gets f32[]"),
-        ("s32[] s32[]", {"num_carries": 2}, "the number of steps is not known"),
+        ("s32[5,2] s32[]", {}, "parameter 0 is s32[], but gets s32[2]"),
+        ("f32[5] s32[]", {}, "parameter 0 is s32[], but gets f32[]"),
+        ("s32[] s32[]", {"num_carries": 2}, "the number of steps is unknown"),
     ],
 )
 def test_refuses(operands: str, more: dict[str, Any], message: str) -> None:

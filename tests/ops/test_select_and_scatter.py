@@ -63,5 +63,5 @@ def test_refuses() -> None:
         _use("s32[6] s32[3] s32[]", WindowDim(2, 2, rhs_dilate=2))
     with pytest.raises(ShapeError, match="initial value must be a scalar"):
         _use("s32[6] s32[3] s32[1]", WindowDim(2, 2))
-    with pytest.raises(ShapeError, match=r"select computation add_s32 returns s32\[\], it must return pred\[\]"):
+    with pytest.raises(ShapeError, match=r"select computation add_s32 returns s32\[\], but must return pred\[\]"):
         _use("s32[6] s32[3] s32[]", WindowDim(2, 2), select=reducer("add", "s32"))

@@ -154,9 +154,9 @@ def test_shape_and_rule() -> None:
         ("s32[3] s32[4]", (0,), COMPARATORS["up"], "operand 1 has dimensions [4], operand 0 [3]"),
         ("s32[3] s32[3]", (1,), COMPARATORS["up"], "sort: dimension 1 is out of range for rank 1"),
         ("s32[3] s32[3]", (), COMPARATORS["up"], "sort needs one dimension, it has 0"),
-        ("s32[3]", (0,), COMPARATORS["up"], "sort: the computation up takes 4 parameters, it gets 2"),
+        ("s32[3]", (0,), COMPARATORS["up"], "sort: the computation up takes 4 parameters, but gets 2"),
         ("s32[3]", (0,), function("sum", "s32[] s32[]", ("add", 0, 1)),
-         "sort: the computation sum returns s32[], it must return pred[]"),
+         "sort: the computation sum returns s32[], but must return pred[]"),
     ],
 )  # fmt: skip
 def test_refuses(operands: str, dimensions: tuple[int, ...], comparator: Computation, message: str) -> None:

@@ -18,7 +18,7 @@ NESTED = tuple_shape((shape("pred[5]"), PAIR, array(TOKEN)))
 
 def test_parameter_takes_the_declared_shape() -> None:
     assert use("parameter", "", PAIR, number=3).shape == PAIR
-    with pytest.raises(ShapeError, match="parameter 3 needs a shape"):
+    with pytest.raises(ShapeError, match="parameter 3 needs a declared shape"):
         use("parameter", "", number=3)
     with pytest.raises(ShapeError, match="number -1 is negative"):
         use("parameter", "", PAIR, number=-1)
@@ -40,7 +40,7 @@ def test_elided_constant_cannot_be_evaluated(inside: bool) -> None:
     literal = Literal(elements=(elided,)) if inside else elided
     call = use("constant", "", literal=literal)
     assert list(call.shape.leaves()) == [shape("f32[1000]")]
-    with pytest.raises(NotEvaluable, match="left out when the program was printed"):
+    with pytest.raises(NotEvaluable, match="omitted when the program was printed"):
         run("constant", call)
 
 

@@ -41,7 +41,7 @@ def test_rules_divide_nothing() -> None:
 
 
 def test_they_are_not_run() -> None:
-    with pytest.raises(CompileError, match=r"6:\d+: error: .*outfeed exchanges data with the outside"):
+    with pytest.raises(CompileError, match=r"6:\d+: error: .*outfeed exchanges data with the program's environment"):
         evaluate(parse(_OUTFEED.replace("parameter(0)", "iota(), iota_dimension=0")), [])
     assert all(OPS[name].side_effect for name in ("infeed", "outfeed", "send", "recv", "send-done", "recv-done"))
 

@@ -83,9 +83,9 @@ ENTRY e {
 
 def test_an_unknown_target_says_what_helps() -> None:
     found = failure(program("f32[2]", "f32[2]"), floats(2))
-    assert found.message == 'custom-call r: custom-call target "mine" is not known here, so it cannot be evaluated'
+    assert found.message == 'custom-call r: custom-call target "mine" is unknown, so it cannot be evaluated'
     assert found.help == (
-        'give it a meaning from Python: hloom.custom_call("mine"), on the command line in a file for --import'
+        'define it in Python with hloom.custom_call("mine"), for the command line in a file given to --import'
     )
     assert (found.line, found.column) == (4, 8)
 
@@ -131,7 +131,7 @@ def test_operands_cannot_be_written_to() -> None:
 
 def test_targets_are_defined_once_and_built_in_ones_never() -> None:
     hloom.custom_call("mine")
-    with pytest.raises(ValueError, match='"mine" is defined already'):
+    with pytest.raises(ValueError, match='"mine" is already defined'):
         hloom.custom_call("mine")
     hloom.custom_call("mine", replace=True)(lambda x: x)
     assert hloom.evaluate(program("f32[2]", "f32[2]"), [floats(2)])[0].shape == (2,)
@@ -145,8 +145,8 @@ def test_targets_are_defined_once_and_built_in_ones_never() -> None:
         ("([i]) -> [i", "expected the name of a factor"),
         ("([i]) -> [i] permutation={i}", "cannot exchange data along i"),
         ("([i]) -> [i] reduction={i}", "the reduction factor i must occur in operands only"),
-        ("([i j]) -> [i]", "j stands in operands only: it is one of replicate={j} or reduction={j}"),
-        ("([i]) -> [i j]", "j stands in results only: it is one of replicate={j}"),
+        ("([i j]) -> [i]", "j occurs in operands only: it must be listed in replicate={j} or reduction={j}"),
+        ("([i]) -> [i j]", "j occurs in results only: it must be listed in replicate={j}"),
     ],
 )
 def test_rules_without_sense(rule: str, message: str) -> None:

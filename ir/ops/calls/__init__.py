@@ -1,4 +1,4 @@
-"""Custom-calls by target: LAPACK's routines, Householder products, sparse products and those of users."""
+"""Custom-calls by target: LAPACK's routines, Householder products, sparse products and user-defined ones."""
 
 from . import custom_call as custom_call
 from . import lapack as lapack

@@ -1,8 +1,8 @@
-"""custom-call: an op known only by its target's name.
+"""custom-call: an op identified only by the name of its target.
 
-Targets that Hloom knows have a behaviour object in `BEHAVIOURS` (LAPACK's are in `lapack`), those that users define
-(`user_calls`) one in `USER_BEHAVIOURS`; for any other one the shape is what the program says, no dimension may be
-sharded and there is no kernel.
+Targets known to Hloom have a behaviour object in `BEHAVIOURS` (LAPACK's are in `lapack`), user-defined targets
+(`user_calls`) one in `USER_BEHAVIOURS`. For any other target the declared shape is trusted, no dimension may be
+sharded, and there is no kernel.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class PaddingType(Enum):
-    """How a convolution behind the call pads."""
+    """The padding of a convolution behind the call."""
 
     INVALID = "PADDING_INVALID"
     VALID = "PADDING_VALID"
@@ -42,7 +42,7 @@ class PaddingType(Enum):
 
 
 class Schedule(Enum):
-    """Where the call is to stand among the instructions."""
+    """The position of the call in the schedule."""
 
     NONE = "SCHEDULE_NONE"
     LATEST = "SCHEDULE_LATEST"
@@ -50,7 +50,7 @@ class Schedule(Enum):
 
 
 class ApiVersion(Enum):
-    """How XLA hands operands to the function behind the call."""
+    """The calling convention of XLA for the function behind the call."""
 
     UNSPECIFIED = "API_VERSION_UNSPECIFIED"
     ORIGINAL = "API_VERSION_ORIGINAL"
@@ -82,9 +82,10 @@ Call = OpCall[CustomCallAttributes]
 
 
 class Behaviour:
-    """What is known of a target: by default nothing but its name. The methods are those of `Op`; `has_rule` says
-    whether the sharding rule knows more than that everything must be whole; a target may be made for the element types
-    of its operands (`reads_format`).
+    """The properties of a target, by default of an unknown one. The methods are those of `Op`.
+
+    `has_rule` means that the sharding rule allows some dimension to be sharded. `reads_format` means that the target is
+    specific to the element types of its operands.
     """
 
     has_rule = False
@@ -114,13 +115,13 @@ class Behaviour:
     def kernel(self, call: Call, compile: Compile) -> Kernel:
         target = call.attributes.custom_call_target
         raise NotEvaluable(
-            f'custom-call target "{target}" is not known here, so it cannot be evaluated',
-            f'give it a meaning from Python: hloom.custom_call("{target}"), on the command line in a file for --import',
+            f'custom-call target "{target}" is unknown, so it cannot be evaluated',
+            f'define it in Python with hloom.custom_call("{target}"), for the command line in a file given to --import',
         )
 
 
 class Identity(Behaviour):
-    """Its operand, unchanged. `only_annotates` marks those that speak to the partitioner alone."""
+    """A target that returns its operand. `only_annotates` marks targets that only annotate for the partitioner."""
 
     has_rule = True
     reads_format = False
@@ -131,7 +132,7 @@ class Identity(Behaviour):
 
     def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
         if len(operands) != 1:
-            raise ShapeError(f"custom-call {target} takes one operand, it has {len(operands)}")
+            raise ShapeError(f"custom-call {target} takes one operand, found {len(operands)}")
         if not operands[0].compatible(result):
             raise ShapeError(f"custom-call {target}: the operand is {text(operands[0])}, the result is {text(result)}")
 
@@ -143,7 +144,9 @@ class Identity(Behaviour):
 
 
 class ManualBoundary(Behaviour):
-    """Between whole-tensor and per-device shapes, into the region or out of it; the partitioner removes it."""
+    """A target at the boundary of a manual region, which converts between global and per-device shapes. The partitioner
+    removes it.
+    """
 
     is_manual_boundary = True
     reads_format = False
@@ -157,7 +160,7 @@ class ManualBoundary(Behaviour):
 
 
 class Annotation(Behaviour):
-    """Says something to the partitioner and computes nothing."""
+    """A target that annotates for the partitioner and computes nothing."""
 
     only_annotates = True
     reads_format = False
@@ -167,8 +170,8 @@ class Annotation(Behaviour):
 
 
 class PythonCallback(Behaviour):
-    """Calls a function of the process that lowered the program (JAX's `debug.print`, `pure_callback`, `io_callback`),
-    of which the text has a number only. Without results it changes no numbers: nothing is done. Users may define it.
+    """A call of a Python function of the process that lowered the program (JAX's `debug.print`, `pure_callback`,
+    `io_callback`), which the text identifies only by number. Without results it does nothing. Users may define it.
     """
 
     is_callback = True
@@ -178,14 +181,14 @@ class PythonCallback(Behaviour):
             return lambda *_: _nothing(call.shape)
         target = call.attributes.custom_call_target
         raise NotEvaluable(
-            f"the Python function that {target} calls back is not in the program, so it cannot be evaluated",
-            f'define it, on the command line in a file for --import: @hloom.custom_call("{target}") above a function '
-            f"of the operands; a parameter config tells callbacks apart, here it is {call.config!r}",
+            f"the Python function called by {target} is not part of the program, so it cannot be evaluated",
+            f'define it in Python, for the command line in a file given to --import: @hloom.custom_call("{target}") '
+            f"above a function of the operands; a parameter `config` identifies the callback, here {call.config!r}",
         )
 
 
 def _nothing(shape: Shape) -> Any:
-    """The value of a shape without arrays."""
+    """Returns the value of a shape without arrays."""
     return tuple(map(_nothing, shape.elements)) if shape.is_tuple else None
 
 
@@ -193,7 +196,9 @@ _CALLBACK = PythonCallback()
 
 
 class TopK(Behaviour):
-    """The k greatest elements along the last dimension, greatest first, and their places (s32)."""
+    """A target that returns the k greatest elements along the last dimension, in descending order, and their indices
+    (s32).
+    """
 
     has_rule = True
     reads_format = False
@@ -201,11 +206,11 @@ class TopK(Behaviour):
     def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
         parts = result.elements
         if len(operands) != 1 or not operands[0].rank or len(parts) != 2:
-            raise ShapeError(f"custom-call {target} takes one array of rank 1 or more and returns values and places")
+            raise ShapeError(f"custom-call {target} takes one array of rank 1 or more and returns values and indices")
         values, places = parts
         (operand,) = operands
         if values.element is not operand.element or places.element is not S32 or values.dims != places.dims:
-            raise ShapeError(f"custom-call {target}: {text(result)} are no values and places of {text(operand)}")
+            raise ShapeError(f"custom-call {target}: {text(result)} are not values and indices of {text(operand)}")
         if values.dims[:-1] != operand.dims[:-1] or values.dims[-1] > operand.dims[-1]:
             raise ShapeError(f"custom-call {target}: {text(values)} cannot be elements of {text(operand)}")
 
@@ -253,20 +258,20 @@ _CALLBACKS = frozenset(
 
 
 def behaviour(attributes: CustomCallAttributes) -> Behaviour:
-    """What is known of the target of a custom-call."""
+    """Returns the behaviour of the target of a custom-call."""
     target = attributes.custom_call_target
     unknown = _CALLBACK if target in _CALLBACKS else _FOREIGN
     return BEHAVIOURS.get(target) or USER_BEHAVIOURS.get(target, unknown)
 
 
 def target_of(instruction: Instruction) -> str | None:
-    """The target of a custom-call; None for all other ops."""
+    """Returns the target of a custom-call; None for all other ops."""
     attributes = instruction.attributes
     return attributes.custom_call_target if isinstance(attributes, CustomCallAttributes) else None
 
 
 def is_annotation(instruction: Instruction) -> bool:
-    """Whether an instruction is its operand, and only tells the partitioner how to place it."""
+    """Whether an instruction returns its operand and only annotates it for the partitioner."""
     attributes = instruction.attributes
     if not isinstance(attributes, CustomCallAttributes):
         return False
@@ -275,13 +280,13 @@ def is_annotation(instruction: Instruction) -> bool:
 
 
 def _has_own_rule(call: Call) -> bool:
-    """Whether this use comes with a sharding rule, and there is no better one."""
+    """Whether the sharding rule of this use is the one given in the program."""
     return bool(call.rule) and not behaviour(call.attributes).has_rule
 
 
 @register
 class CustomCall(Op[CustomCallAttributes]):
-    """A call of something outside the program; docs/custom_calls.md lists the targets that mean something here."""
+    """Calls code outside the program; docs/custom_calls.md lists the targets that Hloom knows."""
 
     opcode = "custom-call"
     infers_dynamic = True
@@ -318,11 +323,11 @@ class CustomCall(Op[CustomCallAttributes]):
         return self._given_rule(call) if _has_own_rule(call) else behaviour(call.attributes).sharding_rule(call)
 
     def _given_rule(self, call: Call) -> ShardingRule:
-        """The rule that the program gives. Raises ShapeError."""
+        """Returns the sharding rule given in the program. Raises ShapeError."""
         return shardy_rule(call.rule, leaves_of(call.operands), leaves_of([call.shape]))
 
     def localize(self, call: Call, operands: Sequence[Shape], shape: Shape) -> CustomCallAttributes:
-        """The layouts that operands must have stand there as whole shapes."""
+        """Localizes the required operand layouts, which are written as shapes."""
         constraints = call.attributes.operand_layout_constraints
         if constraints is None:
             return call.attributes
@@ -351,6 +356,6 @@ def _check_constraints(constraints: Sequence[Shape], operands: Sequence[Shape]) 
 
 
 def _with_sizes_of(shape: Shape, other: Shape) -> Shape:
-    """The shape with the layouts it has and the sizes of another one."""
+    """Returns the shape with its own layouts and the sizes of another one."""
     elements = tuple(map(_with_sizes_of, shape.elements, other.elements))
     return replace(shape, dims=other.dims, elements=elements)

@@ -1,7 +1,7 @@
-"""Householder reflectors as LAPACK makes and packs them, and the Schur form, which is made of them.
+"""Householder reflectors in LAPACK's packing, and the Schur form computed with them.
 
-A reflector is H = I - tau v v^H with v[0] = 1, kept as v and tau. H^H takes the vector that it was made of to a real
-multiple of the first unit vector.
+A reflector is H = I - tau v v^H with v[0] = 1, stored as v and tau. H^H maps the vector from which it was computed to a
+real multiple of the first unit vector.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy
 
-np: Any = numpy  # whose annotations leave much open
+np: Any = numpy  # whose annotations are too loose here
 Matrix = Any
 Vector = Any
 
 
 def reflector(x: Vector) -> tuple[Vector, Any, Any]:
-    """v, tau, and the real number that H^H x has first, of the opposite sign as x[0]; H = I if x is that already."""
+    """Returns v, tau, and the real first element of H^H x, with the opposite sign of x[0]; H = I if x is reduced."""
     v, head = x.copy(), x[0]
     rest = np.linalg.norm(x[1:])
     v[0] = 1
@@ -28,12 +28,12 @@ def reflector(x: Vector) -> tuple[Vector, Any, Any]:
 
 
 def reflect_left(a: Matrix, v: Vector, tau: Any) -> None:
-    """a becomes (I - tau v v^H) a."""
+    """Replaces a by (I - tau v v^H) a."""
     a -= np.outer(tau * v, v.conj() @ a)
 
 
 def product(a: Matrix, taus: Vector, rows: int, columns: int) -> Matrix:
-    """The first columns of the product of the reflectors that stand below the diagonal of a."""
+    """Returns the first columns of the product of the reflectors stored below the diagonal of a."""
     q = np.eye(rows, columns, dtype=a.dtype)
     for i in reversed(range(len(taus))):
         v = np.concatenate([np.ones(1, a.dtype), a[i + 1 :, i]])
@@ -42,11 +42,11 @@ def product(a: Matrix, taus: Vector, rows: int, columns: int) -> Matrix:
 
 
 def schur(a: Matrix) -> tuple[Matrix, Matrix]:
-    """T and unitary Z with a = Z T Z^H: T upper triangular; for a real matrix real, with a block of two rows, its
-    diagonal elements equal, for each pair of complex eigenvalues.
+    """Returns upper triangular T and unitary Z with a = Z T Z^H. For a real matrix both are real, and T has a 2x2 block
+    with equal diagonal elements for each pair of complex eigenvalues.
 
-    By deflation: an eigenvector (for a pair the plane of it and its conjugate) is turned to the front, and the rest of
-    the matrix goes on without it. Eigenvalues stand in numpy's order.
+    Uses deflation: rotates an eigenvector (for a pair, the plane of it and its conjugate) to the front and continues
+    with the rest of the matrix. Eigenvalues are in numpy's order.
     """
     t, z, n = a.copy(), np.eye(len(a), dtype=a.dtype), len(a)
     wanted = np.linalg.eigvals(a)

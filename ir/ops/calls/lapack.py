@@ -1,13 +1,13 @@
-"""Custom-calls of LAPACK, as JAX makes them for linear algebra on CPUs (`lapack_spotrf_ffi` and its kin).
+"""Custom-calls of LAPACK, which JAX emits for linear algebra on CPUs (`lapack_spotrf_ffi` and others).
 
-A routine is described by its *signature*, in the manner of numpy's generalised functions: for each operand and result a
-letter for the elements (T: those of the routine, R and C: real and complex ones of its precision, I: s32) and names
-for the dimensions of one matrix; k is the least of m and n. Dimensions before those are a batch, the same for all.
-That gives the check of the shapes and the sharding rule: a batch is divided, matrices stay whole. What to do
-stands in the backend_config as letters in ASCII (`uplo = 76 : ui8`) or numbers.
+A *signature* describes a routine, like those of numpy's generalized functions. Each operand and result has a letter for
+its elements (T: the routine's type, R and C: real and complex of its precision, I: s32) and names for the dimensions of
+one matrix; k is the minimum of m and n. Dimensions before those are batch dimensions, the same for all. The signature
+determines the shape check and the sharding rule: batches are divided, matrices are not. The backend_config holds the
+options as ASCII codes (`uplo = 76 : ui8`) or numbers.
 
-Numbers are computed in double precision, one matrix after the other. Where LAPACK finds no result (`info` is not 0),
-results are NaN; what LAPACK leaves open is 0 here.
+Matrices are computed one by one in double precision. Results are NaN where LAPACK fails (`info` is not 0), and 0 where
+LAPACK leaves them undefined.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from . import lapack_routines as routines
 from .custom_call import BEHAVIOURS, Behaviour, Call
 
 Options = dict[str, str | int]
-# What T, R and C stand for, by the letter that begins the name of a routine.
+# The element types T, R and C, by the first letter of a routine's name.
 _TYPES = {
     "s": ("f32", "f32", "c64"),
     "d": ("f64", "f64", "c128"),
@@ -51,7 +51,7 @@ class Array:
 
 
 def _signature(source: str) -> tuple[list[Array], list[Array]]:
-    """`T(m,m) -> T(m,m), I()` as operands and results."""
+    """Parses `T(m,m) -> T(m,m), I()` into operands and results."""
 
     def arrays(side: str) -> list[Array]:
         return [Array(a, tuple(dims.split(",")) if dims else ()) for a, dims in re.findall(r"(\w)\(([\w,]*)\)", side)]
@@ -61,7 +61,7 @@ def _signature(source: str) -> tuple[list[Array], list[Array]]:
 
 
 def _options(config: str) -> Options:
-    """`{uplo = 76 : ui8, high = 4 : i32, left = true}` as `uplo="L"`, `high=4`, `left=1`."""
+    """Parses `{uplo = 76 : ui8, high = 4 : i32, left = true}` into `uplo="L"`, `high=4`, `left=1`."""
     found: Options = {}
     for name, value, kind in re.findall(r"(\w+) = (-?\d{1,9}|true|false)\b(?: : (\w+))?", config):
         number = int(value == "true") if value in ("true", "false") else int(value)
@@ -71,8 +71,8 @@ def _options(config: str) -> Options:
 
 @dataclass(frozen=True)
 class Routine(Behaviour):
-    """A routine: its name, its signature, its element types, and its options: their names, and the letters that are
-    known (none for a number).
+    """A routine: its name, signature, element types, and options by name with their supported letters (none for a
+    number).
     """
 
     name: str
@@ -87,11 +87,11 @@ class Routine(Behaviour):
         return _signature(self.signature)
 
     def element(self, letter: str) -> ElementType:
-        """The element type that a letter of the signature stands for."""
+        """Returns the element type for a letter of the signature."""
         return S32 if letter == "I" else ELEMENT_TYPES[self.types["TRC".index(letter)]]
 
     def batch(self, operands: Sequence[Shape]) -> tuple[int, ...]:
-        """The dimensions before those of one matrix."""
+        """Returns the batch dimensions."""
         return operands[0].dims[: operands[0].rank - len(self.arrays[0][0].dims)]
 
     def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
@@ -121,19 +121,19 @@ class Routine(Behaviour):
         return b.rule([value(s) for s in call.operands], [value(s) for s in call.shape.leaves()])
 
     def chosen(self, call: Call) -> Options:
-        """The options that the backend_config gives. Raises NotEvaluable if one is missing or not known."""
+        """Returns the options in the backend_config. Raises NotEvaluable if one is missing or unknown."""
         found = _options(call.config)
         for name, letters in self.options:
             if name not in found:
-                raise NotEvaluable(f'the backend_config of {self.name} does not say "{name}"')
+                raise NotEvaluable(f'the backend_config of {self.name} has no "{name}"')
             if letters and str(found[name]) not in letters:
-                raise NotEvaluable(f"the backend_config of {self.name}: {name} {found[name]} is not known here")
+                raise NotEvaluable(f"the backend_config of {self.name}: {name} {found[name]} is unknown")
         return {name: found[name] for name, _ in self.options}
 
 
 @dataclass(frozen=True)
 class MatrixRoutine(Routine):
-    """A routine that `function` computes for one matrix; see `lapack_routines`."""
+    """A routine computed per matrix by `function`; see `lapack_routines`."""
 
     function: Callable[..., tuple[Any, ...]]
 
@@ -163,15 +163,15 @@ class MatrixRoutine(Routine):
 
 
 def _wide(x: Any) -> Any:
-    """Numbers in double precision; integers as they are."""
+    """Converts floats to double precision; integers stay unchanged."""
     return x if x.dtype.kind == "i" else x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
 
 
 class TriangularRoutine(Routine):
-    """trsm: triangular-solve by another name."""
+    """trsm, computed by triangular-solve."""
 
     def _as_op(self, call: Call) -> OpCall[TriangularSolveAttributes]:
-        """Raises NotEvaluable or ShapeError if the options, or the shapes with these options, do not fit."""
+        """Returns the equivalent triangular-solve. Raises NotEvaluable for bad options, ShapeError for bad shapes."""
         options = self.chosen(call)
         turn = {"N": Transposition.NONE, "T": Transposition.TRANSPOSE, "C": Transposition.ADJOINT}
         attributes = TriangularSolveAttributes(
@@ -183,7 +183,7 @@ class TriangularRoutine(Routine):
     def sharding_rule(self, call: Call) -> ShardingRule:
         try:
             return _SOLVE.sharding_rule(self._as_op(call))
-        except (NotEvaluable, ShapeError):  # said when it is evaluated
+        except (NotEvaluable, ShapeError):  # reported when it is evaluated
             return super().sharding_rule(call)
 
     def kernel(self, call: Call, compile: Compile) -> Kernel:
@@ -194,7 +194,7 @@ _SOLVE = TriangularSolve()
 
 
 class AnyType(Behaviour):
-    """A target whose name does not tell the type of its operands: one routine for each."""
+    """A target whose name does not determine the operand type: selects one routine per type."""
 
     has_rule = True
 
@@ -215,7 +215,7 @@ class AnyType(Behaviour):
 
 
 def _perturbed(types: tuple[str, str, str]) -> Routine:
-    """JAX's own solution of tridiagonal systems that may be singular."""
+    """Returns JAX's solver of possibly singular tridiagonal systems."""
     limits = np.finfo(str(ELEMENT_TYPES[types[1]].numpy))
     function = partial(routines.solve_perturbed, epsilon=float(limits.eps), tiny=float(limits.tiny))
     return MatrixRoutine("tridiagonal_solve", "T(m), T(m), T(m), T(m,n) -> T(m,n)", types, (), function)
@@ -223,7 +223,7 @@ def _perturbed(types: tuple[str, str, str]) -> Routine:
 
 def _register(name: str, signature: str, function: Callable[..., tuple[Any, ...]] | None, kinds: str, *options: str,
               modes: str = "") -> None:  # fmt: skip
-    """Makes a routine known for each type in `kinds` (letters that begin its name)."""
+    """Registers a routine for each type in `kinds`, the first letters of its name."""
     known = tuple((option, modes if option == "mode" else _LETTERS.get(option, "")) for option in options)
     for kind in kinds:
         common = (name, signature, _TYPES[kind], known)

@@ -1,13 +1,13 @@
-"""Routines of LAPACK on one matrix, in double precision, by numpy and where numpy has none by the textbook.
+"""Routines of LAPACK on one matrix in double precision, by numpy, or by textbook algorithms where numpy has none.
 
-Each takes the matrices (not to be written to) and options (`uplo="L"`, ..) and returns a tuple of arrays as LAPACK
-packs them: Householder vectors below the diagonal, pivots counted from 1. Those with an `info` give it last: 0, or what
-LAPACK says went wrong. `numpy.linalg.LinAlgError` stands for no convergence, ValueError for sizes that do not fit. None
-is a result that LAPACK leaves open.
+Each takes the matrices, which it must not modify, and options (`uplo="L"`, ..). It returns a tuple of arrays in
+LAPACK's packing: Householder vectors below the diagonal, pivots counted from 1. Routines with an `info` return it last:
+0, or LAPACK's error code. They raise `numpy.linalg.LinAlgError` for no convergence and ValueError for incompatible
+sizes. None is a result that LAPACK leaves undefined.
 
-A reflector is H = I - tau v v^H with v[0] = 1, its sign chosen as LAPACK's, so that packed factors agree with it.
-Eigenvectors and singular vectors are only unique up to a factor of modulus 1, a Schur form up to the order of the
-eigenvalues: there only what they say of the matrix agrees. See the LAPACK Users' Guide and Golub and Van Loan.
+A reflector is H = I - tau v v^H with v[0] = 1 and LAPACK's sign, so that packed factors agree with LAPACK's.
+Eigenvectors and singular vectors are unique only up to a factor of modulus 1, a Schur form up to the order of the
+eigenvalues, and need not agree. See the LAPACK Users' Guide and Golub and Van Loan.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from numpy.linalg import LinAlgError
 
 from .householder import product, reflect_left, reflector, schur
 
-np: Any = numpy  # whose annotations leave much open
+np: Any = numpy  # whose annotations are too loose here
 
 Matrix = Any
 Result = tuple[Any, ...]
 
 
 def potrf(a: Matrix, uplo: str) -> Result:
-    """The Cholesky factor in one triangle of a, which alone is read; the other one stays."""
+    """Returns a with the Cholesky factor in one triangle, the only one read; the other triangle stays unchanged."""
     lower = a if uplo == "L" else a.conj().T
     factor, info = np.full_like(a, np.nan), 0
     if _is_positive(lower):
@@ -45,7 +45,7 @@ def _is_positive(a: Matrix) -> bool:
 
 
 def getrf(a: Matrix) -> Result:
-    """L (unit diagonal) and U of a with its rows swapped, in one matrix, and row i's partner in the i-th swap."""
+    """Returns L (unit diagonal) and U of a with rows swapped, in one matrix, and row i's partner in the i-th swap."""
     a, info = a.copy(), 0
     pivots = np.zeros(min(a.shape), np.int32)
     for i in range(len(pivots)):
@@ -61,18 +61,18 @@ def getrf(a: Matrix) -> Result:
 
 
 def _size(x: Any) -> Any:
-    """The size by which LAPACK chooses pivots: complex numbers by the sum of their parts."""
+    """Returns the magnitude by which LAPACK chooses pivots: |re| + |im| for complex numbers."""
     return np.abs(x.real) + np.abs(x.imag) if np.iscomplexobj(x) else np.abs(x)
 
 
 def geqrf(a: Matrix) -> Result:
-    """R, below it the vectors of the reflectors whose product is Q; their factors tau."""
+    """Returns R, with the vectors of the reflectors whose product is Q below it, and their factors tau."""
     packed, taus = np.linalg.qr(a, mode="raw")
     return packed.T, taus
 
 
 def geqp3(a: Matrix, fixed: Any) -> Result:
-    """geqrf of a with its columns permuted, the greatest remaining one first; columns marked in `fixed` come first."""
+    """Returns geqrf of a with columns permuted, the largest remaining one first; those marked in `fixed` come first."""
     a, columns = a.copy(), np.arange(1, a.shape[1] + 1, dtype=np.int32)
     taus = np.zeros(min(a.shape), a.dtype)
     first = [int(n) for n in np.flatnonzero(fixed)]
@@ -93,14 +93,14 @@ def geqp3(a: Matrix, fixed: Any) -> Result:
 
 
 def orgqr(a: Matrix, taus: Any) -> Result:
-    """The first columns of the product of the reflectors that geqrf packed."""
+    """Returns the first columns of the product of the reflectors packed by geqrf."""
     if not len(taus) <= a.shape[1] <= len(a):
         raise ValueError(f"{len(taus)} reflectors, {a.shape[1]} columns, {len(a)} rows")
     return (product(a, taus, *a.shape),)
 
 
 def ormqr(a: Matrix, taus: Any, c: Matrix, left: bool, transpose: bool) -> Result:
-    """Q c or c Q, Q being the product of the reflectors that geqrf packed, or its adjoint."""
+    """Returns Q c or c Q, where Q is the product of the reflectors packed by geqrf, or its adjoint."""
     if len(taus) > len(a):
         raise ValueError(f"{len(taus)} reflectors, {len(a)} rows")
     q = product(a, taus, len(a), len(a))
@@ -109,13 +109,13 @@ def ormqr(a: Matrix, taus: Any, c: Matrix, left: bool, transpose: bool) -> Resul
 
 
 def syevd(a: Matrix, mode: str, uplo: str) -> Result:
-    """Eigenvectors and eigenvalues, ascending, of a Hermitian matrix, of which one triangle is read."""
+    """Returns eigenvectors and ascending eigenvalues of a Hermitian matrix, reading one triangle."""
     values, vectors = np.linalg.eigh(a, uplo)
     return (vectors if mode == "V" else None), values, 0
 
 
 def gesdd(a: Matrix, mode: str) -> Result:
-    """Singular values, descending, and vectors: all of them, or as many as there are values, or none."""
+    """Returns descending singular values and, by `mode`, all singular vectors, as many as values, or none."""
     if mode == "N":
         return None, np.linalg.svd(a, compute_uv=False), None, None, 0
     u, values, vt = np.linalg.svd(a, full_matrices=mode == "A")
@@ -123,7 +123,7 @@ def gesdd(a: Matrix, mode: str) -> Result:
 
 
 def geev(a: Matrix, compute_left: str, compute_right: str) -> Result:
-    """Eigenvalues and their left and right eigenvectors; real matrices give the parts of the eigenvalues apart."""
+    """Returns eigenvalues and left and right eigenvectors; real and imaginary parts apart for real matrices."""
     values, right = np.linalg.eig(a)
     left = _left_vectors(a, values) if compute_left == "V" else None
     parts = (values,) if np.iscomplexobj(a) else (values.real, values.imag)
@@ -131,7 +131,7 @@ def geev(a: Matrix, compute_left: str, compute_right: str) -> Result:
 
 
 def _left_vectors(a: Matrix, values: Any) -> Matrix:
-    """The eigenvectors of a^H, in the order of the eigenvalues of a."""
+    """Returns the eigenvectors of a^H, in the order of the eigenvalues of a."""
     found, vectors = np.linalg.eig(a.conj().T)
     free = list(range(len(values)))
     order = [free.pop(int(np.argmin(np.abs(found[free].conj() - value)))) for value in values]
@@ -139,7 +139,7 @@ def _left_vectors(a: Matrix, values: Any) -> Matrix:
 
 
 def gehrd(a: Matrix, low: int, high: int) -> Result:
-    """The Hessenberg form of a, and below it the reflectors whose product takes a there, in rows low to high."""
+    """Returns the Hessenberg form of a, with the reflectors of the reduction below it, in rows low to high."""
     if not 1 <= low <= high <= len(a):
         raise ValueError(f"rows {low} to {high} of {len(a)}")
     a, taus = a.copy(), np.zeros(len(a) - 1, a.dtype)
@@ -152,8 +152,8 @@ def gehrd(a: Matrix, low: int, high: int) -> Result:
 
 
 def gees(a: Matrix, mode: str, sort: str) -> Result:
-    """The Schur form and, if asked for, its vectors; the eigenvalues, of real matrices in parts; how many are sorted
-    (none: JAX does not ask for it).
+    """Returns the Schur form, its vectors if requested, the eigenvalues (in parts for real matrices), and the number of
+    sorted ones, which is 0 because JAX requests no sorting.
     """
     form, vectors = schur(a)
     values = np.diag(form).astype(complex)
@@ -166,8 +166,8 @@ def gees(a: Matrix, mode: str, sort: str) -> Result:
 
 
 def sytrd(a: Matrix, uplo: str) -> Result:
-    """The tridiagonal form of a Hermitian matrix, of which one triangle is read, packed as by gehrd into that triangle;
-    its diagonal; what stands beside it; the factors of the reflectors.
+    """Returns the tridiagonal form of a Hermitian matrix, packed like gehrd into the one triangle that is read, its
+    diagonal and off-diagonal, and the factors of the reflectors.
     """
     turned = a if uplo == "L" else a[::-1, ::-1]
     lower = np.tril(turned, -1)
@@ -181,7 +181,7 @@ def sytrd(a: Matrix, uplo: str) -> Result:
 
 
 def gtsv(below: Any, diagonal: Any, above: Any, b: Matrix) -> Result:
-    """The solution of a tridiagonal system, after the factor U: its second, main and first diagonal."""
+    """Returns the second, main and first diagonal of the factor U, and the solution of a tridiagonal system."""
     u = _eliminate(below, diagonal, above, b)
     zero = np.flatnonzero(u[0] == 0)
     if len(zero):
@@ -190,8 +190,9 @@ def gtsv(below: Any, diagonal: Any, above: Any, b: Matrix) -> Result:
 
 
 def solve_perturbed(below: Any, diagonal: Any, above: Any, b: Matrix, epsilon: float, tiny: float) -> Result:
-    """As gtsv, but pivots that are too small to divide by count as epsilon times the greatest element of U. (How large
-    exactly is JAX's own affair: solutions of singular systems agree in direction only.)
+    """Solves like gtsv, but replaces too small pivots by epsilon times the largest element of U.
+
+    JAX chooses another magnitude, so solutions of singular systems agree in direction only.
     """
     pivots, *rest = _eliminate(below, diagonal, above, b)
     least = max(epsilon * max(float(np.max(np.abs(u), initial=0)) for u in (pivots, *rest[:2])), tiny)
@@ -200,7 +201,7 @@ def solve_perturbed(below: Any, diagonal: Any, above: Any, b: Matrix, epsilon: f
 
 
 def _eliminate(below: Any, diagonal: Any, above: Any, b: Matrix) -> tuple[Any, Any, Any, Matrix]:
-    """U's main, first and second diagonal, and b, after elimination with row swaps. below[i] stands in row i."""
+    """Returns U's main, first and second diagonal, and b, after elimination with row swaps. below[i] is in row i."""
     main, first, b = diagonal.copy(), above.copy(), b.copy()
     second = np.zeros_like(main)
     for i in range(len(main) - 1):

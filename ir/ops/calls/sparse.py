@@ -1,8 +1,8 @@
-"""Custom-calls of JAX for sparse matrices on CPUs: a matrix in compressed rows times a dense vector or matrix.
+"""Custom-calls of JAX for sparse matrices on CPUs: a matrix in CSR format times a dense vector or matrix.
 
-A sparse matrix is three arrays: its elements, row after row; where each row begins among them, and last where they end;
-and the column of each element. Elements before the first row and behind the last one are padding, as are those in
-columns beyond the matrix.
+A sparse matrix has three arrays: its elements, row by row; the start of each row among them, followed by the end; and
+the column of each element. Elements before the first row, after the last row, or in columns beyond the matrix are
+padding.
 """
 
 from __future__ import annotations
@@ -24,24 +24,26 @@ _ELEMENTS = [ELEMENT_TYPES[name] for name in ("s32", "s64", "f32", "f64", "c64",
 
 
 class CompressedRows(Behaviour):
-    """T[k] elements, I[m+1] beginnings of rows, I[k] columns, and T[n] or T[n,p] -> T[m] or T[m,p]."""
+    """The target with operands T[k] elements, I[m+1] row starts, I[k] columns, T[n] or T[n,p], and result T[m] or
+    T[m,p].
+    """
 
     has_rule = True
 
     def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
         if len(operands) != 4 or any(not s.is_array or s.is_dynamic for s in (*operands, result)):
-            raise ShapeError(f"custom-call {target} takes elements, beginnings of rows, columns and a dense array")
+            raise ShapeError(f"custom-call {target} takes elements, row starts, columns and a dense array")
         elements, rows, columns, dense = operands
         types = elements.element in _ELEMENTS and rows.element in (S32, S64)
         types = types and elements.element is dense.element is result.element and rows.element is columns.element
         if not types or elements.rank != 1 or rows.rank != 1 or columns.dims != elements.dims:
-            raise ShapeError(f"custom-call {target}: {', '.join(map(text, operands))} are no matrix and no dense array")
+            raise ShapeError(f"custom-call {target}: {', '.join(map(text, operands))} are not CSR and dense arrays")
         if dense.rank not in (1, 2) or result.dims != (rows.dims[0] - 1, *dense.dims[1:]):
-            raise ShapeError(f"custom-call {target}: {text(result)} is no product of {rows.dims[0] - 1} rows "
+            raise ShapeError(f"custom-call {target}: {text(result)} is not the product of {rows.dims[0] - 1} rows "
                              f"and {text(dense)}")  # fmt: skip
 
     def sharding_rule(self, call: Call) -> ShardingRule:
-        """The columns of the dense matrix are divided."""
+        """Returns the rule that divides the columns of the dense matrix."""
         b = RuleBuilder()
         elements, rows, _, dense = call.operands
         k, ends, m, n = (

@@ -1,7 +1,7 @@
-"""Targets of custom-calls that users define in Python: `hloom.custom_call`.
+"""User-defined targets of custom-calls: `hloom.custom_call`.
 
-A definition belongs to the process, not to a module, and may be made before or after a program is read. What a user's
-function does wrong (an exception, results of another type or shape) is a message at the custom-call.
+A definition belongs to the process, not to a module, and may come before or after a program is read. Errors of a user's
+function (an exception, results of a wrong type or shape) are reported at the custom-call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def custom_call(target: str, *, rule: str | None = None, replace: bool = False) -> Callable[[Function], Function]:
-    """Defines what custom-calls of a target do; as a decorator, the meaning too.
+    """Defines the function and the sharding rule of a custom-call target; usable as a decorator.
 
         @hloom.custom_call("row_sums", rule="([b i]) -> [b] replicate={i}")
         def row_sums(x):
@@ -35,21 +35,21 @@ def custom_call(target: str, *, rule: str | None = None, replace: bool = False) 
     result is a tuple, of exactly the shapes and types that the program declares. If it has a parameter `config`, it is
     given the text of the backend_config there. `numpy.float32` is f32; other types are those of ml_dtypes.
 
-    `rule` says how the op may be divided among devices, as in `([b i k], [b k j]) -> [b i j] reduction={k}`: one list
-    of factors per operand and result (of a tuple: per element), sizes only where shapes do not tell them. A factor is
-    passed through unless it stands after `reduction=` (results are partial, and added unless `monoid=` says another of
-    add, multiply, maximum, minimum, and, or, xor) or `replicate=` (needed whole on every device). The function is then
-    run on tiles: along a factor that does not divide evenly these hold arbitrary padding at the end, along a reduction
-    factor the identity. Without a rule every device computes everything, with a warning.
+    `rule` specifies how the op may be divided among devices, as in `([b i k], [b k j]) -> [b i j] reduction={k}`: one
+    list of factors per operand and result (per element of a tuple), sizes only where shapes do not determine them. A
+    factor is pass-through unless it is listed after `reduction=` (results are partial, and combined by `monoid=`: add,
+    the default, multiply, maximum, minimum, and, or, xor) or `replicate=` (unsharded). The function then runs on tiles.
+    Along a factor that does not divide evenly, tiles end in arbitrary padding, or in the monoid's identity for a
+    reduction factor. Without a rule every device computes the full op, with a warning.
 
-    The definition (with its rule) holds from this call on; used as a decorator, the function is returned as it is.
-    Targets that Hloom knows itself cannot be redefined; others only with `replace`. Raises ValueError if the target is
-    taken, or the rule cannot be read or holds no sense.
+    The definition and its rule are valid from this call on. As a decorator, it returns the function unchanged. Built-in
+    targets cannot be redefined, others only with `replace`. Raises ValueError if the target is taken or the rule is
+    malformed or unsupported.
     """
     if target in BEHAVIOURS:
         raise ValueError(f'custom-call target "{target}" is built in')
     if target in USER_BEHAVIOURS and not replace:
-        raise ValueError(f'custom-call target "{target}" is defined already; replace=True replaces it')
+        raise ValueError(f'custom-call target "{target}" is already defined; replace=True replaces it')
     made = UserCall(target, None if rule is None else _checked_rule(rule))
     USER_BEHAVIOURS[target] = made
 
@@ -61,7 +61,7 @@ def custom_call(target: str, *, rule: str | None = None, replace: bool = False) 
 
 
 def _checked_rule(text: str) -> RuleText:
-    """The rule, if it makes sense for a function that is run on tiles. Raises ValueError."""
+    """Parses a rule and checks that it is valid for a function on tiles. Raises ValueError."""
     rule = parse_rule(text)
     taken, given = ({n for v in values for dim in v for n in dim} for values in (rule.operands, rule.results))
     for name in rule.factors:
@@ -72,13 +72,13 @@ def _checked_rule(text: str) -> RuleText:
             raise ValueError(f"sharding rule: the reduction factor {name} must occur in operands only")
         if kind is FactorKind.PASS and (name not in taken or name not in given):
             where = "operands" if name in taken else "results"
-            raise ValueError(f"sharding rule: {name} stands in {where} only: it is one of replicate={{{name}}}"
+            raise ValueError(f"sharding rule: {name} occurs in {where} only: it must be listed in replicate={{{name}}}"
                              + (f" or reduction={{{name}}}" if name in taken else ""))
     return rule
 
 
 class UserCall(Behaviour):
-    """A target that a user has defined: perhaps with a rule, perhaps with a function."""
+    """A user-defined target, with an optional rule and an optional function."""
 
     def __init__(self, target: str, rule: RuleText | None) -> None:
         self.target = target
@@ -88,11 +88,11 @@ class UserCall(Behaviour):
         self.takes_config = False
 
     def define(self, function: Callable[..., Any]) -> None:
-        """Takes the function as the meaning."""
+        """Sets the function."""
         self.function = function
         try:
             self.takes_config = "config" in inspect.signature(function).parameters
-        except ValueError:  # some functions in C tell nobody
+        except ValueError:  # some C functions have no signature
             self.takes_config = False
 
     def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
@@ -104,7 +104,7 @@ class UserCall(Behaviour):
             return super().sharding_rule(call)
         try:
             return self.rule.rule(leaves_of(call.operands), leaves_of([call.shape]))
-        except ShapeError as error:  # the rule is younger than the program
+        except ShapeError as error:  # the rule may be defined after the program was verified
             fail(f'custom-call target "{self.target}": {error}', help=error.help)
 
     def kernel(self, call: Call, compile: Compile) -> Kernel:
@@ -125,7 +125,7 @@ class UserCall(Behaviour):
         return run
 
     def _checked(self, value: Any, shape: Shape) -> Value:
-        """The value, if it is what the program declares."""
+        """Returns the value after checking that it has the declared shape."""
         if shape.is_tuple:
             if not isinstance(value, tuple | list) or len(value) != len(shape.elements):  # pyright: ignore
                 found = f"{len(value)} values" if isinstance(value, tuple | list) else _kind(value)  # pyright: ignore
@@ -146,12 +146,12 @@ class UserCall(Behaviour):
 
 
 def _kind(value: Any) -> str:
-    """A value of a wrong type, in words."""
+    """Describes a value of a wrong type."""
     return "nothing" if value is None else f"a value of type {type(value).__name__}"
 
 
 def _read_only(value: Value) -> Value:
-    """Values are shared between instructions: nobody may write to them."""
+    """Makes arrays read-only, because instructions share values."""
     if isinstance(value, tuple):
         return tuple(map(_read_only, value))  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
     if value is None:
@@ -166,6 +166,6 @@ def _described(error: Exception) -> str:
 
 
 def _place(error: Exception) -> str | None:
-    """The line of the user's file that raised it. The first frame is `run` above."""
+    """Returns the line of the user's file that raised the error. The first frame is `run` above."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     return f"it was raised at {frames[-1].filename}:{frames[-1].lineno}" if frames else None

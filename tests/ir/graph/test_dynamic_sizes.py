@@ -134,7 +134,7 @@ def test_values_below_the_bound(line: str) -> None:
     ("line", "message"),
     [
         ("add(x, p0)", "add root: add: operand shapes differ: f32[3,4] and f32[8,4]"),
-        ("f32[<=32] reshape(x)", "reshape root: an operand of size [3, 4]: f32[<=8,4] must be full here"),
+        ("f32[<=32] reshape(x)", "reshape root: f32[<=8,4] must have its full size, found [3, 4]"),
         ("f32[<=8,4,2] broadcast(x), dimensions={0,1}", "broadcast root: an operand of size [3, 4]"),
         ("slice(x), slice={[0:5],[0:4]}", "slice"),
     ],
