@@ -86,7 +86,7 @@ def test_names() -> None:
         ("shape", None, "hloom.parse_shape reads text"),
         ("metadata", "layer/add", "Metadata.named(op_name)"),
         ("frontend_attributes", "{a=b}", "a dict of texts"),
-        ("backend_config", {"a": 1}, "write the text"),
+        ("backend_config", {"a": 1}, "write a string"),
         ("attributes", {"dimensions": (0,)}, "Computation.build makes them"),
     ],
 )
