@@ -20,11 +20,11 @@ from ...ir.types.shape import Shape
 
 Array = np.ndarray[Any, Any]
 
-_PIECE = 1 << 15  # elements: what fits into a cache
-_THIRD = np.uint64((1 << 21) - 1)
-_BELL = Range.closed(-1.5, 1.5)  # all numbers of the default distribution of floats
+_CHUNK = 1 << 15  # elements: what fits into a cache
+_LOW_21_BITS = np.uint64((1 << 21) - 1)
+_NORMAL_RANGE = Range.closed(-1.5, 1.5)  # all numbers of the default distribution of floats
 _MARGIN = 0.25  # from a bound that is excluded, where there is no other one
-_FEW = 7  # the greatest integer where nothing is demanded
+_DEFAULT_GREATEST = 7  # the greatest integer where nothing is demanded
 
 
 class Distribution(Protocol):
@@ -33,12 +33,12 @@ class Distribution(Protocol):
     @property
     def within(self) -> Range: ...
 
-    def numbers(self, words: Words, count: int) -> Array:
+    def sample(self, stream: RandomStream, count: int) -> Array:
         """So many numbers as f64 or 64-bit integers."""
         ...
 
 
-class Words:
+class RandomStream:
     """The random words of one input. Inputs have streams of their own: none depends on the size of another."""
 
     def __init__(self, seed: np.random.SeedSequence) -> None:
@@ -49,13 +49,13 @@ class Words:
         return self._generator.random_raw(count)
 
 
-def streams(seed: int, count: int) -> list[Words]:
+def streams(seed: int, count: int) -> list[RandomStream]:
     """The words of this many inputs."""
-    return [Words(s) for s in np.random.SeedSequence(seed).spawn(count)]
+    return [RandomStream(s) for s in np.random.SeedSequence(seed).spawn(count)]
 
 
 @dataclass(frozen=True, slots=True)
-class Bell:
+class Normal:
     """Bell-shaped around the mean: each number is made of three uniform ones, so none is further away than three
     deviations. With a `side` all numbers lie on that side of the mean.
     """
@@ -65,39 +65,39 @@ class Bell:
     side: int = 0
     within: Range = ALL
 
-    def numbers(self, words: Words, count: int) -> Array:
-        word = words.take(count)
-        thirds = (word & _THIRD) + (word >> np.uint64(21) & _THIRD) + (word >> np.uint64(42) & _THIRD)
+    def sample(self, stream: RandomStream, count: int) -> Array:
+        word = stream.take(count)
+        thirds = (word & _LOW_21_BITS) + (word >> np.uint64(21) & _LOW_21_BITS) + (word >> np.uint64(42) & _LOW_21_BITS)
         numbers = (thirds.astype(np.float64) - 3 * 2.0**20) * 2.0**-21  # of deviation 0.5, and exact
-        numbers += (words.take(count) >> np.uint64(11)).astype(np.float64) * 2.0**-74
+        numbers += (stream.take(count) >> np.uint64(11)).astype(np.float64) * 2.0**-74
         if self.side:
             numbers = self.side * np.abs(numbers)
         return numbers if (self.mean, self.deviation) == (0.0, 0.5) else self.mean + numbers * (2 * self.deviation)
 
 
 @dataclass(frozen=True, slots=True)
-class Even:
+class Uniform:
     """All numbers from `low` to `high` alike."""
 
     low: float
     high: float
     within: Range = ALL
 
-    def numbers(self, words: Words, count: int) -> Array:
-        unit = (words.take(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    def sample(self, stream: RandomStream, count: int) -> Array:
+        unit = (stream.take(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         return self.low + unit * (self.high - self.low)
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class UniformInteger:
     """All integers from `low` to `high`, both included, alike: of up to 64 bits, signed if `low` is negative."""
 
     low: int
     high: int
     within: Range = ALL
 
-    def numbers(self, words: Words, count: int) -> Array:
-        found, size = words.take(count), self.high - self.low + 1
+    def sample(self, stream: RandomStream, count: int) -> Array:
+        found, size = stream.take(count), self.high - self.low + 1
         if size < 1 << 64:
             found %= np.uint64(size)
         found += np.uint64(self.low % (1 << 64))
@@ -111,11 +111,11 @@ class Constant:
     value: float
     within: Range = ALL
 
-    def numbers(self, words: Words, count: int) -> Array:
+    def sample(self, stream: RandomStream, count: int) -> Array:
         return np.full(count, self.value)
 
 
-def draw(shape: Shape, distribution: Distribution, words: Words) -> Array:
+def draw(shape: Shape, distribution: Distribution, stream: RandomStream) -> Array:
     """An array of this shape. Complex numbers have two components of this distribution."""
     element = shape.element
     assert element.numpy is not None
@@ -125,7 +125,7 @@ def draw(shape: Shape, distribution: Distribution, words: Words) -> Array:
         flat = flat.view(component_type(element))
     ends = representable(distribution.within, flat.dtype)
     for piece in _pieces(flat.size):
-        numbers = distribution.numbers(words, piece.stop - piece.start)
+        numbers = distribution.sample(stream, piece.stop - piece.start)
         if element.name == "f8e8m0fnu":
             numbers = np.exp2(np.round(numbers))  # has powers of two only
         flat[piece] = numbers.astype(flat.dtype)
@@ -148,15 +148,15 @@ def representable(within: Range, dtype: np.dtype[Any]) -> tuple[Any, Any] | None
     return low, high
 
 
-def draw_demanded(shape: Shape, demand: Demand, words: Words) -> Array:
+def draw_demanded(shape: Shape, demand: Demand, stream: RandomStream) -> Array:
     """An array of this shape with elements as demanded, each column of its own."""
     if not isinstance(demand, Columns):
-        return draw(shape, distribution(shape.element, demand), words)
+        return draw(shape, distribution(shape.element, demand), stream)
     result = np.empty(shape.dims, shape.element.numpy)
     d = demand.dimension
     column = shape.with_dims(shape.dims[:d] + shape.dims[d + 1 :])
     for place, part in enumerate(demand.parts):
-        result[(slice(None),) * d + (place,)] = draw(column, distribution(shape.element, part), words)
+        result[(slice(None),) * d + (place,)] = draw(column, distribution(shape.element, part), stream)
     return result
 
 
@@ -167,8 +167,8 @@ def component_type(element: ElementType) -> np.dtype[Any]:
 
 
 def _pieces(count: int) -> Iterator[slice]:
-    for start in range(0, count, _PIECE):
-        yield slice(start, min(start + _PIECE, count))
+    for start in range(0, count, _CHUNK):
+        yield slice(start, min(start + _CHUNK, count))
 
 
 def distribution(element: ElementType, demand: Range | None) -> Distribution:
@@ -179,23 +179,23 @@ def distribution(element: ElementType, demand: Range | None) -> Distribution:
     positive end alone they are uniform from 0, which makes probabilities of what must be less than 1.
     """
     if element.kind is Kind.PRED:
-        return Whole(0, 1)
+        return UniformInteger(0, 1)
     if element.is_integer:
         return _integers(element, ALL if demand is None else demand)
     return _floats(ALL if demand is None or not _fits(element, demand) else demand)
 
 
-def _integers(element: ElementType, demand: Range) -> Whole:
+def _integers(element: ElementType, demand: Range) -> UniformInteger:
     least, greatest = element.least, element.greatest
     low = max(least, int(demand.low)) if demand.low > float(least) else least
     high = min(greatest, int(demand.high)) if demand.high < float(greatest) else greatest
     if not demand.is_finite:
         if demand.high < 0:
-            low = max(least, high - _FEW)
+            low = max(least, high - _DEFAULT_GREATEST)
         else:
             low = max(low, 0)
-            high = min(high, low + _FEW)
-    return Whole(low, high) if low <= high else Whole(0, min(_FEW, greatest))
+            high = min(high, low + _DEFAULT_GREATEST)
+    return UniformInteger(low, high) if low <= high else UniformInteger(0, min(_DEFAULT_GREATEST, greatest))
 
 
 def _fits(element: ElementType, demand: Range) -> bool:
@@ -213,17 +213,17 @@ def _most(dtype: np.dtype[Any]) -> float:
 
 
 def _floats(demand: Range) -> Distribution:
-    if demand.contains(_BELL):
-        return Bell()
+    if demand.contains(_NORMAL_RANGE):
+        return Normal()
     low, high = demand.low, demand.high
     if low == ALL.low and high > 0:
         low = 0.0
     if low == ALL.low:
-        return Bell(high + _MARGIN * demand.greatest[1], side=-1, within=demand)
+        return Normal(high + _MARGIN * demand.greatest[1], side=-1, within=demand)
     if high == ALL.high:
-        return Bell(low + _MARGIN * demand.least[1], side=1, within=demand)
+        return Normal(low + _MARGIN * demand.least[1], side=1, within=demand)
     if low == high:
         return Constant(low)
     margin = (high - low) / 8
     below, above = margin * (low == demand.low and demand.least[1]), margin * demand.greatest[1]
-    return Even(low + below, high + above, demand)
+    return Uniform(low + below, high + above, demand)

@@ -22,7 +22,7 @@ from ...ir.types.shape import UNBOUNDED, Shape
 from ..plan.limits import require_memory, too_large
 from .array_files import NamedArrays, as_element, load_array, read_arrays
 from .demands import input_demands
-from .draw import Words, draw, draw_demanded, streams
+from .draw import RandomStream, draw, draw_demanded, streams
 from .leaves import InputLeaf, by_name, input_leaves
 from .specs import InputSetting, settings_for
 
@@ -74,23 +74,23 @@ def _made(
     leaves: Sequence[InputLeaf], demands: Sequence[Demand], kind: str, chosen: dict[int, InputSetting], seed: int
 ) -> list[Array]:
     _require_room(leaves)
-    words = streams(seed, len(leaves))
+    random = streams(seed, len(leaves))
     try:
         return [
             np.zeros(leaf.shape.dims, leaf.shape.element.numpy) if kind == "zeros"
             else _make(leaf, demand, chosen.get(leaf.number), stream)
-            for leaf, demand, stream in zip(leaves, demands, words, strict=True)
+            for leaf, demand, stream in zip(leaves, demands, random, strict=True)
         ]
     except MemoryError as error:
         fail(f"inputs cannot be made: {error}")
 
 
-def _make(leaf: InputLeaf, demand: Demand, setting: InputSetting | None, words: Words) -> Array:
+def _make(leaf: InputLeaf, demand: Demand, setting: InputSetting | None, stream: RandomStream) -> Array:
     if setting is None:
-        return draw_demanded(leaf.shape, demand, words)
+        return draw_demanded(leaf.shape, demand, stream)
     distribution = setting.distribution(leaf)
     if distribution is not None:
-        return draw(leaf.shape, distribution, words)
+        return draw(leaf.shape, distribution, stream)
     assert isinstance(setting.made, Path)
     return _checked(load_array(setting.made), leaf, str(setting.made))
 

@@ -17,7 +17,7 @@ from ...ir.diagnostics import Location, SourceFile, fail
 from ...ir.graph.value_range import Range
 from ...ir.tools.names import fits, name_pattern, suggestions
 from ...ir.types.element_type import ElementType, Kind
-from .draw import Bell, Constant, Distribution, Even, Whole, component_type, largest, representable
+from .draw import Constant, Distribution, Normal, Uniform, UniformInteger, component_type, largest, representable
 from .leaves import InputLeaf
 
 KINDS = "int[a,b) int[a,b] uniform[a,b) normal(mean,deviation) zeros ones constant(v) FILE.npy"
@@ -110,7 +110,7 @@ def _int(values: Numbers, brackets: str, element: ElementType, location: Locatio
     if low < least or high > greatest:
         fail(f"int{brackets[0]}{values[0]},{values[1]}{brackets[1]} has numbers that {element} has not, "
              f"which are from {least} to {greatest}", location)  # fmt: skip
-    return Whole(low, high)
+    return UniformInteger(low, high)
 
 
 def _ends(element: ElementType) -> tuple[int, int]:
@@ -125,7 +125,7 @@ def _uniform(values: Numbers, brackets: str, element: ElementType, location: Loc
     ends = representable(within, component_type(element))
     if ends is None or not ends[0] <= ends[1]:
         fail(f"there is no number of {element} in this range", location)
-    return Even(low, high, within)
+    return Uniform(low, high, within)
 
 
 def _normal(values: Numbers, brackets: str, element: ElementType, location: Location) -> Distribution:
@@ -133,7 +133,7 @@ def _normal(values: Numbers, brackets: str, element: ElementType, location: Loca
     _require_float("normal", element, location, mean, deviation)
     if deviation < 0:
         fail(f"the deviation {values[1]} is negative", location)
-    return Bell(mean, deviation)
+    return Normal(mean, deviation)
 
 
 def _require_float(kind: str, element: ElementType, location: Location, *values: float) -> None:
@@ -153,7 +153,7 @@ def _constant(value: float | int, element: ElementType, location: Location) -> D
         least, greatest = _ends(element)
         if not least <= value <= greatest or value != int(value):
             fail(f"{value} is not a number of {element}", location, help=f"numbers from {least} to {greatest}")
-        return Whole(int(value), int(value))
+        return UniformInteger(int(value), int(value))
     if math.isfinite(value) and abs(value) > largest(element):
         fail(f"{value} is not a number of {element}", location)
     return Constant(float(value))
