@@ -15,7 +15,7 @@ from .fabric.process_grid import ProcessGrid
 from .fabric.tiles import agreed
 from .plan.executable import Executable
 from .plan.kernels import NUMPY, KernelProvider
-from .plan.limits import require_few
+from .plan.limits import check_device_count
 
 Array = np.ndarray[Any, Any]
 
@@ -58,7 +58,7 @@ def reference_grid(module: Module) -> ProcessGrid:
     """
     if has_regions(module):
         grid = ProcessGrid(module.replica_count, region_devices(module))
-        require_few(grid.size)
+        check_device_count(grid.size)
         return grid
     # A header that names no devices leaves it to the meshes.
     named = ProcessGrid.of(module).size

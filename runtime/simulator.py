@@ -15,7 +15,7 @@ from .fabric.process_grid import ProcessGrid
 from .global_arrays import join_outputs, split_inputs
 from .plan.executable import Executable
 from .plan.kernels import NUMPY, KernelProvider
-from .plan.limits import require_few
+from .plan.limits import check_device_count
 
 Array = np.ndarray[Any, Any]
 
@@ -37,7 +37,7 @@ class SimulatedProgram:
     def __init__(self, module: Module, kernels: KernelProvider = NUMPY) -> None:
         self.module = module
         self.grid = ProcessGrid.of(module)
-        require_few(self.grid.size)
+        check_device_count(self.grid.size)
         self.parameters, self.results = placements(module)
         self.executable = Executable(module, self.grid, kernels)
 

@@ -36,7 +36,7 @@ def in_branches(module: Module) -> set[Computation]:
     return set(module.computations) - certain
 
 
-def tied_to_devices(module: Module) -> set[Computation]:
+def device_dependent(module: Module) -> set[Computation]:
     """The computations that hold, or call what holds, an op that is more than a function of its operands: it
     communicates, has an effect, tells devices apart, or draws from their random state.
     """
@@ -45,17 +45,17 @@ def tied_to_devices(module: Module) -> set[Computation]:
     for computation in module:
         for callee in called_by(computation):
             callers.setdefault(callee, set()).add(computation)
-        if any(map(_is_tied, computation)):
+        if any(map(_is_device_dependent, computation)):
             stack.append(computation)
-    tied = set(stack)
+    dependent = set(stack)
     while stack:
-        new = callers.get(stack.pop(), set()) - tied
-        tied |= new
+        new = callers.get(stack.pop(), set()) - dependent
+        dependent |= new
         stack += new
-    return tied
+    return dependent
 
 
-def _is_tied(instruction: Instruction) -> bool:
+def _is_device_dependent(instruction: Instruction) -> bool:
     op, attributes = instruction.op, instruction.attributes
     if isinstance(op, AsyncStart):
         op, attributes = op.unwrap(attributes)

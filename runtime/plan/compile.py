@@ -21,30 +21,27 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Kernel, NotEvaluable, ShapeError, Value
 from ...ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate, blank
-from ...ir.ops.control import Call as CallOp
-from ...ir.ops.control import Conditional as ConditionalOp
-from ...ir.ops.control import Fusion
-from ...ir.ops.control import While as WhileOp
+from ...ir.ops.control import Call, Conditional, Fusion, While
 from ...ir.ops.structure import AddDependency, GetTupleElement, OptimizationBarrier, Tuple
 from ...ir.tools.spmd import RegionBoundary, is_region_boundary, region_boundaries
 from ..fabric.collective import Collective
 from ..fabric.process_grid import ProcessGrid
-from .call_graph import callees_first, count_call_sites, in_branches, live_instructions, tied_to_devices
+from .call_graph import callees_first, count_call_sites, device_dependent, in_branches, live_instructions
 from .embedded import embedded_kernel
 from .interpreter import Plan, Step
 from .kernels import GROUPS, NUMPY, KernelProvider
-from .regions import Cut, join
+from .regions import ShardStep, join
 from .steps import (
-    Call,
-    Compute,
-    Conditional,
-    DeviceId,
-    Draw,
-    Start,
+    CallStep,
+    ComputeStep,
+    ConditionalStep,
+    DeviceIdStep,
+    RngStep,
+    StartStep,
     Tree,
-    TupleCompute,
-    Wait,
-    While,
+    TupleComputeStep,
+    WaitStep,
+    WhileStep,
     tree_leaves,
 )
 
@@ -52,7 +49,7 @@ FOLDED_BYTES = 1 << 16  # results of ops without operands up to this size are co
 
 # Their kernels work on trees as on values.
 _MOVES = (Tuple, GetTupleElement, OptimizationBarrier, AddDependency, AsyncUpdate, AsyncDone)
-_CALLS = (CallOp, Fusion)
+_CALLS = (Call, Fusion)
 
 
 class Compilation:
@@ -70,7 +67,7 @@ class Compilation:
         self._plans: dict[Computation, Plan] = {}
         self._kernels: dict[Computation, Kernel] = {}
         self._groups: dict[Instruction, Kernel | None] = {}
-        self._tied = tied_to_devices(module)
+        self._device_dependent = device_dependent(module)
         self._call_sites = count_call_sites(module)
 
     def plan(self, computation: Computation) -> Plan:
@@ -107,7 +104,7 @@ class Compilation:
     def group(self, instruction: Instruction) -> Kernel | None:
         """The kernel of an instruction with all that it calls, if the provider takes them together."""
         if instruction not in self._groups:
-            can_be = isinstance(instruction.op, GROUPS) and self._tied.isdisjoint(instruction.called())
+            can_be = isinstance(instruction.op, GROUPS) and self._device_dependent.isdisjoint(instruction.called())
             self._groups[instruction] = self.kernel_of(instruction) if can_be else None
         return self._groups[instruction]
 
@@ -145,7 +142,7 @@ class _Builder:
         self.computation = computation
         self.plan = Plan(computation.name)
         self.constants: set[int] = set()
-        self.pending: dict[int, Wait] = {}  # buffers that a started collective will fill
+        self.pending: dict[int, WaitStep] = {}  # buffers that a started collective will fill
 
     def build(self) -> Plan:
         parameters = [self.new_tree(p) for p in self.computation.parameters]
@@ -193,7 +190,7 @@ class _Builder:
             return self.emit_border(instruction, operands)
         if op.is_device_id:
             result = self.new_tree(instruction)
-            self.push(DeviceId(instruction, (), tree_leaves(result)))
+            self.push(DeviceIdStep(instruction, (), tree_leaves(result)))
             return result
         is_group = isinstance(op, GROUPS)
         kernel = self.owner.group(instruction) if is_group else self.owner.kernel_of(instruction)
@@ -201,7 +198,7 @@ class _Builder:
             return next(emit for kind, emit in _CONTROL.items() if isinstance(op, kind))(self, instruction, operands)
         result = self.new_tree(instruction)
         if op.is_stateful:
-            self.push(Draw(instruction, kernel, operands, result))
+            self.push(RngStep(instruction, kernel, operands, result))
         else:
             self.emit_compute(instruction, kernel, operands, result)
         return result
@@ -210,9 +207,9 @@ class _Builder:
         if not operands and self.fold(instruction, kernel, result):
             return
         if isinstance(result, int) and all(isinstance(o, int) for o in operands):
-            self.push(Compute(instruction, kernel, operands, result))
+            self.push(ComputeStep(instruction, kernel, operands, result))
         else:
-            self.push(TupleCompute(instruction, kernel, operands, tree_leaves(result)))
+            self.push(TupleComputeStep(instruction, kernel, operands, tree_leaves(result)))
 
     def fold(self, instruction: Instruction, kernel: Kernel, result: Tree) -> bool:
         """Computes an op without operands now, if it always gives the same small array."""
@@ -229,8 +226,8 @@ class _Builder:
     def emit_collective(self, collective: Collective, reads: list[int], writes: list[int]) -> None:
         self.owner.collectives.append(collective)
         handle = self.new_buffer()
-        self.push(Start(collective.instruction, collective, reads, handle))
-        wait = Wait(collective.instruction, [handle], writes)
+        self.push(StartStep(collective.instruction, collective, reads, handle))
+        wait = WaitStep(collective.instruction, [handle], writes)
         for buffer in wait.writes:
             self.pending[buffer] = wait
 
@@ -247,7 +244,7 @@ class _Builder:
         if border.leaves_region:
             self.emit_collective(join(instruction, border, self.owner.grid), [value], [result])
         else:
-            self.push(Cut(instruction, border, self.owner.grid.partitions, value, result))
+            self.push(ShardStep(instruction, border, self.owner.grid.partitions, value, result))
         return result
 
     def emit_start(self, op: AsyncStart, instruction: Instruction, operands: list[Tree]) -> Tree:
@@ -271,13 +268,13 @@ class _Builder:
     def emit_call(self, instruction: Instruction, operands: list[Tree]) -> Tree:
         result = self.new_tree(instruction)
         callee = self.owner.plan(instruction.called()[0])
-        self.push(Call(instruction, callee, tree_leaves(tuple(operands)), tree_leaves(result)))
+        self.push(CallStep(instruction, callee, tree_leaves(tuple(operands)), tree_leaves(result)))
         return result
 
     def emit_while(self, instruction: Instruction, operands: list[Tree]) -> Tree:
         result = self.new_tree(instruction)
         condition, body = (self.owner.plan(c) for c in instruction.called())
-        self.push(While(instruction, condition, body, tree_leaves(operands[0]), tree_leaves(result)))
+        self.push(WhileStep(instruction, condition, body, tree_leaves(operands[0]), tree_leaves(result)))
         return result
 
     def emit_conditional(self, instruction: Instruction, operands: list[Tree]) -> Tree:
@@ -288,7 +285,7 @@ class _Builder:
             slices.append(slice(len(reads), len(reads) + len(leaves)))
             reads += leaves
         branches = [self.owner.plan(c) for c in instruction.attributes.branches]  # pyright: ignore
-        self.push(Conditional(instruction, branches, reads, slices, tree_leaves(result)))
+        self.push(ConditionalStep(instruction, branches, reads, slices, tree_leaves(result)))
         return result
 
     def push(self, step: Step) -> None:
@@ -328,8 +325,8 @@ def _scope(computation: Computation, arguments: list[Tree], call: Instruction | 
 
 _Emit = Callable[[_Builder, Instruction, list[Tree]], Tree]
 _CONTROL: dict[type[Any], _Emit] = {
-    CallOp: _Builder.emit_call,
+    Call: _Builder.emit_call,
     Fusion: _Builder.emit_call,
-    WhileOp: _Builder.emit_while,
-    ConditionalOp: _Builder.emit_conditional,
+    While: _Builder.emit_while,
+    Conditional: _Builder.emit_conditional,
 }

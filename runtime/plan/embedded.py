@@ -14,13 +14,13 @@ from ...ir.graph.op import Kernel, NotEvaluable, Value
 from ..fabric.collective import Collective
 from ..fabric.process_grid import ProcessGrid
 from .interpreter import NO_DEVICE, Interpreter, Plan
-from .steps import Compute, flatten, unflatten
+from .steps import ComputeStep, flatten, unflatten
 
 
 def embedded_kernel(plan: Plan, computation: Computation, grid: ProcessGrid) -> Kernel:
     """The computation as a function from its arguments to its value. It must contain no collective."""
     shapes = [p.shape for p in computation.parameters]
-    simple = all(type(step) is Compute for step in plan.steps)
+    simple = all(type(step) is ComputeStep for step in plan.steps)
     if simple and not any(s.is_tuple for s in shapes) and not computation.root.shape.is_tuple:
         return _closure(plan)
 
@@ -34,7 +34,7 @@ def embedded_kernel(plan: Plan, computation: Computation, grid: ProcessGrid) -> 
 
 
 def _closure(plan: Plan) -> Kernel:
-    steps = [(step.kernel, step.reads, step.writes[0]) for step in plan.steps if isinstance(step, Compute)]
+    steps = [(step.kernel, step.reads, step.writes[0]) for step in plan.steps if isinstance(step, ComputeStep)]
     template, (result,), count = plan.template, plan.results, len(plan.parameters)
     if len(steps) == 1 and steps[0][1] == plan.parameters and steps[0][2] == result:
         return steps[0][0]

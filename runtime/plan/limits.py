@@ -32,7 +32,7 @@ def too_large(shape: Shape) -> str | None:
     return None
 
 
-def require_few(devices: int) -> None:
+def check_device_count(devices: int) -> None:
     """Raises CompileError for more devices than one process can run in step."""
     if devices > MOST_DEVICES:
         fail(f"{devices:,} devices cannot be simulated in one process, at most {MOST_DEVICES:,} can")

@@ -25,7 +25,7 @@ from .interpreter import NO_DEVICE, Frame, Interpreter, Step
 Array = np.ndarray[Any, Any]
 
 
-class Cut(Step):
+class ShardStep(Step):
     """Takes the tile of each device out of a whole array; devices with one array and one tile share the result."""
 
     __slots__ = ("border", "partitions")

@@ -19,7 +19,7 @@ from .limits import check_time
 Tree = Any  # a buffer number, or the tuple of the trees of a tuple's elements
 
 
-class Compute(Step):
+class ComputeStep(Step):
     """Calls a kernel whose operands and result are arrays. Devices whose operands are the same arrays share one result,
     unless what is called lies outside of the program and may have effects.
     """
@@ -46,7 +46,7 @@ class Compute(Step):
                 frame[i] = None
 
 
-class TupleCompute(Step):
+class TupleComputeStep(Step):
     """Calls a kernel that takes or returns tuples: packs the operand trees, flattens the result."""
 
     __slots__ = ("kernel", "operands")
@@ -67,7 +67,7 @@ class TupleCompute(Step):
                 frame[i] = None
 
 
-class DeviceId(Step):
+class DeviceIdStep(Step):
     """partition-id and replica-id: the one thing in which devices differ."""
 
     __slots__ = ()
@@ -82,7 +82,7 @@ class DeviceId(Step):
         self.take(frames)
 
 
-class Draw(Step):
+class RngStep(Step):
     """Calls a kernel that takes the hidden random state of its device first."""
 
     __slots__ = ("kernel",)
@@ -101,8 +101,8 @@ class Draw(Step):
         free_unused(self, frames)
 
 
-class Start(Step):
-    """Starts a collective. The handle goes to its buffer of the first frame; `Wait` finds it there."""
+class StartStep(Step):
+    """Starts a collective. The handle goes to its buffer of the first frame; `WaitStep` finds it there."""
 
     __slots__ = ("collective",)
 
@@ -117,7 +117,7 @@ class Start(Step):
         frames[0][self.writes[0]] = interpreter.fabric.start(self.collective, devices, self.take(frames))
 
 
-class Wait(Step):
+class WaitStep(Step):
     """Finishes a collective: stands just before the first use of its result."""
 
     __slots__ = ()
@@ -128,7 +128,7 @@ class Wait(Step):
         self.take(frames)
 
 
-class Call(Step):
+class CallStep(Step):
     """Runs another plan (of a computation with several call sites; others are inlined)."""
 
     __slots__ = ("callee",)
@@ -146,7 +146,7 @@ class Call(Step):
         free_unused(self, frames)
 
 
-class While(Step):
+class WhileStep(Step):
     """A loop. Devices leave it one by one as their conditions become false."""
 
     __slots__ = ("body", "condition")
@@ -180,7 +180,7 @@ class While(Step):
         free_unused(self, frames)
 
 
-class Conditional(Step):
+class ConditionalStep(Step):
     """Runs one branch per device; devices that choose the same branch run it together, branches in their order.
 
     The first read is the predicate (true: branch 0) or the branch index (out of range: the last branch), the rest the

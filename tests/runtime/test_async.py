@@ -7,7 +7,7 @@ from hloom.frontends import parse
 from hloom.runtime import evaluate
 from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.plan.compile import Compilation
-from hloom.runtime.plan.steps import Start, Wait
+from hloom.runtime.plan.steps import StartStep, WaitStep
 from hloom.runtime.simulator import run_devices
 from support.async_programs import ASYNC, SYNC
 
@@ -35,7 +35,7 @@ ENTRY e {
 }"""
     steps = Compilation(module := parse(text), ProcessGrid(1, 2)).plan(module.entry).steps
     kinds = [type(step).__name__ for step in steps]
-    assert kinds == [Start.__name__, "Compute", "Compute", Wait.__name__]
+    assert kinds == [StartStep.__name__, "ComputeStep", "ComputeStep", WaitStep.__name__]
 
 
 def test_one_device() -> None:

@@ -13,7 +13,7 @@ from hloom.runtime import evaluate
 from hloom.runtime.fabric.local import LocalFabric
 from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.plan.executable import Executable
-from hloom.runtime.plan.steps import Compute, Start, Wait
+from hloom.runtime.plan.steps import ComputeStep, StartStep, WaitStep
 from hloom.runtime.simulator import run_devices
 
 ALONE = ProcessGrid()
@@ -89,7 +89,7 @@ def test_call_is_inlined_once_and_shared_twice() -> None:
 f { p = f32[] parameter(0)  ROOT r = f32[] multiply(p, p) }
 ENTRY e { x = f32[] parameter(0)  y = f32[] call(x), to_apply=f  ROOT r = f32[] add(y, x) }"""
     plan = Executable(parse(once), ALONE).plan
-    assert [type(step) for step in plan.steps] == [Compute, Compute]
+    assert [type(step) for step in plan.steps] == [ComputeStep, ComputeStep]
     assert run(once, F(3))[0] == 12
     twice = once.replace("ROOT r = f32[] add(y, x)", "z = f32[] call(y), to_apply=f  ROOT r = f32[] add(z, x)")
     assert run(twice, F(3))[0] == 84
@@ -158,7 +158,8 @@ def test_collectives_are_waited_for_just_before_their_first_use() -> None:
   ROOT r = (f32[4], f32[4]) tuple(w, u) }}""")
     steps = Executable(module, ProcessGrid(partitions=2)).plan.steps
     assert [(type(s), s.instruction.name) for s in steps] == [
-        (Start, "s"), (Start, "u"), (Compute, "y"), (Compute, "q"), (Wait, "s"), (Compute, "w"), (Wait, "u"),
+        (StartStep, "s"), (StartStep, "u"), (ComputeStep, "y"), (ComputeStep, "q"),
+        (WaitStep, "s"), (ComputeStep, "w"), (WaitStep, "u"),
     ]  # fmt: skip
 
 
@@ -200,7 +201,7 @@ ENTRY e { x = f32[64] parameter(0)  a = f32[64] negate(x)  b = f32[64] add(a, a)
         return call
 
     for step in plan.steps:
-        assert isinstance(step, Compute)
+        assert isinstance(step, ComputeStep)
         step.kernel = watched(step.kernel)
     executable = Executable(module, ALONE)
     executable.plan = plan
