@@ -12,7 +12,7 @@ from ..ir.graph.module import Module
 from ..ir.tools.spmd import has_regions, is_per_device, region_devices
 from .fabric.local import LocalFabric
 from .fabric.process_grid import ProcessGrid
-from .fabric.tiles import agreed
+from .fabric.tiles import common_value
 from .plan.executable import Executable
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.limits import check_device_count
@@ -35,7 +35,7 @@ class WholeProgram:
         """One array per leaf of the parameters in, one per leaf of the result out."""
         devices = range(self.grid.size)
         results = self.executable.run(devices, [inputs] * len(devices), LocalFabric())
-        return [agreed(parts, f"result {number}") for number, parts in enumerate(zip(*results, strict=True))]
+        return [common_value(parts, f"result {number}") for number, parts in enumerate(zip(*results, strict=True))]
 
 
 def evaluate(module: Module, inputs: Sequence[Array], kernels: KernelProvider = NUMPY) -> list[Array]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..ir.tools.placement import Placement
 from .fabric.process_grid import ProcessGrid
-from .fabric.tiles import agreed, assemble, copied_bytes, shard
+from .fabric.tiles import assemble, common_value, copied_bytes, shard
 from .plan.executable import check_inputs
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.limits import require_memory
@@ -61,5 +61,5 @@ def join_outputs(outputs: Sequence[Sequence[Array]], places: Sequence[Placement]
             assemble(parts[i : i + partitions], place.tiling, place.shape.dims, f"result {number}")
             for i in range(0, len(parts), partitions)
         ]
-        joined.append(agreed(wholes, f"result {number}"))
+        joined.append(common_value(wholes, f"result {number}"))
     return joined

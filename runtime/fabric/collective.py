@@ -118,18 +118,18 @@ def check_complete(collective: Collective, group: Sequence[int], arrived: dict[i
     missing = [device for device in group if device not in arrived]
     if missing:
         collective.fail(
-            f"group {{{','.join(map(str, group))}}} is incomplete: {numbered(missing)} took another way "
-            f"(a branch or the end of a loop) and would never join {numbered(sorted(set(group) & set(arrived)))}"
+            f"group {{{','.join(map(str, group))}}} is incomplete: {device_list(missing)} took another way "
+            f"(a branch or the end of a loop) and would never join {device_list(sorted(set(group) & set(arrived)))}"
         )
 
 
-def left_out(collective: Collective, device: int, operands: Operands) -> Operands:
+def result_outside_groups(collective: Collective, device: int, operands: Operands) -> Operands:
     """What a device in no group gets: zeros from a broadcast, an error from all else."""
     if collective.kind != "collective-broadcast":
         collective.fail(f"device {device} is in no replica group")
     return collective.zeros(operands)
 
 
-def numbered(devices: Sequence[int]) -> str:
+def device_list(devices: Sequence[int]) -> str:
     """`device 3` or `devices 1, 2`."""
     return f"device{'s' if len(devices) > 1 else ''} {', '.join(map(str, devices))}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .collective import Collective, Operands, check_complete, left_out
-from .reference import perform, received, sent
+from .collective import Collective, Operands, check_complete, result_outside_groups
+from .reference import outgoing_pieces, perform, permute_result
 
 
 class LocalFabric:
@@ -30,7 +30,7 @@ class LocalFabric:
                 if key not in made:
                     made[key] = perform(collective, members)
                 results.update(zip(group, made[key], strict=True))
-        return [results[d] if d in results else left_out(collective, d, arrived[d]) for d in devices]
+        return [results[d] if d in results else result_outside_groups(collective, d, arrived[d]) for d in devices]
 
     def wait(self, handle: list[Operands]) -> list[Operands]:
         """The results of each device."""
@@ -43,5 +43,5 @@ class LocalFabric:
         for source, target, slot in collective.sends:
             if source in arrived or target in arrived:
                 check_complete(collective, (source, target), arrived)
-                results.setdefault(target, []).append((slot, sent(collective, arrived[source], slot)))
-        return [received(collective, arrived[d], results.get(d, ())) for d in devices]
+                results.setdefault(target, []).append((slot, outgoing_pieces(collective, arrived[source], slot)))
+        return [permute_result(collective, arrived[d], results.get(d, ())) for d in devices]

@@ -17,8 +17,8 @@ import numpy as np
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.types.shape import Shape
 from ..ranks.watch import RankWatch
-from .collective import Collective, Operands, Send, check_complete, left_out
-from .reference import perform, received, reduce_members, sent, split_parts
+from .collective import Collective, Operands, Send, check_complete, result_outside_groups
+from .reference import outgoing_pieces, perform, permute_result, reduce_members, split_evenly
 
 Array = np.ndarray[Any, Any]
 Group = tuple[int, ...]
@@ -88,7 +88,7 @@ class MpiFabric:
         if collective.kind == "collective-permute":
             return [self._permute(collective, arrived, requests)]
         member_of = {device for _, mine in self.groups[collective] for device in mine}
-        alone = {d: left_out(collective, d, arrived[d]) for d in arrived if d not in member_of}
+        alone = {d: result_outside_groups(collective, d, arrived[d]) for d in arrived if d not in member_of}
         finish: list[Finish] = [lambda: alone]
         for group, mine in self.groups[collective]:
             if any(device in arrived for device in mine):
@@ -135,12 +135,12 @@ class MpiFabric:
         comm = self.comms[ranks]
         if len(ranks) == len(group):
             device = group[int(comm.rank)]
-            end = _OneEach(self.mpi, comm, collective, requests, self._wait).start(arrived[device])
+            end = _OneDevicePerRank(self.mpi, comm, collective, requests, self._wait).start(arrived[device])
             if end is not None:
                 return lambda: {device: end()}
-        return self._gathered(comm, collective, group, arrived, requests)
+        return self._gather_and_compute(comm, collective, group, arrived, requests)
 
-    def _gathered(
+    def _gather_and_compute(
         self, comm: Any, collective: Collective, group: Sequence[int], arrived: dict[int, Operands], requests: Requests
     ) -> Finish:
         """All members' operands to all ranks concerned; each computes the reference."""
@@ -169,7 +169,7 @@ class MpiFabric:
             if not any(device in arrived for device in here):
                 continue
             check_complete(collective, here, arrived)
-            pieces = sent(collective, arrived[here[0]], slot)  # of the target alone: to see what will come
+            pieces = outgoing_pieces(collective, arrived[here[0]], slot)  # of the target alone: to see what will come
             if here == (source,):
                 for array in pieces:
                     kept.append(as_bytes(array))
@@ -182,12 +182,12 @@ class MpiFabric:
             come.setdefault(target, []).append((slot, pieces))
 
         def finish(_: list[Array] = kept) -> dict[int, Operands]:
-            return {d: received(collective, operands, come.get(d, ())) for d, operands in arrived.items()}
+            return {d: permute_result(collective, operands, come.get(d, ())) for d, operands in arrived.items()}
 
         return finish
 
 
-class _OneEach:
+class _OneDevicePerRank:
     """The collectives of a group with one member per rank. `start` gives what finishes it, None where MPI cannot."""
 
     def __init__(self, mpi: Any, comm: Any, collective: Collective, requests: Requests, wait: Wait) -> None:
@@ -211,14 +211,14 @@ class _OneEach:
         ops = self.native_ops(operands)
         if None in ops:
             large = sum(array.nbytes for array in operands) > _DIRECT_BYTES and self.comm.size > 2
-            return self.spread_reduce(operands) if large else None
+            return self.distributed_reduce(operands) if large else None
         sent = [np.ascontiguousarray(array).reshape(array.shape) for array in operands]
         results = [np.empty_like(array) for array in sent]
         for array, result, op in zip(sent, results, ops, strict=True):
             self.requests.append(self.comm.Iallreduce(array, result, op))
         return lambda _=sent: results
 
-    def spread_reduce(self, operands: Operands) -> Callable[[], Operands]:
+    def distributed_reduce(self, operands: Operands) -> Callable[[], Operands]:
         """Each rank combines one part of all operands; the parts are gathered when it is finished."""
         count = self.comm.size
         padded = [pad_flat(array, count) for array in operands]
@@ -286,7 +286,7 @@ class _OneEach:
         """The parts along the collective's dimension, as rows of one contiguous array."""
         dim, count = self.collective.dimension, self.comm.size
         assert dim is not None
-        return stack_rows(split_parts(array, count, dim, self.collective))
+        return stack_rows(split_evenly(array, count, dim, self.collective))
 
     def native_ops(self, operands: Operands) -> list[Any]:
         """MPI's op of the same meaning for each operand, None where it has none."""

@@ -22,7 +22,7 @@ def perform(collective: Collective, members: list[Operands]) -> list[Operands]:
     """The results of all members of a group (not for permutes), from their operands in group order."""
     if collective.meaning is not None:
         return collective.meaning(members)
-    meaning = _MEANING.get(collective.kind)
+    meaning = _REFERENCE.get(collective.kind)
     if meaning is None:
         raise NotEvaluable(f"{collective.kind} cannot be run")
     results = meaning(collective, members)
@@ -33,12 +33,12 @@ def perform(collective: Collective, members: list[Operands]) -> list[Operands]:
     return results
 
 
-def sent(collective: Collective, operands: Operands, slot: int) -> Operands:
+def outgoing_pieces(collective: Collective, operands: Operands, slot: int) -> Operands:
     """What a source of a permute sends over its pair number `slot`."""
     return cut_slices(collective.instruction, operands, slot) if collective.is_in_place else operands
 
 
-def received(collective: Collective, operands: Operands, arrived: Sequence[tuple[int, Operands]]) -> Operands:
+def permute_result(collective: Collective, operands: Operands, arrived: Sequence[tuple[int, Operands]]) -> Operands:
     """The results of a permute on a device: what has come over pairs with these slots, else zeros."""
     if collective.is_in_place:
         return fill_slices(collective.instruction, operands, arrived)
@@ -54,7 +54,7 @@ def reduce_members(collective: Collective, members: list[Operands]) -> Operands:
     return total
 
 
-def split_parts(array: Array, parts: int, dimension: int, collective: Collective) -> list[Array]:
+def split_evenly(array: Array, parts: int, dimension: int, collective: Collective) -> list[Array]:
     """The array cut into equal parts along a dimension."""
     if array.shape[dimension] % parts:
         collective.fail(f"dimension {dimension} of size {array.shape[dimension]} cannot be cut for a group of {parts}")
@@ -68,7 +68,7 @@ def _all_reduce(collective: Collective, members: list[Operands]) -> list[Operand
 def _reduce_scatter(collective: Collective, members: list[Operands]) -> list[Operands]:
     assert collective.dimension is not None
     total, count = reduce_members(collective, members), len(members)
-    parts = [split_parts(array, count, collective.dimension, collective) for array in total]
+    parts = [split_evenly(array, count, collective.dimension, collective) for array in total]
     return [[part[i] for part in parts] for i in range(count)]
 
 
@@ -84,7 +84,7 @@ def _all_to_all(collective: Collective, members: list[Operands]) -> list[Operand
         if len(members[0]) != count:
             collective.fail(f"a group of {count} needs {count} operands, not {len(members[0])}")
         return [[operands[i] for operands in members] for i in range(count)]
-    parts = [[split_parts(array, count, dim, collective) for array in operands] for operands in members]
+    parts = [[split_evenly(array, count, dim, collective) for array in operands] for operands in members]
     return [
         [np.concatenate([part[v][i] for part in parts], dim) for v in range(len(members[0]))] for i in range(count)
     ]
@@ -94,7 +94,7 @@ def _broadcast(collective: Collective, members: list[Operands]) -> list[Operands
     return [members[0]] * len(members)
 
 
-_MEANING: dict[str, Callable[[Collective, list[Operands]], list[Operands]]] = {
+_REFERENCE: dict[str, Callable[[Collective, list[Operands]], list[Operands]]] = {
     "all-reduce": _all_reduce,
     "reduce-scatter": _reduce_scatter,
     "all-gather": _all_gather,

@@ -107,7 +107,7 @@ def assemble(locals_: Sequence[Array], tiling: Tiling, dims: tuple[int, ...], wh
     return result
 
 
-def agreed(copies: Sequence[Array], what: str = "value") -> Array:
+def common_value(copies: Sequence[Array], what: str = "value") -> Array:
     """The value that devices 0, 1, .. all hold. Raises CompileError if they disagree."""
     for device, other in enumerate(copies):
         if other is not copies[0]:
