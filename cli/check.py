@@ -13,8 +13,8 @@ import numpy as np
 
 from ..ir.diagnostics import CompileError
 from ..ir.graph.module import Module
-from ..runtime.check.check import Verdict, Wide, judge, wide_program
-from ..runtime.check.errors import Worst
+from ..runtime.check.check import Verdict, WideRun, judge, wide_program
+from ..runtime.check.errors import LargestError
 from ..runtime.check.reference import Reference
 from ..runtime.evaluator import WholeProgram
 from ..runtime.inputs.inputs import KINDS
@@ -108,7 +108,7 @@ def check(
     reference = Reference(program, inputs) if program is not None else None
     wide = wide_program(reference, local) if reference is not None else None
     if devices.share(wide is not None):
-        wide = wide or Wide.of(local, inputs)
+        wide = wide or WideRun.of(local, inputs)
     in_f64, problem = _run_wide(wide, devices)
     if reference is None or outputs is None:
         return None
@@ -121,14 +121,14 @@ def check(
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
     """A verdict as a record. Errors that are infinite, which JSON has no number for, are null."""
 
-    def worst(found: Worst | None) -> dict[str, Any] | None:
+    def worst(found: LargestError | None) -> dict[str, Any] | None:
         return found and {**asdict(found), "error": found.error if math.isfinite(found.error) else None}
 
     errors = {name: worst(getattr(verdict, name)) for name in ("in_f64", "own", "one_device")}
     return {"passed": verdict.passed, **asdict(verdict), **errors}
 
 
-def _run_wide(wide: Wide | None, devices: Devices) -> tuple[list[Array] | None, str]:
+def _run_wide(wide: WideRun | None, devices: Devices) -> tuple[list[Array] | None, str]:
     if wide is None:
         return None, ""
     try:

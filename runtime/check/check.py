@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ...ir.graph.module import Module
-from .errors import NO_ERROR, Worst, magnitudes
-from .judge import Difference, Judge, Judgement
+from .errors import NO_ERROR, LargestError, magnitudes
+from .judge import Judge, Judgement, Mismatch
 from .reference import Reference, float_types, widened
 from .retype import retyped
 
@@ -24,23 +24,23 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Wide:
+class WideRun:
     """A partitioned program in f64, and its inputs."""
 
     program: Module
     inputs: list[Array]
 
     @staticmethod
-    def of(local: Module, inputs: Sequence[Array]) -> Wide:
+    def of(local: Module, inputs: Sequence[Array]) -> WideRun:
         """A LOCAL program and its global inputs, with all floats in f64."""
-        return Wide(retyped(local), widened(inputs))
+        return WideRun(retyped(local), widened(inputs))
 
 
-def wide_program(reference: Reference, local: Module) -> Wide | None:
+def wide_program(reference: Reference, local: Module) -> WideRun | None:
     """What to run for the comparison in f64: None where the program runs in f64 anyway, or f64 is out of reach."""
     if reference.wide is None or float_types(local) <= {"f64", "c128"}:
         return None
-    return Wide.of(local, reference.inputs)
+    return WideRun.of(local, reference.inputs)
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Verdict:
     """What a check found. `undefined` says why the reference proves nothing, `not_wide` why f64 was not used."""
 
     outputs: int
-    differences: tuple[Difference, ...]
-    in_f64: Worst | None
-    own: Worst
-    one_device: Worst
+    differences: tuple[Mismatch, ...]
+    in_f64: LargestError | None
+    own: LargestError
+    one_device: LargestError
     types: tuple[str, ...] = ()
     turned: int = 0
     undefined: str = ""
@@ -97,7 +97,7 @@ def judge(
     types = tuple(sorted(reference.types))
     if len(outputs) != len(reference.own):
         reason = f"there are {len(outputs)} outputs, {len(reference.own)} were expected"
-        found = (Difference(min(len(outputs), len(reference.own)), reason),)
+        found = (Mismatch(min(len(outputs), len(reference.own)), reason),)
         return Verdict(len(reference.own), found, None, NO_ERROR, NO_ERROR, types)
     if in_f64 is None and reference.is_wide:
         in_f64 = outputs
@@ -109,7 +109,7 @@ def judge(
 
 
 def _verdict(reference: Reference, judged: list[Judgement], types: tuple[str, ...], undefined: str) -> Verdict:
-    def worst(errors: list[Worst]) -> Worst:
+    def worst(errors: list[LargestError]) -> LargestError:
         return max(errors, key=lambda w: w.error, default=NO_ERROR)
 
     return Verdict(

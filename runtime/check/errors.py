@@ -15,7 +15,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 _BITS_PER_BAND = 4
-_THIN = 64
+_SPARSE = 64
 _ZERO = -(1 << 12)  # the band of zeros, below that of any f64
 
 
@@ -41,7 +41,7 @@ class Bands:
 
     number: Array
     top: Array
-    thin: Array
+    sparse: Array
 
     @staticmethod
     def of(reference: Array) -> Bands:
@@ -52,24 +52,24 @@ class Bands:
         found = np.arange(lowest, (int(number.max()) if number.size else 0) + 1)
         top = np.where(found == _ZERO, 0.0, np.ldexp(1.0, np.maximum((found + 1) * _BITS_PER_BAND, -1074)))
         number = number - lowest
-        return Bands(number, top, np.bincount(number.reshape(-1), minlength=len(top)) < _THIN)
+        return Bands(number, top, np.bincount(number.reshape(-1), minlength=len(top)) < _SPARSE)
 
     def largest(self, errors: Array) -> Array:
         """The largest error of each band, in a thin one also of the band above; infinite ones do not count."""
         table = np.zeros(len(self.top))
         np.maximum.at(table, self.number.reshape(-1), np.where(np.isfinite(errors), errors, 0.0).reshape(-1))
         for band in range(len(table) - 2, -1, -1):
-            if self.thin[band] and self.top[band]:
+            if self.sparse[band] and self.top[band]:
                 table[band] = max(table[band], table[band + 1])
         return table
 
-    def spread(self, table: Array) -> Array:
+    def per_element(self, table: Array) -> Array:
         """A number per band as one per element."""
         return table[self.number]
 
 
 @dataclass(frozen=True)
-class Worst:
+class LargestError:
     """The largest error relative to the scale of its result, and where it is."""
 
     error: float = 0.0
@@ -77,10 +77,10 @@ class Worst:
     index: tuple[int, ...] = ()
 
 
-NO_ERROR = Worst()
+NO_ERROR = LargestError()
 
 
-def worst_of(output: int, errors: Array, reference: Array) -> Worst:
+def largest_error_of(output: int, errors: Array, reference: Array) -> LargestError:
     """The largest of these errors, relative to the largest finite magnitude of the reference."""
     if not errors.size:
         return NO_ERROR
@@ -88,7 +88,7 @@ def worst_of(output: int, errors: Array, reference: Array) -> Worst:
     scale = float(size[np.isfinite(size)].max(initial=0.0))
     index = place_of_largest(errors)
     error = float(errors[index])
-    return Worst(error / scale if scale and np.isfinite(error) else error, output, index)
+    return LargestError(error / scale if scale and np.isfinite(error) else error, output, index)
 
 
 def place_of_largest(values: Array) -> tuple[int, ...]:

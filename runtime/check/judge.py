@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.types.element_type import from_numpy
-from .errors import NO_ERROR, Bands, Worst, distance, magnitudes, place_of_largest, worst_of
+from .errors import NO_ERROR, Bands, LargestError, distance, largest_error_of, magnitudes, place_of_largest
 from .reference import FINE_BITS, Reference
 from .retype import limits_of
 
@@ -34,7 +34,7 @@ _SAMPLES = 12
 
 
 @dataclass(frozen=True)
-class Difference:
+class Mismatch:
     """A result that differs: at `index` most. `allowed` is the error allowed there, in units of the values."""
 
     output: int
@@ -50,10 +50,10 @@ class Judgement:
     differ because rounding can turn them over.
     """
 
-    difference: Difference | None = None
-    in_f64: Worst = NO_ERROR
-    own: Worst = NO_ERROR
-    one_device: Worst = NO_ERROR
+    difference: Mismatch | None = None
+    in_f64: LargestError = NO_ERROR
+    own: LargestError = NO_ERROR
+    one_device: LargestError = NO_ERROR
     turned: int = 0
 
 
@@ -76,7 +76,7 @@ class Judge:
         """Judges one result: as computed in own types, and in f64 (None where that was not run)."""
         expected = self.reference.own[output]
         if actual.dtype != expected.dtype or actual.shape != expected.shape:
-            return Judgement(Difference(output, f"{_type(actual)} instead of {_type(expected)}"))
+            return Judgement(Mismatch(output, f"{_type(actual)} instead of {_type(expected)}"))
         if expected.dtype.kind in "biu" or from_numpy(expected.dtype).is_integer:
             return self._judge_exact(output, actual, in_f64)
         return self._judge_floats(output, actual, in_f64)
@@ -87,16 +87,16 @@ class Judge:
         expected, wide = self.reference.own[output], self.reference.wide
         if in_f64 is not None and wide is not None:
             wrong = np.asarray(in_f64 != wide[output])
-            fine = self._turned(output, wrong, wide[output], FINE_BITS)
+            fine = self._unexplained(output, wrong, wide[output], FINE_BITS)
             if fine.any():
                 return Judgement(_differs(output, fine, in_f64, wide[output], " in f64"))
         wrong = np.asarray(actual != expected)
-        left = self._turned(output, wrong, expected, _COARSE_BITS)
+        left = self._unexplained(output, wrong, expected, _COARSE_BITS)
         if left.any():
             return Judgement(_differs(output, left, actual, expected))
         return Judgement(turned=int(np.count_nonzero(wrong)))
 
-    def _turned(self, output: int, wrong: Array, expected: Array, bits: int) -> Array:
+    def _unexplained(self, output: int, wrong: Array, expected: Array, bits: int) -> Array:
         """Those of the wrong elements that no sample of this fineness turns over."""
         wide = self.reference.wide
         left = wrong
@@ -120,7 +120,7 @@ class Judge:
         truth = wide[output]
         bands = Bands.of(truth)
         errors = [distance(a, truth) for a in (in_f64, actual, own)]
-        worst = [worst_of(output, e, truth) for e in errors]
+        worst = [largest_error_of(output, e, truth) for e in errors]
         wrong = self._beyond(errors[0], self._in_f64(output, bands, truth))
         if wrong.any():
             return Judgement(_differs(output, wrong, in_f64, truth, " in f64", errors[0]), worst[0], worst[1], worst[2])
@@ -142,12 +142,12 @@ class Judge:
             yield _of_scale(truth, self.tolerance)
             return
         floor = F64_FLOOR * bands.top + F64_FLOOR_OF_ALL * bands.top.max(initial=0.0)
-        yield bands.spread(floor)
+        yield bands.per_element(floor)
         for seed in (1, 2, 3):
             deviation = self._deviation(output, truth, FINE_BITS, seed)
             if deviation is None:
                 return
-            yield bands.spread(floor + _F64_FACTOR * bands.largest(deviation))
+            yield bands.per_element(floor + _F64_FACTOR * bands.largest(deviation))
             yield _F64_FACTOR * deviation  # of elements that change altogether
         if self.reference.keeps_own_types:
             yield from self._in_own_types(output, bands, truth, distance(self.reference.own[output], truth))
@@ -159,17 +159,17 @@ class Judge:
         limits = limits_of(self.reference.own[output].dtype)
         floor = _FLOOR_ULPS * (float(limits.eps) * bands.top + float(limits.smallest_subnormal))
         level = floor + self.factor * bands.largest(base)
-        yield bands.spread(level)
+        yield bands.per_element(level)
         fine = self._deviation(output, truth, FINE_BITS, 1)
         if fine is not None:
             # The f64 grid cannot be finer than it is: f64 programs are sampled at the size of their own rounding.
             level = np.maximum(level, floor + self.factor * 2.0**FINE_BITS * bands.largest(fine))
-            yield bands.spread(level)
+            yield bands.per_element(level)
         for seed in range(1, _SAMPLES + 1):
             coarse = self._deviation(output, truth, _COARSE_BITS, seed)
             if coarse is None:
                 return
-            yield bands.spread(level) + self.factor * coarse
+            yield bands.per_element(level) + self.factor * coarse
 
     def _deviation(self, output: int, truth: Array, bits: int, seed: int) -> Array | None:
         sample = self.reference.sample(bits, seed)
@@ -183,7 +183,7 @@ class Judge:
         error = distance(actual, own)
         wrong = ~(error <= _of_scale(own, tolerance))
         difference = _differs(output, wrong, actual, own, "", error) if wrong.any() else None
-        return Judgement(difference, own=worst_of(output, error, own))
+        return Judgement(difference, own=largest_error_of(output, error, own))
 
 
 def _of_scale(reference: Array, tolerance: float) -> Allowance:
@@ -193,9 +193,9 @@ def _of_scale(reference: Array, tolerance: float) -> Allowance:
 
 def _differs(
     output: int, wrong: Array, actual: Array, expected: Array, where: str = "", error: Array | None = None
-) -> Difference:
+) -> Mismatch:
     index = place_of_largest(np.where(wrong, 1.0 if error is None else np.nan_to_num(error) + 1e-300, -1.0))
-    return Difference(
+    return Mismatch(
         output,
         f"{int(np.count_nonzero(wrong))} of {wrong.size} elements differ{where}, most at {list(index)}: "
         f"{actual[index]} instead of {expected[index]}",

@@ -109,7 +109,7 @@ class _Retyper:
         self.grid = grid
         self.seed = seed
         self.done: dict[Computation, Computation] = {}
-        self.walked = _walked(module) if grid is not None else set[Computation]()
+        self.control_flow = _run_by_control_flow(module) if grid is not None else set[Computation]()
 
     def run(self) -> Module:
         copy = shell_of(self.module)
@@ -195,7 +195,7 @@ class _Retyper:
     def rounded(self, target: Computation, source: Instruction, copy: Instruction) -> Instruction:
         """The copy, rounded to the grid if it is a float that was computed in the program's control flow."""
         own = source.shape.element
-        if self.grid is None or source.parent not in self.walked or own not in self.types or not copy.operands:
+        if self.grid is None or source.parent not in self.control_flow or own not in self.types or not copy.operands:
             return copy
         kept = min(significand_bits(own) + self.grid, FINEST)
         self.seed += 1
@@ -203,7 +203,7 @@ class _Retyper:
         return target.add(_ROUND, [copy], attributes, copy.shape, f"{copy.name}.rounded", source)
 
 
-def _walked(module: Module) -> set[Computation]:
+def _run_by_control_flow(module: Module) -> set[Computation]:
     """The computations that control flow runs: not those that ops apply to elements."""
     found = {module.entry}
     stack = [module.entry]

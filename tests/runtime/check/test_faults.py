@@ -14,7 +14,7 @@ import pytest
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.types.element_type import ELEMENT_TYPES
-from hloom.runtime.check.check import Verdict, Wide, judge, wide_program
+from hloom.runtime.check.check import Verdict, WideRun, judge, wide_program
 from hloom.runtime.check.reference import Reference
 from hloom.runtime.check.retype import retyped
 from hloom.runtime.evaluator import WholeProgram
@@ -35,7 +35,7 @@ class Trial:
 
     local: Module
     reference: Reference
-    wide: Wide | None
+    wide: WideRun | None
     in_f64: list[Array] | None
 
     @staticmethod

@@ -257,6 +257,6 @@ def test_bands_of_few_elements_take_the_errors_of_the_next() -> None:
     values = np.concatenate([np.full(100, 100.0), [1e-3], [0.0]])
     bands = Bands.of(values)
     errors = np.where(values == 100, 1e-5, 0.0)
-    allowed = bands.spread(bands.largest(errors))
+    allowed = bands.per_element(bands.largest(errors))
     assert allowed[100] == 1e-5
     assert allowed[101] == 0
