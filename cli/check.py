@@ -70,7 +70,7 @@ class Ranks:
             return program.run_global(inputs, poison)
 
     def share(self, value: T) -> T:
-        self.watch.meet("what rank 0 does with the results")
+        self.watch.barrier("what rank 0 does with the results")
         return self.comm.bcast(value, root=0)
 
     def __enter__(self) -> Ranks:
@@ -78,11 +78,11 @@ class Ranks:
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         if error is None:
-            self.watch.meet("the end of the run")
+            self.watch.barrier("the end of the run")
             self.watch.close()
             return
-        self.watch.tell(error)
-        first = self.watch.same_below(error)
+        self.watch.report(error)
+        first = self.watch.same_error_of_lower_rank(error)
         self.watch.stop()
         if first is not None:
             raise first from error

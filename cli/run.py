@@ -28,7 +28,7 @@ from ..runtime.fabric.process_grid import ProcessGrid
 from ..runtime.outputs import check_outputs, save_outputs
 from ..runtime.plan.call_graph import live_in
 from ..runtime.plan.executable import Executable
-from ..runtime.ranks.failed import deadline, together
+from ..runtime.ranks.failed import deadline, on_all_ranks
 from ..runtime.ranks.launch import inside_launcher, launch, world
 from ..runtime.simulator import SimulatedProgram
 from .assumptions import remark_callbacks, remark_placements, unplaced
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace, argv: list[str]) -> int:
 def _run_rank(args: argparse.Namespace) -> int:
     comm = world(args.ranks)
     prepare = partial(_prepare, args, comm.size, quiet=comm.rank > 0)
-    job = together(comm, prepare, "the partitioned program", args.timeout)
+    job = on_all_ranks(comm, prepare, "the partitioned program", args.timeout)
     with Ranks(comm, args.timeout) as ranks:
         if comm.rank == 0:
             _describe(args, job, f"{_devices(job.local)} devices on {comm.size} MPI ranks")

@@ -72,13 +72,13 @@ class MpiProgram:
         try:
             return self.executable.run(self.devices, inputs, self.fabric)
         except Exception as error:
-            self.watch.tell(error)
+            self.watch.report(error)
             raise
 
     def run_global(self, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
         """Global arrays in, on every rank; global results out on rank 0, None on the others."""
         mine = self.run(split_inputs(inputs, self.parameters, self.devices, self.grid, poison, self.executable.kernels))
-        self.watch.meet("the results of the program")
+        self.watch.barrier("the results of the program")
         gathered: list[list[list[Array]]] | None = self.comm.gather(mine, root=0)
         if gathered is None:
             return None
@@ -86,7 +86,7 @@ class MpiProgram:
 
     def close(self) -> None:
         """Frees the communicators; all ranks must call it."""
-        self.watch.meet("the end of the program")
+        self.watch.barrier("the end of the program")
         self.fabric.close()
         self.watch.close()
 
@@ -97,7 +97,7 @@ class MpiProgram:
         if error is None:
             self.close()
             return
-        self.watch.tell(error)  # the other ranks may not come to close
+        self.watch.report(error)  # the other ranks may not come to close
         self.watch.stop()
 
 

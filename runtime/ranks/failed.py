@@ -64,7 +64,7 @@ def first_report(timeout: float | None) -> float:
     return min(REPORT_SECONDS, timeout / 2) if timeout else REPORT_SECONDS
 
 
-def arrive(comm: Comm, where: str, timeout: float | None) -> None:
+def wait_for_all(comm: Comm, where: str, timeout: float | None) -> None:
     """Waits until all ranks have come here: for places that no watch sees yet. Raises RankFailed."""
     poll(comm.Ibarrier(), comm, where, timeout)
 
@@ -97,7 +97,7 @@ def poll(request: Any, comm: Comm, where: str, timeout: float | None) -> None:
         pause = min(2 * pause, 0.02)
 
 
-def together(comm: Comm, action: Callable[[], T], where: str, timeout: float | None = None) -> T:
+def on_all_ranks(comm: Comm, action: Callable[[], T], where: str, timeout: float | None = None) -> T:
     """Does something on all ranks before there is a watch, and returns what it gave on this one.
 
     Where it fails, the lowest rank that it fails on raises its error, all others RankFailed.

@@ -1,7 +1,7 @@
 """Waiting for other ranks while a program runs: an error of one reaches all, and a rank that does not come is named.
 
 A rank waits inside MPI, without polling, for its requests and for one more: a receive on the watch's own communicator.
-A rank that fails sends its error there, which ends the wait of everybody else. So does the lookout past the deadline.
+A rank that fails sends its error there, which ends the wait of everybody else. So does the monitor past the deadline.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .failed import (
     LONGEST_MESSAGE,
     Comm,
     RankFailed,
-    arrive,
     deadline,
     exit_code_of,
     gather_texts,
     poll,
     text_of,
+    wait_for_all,
 )
-from .lookout import Lookout, Place
+from .monitor import Monitor, Place
 
 _TAG = 1  # of failures
 _abandoned: list[Any] = []  # requests of failed waits, which keep the buffers that MPI may still write to
@@ -45,19 +45,19 @@ class RankWatch:
         self.timeout = deadline(timeout)
         start = "the start of the program"
         if within is None:
-            arrive(comm, start, self.timeout)
+            wait_for_all(comm, start, self.timeout)
         else:
-            within.meet(start)
+            within.barrier(start)
         self.comm, made = comm.Idup()
         poll(made, comm, start, self.timeout)
         named = gather_texts(self.comm, f"{os.getpid()} {socket.gethostname()}", start, self.timeout)
         self.peers: list[tuple[str, int]] = [(host, int(process)) for process, host in (n.split(" ", 1) for n in named)]
         self.place = Place(start)
         self._failure: RankFailed | None = None
-        self._told = False
+        self._reported = False
         self._sent: list[Any] = []
         self._listen()
-        self._lookout = Lookout(self) if comm.size > 1 and mpi.Query_thread() == mpi.THREAD_MULTIPLE else None
+        self._monitor = Monitor(self) if comm.size > 1 and mpi.Query_thread() == mpi.THREAD_MULTIPLE else None
 
     def wait(self, requests: Sequence[Any], where: Instruction | str, members: tuple[int, ...] | None = None) -> None:
         """Waits until all requests, which need these ranks, are complete. Raises RankFailed."""
@@ -81,18 +81,18 @@ class RankWatch:
                 _abandoned.extend(requests)
             self.place = Place(where)
 
-    def meet(self, where: Instruction | str) -> None:
+    def barrier(self, where: Instruction | str) -> None:
         """Waits until all ranks have come here. Raises RankFailed."""
         self.wait([self.comm.Ibarrier()], where)
 
-    def tell(self, error: BaseException) -> None:
+    def report(self, error: BaseException) -> None:
         """Sends an error of this rank to all others, once. What came from another rank is not sent on."""
-        if not self._told and not isinstance(error, RankFailed):
+        if not self._reported and not isinstance(error, RankFailed):
             rank = int(self.comm.rank)
             text = f"{self.name(rank)} failed: {text_of(error)}"
             self.send(RankFailed(text, rank, self.peers[rank][0], exit_code_of(error)))
 
-    def same_below(self, error: BaseException) -> RankFailed | None:
+    def same_error_of_lower_rank(self, error: BaseException) -> RankFailed | None:
         """The failure of a lower rank that has found the same error, if there comes one soon."""
         rank, text = int(self.comm.rank), text_of(error)
         end = time.monotonic() + (_SAME_ERROR_SECONDS if rank and not isinstance(error, RankFailed) else 0.0)
@@ -106,7 +106,7 @@ class RankWatch:
 
     def send(self, failure: RankFailed, to_itself: bool = False) -> None:
         """Sends a failure to all other ranks, which then leave its report to this one."""
-        self._told = True
+        self._reported = True
         fields = [failure.message[:LONGEST_MESSAGE], failure.rank, failure.host, failure.exit_code]
         with contextlib.suppress(self.mpi.Exception):
             for target in range(self.comm.size):
@@ -143,9 +143,9 @@ class RankWatch:
 
     def stop(self) -> None:
         """Ends the watch of a rank that leaves, be it after an error. MPI writes to the inbox no more."""
-        if self._lookout is not None:
-            self._lookout.stop()
-            self._lookout = None
+        if self._monitor is not None:
+            self._monitor.stop()
+            self._monitor = None
         with contextlib.suppress(self.mpi.Exception):  # of a lost rank, which is reported already
             if self._alarm:
                 self._alarm.Cancel()

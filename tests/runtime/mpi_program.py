@@ -23,8 +23,8 @@ from hloom.runtime import run
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.mpi import MpiProgram
 from hloom.runtime.ranks import failed as rank_failed
-from hloom.runtime.ranks import lookout, watch
-from hloom.runtime.ranks.failed import RankFailed, together
+from hloom.runtime.ranks import monitor, watch
+from hloom.runtime.ranks.failed import RankFailed, on_all_ranks
 from hloom.runtime.ranks.launch import finish_rank, inside_launcher, launch, world
 from hloom.runtime.ranks.library import MpiMissing
 from hloom.runtime.simulator import run_devices, simulate
@@ -288,7 +288,7 @@ def only_there() -> int:
         return Path(f"/nowhere/{world().rank}").read_text() if world().rank else "read"
 
     try:
-        together(world(), read, "the program")
+        on_all_ranks(world(), read, "the program")
     except FileNotFoundError:
         return 65 if world().rank == 1 else 2
     except RankFailed as failure:
@@ -305,7 +305,7 @@ def stopped_early() -> int:
 
 
 def stopped() -> int:
-    lookout.ANSWER_SECONDS = 0.5
+    monitor.ANSWER_SECONDS = 0.5
     if world().rank == 1:
         MpiProgram.run = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)  # pyright: ignore
     return reduce(timeout=2.0)

@@ -69,7 +69,7 @@ class Late(NamedTuple):
     text: str
 
 
-class Lookout:
+class Monitor:
     """The thread of one watch, on this rank."""
 
     def __init__(self, watch: Watched) -> None:
@@ -84,7 +84,7 @@ class Lookout:
         self.answers: dict[int, tuple[bool, str]] = {}  # whether a rank waits, and where it is
         self._sent: list[Any] = []
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="hloom-lookout", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="hloom-monitor", daemon=True)
         self._thread.start()
         atexit.register(self.stop)  # no MPI after its end
 
