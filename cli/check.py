@@ -16,7 +16,7 @@ from ..ir.graph.module import Module
 from ..runtime.check.check import Verdict, WideRun, judge, wide_program
 from ..runtime.check.errors import LargestError
 from ..runtime.check.reference import Reference
-from ..runtime.evaluator import WholeProgram
+from ..runtime.evaluator import UnpartitionedProgram
 from ..runtime.inputs.inputs import KINDS
 from ..runtime.mpi import MpiProgram
 from ..runtime.ranks.failed import RankFailed
@@ -99,7 +99,7 @@ def verify_options(args: argparse.Namespace) -> None:
 
 
 def check(
-    args: argparse.Namespace, program: WholeProgram | None, local: Module, inputs: list[Array],
+    args: argparse.Namespace, program: UnpartitionedProgram | None, local: Module, inputs: list[Array],
     outputs: list[Array] | None, devices: Devices,
 ) -> Verdict | None:  # fmt: skip
     """The verdict on the results of a partitioned run; None on all processes but the first, which has the unpartitioned

@@ -52,12 +52,12 @@ def diff(args: argparse.Namespace) -> int:
         print(f"no differences: {left.name} and {right.name}, {sum(map(len, left))} instructions")
         return EXIT_OK
     for names, group in groupby(found, key=lambda d: d.computations):
-        _print(names, list(group))
+        _print_group(names, list(group))
     print(f"{len(found)} difference{'s' * (len(found) > 1)}")
     return EXIT_CHECK_FAILED
 
 
-def _print(names: tuple[str, str], found: list[ModuleDifference]) -> None:
+def _print_group(names: tuple[str, str], found: list[ModuleDifference]) -> None:
     left, right = names
     title = f"computation {left}" if left == right else f"computations {left} and {right}"
     print(f"{title}:" if left else "modules:")

@@ -8,8 +8,8 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
-_PATIENCE = 2.0  # seconds without a word
-_PACE = 0.5  # seconds between two words
+_DELAY_SECONDS = 2.0  # seconds without a word
+_INTERVAL_SECONDS = 0.5  # seconds between two words
 _ERASE = "\r\x1b[K"
 
 
@@ -31,10 +31,10 @@ def working(what: str) -> Generator[None]:
 
 def _tick(what: str, done: threading.Event) -> None:
     start = time.monotonic()
-    if done.wait(_PATIENCE):
+    if done.wait(_DELAY_SECONDS):
         return
     try:
-        while not done.wait(_PACE):
+        while not done.wait(_INTERVAL_SECONDS):
             print(f"{_ERASE}hloom: {what}, {time.monotonic() - start:.0f} s", end="", file=sys.stderr, flush=True)
         print(_ERASE, end="", file=sys.stderr, flush=True)
     except OSError:

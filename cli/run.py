@@ -23,7 +23,7 @@ from ..ir.tools.spmd import is_per_device
 from ..ir.tools.unknown_values import require_values
 from ..passes.pipelines import partition
 from ..report.collectives import kinds_text
-from ..runtime.evaluator import WholeProgram
+from ..runtime.evaluator import UnpartitionedProgram
 from ..runtime.fabric.process_grid import ProcessGrid
 from ..runtime.outputs import check_outputs, save_outputs
 from ..runtime.plan.call_graph import live_in
@@ -51,9 +51,9 @@ class Job:
     inputs: list[Array] = field(default_factory=list[Array])
 
     @cached_property
-    def whole(self) -> WholeProgram:
+    def unpartitioned(self) -> UnpartitionedProgram:
         """The program on one device. Raises CompileError if it cannot be run."""
-        return WholeProgram(self.program)
+        return UnpartitionedProgram(self.program)
 
     @cached_property
     def simulated(self) -> SimulatedProgram:
@@ -67,7 +67,7 @@ class Job:
         else:
             Executable(self.local, ProcessGrid.of(self.local))
         if check:
-            _ = self.whole
+            _ = self.unpartitioned
 
 
 def run(args: argparse.Namespace, argv: list[str]) -> int:
@@ -163,8 +163,8 @@ def _check(args: argparse.Namespace, job: Job, outputs: list[Array] | None, devi
             inputs = inputs_for(args, job.program, seed)
             outputs = devices.run(job.local, inputs)
         with working(f"checking seed {seed}"):
-            whole = job.whole if outputs is not None else None
-            verdict = check(args, whole, job.local, inputs, outputs, devices)
+            unpartitioned = job.unpartitioned if outputs is not None else None
+            verdict = check(args, unpartitioned, job.local, inputs, outputs, devices)
         if verdict is not None:
             passed &= verdict.passed
             checks.append({"seed": seed, **verdict_json(verdict)})

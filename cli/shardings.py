@@ -112,11 +112,11 @@ def explain_command(args: argparse.Namespace) -> int:
     if args.json:
         print_json([asdict(e) for e in found])
     else:
-        print("\n".join(_told(e) for e in found))
+        print("\n".join(_explanation_text(e) for e in found))
     return EXIT_OK
 
 
-def _told(found: Explanation) -> str:
+def _explanation_text(found: Explanation) -> str:
     lines = [f"{found.value}: {found.shape} {found.sharding}"]
     if found.annotated:
         lines.append("  annotated")

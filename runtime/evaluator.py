@@ -20,7 +20,7 @@ from .plan.limits import check_device_count
 Array = np.ndarray[Any, Any]
 
 
-class WholeProgram:
+class UnpartitionedProgram:
     """A program of whole tensors made ready to run, any number of times.
 
     Raises CompileError for a program per device, and for what cannot be run.
@@ -48,7 +48,7 @@ def evaluate(module: Module, inputs: Sequence[Array], kernels: KernelProvider = 
     Raises CompileError for a program per device, if the inputs do not fit, where an op cannot be evaluated, or if what
     leaves manual regions makes devices disagree about a result.
     """
-    return WholeProgram(module, kernels).run(inputs)
+    return UnpartitionedProgram(module, kernels).run(inputs)
 
 
 def reference_grid(module: Module) -> ProcessGrid:

@@ -101,7 +101,7 @@ CODECS: dict[str, Codec] = {
     ),
     "use_global_device_ids": flag("use_global_device_ids"),
     "constrain_layout": flag("constrain_layout"),
-    "mode": c.FORGOTTEN,
+    "mode": c.IGNORED,
     "source_target_pairs": c.PAIRS,
     "cross_program_prefetch_index": c.PREFETCH,
     "async_execution_thread": quoted("async_execution_thread"),
@@ -126,7 +126,7 @@ CODECS: dict[str, Codec] = {
 }  # fmt: skip
 
 # Texts that XLA's own printer leaves out, as they are what absence means.
-SILENT = {
+DEFAULTS = {
     "feature_group_count": ("1", "0"),
     "batch_group_count": ("1", "0"),
     "api_version": ("API_VERSION_ORIGINAL",),

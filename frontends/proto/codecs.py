@@ -337,7 +337,7 @@ PAIRS = Codec(("source_target_pairs",), _pairs, _set_pairs)
 PERMUTED_SLICES = Codec(("dynamic_slice_sizes",), _permuted_slices, _set_permuted_slices)
 CONSTRAINTS = Codec(("constrain_layout", "operand_shapes_with_layout"), _constraints, _set_constraints)
 DOMAIN = Codec(tuple(_DOMAIN.values()), _domain, _set_domain)
-FORGOTTEN = Codec((), lambda record: None, _nothing)
+IGNORED = Codec((), lambda record: None, _nothing)
 PREFETCH = Codec(  # zero is not absence here
     ("cross_program_prefetch_index",),
     lambda r: str(r.values["cross_program_prefetch_index"]) if "cross_program_prefetch_index" in r.values else None,

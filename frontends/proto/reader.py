@@ -22,7 +22,7 @@ from ...ir.types.literal import Literal
 from ..hlo_text.module_reader import ModuleReader
 from ..hlo_text.scan import skip_space, value_end
 from ..hlo_text.shapes import parse_shape, shape_end
-from .attributes import CALLED_ORDER, SILENT, codec, is_default_type
+from .attributes import CALLED_ORDER, DEFAULTS, codec, is_default_type
 from .headers import header_text, safe_name, tables_text
 from .literals import read_literal
 from .metadata import frontend_attributes_text, metadata_text, other_texts, quoted_or_raw
@@ -38,12 +38,12 @@ _COMMON = frozenset((
 ))  # fmt: skip
 
 
-_MADE_UP = re.compile(r"(?:async|wrapped)_[\w\-]+(?:\.\d+)*")  # names of computations: ours, XLA's
+_GENERATED_NAME = re.compile(r"(?:async|wrapped)_[\w\-]+(?:\.\d+)*")  # names of computations: ours, XLA's
 MOST_DEPTH = 8
 
 
 @dataclass
-class _Line:
+class _PendingInstruction:
     """An instruction on its way to text."""
 
     record: Record
@@ -103,7 +103,7 @@ class ProtoText:
             starts = [u for u in users if u.str("opcode") == "async-start"]
             links = [u for u in users if u.str("opcode") in ("async-update", "async-done")]
             is_alone = len(starts) == 1 and len(starts) + len(links) == len(users) and number in self._computations
-            if is_alone and _MADE_UP.fullmatch(self._computations[number].str("name")):
+            if is_alone and _GENERATED_NAME.fullmatch(self._computations[number].str("name")):
                 root = _single_op(self._computations[number], starts[0])
                 if root is not None:
                     found[number] = root
@@ -119,11 +119,11 @@ class ProtoText:
                 raise ProtoError(f"the schedule of {self._names[number]} does not name its instructions once each")
             records = [by_id[i] for i in order]
         yield ("ENTRY " if is_entry else "") + f"%{self._names[number]} {{"
-        lines: dict[int, _Line] = {}
+        lines: dict[int, _PendingInstruction] = {}
         taken: set[str] = set()
         for record in records:
             name = _unique(safe_name(record.str("name")), taken)
-            line = _Line(record, name, "")
+            line = _PendingInstruction(record, name, "")
             text = self._instruction(line, lines, self._names[number])
             lines[record.int("id")] = line
             yield ("  ROOT " if record.int("id") == computation.int("root_id") else "  ") + text
@@ -133,7 +133,7 @@ class ProtoText:
         tail = f', execution_thread="{thread}"' if thread and thread != "main" else ""
         yield "}" + tail + "\n"
 
-    def _instruction(self, line: _Line, lines: dict[int, _Line], computation: str) -> str:
+    def _instruction(self, line: _PendingInstruction, lines: dict[int, _PendingInstruction], computation: str) -> str:
         record = line.record
         operands = [_named(lines, i, line.name) for i in record.ints("operand_ids")]
         line.opcode, own, op = self._opcode(record, operands)
@@ -154,7 +154,7 @@ class ProtoText:
             self.extras[computation, line.name] = extras
         return f"%{line.name} = {shape} {line.opcode}({inline})" + "".join(parts)
 
-    def _opcode(self, record: Record, operands: list[_Line]) -> tuple[str, Record, AnyOp]:
+    def _opcode(self, record: Record, operands: list[_PendingInstruction]) -> tuple[str, Record, AnyOp]:
         """The opcode as text has it, the record that holds the attributes, and the op."""
         opcode = record.str("opcode")
         called = record.ints("called_computation_ids")
@@ -193,7 +193,7 @@ class ProtoText:
             text = found.read(record)
             if text is None and (kind.required or kind.default is True):
                 text = found.zero
-            if text is not None and text not in SILENT.get(name, ()) and not is_default_type(name, text, element):
+            if text is not None and text not in DEFAULTS.get(name, ()) and not is_default_type(name, text, element):
                 yield name, text
 
     def _called(
@@ -216,7 +216,7 @@ class ProtoText:
         elif rest:
             raise ProtoError(f"{record.str('name')} calls {len(names)} computations, {op.opcode} has {len(single)}")
 
-    def _common(self, record: Record, lines: dict[int, _Line], name: str) -> Iterator[tuple[str, str]]:
+    def _common(self, record: Record, lines: dict[int, _PendingInstruction], name: str) -> Iterator[tuple[str, str]]:
         values = record.values
         if "sharding" in values:
             yield "sharding", sharding_text(values["sharding"])
@@ -253,7 +253,7 @@ def _element(record: Record) -> str:
     return re.split(r"[\[(]", shape_text(record.values.get("shape", b"")))[0]
 
 
-def _named(lines: dict[int, _Line], number: int, name: str) -> _Line:
+def _named(lines: dict[int, _PendingInstruction], number: int, name: str) -> _PendingInstruction:
     line = lines.get(number)
     if line is None:
         raise ProtoError(f"{name} refers to instruction {number}, which is not defined before it")

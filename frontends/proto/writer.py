@@ -22,7 +22,7 @@ from ...ir.tools.printer import value_text
 from ...ir.types.literal import Literal
 from ...ir.types.shape import Shape
 from ..hlo_text import parse
-from .attributes import CALLED_ORDER, SILENT, codec, is_default_type
+from .attributes import CALLED_ORDER, DEFAULTS, codec, is_default_type
 from .headers import safe_name, set_header, set_tables
 from .literals import literal_record
 from .metadata import frontend_attributes_record, metadata_record, set_other
@@ -184,7 +184,7 @@ class ModuleWriter:
             elif isinstance(value, Literal):
                 record.values["literal"] = literal_record(value, shape if name == op.inline else value.shape)
             elif kind.type is not Literal:
-                text = SILENT.get(name, (None,))[0] if value is None else value_text(value)
+                text = DEFAULTS.get(name, (None,))[0] if value is None else value_text(value)
                 if text is not None and not is_default_type(name, text, element):
                     codec(op, name).write(record, text)
         order = CALLED_ORDER.get(op.opcode, tuple(called))

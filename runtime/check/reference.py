@@ -17,7 +17,7 @@ import numpy as np
 from ...ir.diagnostics import CompileError
 from ...ir.graph.module import Module
 from ...ir.types.element_type import ELEMENT_TYPES
-from ..evaluator import WholeProgram
+from ..evaluator import UnpartitionedProgram
 from ..plan.limits import TimeLimit, memory, time_limit
 from ..plan.peak import peak_bytes
 from .retype import WIDE, retyped
@@ -53,7 +53,7 @@ class Reference:
     Raises CompileError if the program cannot be run.
     """
 
-    def __init__(self, program: WholeProgram, inputs: Arrays) -> None:
+    def __init__(self, program: UnpartitionedProgram, inputs: Arrays) -> None:
         self.program = program.module
         self.inputs = inputs
         self.types = float_types(self.program)
@@ -102,7 +102,7 @@ class Reference:
         return self._samples[key]
 
     def _run(self, grid: int | None, seed: int) -> list[Array] | None:
-        program = WholeProgram(retyped(self.program, grid=grid, seed=seed))
+        program = UnpartitionedProgram(retyped(self.program, grid=grid, seed=seed))
         needed = peak_bytes(program.executable.plan)
         if needed > _SHARE_OF_MEMORY * memory():
             self.why_not_wide = f"it would take about {needed:,} bytes"

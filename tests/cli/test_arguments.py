@@ -172,7 +172,7 @@ def on_terminal(code: str, **variables: str) -> str:
 
 SLOW = """import time
 from hloom.cli import progress
-progress._PATIENCE, progress._PACE = 0.2, 0.1
+progress._DELAY_SECONDS, progress._INTERVAL_SECONDS = 0.2, 0.1
 with progress.working("partitioning"):
     time.sleep({seconds})
 """
@@ -186,7 +186,7 @@ def test_progress_on_a_terminal() -> None:
 
 
 def test_no_progress_in_a_pipe(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_DELAY_SECONDS", 0.0)
     exec(compile(SLOW.format(seconds=0.3), "slow", "exec"), {})
     assert capfd.readouterr().err == ""
 

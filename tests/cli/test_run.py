@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.__main__ import main
-from hloom.runtime.evaluator import WholeProgram
+from hloom.runtime.evaluator import UnpartitionedProgram
 from support.command_line import EXAMPLES, NAMED, have_mpi, hloom, process
 
 PLAIN = """HloModule plain
@@ -259,13 +259,13 @@ def test_options_of_checks_that_say_nothing(options: list[str], message: str, tm
 def test_failing_check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The oracle is made to disagree in one element of one output."""
 
-    def disagree(program: WholeProgram, inputs: Any) -> list[Any]:
+    def disagree(program: UnpartitionedProgram, inputs: Any) -> list[Any]:
         expected = [np.array(a) for a in honest(program, inputs)]
         expected[0][3, 1] += 1
         return expected
 
-    honest = WholeProgram.run
-    monkeypatch.setattr(WholeProgram, "run", disagree)
+    honest = UnpartitionedProgram.run
+    monkeypatch.setattr(UnpartitionedProgram, "run", disagree)
     assert main(["run", NAMED, "--check"]) == 1
     out = capsys.readouterr().out.splitlines()
     assert out[1] == "1/2 outputs differ from those of one device"

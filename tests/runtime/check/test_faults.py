@@ -17,7 +17,7 @@ from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.runtime.check.check import Verdict, WideRun, judge, wide_program
 from hloom.runtime.check.reference import Reference
 from hloom.runtime.check.retype import retyped
-from hloom.runtime.evaluator import WholeProgram
+from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.simulator import simulate
 from support.command_line import EXAMPLES
@@ -41,7 +41,7 @@ class Trial:
     @staticmethod
     def of(module: Module, local: Module | None = None, seed: int = 0) -> Trial:
         local = local or hloom.partition(module)
-        reference = Reference(WholeProgram(module), inputs_for_module(module, seed=seed))
+        reference = Reference(UnpartitionedProgram(module), inputs_for_module(module, seed=seed))
         wide = wide_program(reference, local)
         return Trial(local, reference, wide, simulate(wide.program, wide.inputs, poison=True) if wide else None)
 

@@ -11,7 +11,7 @@ from hloom.runtime.check.check import judge, wide_program
 from hloom.runtime.check.errors import Bands, distance
 from hloom.runtime.check.reference import Reference, widened
 from hloom.runtime.check.retype import retyped
-from hloom.runtime.evaluator import WholeProgram, evaluate
+from hloom.runtime.evaluator import UnpartitionedProgram, evaluate
 
 Array = np.ndarray[Any, Any]
 
@@ -46,7 +46,7 @@ ENTRY e {
 
 
 def reference(text: str, *inputs: Array) -> Reference:
-    return Reference(WholeProgram(hloom.parse(text)), list(inputs))
+    return Reference(UnpartitionedProgram(hloom.parse(text)), list(inputs))
 
 
 def normal(*dims: int) -> Array:
@@ -166,7 +166,7 @@ def test_samples_predict_rounding_errors(grid: int) -> None:
     """The deviation of a sample is that of a run in f32, scaled by the bits that its grid has more."""
     module = hloom.parse(SUMS)
     inputs = [normal(64, 32)]
-    found = Reference(WholeProgram(module), inputs)
+    found = Reference(UnpartitionedProgram(module), inputs)
     assert found.wide is not None
     sample = evaluate(retyped(module, grid=grid, seed=3), widened(inputs))
     for own, wide, rounded in zip(found.own, found.wide, sample, strict=True):
@@ -216,7 +216,7 @@ ENTRY e {
     module = hloom.parse(text)
     local = hloom.partition(module)
     assert "bitcast-convert" in local.to_text()
-    found = Reference(WholeProgram(module), [normal(8, 4)])
+    found = Reference(UnpartitionedProgram(module), [normal(8, 4)])
     wide = wide_program(found, local)
     assert wide is not None
     in_f64 = hloom.simulate(wide.program, wide.inputs)
