@@ -1,8 +1,8 @@
-"""The command line: exit codes, and which command runs. What the commands do, and their arguments, are in `cli`.
+"""Runs the command line: dispatches commands and sets exit codes. `cli` has the commands and their arguments.
 
-Exit codes: 0 ok, 1 a check failed or programs differ, 2 usage, 65 input does not parse or verify (or, with --werror,
-leads to a remark), 69 MPI missing, 70 internal error (a reproducer file is written), 71 out of memory, 74 output cannot
-be written, 75 an MPI rank died, or others waited for it in vain.
+Exit codes: 0 ok, 1 a check failed or programs differ, 2 usage, 65 the input does not parse or verify (or, with
+--werror, leads to a remark), 69 MPI is missing, 70 internal error (a reproducer file is written), 71 out of memory, 74
+output cannot be written, 75 an MPI rank died, or others waited for it in vain.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
 
 
 def _guarded(argv: list[str]) -> int:
-    """Runs a command; whatever a user or the machine does to it ends in an exit code and a message of one line."""
+    """Runs a command; every error of the user or the machine ends in an exit code and a one-line message."""
     from .cli.common import EXIT_BAD_INPUT, EXIT_MEMORY, EXIT_USAGE, internal_error, show_diagnostics
     from .cli.streams import EXIT_OUTPUT, output_failed, prepare_streams, tell
     from .ir.diagnostics import CompileError
@@ -54,7 +54,7 @@ def _guarded(argv: list[str]) -> int:
             args = _parsed(argv)
             return _dispatch(args, argv)
         finally:
-            sys.stdout.flush()  # here, for at the end of the process it is too late to say anything
+            sys.stdout.flush()  # flush here, because at the end of the process it is too late to report an error
     except OutputError as error:
         show_diagnostics(error.diagnostics)
         return error.exit_code

@@ -1,4 +1,4 @@
-"""From LOCAL modules to HLO that XLA compiles for all devices."""
+"""Converts LOCAL modules to HLO that XLA compiles for all devices."""
 
 from typing import Literal
 

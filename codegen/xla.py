@@ -1,11 +1,12 @@
-"""A LOCAL module as HLO that XLA compiles for N devices, in two forms.
+"""Converts a LOCAL module to HLO that XLA compiles for N devices, in two forms.
 
-*Manual*: one program over N partitions. Parameters and results are global arrays with shardings; between
-`SPMDFullToShardShape` and `SPMDShardToFullShape` every instruction is `sharding={manual}`, which tells XLA's
-partitioner that shapes are per device and collectives are in place already. *Replica*: N replicas of one program, each
-fed its own tiles; the device number is the replica id and collectives have no channels.
+*Manual*: one program over N partitions. Parameters and results are global arrays with shardings. Between
+`SPMDFullToShardShape` and `SPMDShardToFullShape` every instruction is `sharding={manual}`: XLA's partitioner then
+treats shapes as per device and inserts no collectives. *Replica*: N replicas of one program, each fed its own tiles;
+the device number is the replica id and collectives have no channels.
 
-Both are copies; the module given stays as it is. Assumption: one replica, N partitions, as the partitioner makes them.
+Both are copies; the given module is unchanged. Assumption: one replica and N partitions, which the partitioner
+produces.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ..ir.types.shape import Shape
 
 
 def replica_module(local: Module) -> Module:
-    """The program as N replicas: parameters and results are the tiles of each replica. Raises CompileError."""
+    """Returns the program as N replicas: parameters and results are the tiles of each replica. Raises CompileError."""
     _require_local(local)
     new = shell_of(local)
     new.num_partitions, new.replica_count = 1, local.num_partitions
@@ -54,7 +55,9 @@ def replica_module(local: Module) -> Module:
 
 
 def manual_module(local: Module) -> Module:
-    """The program over N partitions in manual mode: parameters and results are global arrays. Raises CompileError."""
+    """Returns the program over N partitions in manual mode: parameters and results are global arrays. Raises
+    CompileError.
+    """
     _require_local(local)
     new = shell_of(local)
     _plain_header(new)
@@ -77,13 +80,13 @@ def _require_local(module: Module) -> None:
 
 
 def _plain_header(module: Module) -> None:
-    """What is printed is a program for XLA: no stage of ours, and layouts are its own choice."""
+    """Removes Hloom's stage and the layouts, which XLA chooses itself."""
     module.stage, module.global_layout, module.entry_layout = Stage.GLOBAL, None, None
     module.meshes = {}
 
 
 def _without_channel(attributes: Attributes) -> Attributes:
-    """The attributes of a collective as one among replicas; those of any other op unchanged."""
+    """Returns the attributes of a collective without its channel, among replicas; those of any other op unchanged."""
     fields: dict[str, Any] = attribute_fields(type(attributes))
     changes = {
         name: fields[name].default
@@ -94,7 +97,9 @@ def _without_channel(attributes: Attributes) -> Attributes:
 
 
 def _with_arrays(entry: Computation) -> Iterator[Computation]:
-    """The computations that control flow reaches; reducers and comparators are scalar programs of no device."""
+    """Returns the computations that control flow reaches; reducers and comparators are scalar programs without a
+    device.
+    """
     for instruction in entry:
         if instruction.op.is_control:
             for computation in instruction.called():
@@ -103,15 +108,15 @@ def _with_arrays(entry: Computation) -> Iterator[Computation]:
 
 
 def _manual(instruction: Instruction) -> Sharding | None:
-    """Everything is manual. XLA finds that out for control flow itself, and must: on the way to its compiler loops may
-    get more state (hoisted constants) than a sharding given here would have entries. A tuple of nothing has none.
+    """Marks an instruction as manual, except control flow, for which XLA infers it: on the way to XLA's compiler loops
+    may get more state (hoisted constants) than a sharding given here has entries. An empty tuple has no sharding.
     """
     nothing = instruction.shape.is_tuple and not instruction.shape.num_leaves
     return None if instruction.op.is_control or nothing else MANUAL
 
 
 def _device_list(sharding: Sharding | None, shape: Shape, devices: int) -> Sharding:
-    """The sharding in the spelling that every XLA reads."""
+    """Returns the sharding in the spelling that every version of XLA reads."""
     if sharding is None or not shape.is_array or sharding.is_replicated:
         return REPLICATED
     if sharding.kind is ShardingKind.MAXIMAL:
@@ -154,8 +159,8 @@ class _ManualEntry:
         return [_device_list(s, x, self.local.num_partitions) for s, x in zip(found, leaves, strict=True)]
 
     def _enter(self, parameter: Instruction, whole: Shape) -> Instruction:
-        """A global parameter and its tile. One on a single device is given to all: no way leads from there into manual
-        mode in XLA, and the others do not look at it.
+        """Returns a global parameter and its tile. A parameter on a single device is given to all, since XLA cannot
+        convert it to manual mode; the other devices ignore it.
         """
         found = self._shardings(parameter, whole)
         shardings = [REPLICATED if s.kind is ShardingKind.MAXIMAL else s for s in found]
@@ -164,7 +169,7 @@ class _ManualEntry:
         return self._convert(value, whole, parameter.shape, iter(shardings), entering=True)
 
     def _leave(self, value: Instruction, whole: Shape, root: Instruction) -> Instruction:
-        """The global result."""
+        """Returns the global result."""
         shardings = self._shardings(root, whole)
         result = self._convert(value, root.shape, whole, iter(shardings), entering=False)
         result.sharding = _joined(shardings, whole)
@@ -173,7 +178,7 @@ class _ManualEntry:
     def _convert(
         self, value: Instruction, shape: Shape, wanted: Shape, shardings: Iterator[Sharding], entering: bool
     ) -> Instruction:
-        """A value of global (local) shape as one of local (global) shape, leaf by leaf."""
+        """Converts a value of global (local) shape to local (global) shape, leaf by leaf."""
         if shape.is_tuple:
             parts: list[Instruction] = []
             for index, (part, want) in enumerate(zip(shape.elements, wanted.elements, strict=True)):

@@ -1,4 +1,4 @@
-"""From the outside world to a `Module`."""
+"""Reads programs from files into a `Module`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from .proto import Snapshot
 
 
 def load(path: str | Path, *, verify: bool = True) -> Module:
-    """The module in a file, HLO text or a serialized HloModuleProto, HloProto or HloSnapshot; `-` is standard input.
+    """Reads the module in a file: HLO text, or a serialized HloModuleProto, HloProto or HloSnapshot. `-` is standard
+    input.
 
-    A name ending in `.pb` says that it is serialized, else the content tells. Raises CompileError, also if the file
-    cannot be read. `verify=False` leaves out the checks of shapes and shardings.
+    Files named `*.pb` are read as serialized; otherwise the contents decide. Raises CompileError, also if the file
+    cannot be read. `verify=False` skips the checks of shapes and shardings.
     """
     name, data = _contents(path)
     if name.endswith(".pb") or proto.is_proto(data):
@@ -25,7 +26,7 @@ def load(path: str | Path, *, verify: bool = True) -> Module:
 
 
 def load_snapshot(path: str | Path, *, verify: bool = True) -> Snapshot:
-    """The module of an HloSnapshot with the arguments it was run on. Raises CompileError."""
+    """Reads the module of an HloSnapshot and the arguments it was run on. Raises CompileError."""
     name, data = _contents(path)
     return proto.read_snapshot(data, name, verify=verify)
 

@@ -1,10 +1,10 @@
-"""HLO text: reading.
+"""Reads HLO text.
 
     module = parse("HloModule m ...")
 
-How to read this package: `scan` and `cursor` find where things end, `module_reader`, `header`, `instruction_reader` and
-`attribute_reader` read the skeleton; `values`, `shapes`, `literals` and `shardings` read single values, pure functions
-of their text, with `hlo.lark` for the irregular ones. Writing is `ir.printer`.
+How to read this package: `scan` and `cursor` find where tokens and values end; `module_reader`, `header`,
+`instruction_reader` and `attribute_reader` read the skeleton; `values`, `shapes`, `literals` and `shardings` parse
+single values as pure functions of their text, with `hlo.lark` for the irregular ones. `ir/tools/printer` prints.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ WIDE_MARKS = {
 
 
 def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Module:
-    """The module that `text` is. Raises CompileError with all that is wrong, each at its place in `filename`.
+    """Parses HLO text. Raises CompileError with all errors, each at its place in `filename`.
 
-    `verify=False` leaves out the checks of shapes and shardings. Constants printed as `{...}` have values that nobody
-    knows: the module can be partitioned and printed, but not run.
+    `verify=False` skips the checks of shapes and shardings. Constants printed as `{...}` have unknown values: the
+    module can be partitioned and printed, but not run.
     """
     source = SourceFile(filename, text.removeprefix(BYTE_ORDER_MARK))
     try:
@@ -53,7 +53,7 @@ def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Modu
 
 
 def parse_bytes(data: bytes, name: str, *, verify: bool = True) -> Module:
-    """The module that UTF-8 text is, with or without a byte order mark. Raises CompileError."""
+    """Parses UTF-8 text, with or without a byte order mark. Raises CompileError."""
     wide = next((name for name, mark in WIDE_MARKS.items() if data.startswith(mark)), None)
     if wide is not None:
         fail(f"{name} is {wide} text, UTF-8 is expected", help=f"for example: iconv -f {wide} -t UTF-8")
@@ -69,17 +69,17 @@ def parse_bytes(data: bytes, name: str, *, verify: bool = True) -> Module:
 
 
 def parse_sharding(text: str) -> AnySharding:
-    """A sharding in any spelling of HLO, for example `{devices=[2,4]<=[8]}`. Raises CompileError."""
+    """Parses a sharding in any spelling of HLO, for example `{devices=[2,4]<=[8]}`. Raises CompileError."""
     return _value(shardings.parse_sharding, text)
 
 
 def parse_shape(text: str) -> Shape:
-    """A shape, for example `f32[8,16]{1,0}`. Raises CompileError."""
+    """Parses a shape, for example `f32[8,16]{1,0}`. Raises CompileError."""
     return _value(shapes.parse_shape, text)
 
 
 def parse_replica_groups(text: str) -> ReplicaGroups:
-    """Replica groups, for example `{{0,1},{2,3}}` or `[2,4]<=[8]`. Raises CompileError."""
+    """Parses replica groups, for example `{{0,1},{2,3}}` or `[2,4]<=[8]`. Raises CompileError."""
     return _value(shardings.parse_replica_groups, text)
 
 

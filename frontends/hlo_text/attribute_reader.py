@@ -1,7 +1,8 @@
-"""The attributes after an instruction's operands.
+"""Reads the attributes after an instruction's operands.
 
-An op's own attributes are read by the types of the fields of its attribute class; those that every instruction may have
-by the table COMMON. Values are remembered by their text, and whole attribute objects by the texts of all their values.
+An op's own attributes are parsed by the types of the fields of its attribute class, the attributes common to all
+instructions by the table COMMON. Values are cached by their text, and whole attribute objects by the texts of all their
+values.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SHARDY_KEYS = ("xla.sdy.sharding", "xla.sdy.in_shardings", "xla.sdy.out_sharding
 _COMMA = re.compile(rf",\s*({IDENT})=")
 _NAMED = re.compile(rf"({IDENT})=")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*|\"(?:[^\"\\]|\\.)*\"")
-# Values without nested braces, comments or single quotes: all but a few.
+# Values without nested braces, comments or single quotes, which most are.
 _SIMPLE = re.compile(
     r"\{(?:[^{}\"'/]++|\"(?:[^\"\\]++|\\.)*+\")*+\}|%?[A-Za-z0-9_.\-]++(?=[,\s])|\"(?:[^\"\\]++|\\.)*+\"", re.DOTALL
 )
@@ -46,7 +47,7 @@ Common = tuple[Callable[[Any, Instruction, str, int], None], str, int]
 
 
 class AttributeReader(Cursor):
-    """Reads attribute lists. `computations` are those defined so far; `meshes` Shardy's."""
+    """Reads attribute lists. `computations` are those defined so far; `meshes` are Shardy's meshes."""
 
     def __init__(self, source: SourceFile) -> None:
         super().__init__(source)
@@ -58,16 +59,16 @@ class AttributeReader(Cursor):
         self._known_shardy: dict[str, tuple[tuple[Sharding, ...], bool]] = {}
 
     def inline_computation(self, start: int) -> Computation:
-        """A computation written out as an attribute value. The reader of computations provides it."""
+        """Reads a computation written inline as an attribute value. The reader of computations implements it."""
         raise NotImplementedError
 
     def with_plain_result(self, computation: Computation) -> Computation:
-        """The computation, without a tuple around a single result. The reader of computations provides it."""
+        """Returns the computation, without a tuple around a single result. The reader of computations implements it."""
         raise NotImplementedError
 
     def attribute_list(self, op: AnyOp, inline: Own | None, declared: Any) -> tuple[Attributes, list[Common]]:
-        """Everything after the closing parenthesis. `inline` is the attribute that stood inside; `declared` the result
-        shape, which a literal between the parentheses needs.
+        """Reads everything after the closing parenthesis. `inline` is the attribute that stood inside the parentheses;
+        `declared` is the result shape, which a literal between the parentheses needs.
         """
         closing = self.place - 1
         fields = attribute_fields(op.attributes)
@@ -97,7 +98,8 @@ class AttributeReader(Cursor):
         return self.own_attributes(op, own, declared, closing), common
 
     def _spaced_comma(self) -> re.Match[str] | None:
-        """The next attribute's name where comments or line breaks stand around the comma; None if no comma follows."""
+        """Returns the next attribute's name where comments or line breaks surround the comma; None if no comma follows.
+        """
         place = self.skip()
         if not self.text.startswith(",", place):
             return None
@@ -141,7 +143,8 @@ class AttributeReader(Cursor):
         self.error(f"{op.opcode}: unknown attribute '{name}'", start, start + len(name), help)
 
     def own_attributes(self, op: AnyOp, own: list[Own], declared: Any, closing: int) -> Attributes:
-        """The attribute object of an op from the texts of its fields; `closing` is where missing ones are reported."""
+        """Builds the attribute object of an op from the texts of its fields. Missing fields are reported at `closing`.
+        """
         fields = attribute_fields(op.attributes)
         if not fields:
             return NONE
@@ -213,7 +216,7 @@ class AttributeReader(Cursor):
         return tuple(self._called(name, place) for name, place in self._entries(text, start))
 
     def _entries(self, text: str, start: int) -> list[tuple[str, int]]:
-        """The entries of a list in braces, each with its place."""
+        """Yields the entries of a list in braces, each with its place."""
         if not text.startswith("{"):
             self.error("list in braces expected", start, start + len(text))
         clean = blank_comments(text)
@@ -222,7 +225,7 @@ class AttributeReader(Cursor):
         except TextError as error:
             self.relay(error, start)
 
-    # -- what every instruction may have
+    # -- attributes common to all instructions
 
     def set_sharding(self, instruction: Instruction, text: str, start: int) -> None:
         try:
@@ -330,7 +333,8 @@ COMMON: dict[str, Callable[[Any, Instruction, str, int], None]] = {
 
 @lru_cache(maxsize=65536)
 def parse_frontend_attributes(text: str) -> FrontendAttributes:
-    """`{k="v",k2={raw}}`; raw values verbatim; of a repeated key the last one counts. Raises TextError."""
+    """Parses `{k="v",k2={raw}}`; raw values are kept verbatim; of a repeated key the last one counts. Raises TextError.
+    """
     if not text.startswith("{"):
         raise TextError("frontend attributes: '{' expected", 0)
     found: dict[str, str | BracedText] = {}
@@ -360,7 +364,7 @@ def parse_frontend_attributes(text: str) -> FrontendAttributes:
 
 
 def _is_of_one_use(kind: Any, text: str) -> bool:
-    """Whether the same text means something else elsewhere: computations written out, and values left out."""
+    """Returns whether the same text has another meaning elsewhere: inline computations, and omitted values."""
     return kind in (Callee, CALLEES) or (kind is Literal and "..." in text)
 
 
@@ -373,7 +377,7 @@ _UNIT = re.compile(rf"{ESCAPE.pattern}|.", re.DOTALL)
 
 
 def _escaped_place(text: str, place: int) -> int:
-    """The offset in an escaped string of the character at `place` of the unescaped one."""
+    """Returns the offset in an escaped string of the character at `place` of the unescaped one."""
     offset = 0
     for number, unit in enumerate(_UNIT.finditer(text)):
         if number == place:

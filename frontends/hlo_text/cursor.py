@@ -1,4 +1,4 @@
-"""A place in the text of a file, with the token-level reads that header, computations and instructions share."""
+"""Reads tokens at a place in the text of a file, for header, computations and instructions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_.%\-]+|\S")
 
 
 class Syntax(Exception):
-    """One finding, on its way to where reading can go on."""
+    """An error from which reading resumes at a later place."""
 
     def __init__(self, diagnostic: Diagnostic) -> None:
         super().__init__(diagnostic.message)
@@ -23,7 +23,7 @@ class Syntax(Exception):
 
 
 class Poisoned(Exception):
-    """An instruction depends on one that could not be read: nothing new to report."""
+    """An instruction depends on one that could not be read, so there is no new error to report."""
 
 
 class Cursor:
@@ -44,12 +44,12 @@ class Cursor:
 
     def finding(self, message: str, start: int, end: int | None = None, help: str | None = None,
                 notes: tuple[Diagnostic, ...] = ()) -> Diagnostic:
-        """An error at `text[start:end]`, not raised."""
+        """Returns an error at `text[start:end]` without raising it."""
         where = self.location(start, start + 1 if end is None else end)
         return Diagnostic(Severity.ERROR, message, where, help, notes)
 
     def warning(self, found: TextError, start: int, category: str) -> Diagnostic:
-        """What was noticed about a value that starts at `start`."""
+        """Reports a warning about a value that starts at `start`."""
         where = self.location(start + found.start, start + found.end)
         return Diagnostic(Severity.WARNING, found.message, where, found.help, category=category)
 
@@ -69,7 +69,7 @@ class Cursor:
         return self.place
 
     def token(self) -> str:
-        """The next token, for messages; nothing is consumed."""
+        """Returns the next token for messages, without consuming it."""
         match = _TOKEN.match(self.text, self.place)
         return f"'{match[0]}'" if match else "the end of the text"
 
@@ -79,7 +79,7 @@ class Cursor:
         self.error(f"{wanted} expected, found {self.token()}", start, match.end() if match else start + 1, help)
 
     def at(self, token: str) -> bool:
-        """Whether the next token begins so."""
+        """Returns whether the next token begins with this text."""
         return self.text.startswith(token, self.skip())
 
     def accept(self, token: str) -> bool:
@@ -89,7 +89,7 @@ class Cursor:
         return False
 
     def expect(self, token: str, where: str) -> int:
-        """Consumes the token and returns its place; `where` says after what, for the message."""
+        """Consumes the token and returns its place. `where` says, for the message, what comes before it."""
         if not self.at(token):
             self.unexpected(f"'{token}' {where}")
         self.place += len(token)
@@ -104,7 +104,7 @@ class Cursor:
         return True
 
     def name(self, what: str) -> tuple[str, int]:
-        """A name without its `%`, and its place."""
+        """Consumes a name; returns it without its `%`, and its place."""
         start = self.skip()
         match = _NAME.match(self.text, start)
         if match is None:

@@ -1,7 +1,7 @@
-"""What the readers of single values raise, or warn of: a message at an offset of the text they were given.
+"""Defines the errors and warnings of value parsers: a message at an offset of the text they were given.
 
-Readers of shapes, shardings and literals are pure functions of a piece of text. They know no file; whoever cut the
-piece out of a file turns the offset into a `Location`.
+Parsers of shapes, shardings and literals are pure functions of a piece of text and do not know its file. The caller
+that cut the piece out of a file turns the offset into a `Location`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ DEPTH_LIMIT = 100
 
 
 class TextError(Exception):
-    """`start` and `end` are offsets in the text the reader was given."""
+    """An error in a value. `start` and `end` are offsets in the text that the parser was given."""
 
     def __init__(self, message: str, start: int = 0, end: int | None = None, help: str | None = None) -> None:
         super().__init__(message)
@@ -24,12 +24,12 @@ class TextError(Exception):
         self.help = help
 
     def shifted(self, offset: int) -> TextError:
-        """The same error, seen from a text in which this one starts at `offset`."""
+        """Returns the same error for a text in which this one starts at `offset`."""
         return TextError(self.message, self.start + offset, self.end + offset, self.help)
 
 
 def did_you_mean(word: str, choices: Iterable[str], allowed: str = "") -> str | None:
-    """`did you mean 'x'?` for the nearest choice; `allowed`, if not empty, is listed after it."""
+    """Returns `did you mean 'x'?` for the nearest choice; `allowed`, if not empty, is listed after it."""
     near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
     parts = ([f"did you mean '{near[0]}'?"] if near else []) + ([allowed] if allowed else [])
     return " ".join(parts) or None

@@ -1,4 +1,6 @@
-"""The lark parsers of the irregular values, each made when first needed, and their errors as `TextError`."""
+"""Holds the lark parsers of the irregular values, each created when first needed, and turns their errors into
+`TextError`.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ def _parser(start: str) -> Any:
 
 
 def read(start: str, what: str, text: str) -> Any:
-    """The syntax tree of `text` by start rule `start`. Raises TextError where it does not fit; `what` names the kind of
-    value in messages.
+    """Parses `text` by the start rule `start` into a syntax tree. Raises TextError; `what` names the kind of value in
+    messages.
     """
     from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
@@ -59,7 +61,7 @@ _NAMES = {
 
 
 def _expected(start: str, names: set[str] | None, found: str) -> str | None:
-    """What could have stood there; only the nearest word if a word is misspelt."""
+    """Returns what the grammar expected there; only the nearest word if a word is misspelt."""
     if not names:
         return None
     texts = sorted(_name(start, n) for n in names)

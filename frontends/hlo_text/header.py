@@ -1,4 +1,4 @@
-"""The header of a module: `HloModule name, attribute=value, ..`, by a table of its attributes."""
+"""Reads the header of a module, `HloModule name, attribute=value, ..`, by a table of its attributes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DONOR = re.compile(rf"\{{\s*(?:\(\s*\d+\s*,\s*{_INDEX}\s*\)\s*,?\s*)*\}}")
 
 
 def read_header(cursor: Cursor, module: Module) -> None:
-    """Everything up to the first table or computation. Raises Syntax."""
+    """Reads everything up to the first table or computation. Raises Syntax."""
     module.name, _ = cursor.name("module name")
     seen: set[str] = set()
     while cursor.accept(","):
@@ -146,7 +146,7 @@ def _set_frontend_attributes(module: Module, text: str) -> None:
         try:
             module.meshes = dict(parse_meshes(value))
         except TextError as error:
-            # Inside a quoted string offsets would count its escapes; then the whole value is marked.
+            # Offsets inside a quoted string would count its escapes, so the whole value is marked.
             start = text.find(value)
             if start < 0:
                 _fail(text, error.message, error.help)

@@ -1,7 +1,7 @@
-"""Instructions: `ROOT name = shape opcode(operands), attributes`.
+"""Reads instructions: `ROOT name = shape opcode(operands), attributes`.
 
-The common form of an instruction's head is one regular expression; whatever it does not take (comments, names without
-spaces, operands with shapes, nested operands) goes through the cursor step by step, which also finds what is wrong.
+One regular expression matches the common form of an instruction's head. Everything else (comments, names without
+spaces, operands with shapes, nested operands) goes through the cursor step by step, which also finds errors.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
 
 @dataclass
 class Body:
-    """A computation being read, and the names of instructions in it that could not be read."""
+    """A computation being read, and the names of its instructions that could not be read."""
 
     computation: Computation
     poisoned: set[str] = field(default_factory=set[str])
@@ -53,7 +53,7 @@ class Body:
 
 @dataclass
 class Head:
-    """What stands before the attributes. `inside` is the extent between the parentheses."""
+    """The part of an instruction before its attributes. `inside` is the extent between the parentheses."""
 
     is_root: bool
     name: str
@@ -68,7 +68,9 @@ class InstructionReader(AttributeReader):
     """Reads instructions into a computation."""
 
     def instruction(self, body: Body) -> None:
-        """One instruction. Raises Syntax, or Poisoned if an operand could not be read; `place` is then anywhere."""
+        """Reads one instruction. Raises Syntax, or Poisoned if an operand could not be read; the cursor's place is then
+        arbitrary.
+        """
         head = self._head(body)
         computation = body.computation
         if computation.find(head.name) is not None or head.name in body.poisoned:
@@ -192,7 +194,7 @@ class InstructionReader(AttributeReader):
         self.error(f"opcode '{opcode}' is not supported", start, start + len(opcode), did_you_mean(opcode, OPS))
 
     def shape(self) -> Shape:
-        """The shape at the cursor."""
+        """Reads the shape at the cursor."""
         start = self.skip()
         try:
             shape, self.place = read_shape(self.text, start)
@@ -230,7 +232,9 @@ class InstructionReader(AttributeReader):
         return found
 
     def _slow_operands(self, body: Body, start: int, end: int, depth: int) -> list[Instruction]:
-        """Operands one by one, from `start` to the closing parenthesis at `end`. XLA takes commas too many."""
+        """Reads operands one by one, from `start` to the closing parenthesis at `end`. Like XLA, it accepts extra
+        commas.
+        """
         found: list[Instruction] = []
         self.place = start
         while self.skip() < end:
@@ -308,13 +312,13 @@ _KEYWORDS = frozenset((
 
 
 def _holds_literal(op: AnyOp) -> bool:
-    """Whether a literal stands between the parentheses."""
+    """Returns whether a literal stands between the parentheses."""
     return op.inline is not None and attribute_fields(op.attributes)[op.inline].type is Literal
 
 
 def _of_operands(instruction: Instruction, sharding: TupleSharding) -> AnySharding:
-    """The sharding of a value for which the text lists one per leaf of the operands, with or without the token, if
-    they are alike.
+    """Returns the one sharding of a value whose text lists one per leaf of the operands, with or without the token, if
+    they are equal.
     """
     given = sum(o.shape.num_leaves for o in instruction.operands)
     lists = len(sharding.elements) > 1 and len(sharding.elements) in (given, given - 1)
@@ -323,12 +327,12 @@ def _of_operands(instruction: Instruction, sharding: TupleSharding) -> AnyShardi
 
 
 def _meant(op: AnyOp, operands: list[Instruction], declared: Shape | None) -> Shape | None:
-    """The shape that the text means; None if it declares none."""
+    """Returns the shape that the op makes of the declared one; None if none is declared."""
     return None if declared is None else op.meant_shape([o.shape for o in operands], declared)
 
 
 def _is_tuple_of_result(op: AnyOp, operands: list[Instruction], attributes: object, shape: Shape) -> bool:
-    """Whether the declared shape is a tuple of the one array that the op gives: XLA lets it stand for the array."""
+    """Returns whether the declared shape is a tuple of the op's one array; XLA accepts it in place of the array."""
     if len(shape.elements) != 1 or len(operands) < op.arity[0]:
         return False
     element = next(iter(shape.elements))
@@ -339,7 +343,7 @@ def _is_tuple_of_result(op: AnyOp, operands: list[Instruction], attributes: obje
 
 
 def arity_text(op: AnyOp) -> str:
-    """`2 operands`, `at least 1 operand`, ..: for messages."""
+    """Returns `2 operands`, `at least 1 operand`, .. for messages."""
     low, high = op.arity
     count = f"{low}" if low == high else f"at least {low}" if high is None else f"{low} to {high}"
     return f"{count} operand{'' if count in ('1', 'at least 1') else 's'}"

@@ -1,9 +1,9 @@
-"""Literals from text.
+"""Parses literals.
 
-An array is read in two steps: the skeleton of braces is compared with the one its shape asks for (by length before it
-is built, so that an absurd shape costs nothing), then the numbers of each row go through Python's number parsers and
-numpy. Plain numbers take that road; names and pairs (nan, inf, true, complex) are read token by token.
-One deliberate difference from XLA: `-0` in a float literal is minus zero, for XLA itself prints minus zero so.
+An array is parsed in two steps. First the skeleton of braces is compared with the one its shape requires (by length
+before it is built, so that an absurd shape costs nothing). Then Python's number parsers and numpy parse the numbers of
+each row. Names and pairs (nan, inf, true, complex) are parsed token by token. One deliberate difference from XLA's
+parser: `-0` in a float literal is minus zero, because XLA prints minus zero like that.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _PREDS = {"0": False, "1": True, "false": False, "true": True}
 _SPECIAL = frozenset(("nan", "-nan", "inf", "-inf"))
 _ROW = re.compile(r"\{([^{}]*)\}")
 _ALL_VALUES = "write all values in braces, or broadcast a scalar constant"
-_LARGEST_FILLED = 1 << 28  # bytes: no text limits the size of an array of which it names one element
+_LARGEST_FILLED = 1 << 28  # bytes; the text does not limit the size of an array of which it names one element
 _ELIDED = re.compile(r"\{[^{}]*\.\.\.\s*\}")
 
 
 def parse_literal(text: str, shape: Shape) -> Literal:
-    """The value of this shape that `text` is. Raises TextError, also for numbers outside the range of the type."""
+    """Parses the value of this shape. Raises TextError, also for numbers outside the range of the type."""
     literal, end = read_literal(blank_comments(text), 0, shape)
     end = skip_space(text, end)
     if end < len(text):
@@ -53,9 +53,9 @@ def parse_literal(text: str, shape: Shape) -> Literal:
 def read_literal(
     text: str, start: int, shape: Shape, warn: Warn | None = None, depth: int = 0
 ) -> tuple[Literal, int]:
-    """The value at `start` and where it ends; comments must have been blanked. Raises TextError.
+    """Parses the value at `start`; returns it and where it ends. Comments must have been blanked. Raises TextError.
 
-    `warn` gets what may be meant otherwise.
+    `warn` receives warnings about ambiguous values.
     """
     start = skip_space(text, start)
     elided = _ELIDED.match(text, start)
@@ -76,7 +76,9 @@ def read_literal(
 
 
 def read_shaped_literal(text: str, start: int, warn: Warn | None = None, depth: int = 0) -> tuple[Literal, int]:
-    """A literal that brings its shapes, `s32[2]{0} {1, 2}` or `( s32[] 1, pred[] true )`, and where it ends."""
+    """Parses a literal with its own shapes, `s32[2]{0} {1, 2}` or `( s32[] 1, pred[] true )`; returns it and where it
+    ends.
+    """
     start = skip_space(text, start)
     if not text.startswith("(", start):
         shape, place = read_shape(text, start)
@@ -108,7 +110,7 @@ def _tuple(text: str, start: int, shape: Shape, warn: Warn | None, depth: int) -
         if number:
             if text.startswith(")", place):
                 raise TextError(f"tuple constant: {len(shape.elements)} elements expected, found {number}", place)
-            place += text.startswith(",", place)  # XLA does without
+            place += text.startswith(",", place)  # XLA does not require it
         literal, place = read_literal(text, place, element, warn, depth + 1)
         elements.append(literal)
     place = skip_space(text, place)
@@ -118,7 +120,7 @@ def _tuple(text: str, start: int, shape: Shape, warn: Warn | None, depth: int) -
 
 
 def _first_element(text: str, start: int, shape: Shape, warn: Warn | None) -> tuple[Literal, int]:
-    """An array written as a single number: XLA takes that for its first element, and zeros for the others."""
+    """Parses an array written as a single number: like XLA, it becomes the first element, and the others are zero."""
     element, what = shape.element, f"constant of shape {shape.without_layout()}"
     if element.kind is Kind.COMPLEX or 0 in shape.dims:
         raise TextError(f"{what}: '{{' expected", start, help=_ALL_VALUES)
@@ -141,7 +143,7 @@ def _scalar(text: str, start: int, element: ElementType) -> tuple[Any, int]:
 
 
 def _array(text: str, start: int, shape: Shape, element: ElementType) -> Any:
-    """`text` is the array with its outer braces; `start` its offset, for messages."""
+    """Parses an array. `text` includes its outer braces; `start` is its offset, for messages."""
     if UNBOUNDED in shape.dims:
         raise TextError("a constant of unbounded size cannot be held", start)
     if shape.rank > 1 or 0 in shape.dims:
@@ -169,7 +171,7 @@ def _array(text: str, start: int, shape: Shape, element: ElementType) -> Any:
 
 
 def _check_braces(text: str, start: int, shape: Shape) -> None:
-    """The braces of `text` must be those of an array of this shape."""
+    """Raises TextError unless the braces of `text` are those of an array of this shape."""
     braces = re.sub(r"[^{}]+", "", text)
     # Brace levels end at the first dimension of size zero, whose braces are empty.
     levels = shape.dims[: shape.dims.index(0) + 1] if 0 in shape.dims else shape.dims
@@ -196,7 +198,7 @@ def _check_braces(text: str, start: int, shape: Shape) -> None:
 
 
 def _levels(text: str) -> list[tuple[int, int, int]]:
-    """Of every brace its place, its depth, and how many groups stand directly inside (for closing ones)."""
+    """Returns for each brace its place, its depth, and for closing ones the number of groups directly inside."""
     found: list[tuple[int, int, int]] = []
     counts = [0]
     for match in re.finditer(r"[{}]", text):
@@ -210,7 +212,7 @@ def _levels(text: str) -> list[tuple[int, int, int]]:
 
 
 def _numbers(text: str, start: int, element: ElementType) -> Any:
-    """All numbers of a run of tokens, as an array of the element type. Raises TextError at the token that is wrong."""
+    """Parses all numbers of a run of tokens into an array of the element type. Raises TextError at the wrong token."""
     if element.kind is Kind.COMPLEX:
         return _complex(text, start, element)
     words = text.replace(",", " ").split()
@@ -242,7 +244,7 @@ def _numbers(text: str, start: int, element: ElementType) -> Any:
 
 @cache
 def _special(word: str, element: ElementType) -> Any:
-    """A NaN or infinity as a scalar of the type."""
+    """Returns a NaN or infinity as a scalar of the type."""
     return _one(word, element)[0]
 
 
@@ -251,7 +253,7 @@ def _integers(values: list[int], text: str, start: int, element: ElementType) ->
     high = (1 << (element.bits - (element.kind is Kind.SIGNED))) - 1
     if values and (min(values) < low or max(values) > high):
         if element.bits == 64 and min(values) >= -(1 << 63) and max(values) < 1 << 64:
-            # XLA's lexer gives 64 bits; which number they are is the type's business.
+            # XLA's lexer yields 64 bits, which the element type interprets.
             return np.array([v % (1 << 64) for v in values], dtype=np.uint64).astype(element.numpy)
         bad = next(n for n, v in enumerate(values) if v < low or v > high)
         raise _at(text, start, bad, f"{values[bad]} does not fit {element.name}", f"{low} .. {high}")
@@ -279,7 +281,7 @@ def _at(text: str, start: int, number: int, message: str, range: str = "") -> Te
 
 
 def _odd_numbers(text: str, start: int, element: ElementType) -> Any:
-    """Token by token, as XLA's lexer takes them."""
+    """Parses numbers token by token, as XLA's lexer does."""
     result: list[Any] = []
     place = 0
     for match in _NAN_TOKEN.finditer(text):
@@ -299,7 +301,7 @@ def _odd_numbers(text: str, start: int, element: ElementType) -> Any:
 
 
 def _one(word: str, element: ElementType) -> Any:
-    """One value as an array of one element."""
+    """Parses one value as an array of one element."""
     if element.kind is Kind.PRED:
         if word in ("true", "false"):
             return np.array([word == "true"])
@@ -341,7 +343,7 @@ def _nan(element: ElementType, negative: bool, payload_text: str | None) -> Any:
 
 
 def _converted(number: float, element: ElementType) -> Any:
-    """A NaN or infinity as an array of one element: what converting gives where the type has no such value."""
+    """Returns a NaN or infinity as an array of one element, converted by numpy if the type has no such value."""
     with np.errstate(all="ignore"):
         return np.array([number]).astype(element.numpy)
 
@@ -354,7 +356,7 @@ def _complex(text: str, start: int, element: ElementType) -> Any:
         try:
             return np.ascontiguousarray(_numbers(flat, 0, half)).view(element.numpy)
         except TextError:
-            pass  # again, more slowly, for the place
+            pass  # parse again, more slowly, to find the place
     found: list[Any] = []
     place = 0
     for match in _PAIR.finditer(text):

@@ -1,7 +1,7 @@
-"""Modules: header, stack-frame tables, computations; the forms without a header; and going on after a mistake.
+"""Reads modules: header, stack-frame tables, computations, and texts without a header; recovers after errors.
 
-After an instruction that cannot be read, reading goes on at the next line that looks like the start of one. What
-depends on the lost instruction is not reported again.
+After an instruction that cannot be read, reading resumes at the next line that looks like the start of one.
+Instructions that depend on the lost one are not reported again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PARAMETER_NAME = re.compile(rf"%?({IDENT})\s*:")
 
 
 class ModuleReader(InstructionReader):
-    """Reads one text into one module, collecting what is wrong with it in `found`."""
+    """Reads one text into one module, collecting errors in `found`."""
 
     def __init__(self, source: SourceFile) -> None:
         super().__init__(source)
@@ -57,7 +57,7 @@ class ModuleReader(InstructionReader):
         self._plain: dict[Computation, Computation] = {}
 
     def read(self) -> Module:
-        """The module. Raises CompileError with everything that is wrong."""
+        """Reads the module. Raises CompileError with all errors."""
         try:
             self._module()
             self._name_inline()
@@ -71,15 +71,15 @@ class ModuleReader(InstructionReader):
         return self.module
 
     def _name_inline(self) -> None:
-        """Inline computations cannot be called by name; they get the names that are left."""
+        """Gives unused names to inline computations, which cannot be called by name."""
         taken = {c.name for c in self.module.computations}
         names = itertools.chain(("_",), (f"_.{n}" for n in itertools.count(1)))
         for computation, name in zip(self._inline, (n for n in names if n not in taken), strict=False):
             computation.name = name
 
     def _plain_entry_layout(self) -> None:
-        """What XLA does: where the header sets up devices or shardings and says nothing of layouts, the entry's arrays
-        are in default order, whatever its parameters say; likewise in a text of a single instruction.
+        """Resets the layouts of the entry's arrays to the default order where XLA does: if the header gives devices or
+        shardings but no layouts, and in a text of a single instruction.
         """
         module = self.module
         propagates = module.allow_propagation_to_parameters or module.allow_propagation_to_output
@@ -112,7 +112,7 @@ class ModuleReader(InstructionReader):
             module.name = "module_" + module.entry.name
 
     def _single_instruction(self) -> None:
-        """A module that is one instruction; operands that are not defined become parameters."""
+        """Reads a module of one instruction; undefined operands become parameters."""
         self._is_single = True
         self.module.name = "_"
         self.module.is_scheduled = True
@@ -203,7 +203,7 @@ class ModuleReader(InstructionReader):
         self.place = match.end()
 
     def _body(self, computation: Computation, result: tuple[Shape, int, int] | None) -> Body:
-        """The instructions in braces. Mistakes inside are collected, and reading goes on."""
+        """Reads the instructions in braces. Errors inside are collected, and reading continues."""
         opening = self.expect("{", f"to begin computation '{computation.name}'")
         body = Body(computation)
         errors = len(self.found)
@@ -237,7 +237,7 @@ class ModuleReader(InstructionReader):
         return body
 
     def inline_computation(self, start: int) -> Computation:
-        """`{ x = .. ROOT .. }` as an attribute value becomes a computation of the module."""
+        """Reads `{ x = .. ROOT .. }` as an attribute value, which becomes a computation of the module."""
         if self._depth >= NESTING_LIMIT:
             self.error(f"computations nested deeper than {NESTING_LIMIT} levels", start)
         place, self.place = self.place, start
@@ -250,8 +250,8 @@ class ModuleReader(InstructionReader):
         return self.module.add_computation(computation)
 
     def with_plain_result(self, computation: Computation) -> Computation:
-        """A copy of a computation that returns a tuple of one, with the element for result: so XLA takes it where it
-        is applied to elements.
+        """Copies a computation that returns a tuple of one element, with that element as the result, as XLA requires
+        where the computation is applied to elements.
         """
         root = computation.root
         if root.op.role is not Role.TUPLE or len(root.operands) != 1 or root.users:
@@ -265,7 +265,7 @@ class ModuleReader(InstructionReader):
         return self._plain[computation]
 
     def _drop_tuples(self) -> None:
-        """Copies with a plain result take the place of computations that nobody else calls, and get free names."""
+        """Replaces computations that nobody else calls by their copies with a plain result, under unused names."""
         if self.found:
             return
         called = {c for computation in self.module for instruction in computation for c in instruction.called()}
@@ -276,8 +276,8 @@ class ModuleReader(InstructionReader):
                 self.module.computations.remove(original)
 
     def _recover(self, begin: int) -> None:
-        """Moves to the next line that looks like an instruction, the end or the start of a computation; or to the end
-        of the computation if that comes before.
+        """Moves to the next line that looks like an instruction, or the end or start of a computation; or to the end of
+        the computation if that comes first.
 
         The lost instruction began at `begin`; reading may have stopped at the very start of the next one.
         """
@@ -287,8 +287,8 @@ class ModuleReader(InstructionReader):
         self.place = self._computation_end(begin, match.end() if match else len(self.text))
 
     def _computation_end(self, start: int, end: int) -> int:
-        """The first brace between `start` and `end` that closes one opened before, if a computation can end there, for
-        the next one or nothing follows. Else `end`: braces too many are the mistakes that reading recovers from.
+        """Returns the first brace between `start` and `end` that closes one opened before, if a computation can end
+        there: the next one or nothing follows. Otherwise returns `end`, since reading recovers from extra braces.
         """
         depth = 0
         for match in _BRACE.finditer(self.text, start, end):
@@ -296,7 +296,7 @@ class ModuleReader(InstructionReader):
             if depth < 0:
                 try:
                     after = skip_space(self.text, match.end())
-                except TextError:  # a comment to the end, reported when reading gets there
+                except TextError:  # an unclosed comment, reported when reading reaches it
                     return match.start()
                 return match.start() if _AFTER_COMPUTATION.match(self.text, after) else end
         return end

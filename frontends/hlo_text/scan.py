@@ -1,7 +1,7 @@
-"""The skeleton of HLO text: where a comment, a string, a bracketed text or an attribute value ends.
+"""Finds where a comment, a string, a bracketed text or an attribute value of HLO text ends.
 
-These functions find extents with regular expressions; what stands inside is read by type, later, and only once per
-different text.
+These functions find extents with regular expressions. What stands inside is parsed by type, later, and once per
+distinct text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PARTNER = {"(": ")", "{": "}", "[": "]"}
 
 
 def skip_space(text: str, start: int) -> int:
-    """The place of the next token. Raises TextError for a comment that is not closed."""
+    """Returns the place of the next token. Raises TextError for a comment that is not closed."""
     match = _SPACE.match(text, start)
     assert match is not None
     end = match.end()
@@ -40,14 +40,16 @@ def skip_space(text: str, start: int) -> int:
 
 
 def blank_comments(text: str) -> str:
-    """The text with comments overwritten by spaces, so that offsets stay."""
+    """Overwrites comments with spaces, so that offsets stay."""
     if "/" not in text:
         return text
     return _COMMENT.sub(lambda m: m[0] if m[0].startswith('"') else " " * len(m[0]), text)
 
 
 def bracket_end(text: str, start: int) -> int:
-    """Just after the bracket that closes the one at `start`. Raises TextError if none does or a wrong one stands."""
+    """Returns the place after the bracket that closes the one at `start`. Raises TextError if it is missing or
+    mismatched.
+    """
     if text[start] == "{":
         simple = _SIMPLE_BRACES.match(text, start)
         if simple:
@@ -73,7 +75,7 @@ def bracket_end(text: str, start: int) -> int:
 
 
 def raw_end(text: str, start: int) -> int:
-    """Like `bracket_end` for text that is carried verbatim: only braces count, and only strings hide them."""
+    """Does the same for text that is kept verbatim: only braces count, and only strings hide them."""
     depth = 0
     place = start
     while place < len(text):
@@ -89,7 +91,7 @@ def raw_end(text: str, start: int) -> int:
 
 
 def string_end(text: str, start: int) -> int:
-    """Just after the string token at `start`. Raises TextError if it is not closed."""
+    """Returns the place after the string token at `start`. Raises TextError if it is not closed."""
     match = _STRING.match(text, start)
     if match is None:
         raise TextError("string is not closed", start)
@@ -97,7 +99,7 @@ def string_end(text: str, start: int) -> int:
 
 
 def value_end(text: str, start: int, raw: bool = False) -> int:
-    """Just after the attribute value at `start`. Raises TextError if there is none."""
+    """Returns the place after the attribute value at `start`. Raises TextError if there is none."""
     char = text[start : start + 1]
     if char == "{":
         return raw_end(text, start) if raw else bracket_end(text, start)
@@ -115,7 +117,7 @@ def value_end(text: str, start: int, raw: bool = False) -> int:
 
 
 def split_list(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """The extents of the comma-separated entries of `text[start:end]`, brackets respected, spaces trimmed.
+    """Returns the extents of the comma-separated entries of `text[start:end]`, brackets respected, spaces trimmed.
 
     An entry may be empty (`a,,b`); a blank text has no entries.
     """

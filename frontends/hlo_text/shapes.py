@@ -1,4 +1,4 @@
-"""Shapes and layouts from text: plain array shapes by a regular expression, the others by the grammar, all cached."""
+"""Parses shapes and layouts: plain array shapes by a regular expression, the others by the grammar, all cached."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from .grammar import read
 from .scan import COMMENT, blank_comments, bracket_end, skip_space
 
 LARGEST_SIZE = 2**63 - 1
-LARGEST_RANK = 1024  # XLA has no limit; numpy's, 64, is the evaluator's
+LARGEST_RANK = 1024  # XLA has no limit; the evaluator has numpy's, 64
 LONGEST_NUMBER = 19
 
 _PLAIN = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\](?:\{(\d+(?:,\d+)*)\})?")
 _SPACE = rf"(?:\s|{COMMENT})*"
 _ARRAY_HEAD = re.compile(rf"([A-Za-z][A-Za-z0-9]*){_SPACE}\[(?:{COMMENT}|[^\]\n])*\]?")
 _NO_TAIL = re.compile(r"L\(-\d+\)|L\(0+\)")
-_ABSENT = re.compile(r"[SEM]\(0+\)|L\(0*1\)")  # parts of layouts that say what holds without them
+_ABSENT = re.compile(r"[SEM]\(0+\)|L\(0*1\)")  # parts of layouts that state defaults
 _LAYOUT_FOLLOWS = re.compile(rf"{_SPACE}\{{{_SPACE}(?:-?\d|[:}}])")
 
 
 @lru_cache(maxsize=65536)
 def parse_shape(text: str) -> Shape:
-    """The shape that `text` is, layout included. Raises TextError."""
+    """Parses a shape, layout included. Raises TextError."""
     end = skip_space(text, 0)
     shape, end = read_shape(text, end)
     end = skip_space(text, end)
@@ -38,7 +38,7 @@ def parse_shape(text: str) -> Shape:
 
 
 def read_shape(text: str, start: int) -> tuple[Shape, int]:
-    """The shape at `start` and where it ends. Raises TextError."""
+    """Parses the shape at `start`; returns it and where it ends. Raises TextError."""
     end = shape_end(text, start)
     try:
         return _shape(text[start:end]), end
@@ -47,7 +47,7 @@ def read_shape(text: str, start: int) -> tuple[Shape, int]:
 
 
 def shape_end(text: str, start: int) -> int:
-    """Just after the shape at `start`. A `{` after a shape belongs to it only if a number, `:` or `}` follows."""
+    """Returns the place after the shape at `start`. A `{` belongs to the shape only if a number, `:` or `}` follows."""
     if text.startswith("b(", start):
         return bracket_end(text, start + 1)
     if text.startswith("(", start):
@@ -65,7 +65,7 @@ def shape_end(text: str, start: int) -> int:
 
 
 def parse_entry_layout(text: str) -> EntryLayout:
-    """`{(f32[2]{0}, s32[])->f32[2]{0}}`. Raises TextError."""
+    """Parses `{(f32[2]{0}, s32[])->f32[2]{0}}`. Raises TextError."""
     place = skip_space(text, 1)
     parameters, place = read_shape(text, place)
     if not parameters.is_tuple:
@@ -91,7 +91,7 @@ def _shape(text: str) -> Shape:
 
 
 def element_type(name: str, start: int = 0) -> ElementType:
-    """The element type of this name. Raises TextError with a suggestion."""
+    """Returns the element type of this name. Raises TextError with a suggestion."""
     found = ELEMENT_TYPES.get(name)
     if found is None:
         raise TextError(f"unknown element type '{name}'", start, start + len(name), did_you_mean(name, ELEMENT_TYPES))
@@ -113,7 +113,9 @@ def _plain(match: re.Match[str]) -> Shape:
 
 
 def _check_sizes(sizes: str, start: int) -> None:
-    """The numbers of a plain shape, before they are made: Python refuses those of thousands of digits."""
+    """Checks the digits of a plain shape's sizes before conversion, because Python refuses numbers of thousands of
+    digits.
+    """
     words = sizes.split(",")
     _check_rank(len(words), start)
     place = start
@@ -146,7 +148,9 @@ def _check_layout(order: tuple[int, ...], dims: tuple[int, ...], start: int, end
 
 
 def _nested(text: str) -> Shape:
-    """A tuple or buffer shape. A stack instead of recursion; the depth is limited all the same, for later readers."""
+    """Parses a tuple or buffer shape with a stack instead of recursion. The depth is limited nevertheless, for later
+    readers.
+    """
     stack: list[tuple[bool, list[Shape]]] = []
     place, comma = 0, True
     while True:
@@ -192,7 +196,7 @@ def _closed(is_buffer: bool, elements: list[Shape], place: int) -> Shape:
 
 
 def _array(text: str) -> Shape:
-    """An array shape with dynamic sizes, spaces, or an elaborate layout."""
+    """Parses an array shape with dynamic sizes, spaces, or an elaborate layout."""
     tree = read("array_shape", "shape", text)
     name, *sizes, layout = tree.children
     element = element_type(str(name), name.start_pos)
@@ -238,7 +242,7 @@ def _layout(tree: Any, dims: tuple[int, ...]) -> Layout | None:
 
 
 def _physical(token: Any) -> str:
-    """`P(..)`: the shape of what lies in memory."""
+    """Parses `P(..)`, the physical shape in memory."""
     text = str(token)
     start = text.index("(") + 1
     try:
@@ -248,7 +252,7 @@ def _physical(token: Any) -> str:
 
 
 def in_default_order(shape: Shape) -> Shape:
-    """The shape with its dimensions major to minor; the rest of its layouts stays."""
+    """Returns the shape with its dimensions major to minor; the rest of its layouts stays."""
     if shape.is_tuple:
         return tuple_shape(tuple(map(in_default_order, shape.elements)))
     if shape.layout is None or shape.layout.minor_to_major is None:
@@ -261,5 +265,5 @@ def _tile_dim(tree: Any) -> int | None:
 
 
 def ints(token: Any) -> tuple[int, ...]:
-    """The numbers of an INTS token."""
+    """Returns the numbers of an INTS token."""
     return tuple(int(n) for n in str(token).split(",") if n.strip())

@@ -1,7 +1,7 @@
-"""Shardings, meshes and replica groups from text: the syntax tree of the grammar made into values, and checked.
+"""Parses shardings, meshes and replica groups: converts the syntax tree of the grammar to values, and checks them.
 
-Everything a text can get wrong is found here, with its place: axes that the mesh does not have, axes used twice, parts
-of axes that do not exist, device lists of the wrong length or with a device twice.
+All errors of the text are found here, with their places: unknown axes, axes used twice, sub-axes that do not exist,
+device lists of the wrong length or with a duplicate.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KINDS = {kind.value: kind for kind in ShardingKind}
 
 @lru_cache(maxsize=65536)
 def parse_sharding(text: str) -> AnySharding:
-    """The value of a `sharding=` attribute, in any of HLO's spellings. Raises TextError."""
+    """Parses the value of a `sharding=` attribute, in any of HLO's spellings. Raises TextError."""
     tree = read("sharding", "sharding", text)
     if tree.data == "tuple_sharding":
         return TupleSharding(tuple(_single(child) for child in tree.children))
@@ -44,7 +44,7 @@ def parse_sharding(text: str) -> AnySharding:
 
 @lru_cache(maxsize=4096)
 def parse_replica_groups(text: str) -> ReplicaGroups:
-    """The value of a `replica_groups=` attribute, in any of its three forms. Raises TextError."""
+    """Parses the value of a `replica_groups=` attribute, in any of its three forms. Raises TextError."""
     tree = read("replica_groups", "replica groups", text)
     if tree.data == "explicit_groups":
         return _explicit_groups(tree)
@@ -67,7 +67,7 @@ def parse_replica_groups(text: str) -> ReplicaGroups:
 
 @lru_cache(maxsize=1024)
 def parse_meshes(text: str) -> Mapping[str, Mesh]:
-    """`{mesh = #sdy.mesh<["data"=2, "model"=4]>, ..}`: the meshes by name. Raises TextError."""
+    """Parses `{mesh = #sdy.mesh<["data"=2, "model"=4]>, ..}` into meshes by name. Raises TextError."""
     found: dict[str, Mesh] = {}
     for entry in read("meshes", "xla.sdy.meshes", text).children:
         if entry is None:
@@ -80,7 +80,9 @@ def parse_meshes(text: str) -> Mapping[str, Mesh]:
 
 
 def parse_shardy(text: str, meshes: Mapping[str, Mesh]) -> tuple[tuple[Sharding, ...], bool]:
-    """The shardings of an (unquoted) `xla.sdy.sharding`, and whether it is a per-value list. Raises TextError."""
+    """Parses the shardings of an (unquoted) `xla.sdy.sharding`; also returns whether it is a per-value list. Raises
+    TextError.
+    """
     tree = read("shardy", "xla.sdy.sharding", text)
     found = tuple(_shardy_body(child, meshes) for child in tree.children if child is not None)
     return found, tree.data == "many_shardy"
@@ -193,7 +195,7 @@ def _iota(dims_token: Any, perm_token: Any) -> IotaOrder:
 
 
 def _check_regular(sizes: Sequence[int], order: IotaOrder, token: Any) -> None:
-    """Refuses what would have to be listed device by device, for more devices than there are in the world."""
+    """Rejects irregular device lists, which must be expanded, for absurd numbers of devices."""
     if math.prod(sizes) > LARGEST_LIST and split(iota_digits(order.dims, order.perm), sizes) is None:
         raise _error(token, f"a device order that does not follow the dimensions, for more than {LARGEST_LIST} devices")
 
@@ -224,7 +226,7 @@ def _axes(trees: Iterable[Any]) -> tuple[tuple[str, int], ...]:
 
 
 def _mesh(tree: Any) -> Mesh:
-    """`mesh['x'=2,'y'=4], device_ids=..`."""
+    """Parses `mesh['x'=2,'y'=4], device_ids=..`."""
     *axis_trees, _, ids = tree.children
     axes = _axes(axis_trees)
     if ids is None:
@@ -251,7 +253,7 @@ def _ids(token: Any, size: int) -> tuple[int, ...] | None:
 
 
 def _mesh_body(tree: Any, symbol: str) -> Mesh:
-    """`<["x"=2], device_ids=[1, 0]>`; without axes and with one id it is a mesh of that single device."""
+    """Parses `<["x"=2], device_ids=[1, 0]>`; without axes and with one id it is a mesh of that single device."""
     *axis_trees, _, ids = tree.children
     axes = _axes(axis_trees)
     size = math.prod(s for _, s in axes)
@@ -283,7 +285,7 @@ def _ref(tree: Any, mesh: Mesh) -> AxisRef:
 
 
 def _refs(trees: Iterable[Any], mesh: Mesh, used: list[AxisRef]) -> tuple[AxisRef, ...]:
-    """The axes of one list. `used` collects all of a sharding: none may come twice."""
+    """Parses the axes of one list. `used` collects the axes of the whole sharding, which must be distinct."""
     result: list[AxisRef] = []
     for tree in trees:
         if tree is None:

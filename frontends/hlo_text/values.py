@@ -1,7 +1,8 @@
-"""Attribute values from text, by the type of the attribute's field.
+"""Parses attribute values by the type of the attribute's field.
 
-One table, `codec(type)`, serves every op; an op never parses anything itself. A codec is a pure function of the text
-and raises `TextError`. Called computations and literals with a shape are not here: they need the module or a shape.
+One table, `codec(type)`, serves all ops; no op parses anything itself. A codec is a pure function of the text and
+raises `TextError`. Called computations and literals with a shape are parsed elsewhere, since they need the module or a
+shape.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _PAD = re.compile(r"(-?\d{1,20})_(-?\d{1,20})(?:_(\d{1,20}))?")
 
 @cache
 def codec(kind: Any) -> Codec:
-    """The reader of values of a field type. Raises TypeError for a type no attribute may have."""
+    """Returns the parser of values of a field type. Raises TypeError for a type that no attribute may have."""
     if kind in _CODECS:
         return _CODECS[kind]
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -74,7 +75,7 @@ def _boolean(text: str) -> bool:
 
 
 def _float(text: str) -> float:
-    """Floats of attributes are f32; this is the one with the fewest digits that stands for the same f32."""
+    """Parses a float. Attributes are f32; the result is the shortest float that rounds to the same f32."""
     if not _FLOAT.fullmatch(text):
         raise TextError(f"number expected, found '{text}'", 0, len(text))
     with np.errstate(over="ignore"):
@@ -126,7 +127,7 @@ def _enum_codec(kind: type[Enum]) -> Codec:
 
     def decode(text: str) -> Any:
         if text not in members and text.lower() in lower:
-            return lower[text.lower()]  # XLA does not look at the case of most of them
+            return lower[text.lower()]  # XLA ignores the case of most of them
         if text not in members:
             help = did_you_mean(text, members, "one of " + ", ".join(members))
             raise TextError(f"'{text}' is not possible here", 0, len(text), help)
@@ -142,7 +143,7 @@ def _entries(text: str) -> list[tuple[int, int]]:
 
 
 def _decoded(text: str, extents: list[tuple[int, int]], codecs: Iterable[Codec]) -> tuple[Any, ...]:
-    """The entries of a list, each by its codec; an entry's error is at its place in the list."""
+    """Parses the entries of a list, each by its codec; an entry's error is at its place in the list."""
     result: list[Any] = []
     for (start, end), codec in zip(extents, codecs, strict=False):
         try:
@@ -167,7 +168,7 @@ def _fixed_codec(elements: list[Codec]) -> Codec:
 
 
 def _own_codec(parse: Codec) -> Codec:
-    """A value type with its own static `parse`, which raises ValueError."""
+    """Returns the codec of a value type with its own static `parse`, which raises ValueError."""
 
     def decode(text: str) -> Any:
         try:
@@ -227,7 +228,7 @@ def _window(text: str) -> Window:
 
 
 def _window_numbers(word: str, value: Any) -> tuple[Any, ...]:
-    """Per dimension the (field, value) pairs that a part of a window sets."""
+    """Returns for each dimension the (field, value) pairs that a part of a window sets."""
     result: list[Any] = []
     for part in str(value).split("x"):
         pair = part.split("_")

@@ -1,11 +1,11 @@
-"""HLO as protocol buffers: HloModuleProto, HloProto and HloSnapshot, in and out, without a protobuf runtime.
+"""Reads and writes HLO as protocol buffers (HloModuleProto, HloProto, HloSnapshot) without a protobuf runtime.
 
     module = read_module(Path("step.pb").read_bytes())
     data = write_module(module)
 
-How to read this package: `wire` and `schema` are the format and the tables of fields; `shapes`, `literals`,
-`shardings`, `metadata`, `headers` and `attributes` turn single messages into HLO text and back; `reader` and `writer`
-do whole modules. Fields that the tables do not list are carried along untouched.
+How to read this package: `wire` and `schema` are the wire format and the tables of fields; `shapes`, `literals`,
+`shardings`, `metadata`, `headers` and `attributes` convert single messages to HLO text and back; `reader` and `writer`
+convert whole modules. Fields that the tables do not list are preserved unchanged.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from .writer import write_record
 
 @dataclass(frozen=True)
 class Snapshot:
-    """An HloSnapshot: a module with the arguments it was run on and what it gave.
+    """An HloSnapshot: a module, the arguments it was run on, and its result.
 
-    Values are as the evaluator has them: numpy arrays, and tuples of values; `result` is None if it was not kept.
+    Values are as in the evaluator: numpy arrays, and tuples of values. `result` is None if the snapshot does not hold
+    it.
     """
 
     module: Module
@@ -41,7 +42,7 @@ class Snapshot:
 
 
 def read_module(data: bytes, filename: str = "<bytes>", *, verify: bool = True) -> Module:
-    """The module that `data` is: an HloModuleProto, HloProto or HloSnapshot. Raises CompileError."""
+    """Reads the module in `data`: an HloModuleProto, HloProto or HloSnapshot. Raises CompileError."""
     try:
         return _module(_module_record(data), filename, verify)
     except ProtoError as error:
@@ -49,7 +50,7 @@ def read_module(data: bytes, filename: str = "<bytes>", *, verify: bool = True) 
 
 
 def read_snapshot(data: bytes, filename: str = "<bytes>", *, verify: bool = True) -> Snapshot:
-    """The module and its inputs that an HloSnapshot holds. Raises CompileError."""
+    """Reads the module and the inputs of an HloSnapshot. Raises CompileError."""
     try:
         record = decode(TABLES, "HloSnapshot", data)
         module = _module(record.sub("hlo").sub("hlo_module"), filename, verify)
@@ -61,12 +62,12 @@ def read_snapshot(data: bytes, filename: str = "<bytes>", *, verify: bool = True
 
 
 def write_module(module: Module) -> bytes:
-    """The module as HloModuleProto. Raises CompileError for what that has no place for."""
+    """Serializes the module as HloModuleProto. Raises CompileError for values that HloModuleProto cannot represent."""
     require_values((instruction for computation in module for instruction in computation), "to serialize the module")
     try:
         return encode(write_record(module))
     except (ProtoError, TextError, ValueError) as error:
-        # The last two are about texts that are carried verbatim, and looked into only here.
+        # The last two concern texts that are kept verbatim and parsed only here.
         fail(f"{module.name} cannot be serialized: {error}")
 
 
@@ -74,13 +75,13 @@ SERIALIZERS["proto"] = write_module
 
 
 def is_proto(data: bytes) -> bool:
-    """Whether the data looks like a serialized module rather than text: it begins with a field, not a word."""
+    """Returns whether the data looks like a serialized module rather than text: it begins with a field, not a word."""
     if data[:1] != b"\n":
         return False
     try:
         record = _module_record(data)
     except ProtoError:
-        # Truncated, or text after an empty line: text has no bytes that only numbers have.
+        # Truncated, or text after an empty line: text contains no bytes that occur only in numbers.
         return any(byte < 9 or 13 < byte < 32 for byte in data[:4096])
     return bool(record.values)
 
@@ -93,7 +94,7 @@ def _module(record: Record, filename: str, verify: bool) -> Module:
 
 
 def _module_record(data: bytes) -> Record:
-    """The module in a file of any of the three kinds. Nothing in the format tells them apart but whether it fits."""
+    """Returns the module in a file of any of the three kinds. The format does not name its kind, so each is tried."""
     for kind, *path in (("HloSnapshot", "hlo", "hlo_module"), ("HloProto", "hlo_module"), ("HloModuleProto",)):
         try:
             record = decode(TABLES, kind, data)
@@ -103,7 +104,7 @@ def _module_record(data: bytes) -> Record:
                 return record
         except ProtoError:
             continue
-    # What is wrong with it as a module says most.
+    # The error from reading it as a module is the most informative.
     record = decode(TABLES, "HloModuleProto", data)
     if not record.all("computations"):
         raise ProtoError("this is no HloModuleProto, HloProto or HloSnapshot with a computation")

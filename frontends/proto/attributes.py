@@ -1,6 +1,6 @@
-"""The attributes of ops: one table from the names that HLO text has for them to the fields of HloInstructionProto.
+"""Maps the names of attributes in HLO text to the fields of HloInstructionProto, in one table.
 
-Nothing here knows an op, except where two ops mean different fields by one name.
+Entries do not depend on the op, except where two ops use one name for different fields.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ CODECS: dict[str, Codec] = {
     "rhs_group_dims": dims(f"{_RAGGED}.rhs_group_dimensions"),
 }  # fmt: skip
 
-# Texts that XLA's own printer leaves out, as they are what absence means.
+# Values that XLA's printer omits because they are the defaults.
 DEFAULTS = {
     "feature_group_count": ("1", "0"),
     "batch_group_count": ("1", "0"),
@@ -134,12 +134,12 @@ DEFAULTS = {
     "algorithm": ("unset",),
 }
 
-# Where the order of the called computations is not that of the attributes.
+# Ops whose called computations are serialized in another order than their attributes.
 CALLED_ORDER = {"while": ("body", "condition")}
 
 
 def codec(op: AnyOp, name: str) -> Codec:
-    """The codec of an attribute of an op. Raises ProtoError if it has none."""
+    """Returns the codec of an attribute of an op. Raises ProtoError if it has none."""
     found = CODECS.get(f"{op.opcode} {name}") or CODECS.get(name)
     if found is None:
         raise ProtoError(f"{op.opcode}: attribute '{name}' has no serialized form")
@@ -147,7 +147,7 @@ def codec(op: AnyOp, name: str) -> Codec:
 
 
 def is_default_type(name: str, text: str, element: str) -> bool:
-    """Whether this is the type of comparison that operands of this element type have anyway."""
+    """Returns whether `text` is the default comparison type for operands of this element type."""
     if name != "type" or element not in ELEMENT_TYPES:
         return False
     kinds = COMPARISON_TYPES.get(ELEMENT_TYPES[element].kind)

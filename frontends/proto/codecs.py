@@ -1,8 +1,8 @@
-"""How single attributes pass between HLO text and HloInstructionProto.
+"""Converts single attributes between HLO text and HloInstructionProto.
 
-A codec reads the text of one attribute from an instruction, and writes it there; values pass as text because text is
-what names, enums and lists have in common, and its readers and printers are tested against XLA. `fields` are the fields
-a codec takes, so that whatever no attribute takes can be carried along.
+A codec reads one attribute from an instruction as text, and writes it there from text. Text is the common form of
+names, enums and lists, and its readers and printers are tested against XLA. `fields` are the fields that a codec
+handles; fields that no codec handles are preserved as they are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ Write = Callable[[Record, str], None]
 
 @dataclass(frozen=True)
 class Codec:
-    """`read` gives the text of a value, None where it is absent; `zero` is the text of an absent required value."""
+    """Reads and writes one attribute. `read` returns the text of the value, None where it is absent; `zero` is the text
+    of an absent required value.
+    """
 
     fields: tuple[str, ...]
     read: Read
@@ -39,7 +41,9 @@ class Codec:
 
 
 def _at(path: str) -> tuple[Callable[[Record], Record], Callable[[Record], Record], str]:
-    """How to get to the record that holds the last field of a path: when reading, when writing, and its name there."""
+    """Returns how to reach the record that holds the last field of a path, for reading and for writing, and the field's
+    name.
+    """
     *outer, name = path.split(".")
 
     def reading(record: Record) -> Record:
@@ -66,17 +70,17 @@ def _simple(path: str, show: Callable[[object], str], parse: Callable[[str], obj
 
 
 def shape(path: str) -> Codec:
-    """`name=f32[2]{0}`."""
+    """Returns the codec of `name=f32[2]{0}`."""
     return _simple(path, lambda v: shape_text(cast("bytes", v)), lambda text: shape_record(parse_shape(text)), "")
 
 
 def number(path: str) -> Codec:
-    """`name=3`."""
+    """Returns the codec of `name=3`."""
     return _simple(path, str, int, "0")
 
 
 def optional_number(name: str) -> Codec:
-    """`name=3`; zero is written out, which XLA reads as absence."""
+    """Returns the codec of `name=3` that writes zero explicitly, because XLA reads an absent field otherwise."""
 
     def write(record: Record, text: str) -> None:
         record.values[name] = int(text)
@@ -85,17 +89,17 @@ def optional_number(name: str) -> Codec:
 
 
 def flag(path: str) -> Codec:
-    """`name=true`."""
+    """Returns the codec of `name=true`."""
     return _simple(path, lambda v: "true" if v else "false", lambda text: text == "true", "false")
 
 
 def word(path: str) -> Codec:
-    """`name=word`, a string field."""
+    """Returns the codec of `name=word`, a string field."""
     return _simple(path, str, str, "")
 
 
 def quoted(path: str) -> Codec:
-    """`name="text"`, of a string or bytes field."""
+    """Returns the codec of `name="text"`, a string or bytes field."""
 
     def show(value: object) -> str:
         return quote(value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value))
@@ -104,7 +108,7 @@ def quoted(path: str) -> Codec:
 
 
 def dims(path: str) -> Codec:
-    """`name={1,2}`."""
+    """Returns the codec of `name={1,2}`."""
     reading, writing, name = _at(path)
 
     def read(record: Record) -> str | None:
@@ -115,7 +119,7 @@ def dims(path: str) -> Codec:
 
 
 def single(name: str) -> Codec:
-    """`name=1`, held by a repeated field."""
+    """Returns the codec of `name=1`, stored in a repeated field."""
 
     def read(record: Record) -> str | None:
         values = record.ints(name)
@@ -127,7 +131,7 @@ def single(name: str) -> Codec:
 
 
 def choice(path: str, names: Mapping[int, str]) -> Codec:
-    """`name=word`, an enum field."""
+    """Returns the codec of `name=word`, an enum field."""
     by_name = {name: value for value, name in names.items()}
 
     def show(value: object) -> str:
@@ -144,7 +148,7 @@ def choice(path: str, names: Mapping[int, str]) -> Codec:
 
 
 def always(codec: Codec) -> Codec:
-    """Of a field whose absence is its zero, and so says something."""
+    """Returns a codec that prints the zero value of a field even if the field is absent."""
 
     def read(record: Record) -> str:
         return codec.read(record) or codec.zero
@@ -204,7 +208,7 @@ def _read_shape(text: str) -> Shape:
 
 
 def _permuted_slices(record: Record) -> str | None:
-    """The sizes of all slices stand in one list; the ranks of the buffers are those of the result."""
+    """Reads the slice sizes, which are stored in one list; the ranks of the result's buffers say where to split it."""
     sizes = record.ints("dynamic_slice_sizes")
     if not sizes:
         return None
@@ -272,7 +276,7 @@ def _accuracy(record: Record) -> str | None:
 
 
 def _shortest(number: float) -> str:
-    """A number as XLA prints it, or with more digits if it needs them."""
+    """Prints a number as XLA does, or with more digits if it needs them."""
     return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
@@ -305,15 +309,15 @@ def _set_constraints(record: Record, text: str) -> None:
 
 
 def real(path: str) -> Codec:
-    """`name=0.001`, an f32 field, in the fewest digits that give it back."""
+    """Returns the codec of `name=0.001`, an f32 field, in the fewest digits that read back as the same number."""
     return _simple(path, lambda v: str(np.float32(cast("float", v))), float, "0")
 
 
 def _nothing(record: Record, text: str) -> None:
-    """For attributes that follow from others, or that XLA reads and forgets."""
+    """Writes nothing: the attribute follows from others, or XLA discards it."""
 
 
-_DOMAIN = {"entry": "domain_exit_sharding", "exit": "domain_entry_sharding"}  # what text calls entry is proto's exit
+_DOMAIN = {"entry": "domain_exit_sharding", "exit": "domain_entry_sharding"}  # `entry` in text is `exit` in the message
 
 
 def _domain(record: Record) -> str | None:
@@ -338,7 +342,7 @@ PERMUTED_SLICES = Codec(("dynamic_slice_sizes",), _permuted_slices, _set_permute
 CONSTRAINTS = Codec(("constrain_layout", "operand_shapes_with_layout"), _constraints, _set_constraints)
 DOMAIN = Codec(tuple(_DOMAIN.values()), _domain, _set_domain)
 IGNORED = Codec((), lambda record: None, _nothing)
-PREFETCH = Codec(  # zero is not absence here
+PREFETCH = Codec(  # zero and absent differ here
     ("cross_program_prefetch_index",),
     lambda r: str(r.values["cross_program_prefetch_index"]) if "cross_program_prefetch_index" in r.values else None,
     lambda r, text: r.values.update(cross_program_prefetch_index=int(text)),

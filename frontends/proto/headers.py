@@ -1,7 +1,7 @@
-"""What a module has beside its computations: the header attributes and the stack-frame tables, as text and as messages.
+"""Converts the header attributes of a module and its stack-frame tables between text and messages.
 
-HloModuleProto has no place for the counts of replicas and partitions and a few more attributes of the text; ours go
-into the field `hloom_header`, whose number XLA does not use and skips.
+HloModuleProto has no field for the counts of replicas and partitions and for a few more attributes of the text. Hloom
+stores those in the field `hloom_header`, whose number XLA does not use and skips.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = {1: "may-alias", 2: "must-alias"}
 
 
 def header_text(module: Record, module_text: Callable[[Record], str]) -> str:
-    """`HloModule name, attribute=value, ..`. `module_text` writes the modules that stand in the header."""
+    """Returns `HloModule name, attribute=value, ..`. `module_text` prints the modules inside the header."""
     attributes = [*_attributes(module)]
     table = recovery_text(module.sub("original_value_recovery_table"), module_text)
     if table:
@@ -32,7 +32,9 @@ def header_text(module: Record, module_text: Callable[[Record], str]) -> str:
 
 
 def safe_name(name: str) -> str:
-    """The name with what no name in HLO text may have replaced; XLA renames what has the name of a type."""
+    """Returns the name with characters that are invalid in HLO text replaced. XLA renames instructions named like a
+    type.
+    """
     clean = re.sub(r"[^A-Za-z0-9_.\-]", "_", name) + "_" * (name in ELEMENT_TYPES)
     return clean if re.match(r"[A-Za-z_]", clean) else f"_{clean}"
 
@@ -69,7 +71,7 @@ _DONOR = re.compile(rf"\(\s*(\d+)\s*,\s*{_INDEX}\s*\)")
 
 
 def set_header(record: Record, module: Module, layout: EntryLayout) -> None:
-    """Writes the header into HloModuleProto; the schedule is set by who knows the numbers. Raises ProtoError."""
+    """Writes the header into HloModuleProto, except for the schedule, which needs the ids. Raises ProtoError."""
     record.set("name", safe_name(module.name))
     program = record.new("host_program_shape")
     program.values["parameters"] = [shape_record(p) for p in layout.parameters]
@@ -111,7 +113,9 @@ _LOCATION = ("file_name_id", "function_name_id", "line", "end_line", "column", "
 
 
 def tables_text(module: Record) -> str:
-    """The four tables of stack frames; empty if there are none. Text counts parents one higher: a root's is 1."""
+    """Returns the four tables of stack frames as text, empty if there are none. Text numbers parents from 1, so a
+    root's parent is 1.
+    """
     if "stack_frame_index" not in module.values:
         return ""
     index = module.sub("stack_frame_index")

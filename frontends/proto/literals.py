@@ -1,8 +1,8 @@
-"""Literals: LiteralProto as arrays, and arrays as LiteralProto.
+"""Converts literals between LiteralProto and arrays.
 
 The values of one type lie in one field, in the order of the memory layout: little-endian bytes, or packed numbers.
-Numbers of variable length are packed and unpacked by numpy, so that a large constant costs no Python per element. Sizes
-are compared with the bytes that are there before an array is made.
+numpy packs and unpacks varints, so a large constant costs no Python per element. Sizes are compared with the available
+bytes before an array is allocated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _field(element: ElementType) -> str:
 
 
 def read_literal(record: Record, shape: Shape, depth: int = 0) -> Literal:
-    """The literal of this shape, whose layout says how the values lie. Raises ProtoError."""
+    """Reads the literal of this shape, in the order of the shape's layout. Raises ProtoError."""
     if depth > DEPTH_LIMIT:
         raise ProtoError(f"tuple literals nested deeper than {DEPTH_LIMIT} levels")
     if shape.is_tuple:
@@ -54,7 +54,7 @@ def read_literal(record: Record, shape: Shape, depth: int = 0) -> Literal:
     except ValueError:
         raise ProtoError(f"a literal of shape {shape.without_layout()} cannot be held") from None
     major_first = tuple(reversed(order))
-    # numpy makes a scalar contiguous by giving it a dimension.
+    # np.ascontiguousarray adds a dimension to scalars.
     return Literal(np.ascontiguousarray(array.transpose(np.argsort(major_first))).reshape(shape.dims))
 
 
@@ -72,7 +72,7 @@ def _values(data: bytes, element: ElementType) -> Array:
 
 
 def _unpack(data: bytes) -> Array:
-    """All varints in the data, as u64."""
+    """Unpacks all varints in the data, as u64."""
     raw = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(raw < 0x80)
     if raw.size and (not ends.size or ends[-1] != raw.size - 1):
@@ -90,7 +90,7 @@ def _unpack(data: bytes) -> Array:
 
 
 def _pack(values: Array) -> bytes:
-    """u64 numbers as varints."""
+    """Packs u64 numbers as varints."""
     lengths = np.ones(values.size, np.int64)
     for i in range(1, 10):
         lengths += values >= np.uint64(1) << np.uint64(7 * i)
@@ -105,14 +105,14 @@ def _pack(values: Array) -> bytes:
 
 
 def _unpacked(shape: Shape) -> Shape:
-    """The shape without sizes of elements, which XLA's literals do not have: theirs fill bytes."""
+    """Returns the shape without element sizes, which XLA's literals lack: their elements fill bytes."""
     if shape.is_tuple:
         return tuple_shape(tuple(_unpacked(element) for element in shape.elements))
     return shape if shape.layout is None else replace(shape, layout=shape.layout.with_element_size(""))
 
 
 def literal_record(literal: Literal, shape: Shape) -> Record:
-    """The literal as LiteralProto, its values in the order of the shape's layout. Raises ProtoError."""
+    """Returns the literal as LiteralProto, its values in the order of the shape's layout. Raises ProtoError."""
     record = new("LiteralProto")
     record.values["shape"] = shape_record(_unpacked(shape))
     if literal.array is None:

@@ -1,4 +1,6 @@
-"""What instructions carry besides their meaning: metadata, frontend attributes, statistics, origins, replication."""
+"""Converts metadata, frontend attributes, statistics, origins and replication of instructions between text and
+messages.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ _PAIR = re.compile(r"([a-z_]+)=(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\{[^{}]*\
 
 @lru_cache(maxsize=65536)
 def metadata_text(data: bytes, payloads: tuple[str, ...] = ()) -> str:
-    """An OpMetadata as the text between the braces; empty if there is none. Raises ProtoError.
+    """Returns an OpMetadata as the text between the braces; empty if there is none. Raises ProtoError.
 
-    `payloads` are those of the module, which a serialized module keeps apart.
+    `payloads` are those of the module, which a serialized module stores separately.
     """
     record = decode(TABLES, "OpMetadata", data)
     parts: list[str] = []
@@ -49,9 +51,11 @@ def metadata_text(data: bytes, payloads: tuple[str, ...] = ()) -> str:
 
 
 def metadata_record(text: str, payloads: dict[str, int] | None) -> Record:
-    """Metadata in text as OpMetadata. The record is shared: do not change it. Raises ProtoError for unknown fields.
+    """Returns metadata in text as OpMetadata. Callers must not change the record, which is shared. Raises ProtoError
+    for unknown fields.
 
-    `payloads` numbers those of the module; one that is not there yet is added. None where there is no place for them.
+    `payloads` maps the module's payloads to their numbers; a new payload is added. It is None where there is no place
+    for them.
     """
     record, payload = _metadata(text)
     if payload is not None:
@@ -64,7 +68,7 @@ def metadata_record(text: str, payloads: dict[str, int] | None) -> Record:
 
 @lru_cache(maxsize=65536)
 def _metadata(text: str) -> tuple[Record, str | None]:
-    """Metadata but for its payload, and that."""
+    """Returns metadata without its payload, and the payload."""
     record, payload = new("OpMetadata"), None
     place = len(text) - len(text.lstrip())
     while place < len(text):
@@ -84,7 +88,7 @@ def _metadata(text: str) -> tuple[Record, str | None]:
 
 
 def string_or_raw(text: str) -> str | BracedText:
-    """A string from a proto as HLO text has it: raw if it is one text in braces."""
+    """Returns a string from a proto as HLO text has it: raw if it is one text in braces."""
     if not text.startswith("{"):
         return text
     try:
@@ -94,21 +98,21 @@ def string_or_raw(text: str) -> str | BracedText:
 
 
 def quoted_or_raw(text: str) -> str:
-    """The same, as a token."""
+    """Returns a string from a proto as a token of HLO text: raw if it is one text in braces, else quoted."""
     value = string_or_raw(text)
     return value.text if isinstance(value, BracedText) else quote(value)
 
 
 @lru_cache(maxsize=65536)
 def frontend_attributes_text(data: bytes) -> str:
-    """`{k="v",k2={raw}}`; empty for none."""
+    """Returns `{k="v",k2={raw}}`; empty for none."""
     entries = {e.str("key"): e.str("value") for e in decode(TABLES, "FrontendAttributes", data).subs("map")}
     pairs = ((key_text(k), quoted_or_raw(v)) for k, v in sorted(entries.items()))
     return "{" + ",".join(f"{k}={v}" for k, v in pairs) + "}" if entries else ""
 
 
 def frontend_attributes_record(attributes: FrontendAttributes) -> Record:
-    """The attributes as FrontendAttributes."""
+    """Returns the attributes as FrontendAttributes."""
     record = new("FrontendAttributes")
     for key, value in sorted(attributes.items()):
         entry = record.new("map")
@@ -121,7 +125,7 @@ def frontend_attributes_record(attributes: FrontendAttributes) -> Record:
 
 
 def other_texts(record: Record) -> Iterator[tuple[str, str]]:
-    """The further common attributes that an instruction has, by name."""
+    """Yields the further common attributes of an instruction: name and text."""
     replication = record.sub("parameter_replication").all("replicated_at_leaf_buffers")
     if replication:
         yield "parameter_replication", "{" + ",".join("true" if r else "false" for r in replication) + "}"

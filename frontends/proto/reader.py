@@ -38,13 +38,13 @@ _COMMON = frozenset((
 ))  # fmt: skip
 
 
-_GENERATED_NAME = re.compile(r"(?:async|wrapped)_[\w\-]+(?:\.\d+)*")  # names of computations: ours, XLA's
+_GENERATED_NAME = re.compile(r"(?:async|wrapped)_[\w\-]+(?:\.\d+)*")  # Hloom's and XLA's
 MOST_DEPTH = 8
 
 
 @dataclass
 class _PendingInstruction:
-    """An instruction on its way to text."""
+    """An instruction that is being converted to text."""
 
     record: Record
     name: str
@@ -52,7 +52,7 @@ class _PendingInstruction:
 
 
 class ProtoText:
-    """Writes one HloModuleProto as text; `depth` is how many modules it stands in, by recovery tables."""
+    """Writes one HloModuleProto as text. `depth` counts the modules around it, in recovery tables."""
 
     def __init__(self, module: Record, depth: int = 0) -> None:
         if depth > MOST_DEPTH:
@@ -67,7 +67,7 @@ class ProtoText:
         self._wrapped = self._wrapped_computations()
 
     def text(self) -> str:
-        """The text. Raises ProtoError."""
+        """Returns the text. Raises ProtoError."""
         tables = tables_text(self.module)
         parts = [header_text(self.module, self._inner), "", *([tables, ""] if tables else [])]
         entry = self.module.int("entry_computation_id")
@@ -89,9 +89,10 @@ class ProtoText:
     # -- async computations of a single op become that op's start
 
     def _wrapped_computations(self) -> dict[int, Record]:
-        """The roots of the computations that only one start calls and that are one op on their parameters.
+        """Returns the roots of computations that only one async-start calls and that consist of one op on their
+        parameters.
 
-        They have names that a writer makes up; those with another name were written by somebody, and stay.
+        Only computations with generated names count; a computation that somebody named is kept.
         """
         calls: dict[int, list[Record]] = {}
         for computation in self._computations.values():
@@ -155,7 +156,7 @@ class ProtoText:
         return f"%{line.name} = {shape} {line.opcode}({inline})" + "".join(parts)
 
     def _opcode(self, record: Record, operands: list[_PendingInstruction]) -> tuple[str, Record, AnyOp]:
-        """The opcode as text has it, the record that holds the attributes, and the op."""
+        """Returns the opcode in HLO text, the record that holds the attributes, and the op."""
         opcode = record.str("opcode")
         called = record.ints("called_computation_ids")
         own = record
@@ -245,7 +246,7 @@ class ProtoText:
 
 
 def _base(op: AnyOp) -> AnyOp:
-    """The op whose attributes a derived start has."""
+    """Returns the op whose attributes a derived start has."""
     return op.wrapped if isinstance(op, AsyncStart) and not isinstance(op, AsyncStartComputation) else op
 
 
@@ -269,7 +270,9 @@ def _unique(name: str, taken: set[str]) -> str:
 
 
 def _single_op(computation: Record, start: Record) -> Record | None:
-    """The root of a computation that is one op on its parameters in order, and says nothing that its start does not."""
+    """Returns the root of a computation that is one op on its parameters in order, without attributes that its start
+    lacks.
+    """
     records = list(computation.subs("instructions"))
     parameters = sorted((r for r in records if r.str("opcode") == "parameter"), key=lambda r: r.int("parameter_number"))
     root = next((r for r in records if r.int("id") == computation.int("root_id")), None)
@@ -309,7 +312,7 @@ class ProtoModuleReader(ModuleReader):
 
 
 def read_record(record: Record, filename: str) -> Module:
-    """The module of an HloModuleProto, not yet verified. Raises ProtoError, CompileError."""
+    """Converts an HloModuleProto to a module, without verifying it. Raises ProtoError, CompileError."""
     writer = ProtoText(record)
     text = writer.text()
     module = ProtoModuleReader(SourceFile(filename, text), writer.literals).read()

@@ -1,7 +1,7 @@
-"""`origin_recovery_table` of a module: text and OriginalValueRecoveryTableProto.
+"""Converts a module's `origin_recovery_table` between text and OriginalValueRecoveryTableProto.
 
-An entry says how an array of the original program is had from others: `{"old" {0}} : {"new"}`, and perhaps a module in
-quotes that computes the one from the others. Such a module is text within text, and a message within the message.
+An entry tells how to recover an array of the original program from others: `{"old" {0}} : {"new"}`, and optionally a
+quoted module that computes it. Such a module is text within text, and a message within the message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ENTRY = re.compile(rf"\s*{_ARRAY}\s*:\s*{_ARRAY}\s*(?:,\s*\"((?:[^\"\\]|\\.)*)\
 
 
 def recovery_text(table: Record, module_text: Callable[[Record], str]) -> str:
-    """`{ {"a"} : {"b"}, "HloModule .." .. }`. `module_text` writes the modules in it. Raises ProtoError."""
+    """Returns `{ {"a"} : {"b"}, "HloModule .." .. }`. `module_text` prints the modules inside. Raises ProtoError."""
     entries: list[str] = []
     for entry in table.subs("entries"):
         old, new = (_array_text(entry, f"{age}_original_array") for age in ("old", "new"))
@@ -35,7 +35,7 @@ def _array_text(entry: Record, field: str) -> str:
 
 
 def set_recovery(table: Record, text: str, module_record: Callable[[str], Record]) -> None:
-    """Writes the entries into the message. `module_record` reads the modules in them. Raises ProtoError."""
+    """Writes the entries into the message. `module_record` parses the modules inside. Raises ProtoError."""
     end, place = len(text) - 1, 1
     while text[place:end].strip():
         match = _ENTRY.match(text, place, end)

@@ -1,8 +1,8 @@
-"""The messages of HLO as tables: field number, name and kind (`*` is repeated), as XLA's serialized modules have them.
+"""Lists the messages of HLO as tables: field number, name and kind (`*`: repeated), as in XLA's serialized modules.
 
-Only fields with a meaning in HLO text are listed; all others are carried as unknown. The packed numbers of literals are
-listed as bytes, which they are on the wire: numpy reads them. Facts checked against jaxlib by
-the tests: what we write XLA reads, and the other way round.
+Only fields with a meaning in HLO text are listed; all others are preserved as unknown fields. The packed numbers of
+literals are listed as bytes, which they are on the wire: numpy reads them. Tests check the tables against jaxlib in
+both directions.
 """
 
 from __future__ import annotations
@@ -219,5 +219,5 @@ TABLES = _tables()
 
 
 def new(kind: str) -> Record:
-    """An empty record of a message."""
+    """Creates an empty record of a message."""
     return Record(TABLES[kind], TABLES)

@@ -1,6 +1,6 @@
-"""Shapes and layouts: ShapeProto as text, and shapes as ShapeProto.
+"""Converts shapes and layouts between text and ShapeProto.
 
-Serialized shapes have a layout for every array; one that has none in the text gets the default, major to minor.
+Serialized shapes have a layout for every array; an array without one in the text gets the default, major to minor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TUPLE, _BUFFER = 13, 34
 
 @lru_cache(maxsize=65536)
 def shape_text(data: bytes, depth: int = 0) -> str:
-    """The shape as HLO text. Raises ProtoError."""
+    """Returns the shape as HLO text. Raises ProtoError."""
     if depth > DEPTH_LIMIT:
         raise ProtoError(f"tuple shapes nested deeper than {DEPTH_LIMIT} levels")
     record = decode(TABLES, "ShapeProto", data)
@@ -81,7 +81,8 @@ def _layout_text(record: Record, depth: int) -> str:
 
 @lru_cache(maxsize=65536)
 def shape_record(shape: Shape) -> Record:
-    """The shape as ShapeProto, default layouts filled in. The record is shared: do not change it."""
+    """Returns the shape as ShapeProto, default layouts filled in. Callers must not change the record, which is shared.
+    """
     record = new("ShapeProto")
     if shape.is_buffer:
         record.set("element_type", _BUFFER)
@@ -120,7 +121,7 @@ def _layout_record(layout: Layout, minor_to_major: tuple[int, ...]) -> Record:
     while place < len(layout.rest):
         match = _PART.match(layout.rest, place)
         if match is None or match[1] in "DP":
-            # XLA drops D, and has P for sparse arrays only, which nothing can make.
+            # XLA drops D, and uses P for sparse arrays only, which no program can create.
             raise ProtoError(f"layout {layout}: '{layout.rest[place:]}' has no serialized form")
         _layout_part(record, match[1], match[2][1:-1])
         place = match.end()

@@ -1,4 +1,4 @@
-"""Shardings, meshes and replica groups: their messages as HLO text, and their text as messages."""
+"""Converts shardings, meshes and replica groups between messages and HLO text."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _NUMBERS = {word: number for number, word in _WORDS.items()}
 
 
 def joined(numbers: Iterable[int]) -> str:
-    """`1,2,3`."""
+    """Returns `1,2,3`."""
     return ",".join(map(str, numbers))
 
 
 def numbers(text: str) -> list[int]:
-    """The numbers in a list without its brackets."""
+    """Parses the numbers of a list without its brackets."""
     return [int(n) for n in text.split(",") if n.strip()]
 
 
 @lru_cache(maxsize=65536)
 def sharding_text(data: bytes, depth: int = 0) -> str:
-    """An OpSharding as text. Raises ProtoError."""
+    """Returns an OpSharding as text. Raises ProtoError."""
     if depth > DEPTH_LIMIT:
         raise ProtoError(f"shardings nested deeper than {DEPTH_LIMIT} levels")
     record = decode(TABLES, "OpSharding", data)
@@ -59,7 +59,7 @@ def _tiled_text(record: Record) -> str:
         return _WORDS[kind]
     shape = record.ints("iota_reshape_dims")
     if len(devices) == 1 or (shape and math.prod(shape) == 1):
-        return "replicated"  # so XLA reads a tile among one device, whatever its subgroups
+        return "replicated"  # XLA reads a tiling over one device like this, whatever its subgroups
     ids = joined(devices)
     if not devices:
         ids = f"<=[{joined(shape)}]"
@@ -129,7 +129,7 @@ def _named_text(record: Record) -> str:
 
 @lru_cache(maxsize=65536)
 def sharding_record(sharding: AnySharding) -> Record:
-    """A sharding as OpSharding. The record is shared: do not change it."""
+    """Returns a sharding as OpSharding. Callers must not change the record, which is shared."""
     if isinstance(sharding, TupleSharding):
         record = new("OpSharding")
         record.set("type", _TUPLE)
@@ -146,7 +146,7 @@ _METADATA = re.compile(r"[ ,]\s*metadata=(\{.*\})\}\Z", re.DOTALL)
 
 
 def single_record(text: str) -> Record:
-    """A sharding in text, as our printer writes it."""
+    """Parses a single (non-tuple) sharding in the text of Hloom's printer."""
     record = new("OpSharding")
     metadata = _METADATA.search(text)
     if metadata is not None:
@@ -175,7 +175,7 @@ def single_record(text: str) -> Record:
 
 def _set_tiles(record: Record, devices: re.Match[str], text: str) -> None:
     if math.prod(numbers(devices[1])) == 1:
-        return  # replicated, as which it is read
+        return  # read as replicated
     record.set("type", _TILED)
     record.set("tile_assignment_dimensions", numbers(devices[1]))
     if devices[4]:
@@ -259,7 +259,7 @@ def _named_record(record: Record, text: str) -> Record:
 
 
 def groups_text(record: Record) -> str | None:
-    """The replica groups of an instruction, in whatever form it has them."""
+    """Returns the replica groups of an instruction as text, from any of their serialized forms."""
     if "mesh_axes_replica_group_list" in record.values:
         found = record.sub("mesh_axes_replica_group_list")
         mesh = found.sub("mesh")
@@ -267,7 +267,7 @@ def groups_text(record: Record) -> str | None:
     if "iota_collective_device_list" in record.values:
         return _iota_text(record.sub("iota_collective_device_list"))
     holder = record.sub("collective_device_list") if "collective_device_list" in record.values else record
-    if "iota_replica_group_list" in holder.values:  # where modules of 2024 and 2025 have it
+    if "iota_replica_group_list" in holder.values:  # the field in modules of 2024 and 2025
         return _iota_text(holder.sub("iota_replica_group_list"))
     if holder is not record and holder.unknown:
         raise ProtoError("replica groups in a form that is not known")

@@ -1,4 +1,4 @@
-"""How windows, dimension numbers of convolutions and sparsity pass between HLO text and HloInstructionProto."""
+"""Converts windows, convolution dimension numbers and sparsity between HLO text and HloInstructionProto."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _set_window(record: Record, text: str) -> None:
                 dim.set(field, int(value))
 
 
-_LABELS = (  # the letters of input, kernel and output, and the fields that hold their dimensions
+_LABELS = (  # letters of input, kernel and output, and the fields with their dimensions
     (("b", "input_batch_dimension"), ("f", "input_feature_dimension"), "input_spatial_dimensions"),
     (("i", "kernel_input_feature_dimension"), ("o", "kernel_output_feature_dimension"), "kernel_spatial_dimensions"),
     (("b", "output_batch_dimension"), ("f", "output_feature_dimension"), "output_spatial_dimensions"),
@@ -66,7 +66,7 @@ def _set_labels(record: Record, text: str) -> None:
 
 
 def _sparsity(record: Record) -> str | None:
-    """`{lhs={sparsity=2x4 dimension=1 stride=1} rhs={..}}`: 2 of 4 along the dimension are not zero."""
+    """Returns `{lhs={sparsity=2x4 dimension=1 stride=1} rhs={..}}`: 2 of 4 elements along the dimension are nonzero."""
     config, parts = record.sub("sparsity_config"), list[str]()
     for side in ("lhs", "rhs"):
         if side in config.values:

@@ -1,8 +1,8 @@
-"""The wire format of protocol buffers: messages as records, by tables of fields.
+"""Reads and writes the wire format of protocol buffers: messages as records, by tables of fields.
 
-A record holds the fields of one message by name. Fields whose value is itself a message stay bytes until someone looks
-at them (`Record.sub`), so that equal shapes and shardings are recognised by their bytes; what the tables do not list is
-kept as it came in `unknown`. Nothing is allocated beyond the size of the input.
+A record holds the fields of one message by name. Nested messages stay bytes until `Record.sub` decodes them, so equal
+shapes and shardings are recognised by their bytes. Fields that the tables do not list are preserved in `unknown`.
+Nothing larger than the input is allocated.
 
 Format: https://protobuf.dev/programming-guides/encoding (proto3; scalars are packed when repeated).
 """
@@ -22,7 +22,7 @@ _MASK = (1 << 64) - 1
 
 
 class ProtoError(Exception):
-    """Bytes that are no such message. `place` is where in the message at hand, counted in bytes."""
+    """The data is not a valid message. `place` is the byte offset in the innermost message."""
 
     def __init__(self, message: str, place: int | None = None) -> None:
         super().__init__(message if place is None else f"{message} (byte {place})")
@@ -30,7 +30,7 @@ class ProtoError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`kind` is a scalar kind, `string`, `bytes`, or the name of a message."""
+    """A field of a message. `kind` is a scalar kind, `string`, `bytes`, or the name of a message."""
 
     number: int
     name: str
@@ -62,7 +62,7 @@ Tables = Mapping[str, Table]
 
 @dataclass(slots=True)
 class Record:
-    """The fields of a message that are there. Repeated ones are lists; messages are bytes or records."""
+    """The fields present in a message. Repeated fields are lists; nested messages are bytes or records."""
 
     table: Table
     tables: Tables = field(repr=False)
@@ -70,7 +70,7 @@ class Record:
     unknown: bytes = b""
 
     def int(self, name: str) -> int:
-        """A number, 0 if it is absent."""
+        """Returns a number, 0 if it is absent."""
         return self.values.get(name, 0)
 
     def ints(self, name: str) -> list[int]:
@@ -80,20 +80,20 @@ class Record:
         return self.values.get(name, "")
 
     def all(self, name: str) -> list[Any]:
-        """The values of a repeated field, messages as bytes."""
+        """Returns the values of a repeated field, messages as bytes."""
         return self.values.get(name, [])
 
     def sub(self, name: str) -> Record:
-        """The message in a field; an empty one if it is absent."""
+        """Returns the message in a field, an empty one if it is absent."""
         return decode(self.tables, self.table.by_name[name].kind, self.values.get(name, b""))
 
     def subs(self, name: str) -> Iterator[Record]:
-        """The messages in a repeated field."""
+        """Yields the messages in a repeated field."""
         kind = self.table.by_name[name].kind
         return (decode(self.tables, kind, data) for data in self.values.get(name, ()))
 
     def new(self, name: str) -> Record:
-        """A new record in a message field (appended if the field is repeated), or the one that is there."""
+        """Returns a new record in a message field (appended if the field is repeated), or the existing one."""
         kind = self.table.by_name[name]
         made = Record(self.tables[kind.kind], self.tables)
         if kind.repeated:
@@ -102,13 +102,13 @@ class Record:
         return self.values.setdefault(name, made)
 
     def set(self, name: str, value: Any) -> None:
-        """Sets a field. Absent and zero are the same in proto3, so zero is left out."""
+        """Sets a field. Zero is omitted, since proto3 does not distinguish zero from absent."""
         if value or (value == 0.0 and str(value) == "-0.0"):
             self.values[name] = value
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:
-    """The number at `place` and where it ends. Raises ProtoError."""
+    """Reads the number at `place`; returns it and the place after it. Raises ProtoError."""
     number = shift = 0
     while True:
         if place >= len(data):
@@ -124,7 +124,7 @@ def varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _raw_fields(data: bytes) -> Iterator[tuple[int, int, int, Any, int]]:
-    """Start, number, wire type, value and end of each field."""
+    """Yields start, number, wire type, value and end of each field."""
     place = 0
     while place < len(data):
         start = place
@@ -149,7 +149,7 @@ def _raw_fields(data: bytes) -> Iterator[tuple[int, int, int, Any, int]]:
 
 
 def decode(tables: Tables, kind: str, data: bytes | Record) -> Record:
-    """The record of a message of this kind. Raises ProtoError; ill-typed fields are errors, unlisted ones are kept."""
+    """Decodes a message of this kind. Raises ProtoError for ill-typed fields; unlisted fields are preserved."""
     if isinstance(data, Record):
         return data
     table = tables[kind]
@@ -166,7 +166,7 @@ def decode(tables: Tables, kind: str, data: bytes | Record) -> Record:
             else:
                 target.append(_value(known, wire_type, value, start))
         elif known.is_message and known.name in record.values:
-            # A message in two pieces is their merge, and that of bytes is their concatenation.
+            # A message in two pieces means their merge, which is the concatenation of their bytes.
             record.values[known.name] += _value(known, wire_type, value, start)
         else:
             record.values[known.name] = _value(known, wire_type, value, start)
@@ -187,7 +187,7 @@ def _value(known: Field, wire_type: int, value: Any, place: int) -> Any:
 
 
 def number_of(kind: str, value: int) -> Any:
-    """What a varint means in a field of this kind: of a number that does not fit, the low bits count."""
+    """Interprets a varint in a field of this kind; of a number that is too large only the low bits count."""
     value &= _MASK
     if kind == "bool":
         return bool(value)
@@ -219,7 +219,7 @@ def _packed(known: Field, data: bytes) -> list[Any]:
 
 
 def encode(record: Record) -> bytes:
-    """The bytes of a record: fields by number, then what was unknown. Raises ProtoError for numbers that do not fit."""
+    """Encodes a record: fields by number, then the unknown ones. Raises ProtoError for numbers that do not fit."""
     out: list[bytes] = []
     for name, value in sorted(record.values.items(), key=lambda item: record.table.by_name[item[0]].number):
         _encode_field(out, record.table.by_name[name], value)
@@ -257,7 +257,7 @@ def _tag(number: int, wire_type: int) -> bytes:
 
 
 def to_varint(number: int) -> bytes:
-    """A number below 2^64 as a varint."""
+    """Encodes a number below 2^64 as a varint."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -267,7 +267,7 @@ def to_varint(number: int) -> bytes:
 
 
 def is_fully_known(tables: Tables, kind: str, data: bytes, depth: int = 0) -> bool:
-    """Whether the tables list every field of a message and of the messages in it. Raises ProtoError."""
+    """Returns whether the tables list every field of a message and of its nested messages. Raises ProtoError."""
     if depth > 60:
         raise ProtoError("messages nested deeper than 60 levels")
     record = decode(tables, kind, data)

@@ -1,7 +1,7 @@
-"""A module to HloModuleProto.
+"""Converts a module to HloModuleProto.
 
-Ids are as XLA gives them: computations count from 0 in their order, an instruction's id is that of its computation in
-the upper half and its place in the lower. A derived start (`negate-start`) becomes an `async-start` that calls a
+Ids are assigned as in XLA: computations count from 0 in order; an instruction's id has its computation's id in the
+upper half and its index in the lower. A derived start (`negate-start`) becomes an `async-start` that calls a
 computation of that one op.
 """
 
@@ -46,8 +46,8 @@ class ProtoExtras:
 
 
 class _Names:
-    """Makes names unique in the whole module, as serialized modules must have them, in the way XLA does: of a repeated
-    name the number at its end is replaced by the next one that is free.
+    """Makes names unique in the whole module, as serialized modules require. Like XLA, it replaces the number at the
+    end of a repeated name by the next free one.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class ModuleWriter:
         self.payloads: dict[str, int] = {}
 
     def write(self) -> Record:
-        """The message. Raises ProtoError for what it has no place for."""
+        """Returns the message. Raises ProtoError for values that the message cannot represent."""
         module, record = self.module, self.record
         entry = module.entry
         fused = {c for computation in module for i in computation if i.op.role is Role.FUSION for c in i.called()}
@@ -121,7 +121,7 @@ class ModuleWriter:
         return made
 
     def _add(self, made: Record) -> int:
-        """Appends a finished computation; its instructions get the ids that follow from its own."""
+        """Appends a finished computation and derives the ids of its instructions from its own."""
         computations = self.record.values.setdefault("computations", [])
         number = len(computations)
         computations.append(made)
@@ -192,7 +192,7 @@ class ModuleWriter:
         record.set("called_computation_ids", numbers)
 
     def _wrap(self, start: Instruction) -> int:
-        """The computation of the one op that a derived start begins."""
+        """Creates the computation of the one op that a derived start begins."""
         op = start.op
         assert isinstance(op, AsyncStart)
         wrapped, attributes = op.unwrap(start.attributes)
@@ -226,12 +226,12 @@ class ModuleWriter:
 
 
 def _is_derived(op: AnyOp, kind: type[Any]) -> bool:
-    """Whether this is a start, update or done that serialized modules write as an async op."""
+    """Returns whether this is a start, update or done that serialized modules write as an async op."""
     return isinstance(op, kind) and op.opcode not in OPS
 
 
 def _annotate(record: Record, instruction: Instruction, payloads: dict[str, int]) -> None:
-    """What every instruction may have, but for references to others."""
+    """Writes what any instruction may have, except for references to other instructions."""
     record.values["shape"] = shape_record(instruction.shape)
     if instruction.sharding is not None:
         record.values["sharding"] = sharding_record(instruction.sharding)
@@ -239,7 +239,7 @@ def _annotate(record: Record, instruction: Instruction, payloads: dict[str, int]
 
 
 def _describe(record: Record, instruction: Instruction, payloads: dict[str, int]) -> None:
-    """What is said about an instruction; of a derived start it is said about the op that it begins, too."""
+    """Writes the annotations of an instruction; those of a derived start go to the wrapped op, too."""
     if instruction.frontend_attributes:
         record.values["frontend_attributes"] = frontend_attributes_record(instruction.frontend_attributes)
     if instruction.metadata is not None:
@@ -253,7 +253,7 @@ def _describe(record: Record, instruction: Instruction, payloads: dict[str, int]
 
 
 def field_bytes(instruction: Instruction, name: str) -> bytes:
-    """What the writer makes of a field of an instruction; of those that are no references."""
+    """Returns the writer's encoding of a field of an instruction that is no reference."""
     record = new("HloInstructionProto")
     _annotate(record, instruction, {})
     for attribute in attribute_fields(instruction.op.attributes):
@@ -270,5 +270,5 @@ def field_bytes(instruction: Instruction, name: str) -> bytes:
 
 
 def write_record(module: Module) -> Record:
-    """The HloModuleProto of a module. Raises ProtoError."""
+    """Returns the HloModuleProto of a module. Raises ProtoError."""
     return ModuleWriter(module).write()
