@@ -1,4 +1,4 @@
-"""The evaluator: a program of whole tensors. The oracle that everything else is compared with."""
+"""Evaluates unpartitioned programs on whole tensors. Every other way of running a program is compared with this one."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Array = np.ndarray[Any, Any]
 
 
 class UnpartitionedProgram:
-    """A program of whole tensors made ready to run, any number of times.
+    """An unpartitioned program, compiled once to run any number of times.
 
-    Raises CompileError for a program per device, and for what cannot be run.
+    Raises CompileError for a per-device program, and for a program that cannot be run.
     """
 
     def __init__(self, module: Module, kernels: KernelProvider = NUMPY) -> None:
@@ -32,35 +32,35 @@ class UnpartitionedProgram:
         self.executable = Executable(module, self.grid, kernels)
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """One array per leaf of the parameters in, one per leaf of the result out."""
+        """Takes one array per leaf of the parameters and returns one per leaf of the result."""
         devices = range(self.grid.size)
         results = self.executable.run(devices, [inputs] * len(devices), LocalFabric())
         return [common_value(parts, f"result {number}") for number, parts in enumerate(zip(*results, strict=True))]
 
 
 def evaluate(module: Module, inputs: Sequence[Array], kernels: KernelProvider = NUMPY) -> list[Array]:
-    """The results of a GLOBAL or SHARDED module.
+    """Evaluates a GLOBAL or SHARDED module.
 
-    `inputs` holds one array per leaf of the parameters, in order; the answer one per leaf of the result. The program
-    runs on one device. A program with manual regions runs on all its devices: each computes whole arrays outside of
-    regions and its own tiles inside (see `regions`). `kernels` computes the ops.
+    `inputs` holds one array per leaf of the parameters, in order; the result has one per leaf of the program's result.
+    The program runs on one device. A program with manual regions runs on all its devices: each computes whole arrays
+    outside of regions and its own tiles inside (see `plan/regions`). `kernels` computes the ops.
 
-    Raises CompileError for a program per device, if the inputs do not fit, where an op cannot be evaluated, or if what
-    leaves manual regions makes devices disagree about a result.
+    Raises CompileError for a per-device program, if the inputs do not fit, where an op cannot be evaluated, or if
+    devices disagree about a result that leaves manual regions.
     """
     return UnpartitionedProgram(module, kernels).run(inputs)
 
 
 def reference_grid(module: Module) -> ProcessGrid:
-    """The devices on which a program of whole tensors runs: one, or all of those that manual regions divide work among.
+    """Returns the devices that evaluate an unpartitioned program: one, or all devices of its manual regions.
 
-    Raises CompileError for a program per device, and for more devices than one process can run.
+    Raises CompileError for a per-device program, and for more devices than one process can run.
     """
     if has_regions(module):
         grid = ProcessGrid(module.replica_count, region_devices(module))
         check_device_count(grid.size)
         return grid
-    # A header that names no devices leaves it to the meshes.
+    # Without a count in the header the meshes give the number of devices.
     named = ProcessGrid.of(module).size
     devices = named if named > 1 else region_devices(module)
     if devices > 1 and is_per_device(module):

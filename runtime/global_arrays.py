@@ -1,7 +1,7 @@
-"""Global arrays of a program per device to the arrays of each device, and back.
+"""Splits global arrays into the arrays of each device of a per-device program, and joins them again.
 
-A parameter of which the program does not say where it lies takes one array for all devices, or one with a first
-dimension that counts the devices; such a result comes with such a dimension.
+A parameter without a placement takes one array for all devices, or one whose first dimension counts the devices. A
+result without a placement has such a first dimension.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def split_inputs(
     poison: bool = False,
     kernels: KernelProvider = NUMPY,
 ) -> list[list[Array]]:
-    """Global inputs as the local inputs of each of these devices. Raises CompileError if they do not fit."""
+    """Splits global inputs into the local inputs of each of these devices. Raises CompileError if they do not fit."""
     wanted = [p for p in places if p.shape.is_array]
     shapes = [
         p.shape.with_dims((grid.size, *p.shape.dims)) if p.tiling is None and np.ndim(a) > p.shape.rank else p.shape
@@ -49,7 +49,7 @@ def split_inputs(
 
 
 def join_outputs(outputs: Sequence[Sequence[Array]], places: Sequence[Placement], grid: ProcessGrid) -> list[Array]:
-    """Global results from those of all devices. Raises CompileError where replicas disagree."""
+    """Joins the results of all devices into global results. Raises CompileError where replicas disagree."""
     partitions = grid.partitions
     joined: list[Array] = []
     for number, place in enumerate(p for p in places if p.shape.is_array):

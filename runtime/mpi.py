@@ -1,9 +1,10 @@
-"""A LOCAL module on the ranks of an MPI job: one device per rank, or a block of devices on each.
+"""Runs a LOCAL module on the ranks of an MPI job: one device per rank, or a block of devices on each.
 
 The interpreter is the simulator's; only the fabric differs. Each collective starts as a non-blocking MPI operation and
-is finished where its result is first needed. Communicators are made before the run, by all ranks in one order. Members
-of a group get the same bits: MPI reduces what it can, everything else is gathered and combined in group order by the
-reference code. A rank that fails tells all others, which raise RankFailed wherever they wait (see `rank_watch`).
+finishes where its result is first needed. All ranks create the communicators before the run, in the same order. Members
+of a group get the same bits: MPI reduces what it can; all other operands are gathered and combined in group order by
+the reference code. A rank that fails reports to all others, which raise RankFailed wherever they wait (see
+`ranks/watch`).
 
 Needs mpi4py.
 """
@@ -31,17 +32,18 @@ Comm = Any  # mpi4py.MPI.Intracomm
 
 
 def devices_of(rank: int, ranks: int, devices: int) -> range:
-    """The block of devices that a rank runs; the first ranks have one more where it does not come out even."""
+    """Returns the block of devices that a rank runs. If the division leaves a remainder, the first ranks run one more.
+    """
     each, more = divmod(devices, ranks)
     start = rank * each + min(rank, more)
     return range(start, start + each + (rank < more))
 
 
 class MpiProgram:
-    """A LOCAL module made ready on a communicator; all its ranks must construct it. Close it, or use `with`.
+    """A LOCAL module compiled for a communicator. All its ranks must construct it, and close it or use `with`.
 
-    `timeout` is how many seconds a rank waits for others at one collective; None takes HLOOM_TIMEOUT, or any time.
-    `within` is the watch under which the ranks come here, if there is one.
+    `timeout` is how many seconds a rank waits for others at one collective; None takes HLOOM_TIMEOUT, or no limit.
+    `within` is a watch that already covers these ranks, if there is one.
     """
 
     def __init__(
@@ -65,9 +67,9 @@ class MpiProgram:
         self.fabric = MpiFabric(load_mpi(), self.watch, rank_of, self.executable.compilation.collectives)
 
     def run(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """Local inputs and results of each of this rank's devices.
+        """Takes the local inputs of each of this rank's devices and returns their local results.
 
-        Raises CompileError as the simulator does, and RankFailed if another rank does or is not there.
+        Raises CompileError as the simulator does, and RankFailed if another rank fails or is missing.
         """
         try:
             return self.executable.run(self.devices, inputs, self.fabric)
@@ -76,7 +78,7 @@ class MpiProgram:
             raise
 
     def run_global(self, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
-        """Global arrays in, on every rank; global results out on rank 0, None on the others."""
+        """Takes global arrays on every rank; returns global results on rank 0, None on the others."""
         mine = self.run(split_inputs(inputs, self.parameters, self.devices, self.grid, poison, self.executable.kernels))
         self.watch.barrier("the results of the program")
         gathered: list[list[list[Array]]] | None = self.comm.gather(mine, root=0)
@@ -97,7 +99,7 @@ class MpiProgram:
         if error is None:
             self.close()
             return
-        self.watch.report(error)  # the other ranks may not come to close
+        self.watch.report(error)  # the other ranks may never reach close()
         self.watch.stop()
 
 
@@ -108,15 +110,15 @@ def run(
     timeout: float | None = None,
     kernels: KernelProvider = NUMPY,
 ) -> list[Any]:
-    """Runs a LOCAL module on all ranks of `comm`: local arrays in, local arrays out.
+    """Runs a LOCAL module on all ranks of `comm`: takes and returns local arrays.
 
-    With one device per rank `inputs` and the answer are lists of arrays, one per leaf of parameters and result. With
+    With one device per rank `inputs` and the result are lists of arrays, one per leaf of parameters and result. With
     fewer ranks than devices they are lists of such lists, one per device of this rank (see `devices_of`). `timeout` is
-    how many seconds a rank waits for others at one collective; None takes HLOOM_TIMEOUT, or any time. `kernels`, alike
-    on all ranks, computes the ops.
+    how many seconds a rank waits for others at one collective; None takes HLOOM_TIMEOUT, or no limit. `kernels`, the
+    same on all ranks, computes the ops.
 
     Raises CompileError if the program cannot be run or the inputs do not fit, RankFailed if another rank fails or does
-    not come, MpiMissing without mpi4py.
+    not respond, MpiMissing without mpi4py.
     """
     with MpiProgram(local_module, comm, timeout, kernels=kernels) as program:
         if comm.size == program.grid.size:

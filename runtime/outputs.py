@@ -1,7 +1,7 @@
-"""Writing what runs give: a folder of `.npy` files with a manifest, whole or not at all.
+"""Writes the results of runs: a folder of `.npy` files with a manifest, complete or not at all.
 
-Files are written under other names and renamed when all of them are complete, so that a full disk leaves neither half a
-file nor a mixture of two runs. That a folder can be written to is tried before anything is computed.
+Files are written under temporary names and renamed when all of them are complete, so that a full disk leaves neither
+half a file nor a mixture of two runs. `check_outputs` finds out before the run whether the folder is writable.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Array = np.ndarray[Any, Any]
 
 
 class OutputError(CompileError):
-    """Outputs that cannot be written: a full disk, a folder that may not be written to."""
+    """Outputs cannot be written: the disk is full, or the folder is not writable."""
 
     exit_code = 74  # EX_IOERR
 
 
 def check_outputs(directory: Path) -> None:
-    """Makes the folder and tries to write to it. Raises OutputError."""
+    """Creates the folder and tries to write to it. Raises OutputError."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory) as file:
@@ -40,7 +40,7 @@ def check_outputs(directory: Path) -> None:
 
 def save_outputs(directory: Path, arrays: Sequence[Array], names: Sequence[str] = ()) -> None:
     """Writes `output_0.npy`, .. and a manifest with their element types, and names if given. Raises OutputError, and
-    leaves what was there before.
+    then leaves the previous files unchanged.
     """
     parts: list[Path] = []
 

@@ -1,4 +1,4 @@
-"""The simulator: all devices of a program per device in one process, in lock step."""
+"""Simulates all devices of a per-device program in one process, in lock step."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Simulation:
-    """`outputs` are the global results; `per_device` those of each device, padding included."""
+    """The results of a simulated run. `outputs` are global; `per_device` are those of each device, padding included."""
 
     outputs: list[Array]
     per_device: list[list[Array]]
 
 
 class SimulatedProgram:
-    """A program per device made ready to run on all its devices in this process, any number of times.
+    """A per-device program, compiled once to run on all its devices in this process, any number of times.
 
-    Raises CompileError if the module is not partitioned, or for what cannot be run.
+    Raises CompileError if the module is not partitioned, or cannot be run.
     """
 
     def __init__(self, module: Module, kernels: KernelProvider = NUMPY) -> None:
@@ -42,7 +42,7 @@ class SimulatedProgram:
         self.executable = Executable(module, self.grid, kernels)
 
     def simulate(self, inputs: Sequence[Array], poison: bool = False) -> Simulation:
-        """Global arrays in, global and local results out."""
+        """Takes global arrays and returns global and local results."""
         devices, kernels = range(self.grid.size), self.executable.kernels
         local = split_inputs(inputs, self.parameters, devices, self.grid, poison, kernels)
         per_device = self.executable.run(devices, local, LocalFabric())
@@ -52,7 +52,7 @@ class SimulatedProgram:
 def run_devices(
     module: Module, inputs: Sequence[Sequence[Array]], kernels: KernelProvider = NUMPY
 ) -> list[list[Array]]:
-    """Runs a program per device with local inputs of each device; the local results of each."""
+    """Runs a per-device program with local inputs of each device; returns the local results of each."""
     grid = ProcessGrid.of(module)
     return Executable(module, grid, kernels).run(range(grid.size), inputs, LocalFabric())
 
@@ -60,16 +60,16 @@ def run_devices(
 def simulate(
     module: Module, inputs: Sequence[Array], poison: bool = False, kernels: KernelProvider = NUMPY
 ) -> list[Array]:
-    """Runs a program per device on all its devices: global arrays in, one per leaf of the parameters, and global arrays
-    out.
+    """Runs a per-device program on all its devices. Takes global arrays, one per leaf of the parameters, and returns
+    global arrays.
 
-    The program is a LOCAL module, or one that another compiler made for several devices. There a parameter without a
-    sharding takes one array for all devices, or one of dimensions [devices, ..] with what each device gets; a result
-    without a sharding comes as such an array.
+    The program is a LOCAL module, or one that another compiler partitioned. In the latter a parameter without a
+    sharding takes one array for all devices, or one of dimensions [devices, ..] with each device's array; a result
+    without a sharding is such an array.
 
     `poison` fills the padding of the inputs with NaN and largest integers instead of zeros; `kernels` computes the ops.
 
-    Raises CompileError if the module is not partitioned, inputs do not fit, an op cannot be evaluated, a collective is
-    reached by some devices of a group only, or devices disagree about a replicated result.
+    Raises CompileError if the module is not partitioned, inputs do not fit, an op cannot be evaluated, only some
+    devices of a group reach a collective, or devices disagree about a replicated result.
     """
     return SimulatedProgram(module, kernels).simulate(inputs, poison).outputs

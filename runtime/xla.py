@@ -1,7 +1,8 @@
-"""Runs a partitioned program on XLA's own devices, through jaxlib: global arrays in and out, as the simulator has them.
+"""Runs a partitioned program on XLA's own devices, through jaxlib. Like the simulator, it takes and returns global
+arrays.
 
-The program goes as N replicas (`codegen.replica_module`), each of which is fed its tiles. What is not public in jax is
-used in `_Client` alone. Needs the extra `xla`.
+The program runs as N replicas (`codegen.replica_module`), each of which gets its own tiles. Only `_Client` uses private
+parts of jax. Needs the extra `xla`.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _COUNT = "--xla_force_host_platform_device_count"
 
 
 def run_on_xla(module: Module, inputs: Sequence[Array], platform: str = "cpu") -> list[Array]:
-    """Compiles a LOCAL module with XLA and runs it on as many of its devices as the program has.
+    """Compiles a LOCAL module with XLA and runs it on as many of XLA's devices as the program has.
 
     Takes one global array per leaf of the parameters and returns one per leaf of the result. On the CPU the devices are
-    virtual: XLA makes as many as the program needs if jax has not started yet. Raises CompileError if jax is missing,
-    has too few devices, or refuses the program, and as `simulate` does for inputs that do not fit.
+    virtual: XLA creates as many as the program needs, unless jax has already started. Raises CompileError if jax is
+    missing, has too few devices, or rejects the program, and as `simulate` does for inputs that do not fit.
     """
     grid = ProcessGrid.of(module)
     parameters, results = placements(module)
@@ -64,7 +65,7 @@ class _Client:
             handles: list[Any] = []
             for values in zip(*arguments, strict=True):
                 shards = [jax.device_put(value, device) for value, device in zip(values, self.devices, strict=True)]
-                # XLA reads the buffers; that the handle calls them replicated plays no part.
+                # XLA reads the buffers only; the replicated sharding of the handle does not matter.
                 handles.append(jax.make_array_from_single_device_arrays(shards[0].shape, everywhere, shards))
             try:
                 outputs = loaded.execute_sharded(handles).disassemble_into_single_device_arrays()
@@ -85,7 +86,7 @@ class _Client:
 
 
 def _imported(name: str) -> Any:
-    """A module of jax. Raises CompileError if it is missing, or another version has it elsewhere."""
+    """Imports a module of jax. Raises CompileError if it is missing, or this version of jax has it elsewhere."""
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -1,1 +1,1 @@
-"""Whether a partitioned program gives the numbers of the unpartitioned one: see `check`."""
+"""Checks whether a partitioned program computes the same numbers as the unpartitioned one: see `check`."""

@@ -1,7 +1,7 @@
-"""Integers that only carry the bits of floats from one place to another.
+"""Finds integers that only carry the bits of floats from one place to another.
 
 The partitioner moves some floats as integers of their width, so that NaN payloads and the sign of zero survive a sum
-with zeros. Where the floats become wider, such integers are the wider ones that carry them.
+with zeros. Where the floats become wider, these integers must become wider as well.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Types = Mapping[ElementType, ElementType]
 
 
 def bit_carriers(computation: Computation, types: Types) -> dict[Instruction, ElementType]:
-    """The integers between a bit cast from a float among `types` and the casts back to it, with their new types; the
-    zeros that they are combined with are among them.
+    """Returns the integers between a bit cast from a float among `types` and the casts back to it, with their new
+    types. The zeros that they are combined with are included.
     """
     found: dict[Instruction, ElementType] = {}
     for instruction in computation:
@@ -33,12 +33,12 @@ def bit_carriers(computation: Computation, types: Types) -> dict[Instruction, El
 
 
 def is_cast_back(instruction: Instruction, carriers: Mapping[Instruction, ElementType]) -> bool:
-    """Whether an instruction reads carried bits as the floats that they are."""
+    """Returns whether an instruction casts carried bits back to floats."""
     return _is_cast(instruction) and instruction.operands[0] in carriers
 
 
 def _carriers_from(cast: Instruction, source: ElementType) -> set[Instruction]:
-    """All carriers that are connected with this cast; none if something else than a move looks at the bits."""
+    """Returns all carriers that are connected with this cast; none if an op other than a move uses the bits."""
     holder = cast.shape.element
     found, stack = {cast}, [cast]
     while stack:
@@ -65,7 +65,7 @@ def _is_cast(instruction: Instruction) -> bool:
 
 
 def _is_zero(value: Instruction) -> bool:
-    """Whether the value is a constant zero, broadcast or not."""
+    """Returns whether the value is a constant zero, broadcast or not."""
     if isinstance(value.op, Broadcast):
         return _is_zero(value.operands[0])
     attributes = value.attributes

@@ -1,9 +1,9 @@
-"""The check of a partitioned program: its results on all devices beside those of the unpartitioned program on one.
+"""Checks a partitioned program: compares its results on all devices with those of the unpartitioned program on one.
 
-The caller runs the partitioned program twice on the same devices, as it is and in f64 (`wide_program`), and has both
-judged beside a `Reference`. In f64, where rounding hides nothing, a constant that is off by one unit in its last place
-shows; in its own types the program may err about as much as one device does. A reference that holds NaN or infinities
-where the inputs hold none proves nothing, and fails.
+The caller runs the partitioned program twice on the same devices, unchanged and in f64 (`wide_program`), and compares
+both runs with a `Reference`. In f64, where rounding hides nothing, a constant that is off by one unit in its last place
+shows. In its own types the program may err about as much as one device does. A reference that holds NaN or infinities
+although the inputs hold none proves nothing, and fails.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ class WideRun:
 
     @staticmethod
     def of(local: Module, inputs: Sequence[Array]) -> WideRun:
-        """A LOCAL program and its global inputs, with all floats in f64."""
+        """Converts all floats of a LOCAL program and of its global inputs to f64."""
         return WideRun(retyped(local), widened(inputs))
 
 
 def wide_program(reference: Reference, local: Module) -> WideRun | None:
-    """What to run for the comparison in f64: None where the program runs in f64 anyway, or f64 is out of reach."""
+    """Returns the program to run for the comparison in f64; None if the program is in f64 already, or f64 is out of
+    reach.
+    """
     if reference.wide is None or float_types(local) <= {"f64", "c128"}:
         return None
     return WideRun.of(local, reference.inputs)
@@ -45,7 +47,7 @@ def wide_program(reference: Reference, local: Module) -> WideRun | None:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check found. `undefined` says why the reference proves nothing, `not_wide` why f64 was not used."""
+    """The result of a check. `undefined` says why the reference proves nothing, `not_wide` why f64 was not used."""
 
     outputs: int
     differences: tuple[Mismatch, ...]
@@ -90,9 +92,10 @@ def judge(
     tolerance: float | None = None,
     allow_nan: bool = False,
 ) -> Verdict:
-    """The verdict on the results of a partitioned run, in own types and in f64 (None: `wide_program` gave nothing).
+    """Judges the results of a partitioned run, in own types and in f64 (None: `wide_program` returned None).
 
-    `tolerance` is the error allowed, of each result's largest magnitude, in place of what rounding explains.
+    `tolerance` is the allowed error, relative to each result's largest magnitude; it replaces the allowances for
+    rounding.
     """
     types = tuple(sorted(reference.types))
     if len(outputs) != len(reference.own):
@@ -126,7 +129,7 @@ def _verdict(reference: Reference, judged: list[Judgement], types: tuple[str, ..
 
 
 def _undefined(reference: Reference) -> str:
-    """Which results of the reference hold NaN or infinities, unless inputs do."""
+    """Returns which results of the reference hold NaN or infinities; empty if inputs hold some."""
     if any(not _finite(a).all() for a in reference.inputs):
         return ""
     for what, test in (("NaN", np.isnan), ("infinity", np.isinf)):

@@ -1,8 +1,8 @@
-"""Errors of an array beside its reference, judged among elements of like magnitude.
+"""Measures the errors of an array against its reference, among elements of similar magnitude.
 
-Elements whose references lie between the same powers of 16 form a band, the zeros one of their own. What rounding may
-do to an element is estimated from the errors that right runs have in its band, so that small elements beside large
-ones, and results that are small altogether, are judged by their own scale.
+Elements whose references lie between the same powers of 16 form a band; zeros form one of their own. The effect of
+rounding on an element is estimated from the errors that correct runs have in its band, so that small elements beside
+large ones, and results that are small altogether, are judged by their own scale.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _ZERO = -(1 << 12)  # the band of zeros, below that of any f64
 
 
 def magnitudes(values: Array) -> Array:
-    """Absolute values as f64."""
+    """Returns absolute values as f64."""
     return np.abs(values.astype(np.complex128 if values.dtype.kind == "c" else np.float64))
 
 
 def distance(values: Array, reference: Array) -> Array:
-    """The absolute error of each element; infinity where one is not finite and they are not alike (NaN is like NaN)."""
+    """Returns the absolute error of each element; infinity where one is not finite and they differ (NaN equals NaN)."""
     wide = np.complex128 if reference.dtype.kind == "c" else np.float64
     x, y = values.astype(wide), reference.astype(wide)
     with np.errstate(all="ignore"):
@@ -35,8 +35,9 @@ def distance(values: Array, reference: Array) -> Array:
 
 @dataclass(frozen=True)
 class Bands:
-    """The bands of a reference: `number` per element counts from the lowest band that occurs; `top` is the least
-    magnitude above each band, 0 for zeros; `thin` bands have too few elements to tell the size of errors.
+    """The bands of a reference. `number` gives the band of each element, counted from the lowest band that occurs;
+    `top` is the upper bound of magnitudes of each band, 0 for zeros; `sparse` bands have too few elements to estimate
+    errors.
     """
 
     number: Array
@@ -55,7 +56,7 @@ class Bands:
         return Bands(number, top, np.bincount(number.reshape(-1), minlength=len(top)) < _SPARSE)
 
     def largest(self, errors: Array) -> Array:
-        """The largest error of each band, in a thin one also of the band above; infinite ones do not count."""
+        """Returns the largest finite error of each band; a sparse band also counts the errors of the band above."""
         table = np.zeros(len(self.top))
         np.maximum.at(table, self.number.reshape(-1), np.where(np.isfinite(errors), errors, 0.0).reshape(-1))
         for band in range(len(table) - 2, -1, -1):
@@ -64,13 +65,13 @@ class Bands:
         return table
 
     def per_element(self, table: Array) -> Array:
-        """A number per band as one per element."""
+        """Converts one number per band to one per element."""
         return table[self.number]
 
 
 @dataclass(frozen=True)
 class LargestError:
-    """The largest error relative to the scale of its result, and where it is."""
+    """The largest error relative to the scale of its result, and its place."""
 
     error: float = 0.0
     output: int = 0
@@ -81,7 +82,7 @@ NO_ERROR = LargestError()
 
 
 def largest_error_of(output: int, errors: Array, reference: Array) -> LargestError:
-    """The largest of these errors, relative to the largest finite magnitude of the reference."""
+    """Returns the largest of these errors, relative to the largest finite magnitude of the reference."""
     if not errors.size:
         return NO_ERROR
     size = magnitudes(reference)
@@ -92,5 +93,5 @@ def largest_error_of(output: int, errors: Array, reference: Array) -> LargestErr
 
 
 def place_of_largest(values: Array) -> tuple[int, ...]:
-    """The index of the largest value."""
+    """Returns the index of the largest value."""
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(values)), values.shape))

@@ -1,12 +1,12 @@
-"""One result of a partitioned run beside the reference: equal, explained by rounding, or different.
+"""Judges one result of a partitioned run against the reference: equal, explained by rounding, or different.
 
-Two questions are asked of every result. *In f64* the partitioned program and the reference hardly round, so what
-differs is a difference of the programs; integers must be equal. *In its own types* the error of the partitioned run,
-beside the reference in f64, may be a small multiple of the error that the unpartitioned run has in the same band of
-magnitudes. Where that is not enough, samples that round at random decide: fine ones tell the size of rounding errors,
-to first order, coarse ones which elements rounding can turn over (near ties of an argmax, say).
+Every result is judged twice. *In f64* the partitioned program and the reference hardly round, so a difference is one of
+the programs; integers must be equal. *In its own types* the error of the partitioned run, against the reference in f64,
+may be a small multiple of the error that the unpartitioned run has in the same band of magnitudes. Where that is not
+enough, samples with random rounding decide: fine ones estimate the size of rounding errors to first order; coarse ones
+show which elements rounding can flip (near ties of an argmax, say).
 
-An element passes as soon as any of these allowances covers it; only then is the next, dearer one asked for.
+An element passes as soon as any allowance covers it; only then is the next, more expensive one computed.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .retype import limits_of
 Array = np.ndarray[Any, Any]
 Allowance = Array  # of absolute error, per element
 
-F64_FLOOR = 2.0**-46  # of a band's top: above the rounding of f64, far below that of f32
-F64_FLOOR_OF_ALL = 2.0**-48  # of the greatest band's: what a long sum of such numbers may leave in f64
+F64_FLOOR = 2.0**-46  # times a band's top: above the rounding of f64, far below that of f32
+F64_FLOOR_OF_ALL = 2.0**-48  # times the greatest band's top: the error of a long sum of such numbers in f64
 _F64_FACTOR = 4.0  # times the deviations of samples, which round more coarsely than f64 does
 _FLOOR_ULPS = 4.0
-_COARSE_BITS = -1  # of a coarse sample: it rounds to twice the unit of the own type, as two runs differ by two errors
+_COARSE_BITS = -1  # of coarse samples: they round to twice the unit of the own type, as two runs differ by two errors
 _SAMPLES = 12
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A result that differs: at `index` most. `allowed` is the error allowed there, in units of the values."""
+    """A result that differs from the reference."""
 
     output: int
     reason: str
@@ -46,8 +46,8 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was found of one result. Errors are relative to its largest magnitude; `turned` counts the elements that
-    differ because rounding can turn them over.
+    """The outcome for one result. Errors are relative to its largest magnitude; `turned` counts the elements that
+    differ because rounding can flip them.
     """
 
     difference: Mismatch | None = None
@@ -58,14 +58,14 @@ class Judgement:
 
 
 def own_factor(devices: int) -> float:
-    """How many times the error of one device that of many may be: sums over devices round once more for each, which
-    adds up like its square root.
+    """Returns by which factor the error may exceed that of one device: sums over devices round once more per device,
+    and these errors add up like the square root of their number.
     """
     return 4.0 + 2.0 * devices**0.5
 
 
 class Judge:
-    """Compares results with a reference. `tolerance` replaces all allowances: times a result's largest magnitude."""
+    """Compares results with a reference. `tolerance`, times a result's largest magnitude, replaces all allowances."""
 
     def __init__(self, reference: Reference, devices: int, tolerance: float | None) -> None:
         self.reference = reference
@@ -73,7 +73,7 @@ class Judge:
         self.tolerance = tolerance
 
     def judge(self, output: int, actual: Array, in_f64: Array | None) -> Judgement:
-        """Judges one result: as computed in own types, and in f64 (None where that was not run)."""
+        """Judges one result: as computed in own types, and in f64 (None if not run in f64)."""
         expected = self.reference.own[output]
         if actual.dtype != expected.dtype or actual.shape != expected.shape:
             return Judgement(Mismatch(output, f"{_type(actual)} instead of {_type(expected)}"))
@@ -97,7 +97,7 @@ class Judge:
         return Judgement(turned=int(np.count_nonzero(wrong)))
 
     def _unexplained(self, output: int, wrong: Array, expected: Array, bits: int) -> Array:
-        """Those of the wrong elements that no sample of this fineness turns over."""
+        """Returns the wrong elements that no sample of this precision flips."""
         wide = self.reference.wide
         left = wrong
         if wide is not None and left.any():
@@ -129,7 +129,7 @@ class Judge:
         return Judgement(difference, worst[0], worst[1], worst[2])
 
     def _beyond(self, errors: Array, allowances: Iterator[Allowance]) -> Array:
-        """Where errors are beyond all allowances; those that are not needed are not computed."""
+        """Returns where errors exceed all allowances; allowances are computed only while needed."""
         wrong = np.ones(errors.shape, bool)
         for allowed in allowances:
             wrong &= ~(errors <= allowed)
@@ -148,7 +148,7 @@ class Judge:
             if deviation is None:
                 return
             yield bands.per_element(floor + _F64_FACTOR * bands.largest(deviation))
-            yield _F64_FACTOR * deviation  # of elements that change altogether
+            yield _F64_FACTOR * deviation  # for elements that change completely
         if self.reference.keeps_own_types:
             yield from self._in_own_types(output, bands, truth, distance(self.reference.own[output], truth))
 
@@ -162,7 +162,7 @@ class Judge:
         yield bands.per_element(level)
         fine = self._deviation(output, truth, FINE_BITS, 1)
         if fine is not None:
-            # The f64 grid cannot be finer than it is: f64 programs are sampled at the size of their own rounding.
+            # A grid cannot be finer than f64 itself, so f64 programs are sampled at the size of their own rounding.
             level = np.maximum(level, floor + self.factor * 2.0**FINE_BITS * bands.largest(fine))
             yield bands.per_element(level)
         for seed in range(1, _SAMPLES + 1):
@@ -176,7 +176,9 @@ class Judge:
         return None if sample is None else distance(sample[output], truth)
 
     def _judge_coarsely(self, output: int, actual: Array) -> Judgement:
-        """Without f64: errors up to the square root of the program's coarsest epsilon, of the largest magnitude."""
+        """Judges without f64: allows errors up to the square root of the program's coarsest epsilon, times the largest
+        magnitude.
+        """
         own = self.reference.own[output]
         coarsest = max(float(limits_of(t).eps) for t in self.reference.numpy_types)
         tolerance = self.tolerance if self.tolerance is not None else coarsest**0.5

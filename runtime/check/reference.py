@@ -1,8 +1,8 @@
-"""The reference of a check: the unpartitioned program on one device, in its own types and in f64.
+"""Runs the reference of a check: the unpartitioned program on one device, in its own types and in f64.
 
-Samples are runs in f64 that round at random to a grid (see `retype`): they tell what rounding can do to a result where
-the errors of the one run in own types say too little, as with a single number that happens to be right, or with near
-ties that rounding decides. They are made only when asked for.
+Samples are runs in f64 that round at random to a grid (see `retype`). They show the effect of rounding on a result
+where the errors of the one run in own types do not suffice, as with a single number that happens to be exact, or with
+near ties that rounding decides. Samples run only when requested.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .retype import WIDE, retyped
 Array = np.ndarray[Any, Any]
 Arrays = Sequence[Array]
 
-FINE_BITS = 26  # of a fine sample, beyond the own type: its deviations are 2^-26 of what rounding does
-_LEAST_SECONDS, _TIMES_LONGER = 30.0, 50.0  # a run in f64 that takes longer than this is given up
+FINE_BITS = 26  # of fine samples, beyond the own type: their deviations are 2^-26 of the effect of rounding
+_LEAST_SECONDS, _TIMES_LONGER = 30.0, 50.0  # the limit for a run in f64
 _SHARE_OF_MEMORY = 0.6
 
 
 def widened(arrays: Arrays) -> list[Array]:
-    """Arrays of the types that a retyped program takes."""
+    """Converts arrays to the types of a retyped program."""
     wide = {source.numpy: target.numpy for source, target in WIDE.items()}
     return [a.astype(wide.get(a.dtype, a.dtype)) for a in arrays]
 
 
 def float_types(module: Module) -> set[str]:
-    """The names of all float and complex types in a module."""
+    """Returns the names of all float and complex types in a module."""
     return {
         leaf.element.name
         for computation in module
@@ -48,7 +48,7 @@ def float_types(module: Module) -> set[str]:
 
 
 class Reference:
-    """Runs of one program for one set of inputs. `own` holds its results in its own types.
+    """Runs one program on one set of inputs. `own` holds its results in its own types.
 
     Raises CompileError if the program cannot be run.
     """
@@ -70,7 +70,7 @@ class Reference:
 
     @cached_property
     def keeps_own_types(self) -> bool:
-        """Whether some op computes with floats in their own types even where the program runs in f64."""
+        """Whether an op computes with floats in their own types even where the program runs in f64."""
         return any(
             i.op.reads_format(i.call) and any(leaf.element in WIDE for o in i.operands for leaf in o.shape.leaves())
             for computation in self.program
@@ -79,20 +79,20 @@ class Reference:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the program computes in f64, or has no floats, so that there is no other reference."""
+        """Whether the program already computes in f64, or has no floats, so that it is its own reference."""
         return self.types <= {"f64", "c128"}
 
     @cached_property
     def wide(self) -> list[Array] | None:
-        """The results in f64; None where memory or time do not suffice, `why_not_wide` then says why."""
+        """The results in f64; None if memory or time do not suffice, and then `why_not_wide` says so."""
         return self.own if self.is_wide else self._run(None, 0)
 
     def give_up(self, reason: str) -> None:
-        """Leaves f64 aside, because the partitioned program cannot run in it."""
+        """Gives up f64, because the partitioned program cannot run in it."""
         self.__dict__["wide"], self.why_not_wide = None, reason
 
     def sample(self, bits: int, seed: int) -> list[Array] | None:
-        """The results in f64, each float rounded at random to this many bits more than its type has."""
+        """Returns the results in f64, each float rounded at random to this many bits more than its type has."""
         key = (bits, seed)
         if key not in self._samples:
             found = self._run(bits, seed)

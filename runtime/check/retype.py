@@ -1,15 +1,15 @@
-"""Programs with other element types: every float in f64, and every float rounded to a grid at random.
+"""Retypes programs: every float in f64, and optionally every float rounded to a grid at random.
 
-`retyped` maps element types everywhere: shapes, constants, called computations. With f32 and bf16 mapped to f64 a
-program computes what it means, without the rounding of its own types. Ops that read the format of their operands
-(`Op.reads_format`: bit casts, random numbers, most custom-calls) keep their own types between conversions.
+`retyped` maps element types in shapes, constants and called computations. With f32 and bf16 mapped to f64 a program
+computes without the rounding of its own types. Ops that read the format of their operands (`Op.reads_format`: bit
+casts, random numbers, most custom-calls) keep their own types between conversions.
 
-With `grid` each float that a retyped program computes is rounded, up or down by chance, to the significand of its own
-type and that many bits more: Monte Carlo arithmetic (Parker, 1997). Two runs with other seeds differ by what rounding
-can do to the results; with more bits, by a known fraction of that, to first order. Values that are on the grid stay as
-they are, so moves, comparisons and maxima round nothing.
+With `grid` each float that a retyped program computes is rounded, up or down at random, to the significand of its own
+type plus that many bits: Monte Carlo arithmetic (Parker, 1997). Two runs with different seeds differ by the effect of
+rounding on the results; with more bits, by a known fraction of that, to first order. Values on the grid stay unchanged,
+so moves, comparisons and maxima do not round.
 
-Assumption: floats of more than 53 bits do not exist.
+Assumption: no float has more than 53 bits.
 """
 
 from __future__ import annotations
@@ -37,25 +37,27 @@ Array = np.ndarray[Any, Any]
 
 F64, C128 = ELEMENT_TYPES["f64"], ELEMENT_TYPES["c128"]
 WIDE: Types = {t: F64 for t in ELEMENT_TYPES.values() if t.is_float} | {ELEMENT_TYPES["c64"]: C128}
-FINEST = 50  # bits of the finest grid: coarser than f64 itself, so that rounding to it outweighs that of f64
+FINEST = 50  # bits of the finest grid, coarser than f64, so that rounding to it outweighs rounding to f64
 _F64_BITS = 53
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads low bits to high ones (Fibonacci hashing)
 
 
 def limits_of(dtype: np.dtype[Any]) -> Any:
-    """What numpy's `finfo` says, of any float or complex type: eps, nmant, smallest_subnormal, .."""
+    """Returns numpy's `finfo` for any float or complex type: eps, nmant, smallest_subnormal, .."""
     return cast(Any, ml_dtypes).finfo(dtype)
 
 
 def significand_bits(element: ElementType) -> int:
-    """Bits of the significand of a float or complex type, the leading one included."""
+    """Returns the bits of the significand of a float or complex type, including the leading one."""
     assert element.numpy is not None
     return int(limits_of(element.numpy).nmant) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class RoundAttributes(Attributes):
-    """`drop`: low bits of an f64 that are rounded away; `seed` chooses the direction of each rounding."""
+    """The attributes of a rounding. `drop` low bits of an f64 are rounded away; `seed` chooses the direction of each
+    rounding.
+    """
 
     drop: int
     seed: int
@@ -92,8 +94,8 @@ _ROUND = RoundToGrid()
 
 
 def retyped(module: Module, types: Types = WIDE, grid: int | None = None, seed: int = 0) -> Module:
-    """A copy of a module with these element types mapped. `grid`: bits beyond those of the own types to which floats
-    that became f64 are rounded (None: not at all).
+    """Copies a module with element types mapped. `grid` gives the bits beyond those of their own types to which floats
+    that became f64 are rounded (None: no rounding).
 
     The copy is for running only: it is not verified, and the rounding op has no text.
     """
@@ -101,7 +103,7 @@ def retyped(module: Module, types: Types = WIDE, grid: int | None = None, seed: 
 
 
 class _Retyper:
-    """Copies computations: those that run in the new types, and as they are those that only keep own types."""
+    """Copies computations in the new types; instructions that must keep their own types are copied with conversions."""
 
     def __init__(self, module: Module, types: Types, grid: int | None, seed: int) -> None:
         self.module = module
@@ -154,14 +156,14 @@ class _Retyper:
         return target
 
     def in_own_format(self, instruction: Instruction) -> bool:
-        """Whether the instruction must run in its own types, and these are among those that change."""
+        """Returns whether the instruction must run in its own types, and these are among those that change."""
         call = instruction.call
         return instruction.op.reads_format(call) and self.changes([*call.operands, call.shape])
 
     def carrier(
         self, target: Computation, source: Instruction, operands: list[Instruction], element: ElementType
     ) -> Instruction:
-        """A copy of an integer that carries bits, as wide as the float whose bits they are now."""
+        """Copies an integer that carries bits, as wide as the new type of the float."""
         inner = _Retyper(self.module, {source.shape.element: element}, None, 0)
         for callee in source.called():
             inner.done[callee] = inner.computation(callee)
@@ -187,13 +189,13 @@ class _Retyper:
             return literal if target is None else Literal(literal.array.astype(target.numpy))
 
     def in_own_types(self, target: Computation, source: Instruction, operands: list[Instruction]) -> Instruction:
-        """The instruction in its own types, its operands converted to them and its result from them."""
+        """Copies the instruction in its own types, with conversions of its operands and of its result."""
         narrow = [_converted(target, o, s) for o, s in zip(operands, source.call.operands, strict=True)]
         result = _append(target, source, narrow, source.attributes, source.shape)
         return _converted(target, result, self.shape(source.shape))
 
     def rounded(self, target: Computation, source: Instruction, copy: Instruction) -> Instruction:
-        """The copy, rounded to the grid if it is a float that was computed in the program's control flow."""
+        """Rounds the copy to the grid if it is a float that the program's control flow computes."""
         own = source.shape.element
         if self.grid is None or source.parent not in self.control_flow or own not in self.types or not copy.operands:
             return copy
@@ -204,7 +206,7 @@ class _Retyper:
 
 
 def _run_by_control_flow(module: Module) -> set[Computation]:
-    """The computations that control flow runs: not those that ops apply to elements."""
+    """Returns the computations that control flow runs, without those that ops apply to elements."""
     found = {module.entry}
     stack = [module.entry]
     while stack:
@@ -227,7 +229,7 @@ def _append(
 
 
 def _converted(target: Computation, value: Instruction, shape: Shape) -> Instruction:
-    """The value with the element types of `shape`, whose structure it has."""
+    """Converts the value to the element types of `shape`, which has the same structure."""
     if shape.is_tuple:
         parts = [
             _converted(target, target.build("get-tuple-element", value, index=i), element)

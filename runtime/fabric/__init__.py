@@ -1,1 +1,1 @@
-"""Fabrics: who moves data between devices, what collectives mean, and tiles of global arrays."""
+"""Moves data between devices: fabrics, the reference meaning of collectives, and tiles of global arrays."""

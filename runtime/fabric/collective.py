@@ -1,6 +1,6 @@
-"""Collectives on a process grid: who takes part, along which dimension, and by which reducer values combine.
+"""Describes collectives on a process grid: their members, their dimension, and the reducer that combines values.
 
-What they compute is the reference's, or the fabric's own. The words are those of the StableHLO specification.
+The reference or a fabric's own code computes them. The terms are those of the StableHLO specification.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Send = tuple[int, int, int]  # source, target, index of this pair among those of
 class Collective:
     """One collective instruction on a process grid.
 
-    `results` are the shapes of what each device gets. `groups` (or, for a permute, `sends`) hold device numbers.
-    `dimension` is the one that is gathered, scattered or split; None for the tuple form of all-to-all. `reducer`
-    combines two lists of operands. `meaning`, where the kind says nothing of it, makes the results of all members of a
-    group from their operands.
+    `results` are the shapes of each device's results. `groups` (for a permute, `sends`) hold device numbers.
+    `dimension` is the gathered, scattered or split one; None for the tuple form of all-to-all. `reducer` combines two
+    lists of operands. `meaning`, given where `kind` does not imply one, computes the results of all members of a group
+    from their operands.
     """
 
     instruction: Instruction
@@ -49,7 +49,7 @@ class Collective:
 
     @staticmethod
     def of(instruction: Instruction, grid: ProcessGrid, compile: Compile) -> Collective:
-        """The collective of an instruction. Raises CompileError if its groups do not fit the grid."""
+        """Creates the collective of an instruction. Raises CompileError if its groups do not fit the grid."""
         kind = instruction.opcode
         attributes: Any = instruction.attributes
         dims = getattr(attributes, "dimensions", None)
@@ -68,11 +68,11 @@ class Collective:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether it is a permute that fills slices of an operand."""
+        """Whether this is a permute that fills slices of an operand."""
         return bool(getattr(self.instruction.attributes, "slice_sizes", ()))
 
     def zeros(self, operands: Operands) -> Operands:
-        """What a device with these operands gets that nobody sends anything to."""
+        """Returns the results of a device with these operands that receives nothing."""
         return [np.zeros(shape.dims, a.dtype) for shape, a in zip(self.results, operands, strict=True)]
 
     def fail(self, message: str) -> None:
@@ -124,12 +124,12 @@ def check_complete(collective: Collective, group: Sequence[int], arrived: dict[i
 
 
 def result_outside_groups(collective: Collective, device: int, operands: Operands) -> Operands:
-    """What a device in no group gets: zeros from a broadcast, an error from all else."""
+    """Returns the results of a device in no group: zeros for a broadcast. Any other kind is an error."""
     if collective.kind != "collective-broadcast":
         collective.fail(f"device {device} is in no replica group")
     return collective.zeros(operands)
 
 
 def device_list(devices: Sequence[int]) -> str:
-    """`device 3` or `devices 1, 2`."""
+    """Returns `device 3` or `devices 1, 2`."""
     return f"device{'s' if len(devices) > 1 else ''} {', '.join(map(str, devices))}"

@@ -1,4 +1,4 @@
-"""The fabric of devices that all run in this process."""
+"""Moves data between devices that all run in this process."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .reference import outgoing_pieces, perform, permute_result
 
 
 class LocalFabric:
-    """All devices in this process, in lock step: a collective is complete as soon as it starts.
+    """Connects all devices in this process, in lock step: a collective is complete as soon as it starts.
 
-    A group of which only some devices arrive (because the others took another branch, or left the loop) is an error of
-    the program: on a machine it would hang.
+    It is an error of the program if only some devices of a group arrive (because the others took another branch, or
+    left the loop): on real devices the program would hang.
     """
 
     def start(self, collective: Collective, devices: Sequence[int], operands: list[Operands]) -> list[Operands]:
-        """The results of each device. Raises CompileError for an incomplete group."""
+        """Returns the results of each device. Raises CompileError for an incomplete group."""
         arrived = dict(zip(devices, operands, strict=True))
         if collective.kind == "collective-permute":
             return self._permute(collective, devices, arrived)
@@ -33,7 +33,7 @@ class LocalFabric:
         return [results[d] if d in results else result_outside_groups(collective, d, arrived[d]) for d in devices]
 
     def wait(self, handle: list[Operands]) -> list[Operands]:
-        """The results of each device."""
+        """Returns the results of each device."""
         return handle
 
     def _permute(

@@ -1,10 +1,12 @@
-"""The fabric of an MPI job: every collective as non-blocking MPI operations between the ranks concerned.
+"""Runs collectives as non-blocking MPI operations between the ranks concerned.
 
-Three ways, for each group: all members on this rank: the reference code; one member per rank: the MPI operation of the
-same meaning (bytes are moved, only reductions need to know the type); else: the operands of all members are gathered
-as bytes and each rank computes the reference for its own devices.
+Each group runs in one of three ways. If all members are on this rank, the reference code computes the result. If each
+rank has one member, the MPI operation of the same meaning does (only reductions need to know the type; others move
+bytes). Otherwise the operands of all members are gathered as bytes, and each rank computes the reference for its own
+devices.
 
-Assumption: all ranks start the collectives of a communicator in the same order. One program for all devices does.
+Assumption: all ranks start the collectives of a communicator in the same order, which holds for one program on all
+devices.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ Requests = list[Any]
 Wait = Callable[[Collective, Requests], None]
 Finish = Callable[[], dict[int, Operands]]  # the results of this rank's devices
 _TAGS = 1 << 14
-_DIRECT_BYTES = 1 << 15  # larger reductions that MPI cannot do are spread over the group
+_DIRECT_BYTES = 1 << 15  # larger reductions that MPI has no op for are divided among the group's ranks
 
 _NATIVE: dict[str, dict[Monoid, str]] = {
     "iu": {
@@ -39,8 +41,8 @@ _NATIVE: dict[str, dict[Monoid, str]] = {
 
 
 class MpiFabric:
-    """`rank_of` gives the rank of each device, `collectives` all that the program may start, in the same order on all
-    ranks. What a rank waits for, it waits for by the watch.
+    """Connects the devices of all ranks. `rank_of` gives the rank of each device; `collectives` lists all that the
+    program may start, in the same order on all ranks. Ranks wait for each other through the watch.
     """
 
     def __init__(self, mpi: Any, watch: RankWatch, rank_of: Sequence[int], collectives: Sequence[Collective]) -> None:
@@ -52,8 +54,8 @@ class MpiFabric:
         self.tags = {collective: number % _TAGS for number, collective in enumerate(collectives)}
         self.comm = comm.Dup()
         self.comms: dict[tuple[int, ...], Any] = {tuple(range(comm.size)): self.comm}
-        self.groups: dict[Collective, list[tuple[Group, Group]]] = {}  # groups with devices here, and those devices
-        self.sends: dict[Collective, tuple[Send, ...]] = {}  # of permutes, those with a device here
+        self.groups: dict[Collective, list[tuple[Group, Group]]] = {}  # groups with local devices, and these
+        self.sends: dict[Collective, tuple[Send, ...]] = {}  # pairs of permutes with a local device
         self.members: dict[Collective, tuple[int, ...]] = {}  # the ranks that this one waits for
         for collective in collectives:
             for group in collective.groups:
@@ -74,7 +76,7 @@ class MpiFabric:
     def start(
         self, collective: Collective, devices: Sequence[int], operands: list[Operands]
     ) -> tuple[Collective, Sequence[int], Requests, list[Finish]]:
-        """Begins the collective for the active local devices.
+        """Starts the collective for the active local devices.
 
         Raises CompileError if local members are missing, RankFailed if MPI has lost a rank.
         """
@@ -97,7 +99,7 @@ class MpiFabric:
         return finish
 
     def wait(self, handle: tuple[Collective, Sequence[int], Requests, list[Finish]]) -> list[Operands]:
-        """The results of the active local devices. Raises RankFailed."""
+        """Returns the results of the active local devices. Raises RankFailed."""
         collective, devices, requests, finish = handle
         self._wait(collective, requests)
         results: dict[int, Operands] = {}
@@ -109,17 +111,17 @@ class MpiFabric:
         self.watch.wait(requests, collective.instruction, self.members[collective])
 
     def _local(self, devices: Sequence[int]) -> Group:
-        """Those of the devices that this rank runs."""
+        """Returns the given devices that this rank runs."""
         return tuple(device for device in devices if self.rank_of[device] == self.rank)
 
     def _ranks(self, group: Sequence[int]) -> tuple[int, ...]:
-        """The ranks of a group's devices, in the order in which they come first."""
+        """Returns the ranks of a group's devices, in the order of their first devices."""
         return tuple(dict.fromkeys(self.rank_of[device] for device in group))
 
     def _make_comm(self, ranks: tuple[int, ...]) -> None:
         if len(ranks) > 1 and ranks not in self.comms:
             number = len(self.comms)
-            self.comms[ranks] = None  # counts on every rank, so that tags agree
+            self.comms[ranks] = None  # counted on every rank, so that tags agree
             if self.rank in ranks:
                 members = self.comm.Get_group().Incl(ranks)
                 self.comms[ranks] = self.comm.Create_group(members, tag=number % _TAGS)
@@ -143,7 +145,7 @@ class MpiFabric:
     def _gather_and_compute(
         self, comm: Any, collective: Collective, group: Sequence[int], arrived: dict[int, Operands], requests: Requests
     ) -> Finish:
-        """All members' operands to all ranks concerned; each computes the reference."""
+        """Gathers all members' operands on all ranks concerned; each rank computes the reference."""
         order = [device for rank in self._ranks(group) for device in group if self.rank_of[device] == rank]
         mine = self._local(group)
         like = arrived[mine[0]]
@@ -169,7 +171,7 @@ class MpiFabric:
             if not any(device in arrived for device in here):
                 continue
             check_complete(collective, here, arrived)
-            pieces = outgoing_pieces(collective, arrived[here[0]], slot)  # of the target alone: to see what will come
+            pieces = outgoing_pieces(collective, arrived[here[0]], slot)  # on the target: for the shapes
             if here == (source,):
                 for array in pieces:
                     kept.append(as_bytes(array))
@@ -188,7 +190,9 @@ class MpiFabric:
 
 
 class _OneDevicePerRank:
-    """The collectives of a group with one member per rank. `start` gives what finishes it, None where MPI cannot."""
+    """Starts the collectives of a group with one member per rank. `start` returns the function that finishes it, or
+    None where MPI has no such operation.
+    """
 
     def __init__(self, mpi: Any, comm: Any, collective: Collective, requests: Requests, wait: Wait) -> None:
         self.mpi = mpi
@@ -219,7 +223,7 @@ class _OneDevicePerRank:
         return lambda _=sent: results
 
     def distributed_reduce(self, operands: Operands) -> Callable[[], Operands]:
-        """Each rank combines one part of all operands; the parts are gathered when it is finished."""
+        """Combines one part of all operands on each rank, then gathers the parts on completion."""
         count = self.comm.size
         padded = [pad_flat(array, count) for array in operands]
         end = self.exchange(padded, lambda members: reduce_members(self.collective, members))
@@ -274,7 +278,9 @@ class _OneDevicePerRank:
         return lambda: results
 
     def exchange(self, parts: list[Array], combine: Callable[[list[Operands]], Operands]) -> Callable[[], Operands]:
-        """Row i of each array (contiguous) goes to rank i; `combine` makes the results of what came, in rank order."""
+        """Sends row i of each (contiguous) array to rank i; `combine` computes the results from the received rows, in
+        rank order.
+        """
         received = [np.empty_like(part) for part in parts]
         for part, into in zip(parts, received, strict=True):
             self.requests.append(
@@ -283,17 +289,18 @@ class _OneDevicePerRank:
         return lambda _=parts: combine([[into[i] for into in received] for i in range(self.comm.size)])
 
     def parts(self, array: Array) -> Array:
-        """The parts along the collective's dimension, as rows of one contiguous array."""
+        """Returns the parts along the collective's dimension, as rows of one contiguous array."""
         dim, count = self.collective.dimension, self.comm.size
         assert dim is not None
         return stack_rows(split_evenly(array, count, dim, self.collective))
 
     def native_ops(self, operands: Operands) -> list[Any]:
-        """MPI's op of the same meaning for each operand, None where it has none."""
+        """Returns MPI's op of the same meaning for each operand, None where it has none."""
         return [self.native_op(a, shape) for a, shape in zip(operands, self.collective.results, strict=True)]
 
     def native_op(self, array: Array, shape: Shape) -> Any:
-        """MPI's op for the collective's monoid and the array's type, which must be the numbers that the program means.
+        """Returns MPI's op for the collective's monoid and the array's type; None unless the array holds the program's
+        own type.
         """
         is_plain = array.dtype == shape.element.numpy and array.dtype.isbuiltin == 1 and array.dtype != np.float16
         if self.collective.monoid is None or not is_plain:
@@ -304,12 +311,12 @@ class _OneDevicePerRank:
 
 
 def as_bytes(array: Array) -> Array:
-    """The bytes of an array: its own memory if it is contiguous."""
+    """Returns the bytes of an array, as a view if it is contiguous."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def unpack(row: Array, like: Sequence[Array]) -> Operands:
-    """Arrays of the types and shapes of `like` from their bytes, one after the other."""
+    """Splits bytes into arrays with the types and shapes of `like`."""
     result: Operands = []
     start = 0
     for array in like:
@@ -319,19 +326,19 @@ def unpack(row: Array, like: Sequence[Array]) -> Operands:
 
 
 def stack_rows(arrays: Sequence[Array]) -> Array:
-    """Equal arrays as the rows of one that is contiguous (numpy keeps the memory order of the parts)."""
+    """Stacks equal arrays as the rows of a contiguous one (np.stack would keep the memory order of the parts)."""
     return np.stack(arrays, out=np.empty((len(arrays), *arrays[0].shape), arrays[0].dtype))
 
 
 def join_parts(parts: Array, dim: int) -> Array:
-    """Rows of an array concatenated along a dimension of theirs."""
+    """Concatenates rows of an array along one of their dimensions."""
     if dim == 0:
         return parts.reshape(parts.shape[0] * parts.shape[1], *parts.shape[2:])
     return np.concatenate(list(parts), dim)
 
 
 def pad_flat(array: Array, rows: int) -> Array:
-    """The elements in order, as that many equal rows, filled up with zeros."""
+    """Returns the elements in order as this many equal rows, padded with zeros."""
     width = -(-array.size // rows)
     padded = np.zeros(rows * width, array.dtype)
     padded[: array.size] = array.reshape(-1)

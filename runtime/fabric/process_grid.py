@@ -1,9 +1,4 @@
-"""The process grid: which devices there are, and which of them a collective brings together.
-
-The words are those of the StableHLO specification ("Process groups"). A device is a (replica, partition) pair; its
-number is the flattened id `replica * partitions + partition`. How the replica groups of an instruction are read depends
-on its kind, on whether it has a channel, and on `use_global_device_ids`.
-"""
+"""Maps the numbers in replica groups to devices: the process grid of replicas and partitions."""
 
 from __future__ import annotations
 
@@ -29,7 +24,7 @@ class GroupMode(Enum):
 
 
 def group_mode(reduces_or_gathers: bool, has_channel: bool, use_global_device_ids: bool) -> GroupMode:
-    """The mode of an instruction; `reduces_or_gathers` holds for all-reduce, all-gather and reduce-scatter."""
+    """Returns the mode of an instruction. `reduces_or_gathers` holds for all-reduce, all-gather and reduce-scatter."""
     if use_global_device_ids:
         return GroupMode.FLATTENED_IDS
     if not has_channel:
@@ -39,14 +34,14 @@ def group_mode(reduces_or_gathers: bool, has_channel: bool, use_global_device_id
 
 @dataclass(frozen=True, slots=True)
 class ProcessGrid:
-    """All devices of a program."""
+    """All devices of a program: replicas times partitions."""
 
     replicas: int = 1
     partitions: int = 1
 
     @staticmethod
     def of(module: Module) -> ProcessGrid:
-        """The grid that the module's header asks for."""
+        """Returns the grid that the module's header requests."""
         return ProcessGrid(module.replica_count, module.num_partitions)
 
     @property
@@ -54,17 +49,17 @@ class ProcessGrid:
         return self.replicas * self.partitions
 
     def place_of(self, device: int) -> tuple[int, int]:
-        """The replica and the partition of a device."""
+        """Returns the replica and the partition of a device."""
         return divmod(device, self.partitions)
 
     def count(self, mode: GroupMode) -> int:
-        """How many things the numbers of this mode count."""
+        """Returns how many things the numbers of this mode count."""
         if mode is GroupMode.FLATTENED_IDS:
             return self.size
         return self.partitions if mode is GroupMode.CROSS_PARTITION else self.replicas
 
     def process_groups(self, mode: GroupMode, groups: Groups) -> Groups:
-        """The groups as device numbers. Raises ValueError for numbers out of range or named twice."""
+        """Returns the groups as device numbers. Raises ValueError for numbers out of range or repeated."""
         self._check(mode, [i for group in groups for i in group])
         if mode is GroupMode.CROSS_REPLICA_AND_PARTITION:
             return tuple(
@@ -74,8 +69,8 @@ class ProcessGrid:
         return tuple(tuple(map(place, group)) for group in groups for place in self._places(mode))
 
     def process_pairs(self, mode: GroupMode, pairs: Pairs, most: int = 1) -> Pairs:
-        """Source-target pairs as device numbers. Raises ValueError for a bad number, and for one that is source or
-        target more than `most` times.
+        """Returns source-target pairs as device numbers. Raises ValueError for a number out of range, and for one that
+        is source or target more than `most` times.
         """
         self._check(mode, [s for s, _ in pairs], "source", most)
         self._check(mode, [t for _, t in pairs], "target", most)
@@ -97,7 +92,7 @@ class ProcessGrid:
         return replica * self.partitions + partition
 
     def _places(self, mode: GroupMode) -> list[Callable[[int], int]]:
-        """One function from numbers to devices per repetition of the groups."""
+        """Returns one function from numbers to devices per repetition of the groups."""
         if mode is GroupMode.FLATTENED_IDS:
             return [lambda i: i]
         if mode is GroupMode.CROSS_PARTITION:

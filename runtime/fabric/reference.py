@@ -1,7 +1,7 @@
-"""What each collective computes, in numpy, for the members of a group.
+"""Computes each collective in numpy, for the members of a group.
 
-This is the reference: the simulator runs it as it is, the MPI runtime wherever MPI has no collective of the same
-meaning. Members combine in group order, so all get the same bits.
+This is the reference: the simulator always runs it, the MPI fabric where MPI has no collective of the same meaning.
+Members combine in group order, so all get the same bits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 def perform(collective: Collective, members: list[Operands]) -> list[Operands]:
-    """The results of all members of a group (not for permutes), from their operands in group order."""
+    """Computes the results of all members of a group from their operands in group order. Permutes are separate."""
     if collective.meaning is not None:
         return collective.meaning(members)
     meaning = _REFERENCE.get(collective.kind)
@@ -34,19 +34,19 @@ def perform(collective: Collective, members: list[Operands]) -> list[Operands]:
 
 
 def outgoing_pieces(collective: Collective, operands: Operands, slot: int) -> Operands:
-    """What a source of a permute sends over its pair number `slot`."""
+    """Returns what the source of a permute sends over its pair number `slot`."""
     return cut_slices(collective.instruction, operands, slot) if collective.is_in_place else operands
 
 
 def permute_result(collective: Collective, operands: Operands, arrived: Sequence[tuple[int, Operands]]) -> Operands:
-    """The results of a permute on a device: what has come over pairs with these slots, else zeros."""
+    """Returns the results of a permute on a device: what arrived over pairs with these slots, else zeros."""
     if collective.is_in_place:
         return fill_slices(collective.instruction, operands, arrived)
     return arrived[0][1] if arrived else collective.zeros(operands)
 
 
 def reduce_members(collective: Collective, members: list[Operands]) -> Operands:
-    """The combination of all members' operands, from left to right."""
+    """Combines all members' operands, from left to right."""
     assert collective.reducer is not None
     total = members[0]
     for operands in members[1:]:
@@ -55,7 +55,7 @@ def reduce_members(collective: Collective, members: list[Operands]) -> Operands:
 
 
 def split_evenly(array: Array, parts: int, dimension: int, collective: Collective) -> list[Array]:
-    """The array cut into equal parts along a dimension."""
+    """Cuts the array into equal parts along a dimension."""
     if array.shape[dimension] % parts:
         collective.fail(f"dimension {dimension} of size {array.shape[dimension]} cannot be cut for a group of {parts}")
     return np.split(array, parts, dimension)

@@ -1,6 +1,6 @@
-"""Collectives on slices: the ragged all-to-all, and the permute that sends slices and fills places of an operand.
+"""Computes collectives on slices: the ragged all-to-all, and permutes that send slices and fill slices of an operand.
 
-Reference code like `reference`, in a file of its own. Operands are the leaves of the instruction's operands.
+This is reference code like `reference`. Operands are the leaves of the instruction's operands.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ Part = tuple[int, int, list[int], tuple[int, ...]]  # buffer, slice of that buff
 
 
 def _parts(instruction: Instruction, operands: Operands, which: int) -> tuple[Operands, list[Part]]:
-    """The buffers of an in-place permute (`which` 0: input, 1: output) and its slices in them, sizes clamped inside."""
+    """Returns the buffers of an in-place permute (`which` 0: input, 1: output) and its slices in them, starts clamped.
+    """
     leaves = iter(operands)
     buffers, outputs, *starts = [list(islice(leaves, o.shape.num_leaves)) for o in instruction.operands]
     chosen = outputs if which else buffers
@@ -30,7 +31,7 @@ def _parts(instruction: Instruction, operands: Operands, which: int) -> tuple[Op
     for number, size in enumerate(sizes):
         buffer = number // each
         room = chosen[buffer].shape
-        # As dynamic-slice does: a start is moved so that the slice fits.
+        # As in dynamic-slice, a start is clamped so that the slice fits.
         start = [min(max(int(next(indices)), 0), n - m) for n, m in zip(room, size, strict=True)]
         parts.append((buffer, number % each, start, size))
     return chosen, parts
@@ -41,13 +42,13 @@ def _region(start: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
 
 
 def cut_slices(instruction: Instruction, operands: Operands, slot: int) -> Operands:
-    """What a source sends over its pair number `slot`: a slice of each buffer."""
+    """Returns what a source sends over its pair number `slot`: a slice of each buffer."""
     buffers, parts = _parts(instruction, operands, 0)
     return [buffers[b][_region(start, size)] for b, number, start, size in parts if number == slot]
 
 
 def fill_slices(instruction: Instruction, operands: Operands, arrived: Sequence[tuple[int, Operands]]) -> Operands:
-    """The outputs of a device, filled with the slices that have come over pairs with these slots."""
+    """Returns the outputs of a device, filled with the slices that arrived over pairs with these slots."""
     buffers, parts = _parts(instruction, operands, 1)
     results = [buffer.copy() for buffer in buffers]
     for slot, pieces in arrived:
@@ -58,7 +59,7 @@ def fill_slices(instruction: Instruction, operands: Operands, arrived: Sequence[
 
 
 def ragged_all_to_all(collective: Collective, members: list[Operands]) -> list[Operands]:
-    """Rows of every input into the outputs of the others, in the order of the group."""
+    """Copies rows of every input into the outputs of the others, in the order of the group."""
     results = [operands[1].copy() for operands in members]
     lists = [[np.ravel(array).astype(np.int64).tolist() for array in operands[2:]] for operands in members]
     count, each = len(members), len(lists[0][0]) // len(members)

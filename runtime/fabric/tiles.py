@@ -1,9 +1,9 @@
-"""Global arrays to shards and back, by the rule of HLO shardings.
+"""Cuts global arrays into shards and joins them, by the rule of HLO shardings.
 
-A dimension of size n in t tiles has tiles of ceil(n / t); the last ones are padded or empty. Of an array on a single
-device the others have nothing but padding, as much as the array is large. Padding is zeros, or poison (NaN, largest
-integers), which proves that a program does not let it leak. On the way back devices that hold the same tile must agree
-on it to the bit, NaNs apart.
+A dimension of size n in t tiles has tiles of ceil(n / t); the last ones are padded or empty. If an array is on a single
+device, the others hold padding of the array's size. Padding is zeros, or poison (NaN, largest integers), which proves
+that a program does not let it leak. When shards are joined, devices that hold the same tile must agree on it to the
+bit, except for NaN payloads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 def digit_value(digits: Digits, place: int) -> int:
-    """The number that the digits, major to minor, have at this place."""
+    """Returns the number that the digits, major to minor, have at this place."""
     value = 0
     for digit in digits:
         value = value * digit.size + (place // digit.stride) % digit.size
@@ -33,12 +33,12 @@ def digit_value(digits: Digits, place: int) -> int:
 
 
 def place_of(tiling: Tiling, device: int) -> int:
-    """The place whose digits count: the device itself, or where an irregular device list has it."""
+    """Returns the place to read digits at: the device itself, or its position in an irregular device list."""
     return device if tiling.order is None else tiling.order.index(device)
 
 
 def tile_slices(tiling: Tiling, dims: tuple[int, ...], device: int) -> tuple[slice, ...]:
-    """Which part of an array of these dimensions a device holds, padding left out (so it may be empty)."""
+    """Returns the part of an array of these dimensions that a device holds, without padding (so it may be empty)."""
     place = place_of(tiling, device)
     slices: list[slice] = []
     for n, local, digits in zip(dims, tiling.local_dims(dims), tiling.dims, strict=True):
@@ -48,7 +48,9 @@ def tile_slices(tiling: Tiling, dims: tuple[int, ...], device: int) -> tuple[sli
 
 
 def poison_value(dtype: np.dtype[Any]) -> np.generic[Any]:
-    """A value that shows up in results: NaN (the largest number where there is none), the largest integer, True."""
+    """Returns a value that is conspicuous in results: NaN (or the largest number if there is none), the largest
+    integer, True.
+    """
     element = from_numpy(dtype)
     if element.is_float or element.is_complex:
         value = np.full((1,), np.nan).astype(dtype)[0]
@@ -57,7 +59,9 @@ def poison_value(dtype: np.dtype[Any]) -> np.generic[Any]:
 
 
 def shard(array: Array, tiling: Tiling, device: int, poison: bool = False) -> Array:
-    """What a device holds of a global array. Of a sum that is yet to be reduced the first device holds everything."""
+    """Returns a device's shard of a global array. Of an unreduced value the first device holds everything, the others
+    zeros.
+    """
     local_dims = tiling.local_dims(array.shape)
     if digit_value(tiling.unreduced, place_of(tiling, device)):
         return np.zeros(local_dims, array.dtype)
@@ -72,8 +76,8 @@ def shard(array: Array, tiling: Tiling, device: int, poison: bool = False) -> Ar
 
 
 def copied_bytes(dims: tuple[int, ...], dtype: np.dtype[Any], tiling: Tiling) -> int:
-    """Bytes that `shard` allocates for one device: none for a whole array, or for whole rows that come one after the
-    other, since these are views.
+    """Returns the bytes that `shard` allocates for one device: none for a whole array, or for whole consecutive rows,
+    since these are views.
     """
     local = tiling.local_dims(dims)
     rows_only = local[1:] == dims[1:] and (not local or not local[0] or dims[0] % local[0] == 0)
@@ -82,7 +86,8 @@ def copied_bytes(dims: tuple[int, ...], dtype: np.dtype[Any], tiling: Tiling) ->
 
 
 def assemble(locals_: Sequence[Array], tiling: Tiling, dims: tuple[int, ...], what: str = "value") -> Array:
-    """The global array of these dimensions from what devices 0, 1, .. hold; on one device, what that one holds.
+    """Joins what devices 0, 1, .. hold into the global array of these dimensions. Only the value's own device counts if
+    it has one.
 
     Raises CompileError if devices that hold the same tile disagree; `what` names the value in the message.
     """
@@ -108,7 +113,7 @@ def assemble(locals_: Sequence[Array], tiling: Tiling, dims: tuple[int, ...], wh
 
 
 def common_value(copies: Sequence[Array], what: str = "value") -> Array:
-    """The value that devices 0, 1, .. all hold. Raises CompileError if they disagree."""
+    """Returns the value that devices 0, 1, .. all hold. Raises CompileError if they disagree."""
     for device, other in enumerate(copies):
         if other is not copies[0]:
             _check_replicas(copies[0], other, (0, device), (slice(0, None),) * other.ndim, what)
@@ -116,7 +121,7 @@ def common_value(copies: Sequence[Array], what: str = "value") -> Array:
 
 
 def same_bits(a: Array, b: Array) -> Array:
-    """Where two arrays of one type are equal to the bit, all NaNs counting as equal."""
+    """Returns where two arrays of one type are equal to the bit, all NaNs counting as equal."""
 
     def bits(x: Array) -> Array:
         return np.ascontiguousarray(x).reshape(-1).view(np.uint8).reshape(*x.shape, x.dtype.itemsize)

@@ -1,1 +1,1 @@
-"""Inputs: random numbers that mean something to the program, and arrays from files."""
+"""Makes inputs of runs: random numbers in the ranges that the program needs, and arrays from files."""

@@ -1,7 +1,7 @@
-"""Arrays in numpy files.
+"""Reads and writes arrays in numpy files.
 
-numpy files have no name for bfloat16, fp8 and the small integers: such arrays are stored as their bytes, and a note
-gives the element type: `manifest.json` in a directory, an entry `NAME.type` in an .npz file.
+numpy files have no name for bfloat16, fp8 and the small integers. Such arrays are stored as their bytes, with the
+element type in a note: `manifest.json` in a directory, an entry `NAME.type` in an .npz file.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _POSITION = re.compile(r"(arr|output)_(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class NamedArrays:
-    """Arrays by name, in the natural order of the names. `by_position` says that the names mean nothing: they are
-    numpy's own (`arr_0`, ..), or the file is one that Hloom wrote, or one without names.
+    """Arrays by name, in the natural order of the names. `by_position` says that the names carry no meaning: they are
+    numpy's own (`arr_0`, ..), or the file was written by Hloom, or has no names.
     """
 
     arrays: Mapping[str, Array]
@@ -35,7 +35,7 @@ class NamedArrays:
 
 
 def read_arrays(path: Path) -> NamedArrays:
-    """The arrays of an .npz file, a directory of .npy files or one .npy file. Raises CompileError if that fails."""
+    """Reads an .npz file, a directory of .npy files or one .npy file. Raises CompileError if that fails."""
     try:
         if path.is_dir():
             return _read_directory(path)
@@ -48,7 +48,7 @@ def read_arrays(path: Path) -> NamedArrays:
 
 
 def load_array(path: Path) -> Array:
-    """The array of an .npy file. Raises CompileError if that fails."""
+    """Reads the array of an .npy file. Raises CompileError if that fails."""
     try:
         return _load(path)
     except (OSError, ValueError, TypeError, EOFError, MemoryError) as error:
@@ -63,7 +63,7 @@ def _load(path: Path) -> Array:
 
 
 def _named(arrays: Mapping[str, Array]) -> NamedArrays:
-    """By position if the names are numbers from 0 on with the prefix that numpy or Hloom gives them."""
+    """Returns the arrays, by position if the names are numbers from 0 on with the prefix of numpy or Hloom."""
     matches = [_POSITION.fullmatch(name) for name in arrays]
     prefixes = {m[1] for m in matches if m is not None}
     numbers = [int(m[2]) for m in matches if m is not None]
@@ -98,12 +98,12 @@ def _read_npz(path: Path) -> NamedArrays:
 
 
 def _is_note(name: str, names: Sequence[str]) -> bool:
-    """Whether an entry gives the type of another one."""
+    """Returns whether an entry gives the type of another one."""
     return name.endswith(".type") and name.removesuffix(".type") in names
 
 
 def as_element(array: Array, element: ElementType) -> Array:
-    """The array with the type that it lost where numpy files have no name for it: numpy then has bytes."""
+    """Restores the element type of an array for which numpy files have no name; numpy reads it as bytes."""
     wanted = element.numpy
     if wanted is None or wanted.isbuiltin != 2 or array.dtype.kind != "V" or array.dtype.itemsize != wanted.itemsize:
         return array
@@ -111,7 +111,7 @@ def as_element(array: Array, element: ElementType) -> Array:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """A sort key by which `arg_10` comes after `arg_9`."""
+    """Returns a sort key by which `arg_10` comes after `arg_9`."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]
 
 
@@ -123,7 +123,8 @@ def _typed(array: Array, type_name: str) -> Array:
 
 
 def storable(array: Array) -> Array:
-    """The array, or its bytes as unsigned integers of the same width if numpy files have no name for its type."""
+    """Returns the array, or its bytes as unsigned integers of the same width if numpy files have no name for its type.
+    """
     if array.dtype.isbuiltin != 2:  # 2: a type that ml_dtypes registered
         return array
     return np.ascontiguousarray(array).reshape(array.shape).view(f"u{array.dtype.itemsize}")

@@ -1,7 +1,7 @@
-"""What a program demands of its inputs: ranges of numbers in which its results mean something.
+"""Finds the ranges of numbers that a program demands of its inputs for meaningful results.
 
-Each op says what it demands of its operands, given what is demanded of its results (`Op.demands`), and what is known of
-its results (`Op.facts`). Here that is asked once forward and once backward through a computation; ops that call
+Each op states what it demands of its operands, given the demands on its results (`Op.demands`), and what is known of
+its results (`Op.facts`). The analysis asks once forward and once backward through a computation. Ops that call
 computations ask for those in turn, once per call, so that callers of one computation do not share demands.
 """
 
@@ -16,13 +16,13 @@ from ...ir.graph.module import Module
 from ...ir.graph.value_range import Columns, Demand, Fact, Range, columns, joined, meet_demands
 from ...ir.types.shape import Shape
 
-# Instructions looked at, those of a called computation once per call: whatever lies beyond demands nothing.
+# The most instructions to analyse, counting a called computation once per call; further ones demand nothing.
 _MOST = 500_000
 _DEEPEST = 60
 
 
 def input_demands(module: Module) -> list[Demand]:
-    """What the entry computation demands of the leaves of its parameters, in order; None where anything will do."""
+    """Returns the demands of the entry computation on the leaves of its parameters, in order; None: no demand."""
     parameters = module.entry.parameters
     count = sum(p.shape.num_leaves for p in parameters)
     results: list[Demand] = [None] * module.entry.root.shape.num_leaves
@@ -35,7 +35,7 @@ def _body(callee: Callee) -> Computation:
 
 
 class _Analysis:
-    """The visitor that ops are given."""
+    """Analyses computations; ops receive it as their visitor."""
 
     def __init__(self) -> None:
         self._looked_at = 0
@@ -100,7 +100,7 @@ class _Analysis:
         if not isinstance(first, Columns) or others or not op.is_elementwise:
             open_to_columns = op.knows_columns or op.forwards_leaves
             return op.demands(call, operands, results if open_to_columns else [joined(r) for r in results], self)
-        # The same place of each operand goes into a place of the result: one column after the other.
+        # Each element of the result depends on the same place of each operand, so columns are independent.
         asked = [op.demands(call, operands, [part], self) for part in first.parts]
         rank = call.shape.rank
         return [
@@ -110,7 +110,7 @@ class _Analysis:
 
 
 def _by_parameter(computation: Computation, facts: Sequence[Fact]) -> list[tuple[Instruction, list[Fact]]]:
-    """The facts of each parameter."""
+    """Returns the facts of each parameter."""
     found: list[tuple[Instruction, list[Fact]]] = []
     first = 0
     for parameter in computation.parameters:
@@ -121,15 +121,15 @@ def _by_parameter(computation: Computation, facts: Sequence[Fact]) -> list[tuple
 
 
 def _unmet(demand: Demand, fact: Fact, shape: Shape) -> Demand:
-    """The demand, unless what is known of floats meets it anyway. Integers that are moved into a range, by a clamp
-    say, had better be in it.
+    """Returns the demand, or None if known facts already imply it. Demands on integers stay: a value that a clamp moves
+    into its range should lie in it.
     """
     found = joined(demand)
     return None if found is not None and shape.element.is_float and found.contains(fact.range) else demand
 
 
 def _fitting(demand: Demand, shape: Shape) -> Demand:
-    """The demand in numbers of an element type."""
+    """Returns the demand in numbers of an element type."""
     if isinstance(demand, Columns):
         return columns(demand.dimension, [_of_type(part, shape) for part in demand.parts])
     return _of_type(demand, shape)

@@ -1,8 +1,8 @@
-"""Arrays of random numbers that are the same bits on every machine.
+"""Draws arrays of random numbers that are the same bits on every machine.
 
-They are made from the words of a bit generator, whose stream numpy guarantees, by integer arithmetic and single IEEE
-operations; numpy's own normal numbers call the logarithm of the machine's C library, and their stream may change. An
-array is filled piece by piece, so that what is drawn in wider types takes no memory to speak of.
+Numbers are computed from the words of a bit generator, whose stream numpy guarantees, by integer arithmetic and single
+IEEE operations. numpy's own normal numbers call the logarithm of the machine's C library, and their stream may change.
+An array is filled chunk by chunk, so that intermediate numbers of wider types take little memory.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from ...ir.types.shape import Shape
 
 Array = np.ndarray[Any, Any]
 
-_CHUNK = 1 << 15  # elements: what fits into a cache
+_CHUNK = 1 << 15  # elements, few enough for a cache
 _LOW_21_BITS = np.uint64((1 << 21) - 1)
-_NORMAL_RANGE = Range.closed(-1.5, 1.5)  # all numbers of the default distribution of floats
-_MARGIN = 0.25  # from a bound that is excluded, where there is no other one
-_DEFAULT_GREATEST = 7  # the greatest integer where nothing is demanded
+_NORMAL_RANGE = Range.closed(-1.5, 1.5)  # the range of the default distribution of floats
+_MARGIN = 0.25  # distance from an excluded bound, if there is no other bound
+_DEFAULT_GREATEST = 7  # the greatest integer without a demand
 
 
 class Distribution(Protocol):
-    """Random numbers. Rounding to the element type does not lead out of the range `within`."""
+    """A distribution of random numbers. Rounding to the element type keeps them inside of `within`."""
 
     @property
     def within(self) -> Range: ...
 
     def sample(self, stream: RandomStream, count: int) -> Array:
-        """So many numbers as f64 or 64-bit integers."""
+        """Returns `count` numbers as f64 or 64-bit integers."""
         ...
 
 
 class RandomStream:
-    """The random words of one input. Inputs have streams of their own: none depends on the size of another."""
+    """Generates the random words of one input. Inputs have separate streams, so none depends on the size of another."""
 
     def __init__(self, seed: np.random.SeedSequence) -> None:
         self._generator = np.random.PCG64(seed)
 
     def take(self, count: int) -> Array:
-        """The next words, u64[count]."""
+        """Returns the next words, u64[count]."""
         return self._generator.random_raw(count)
 
 
 def streams(seed: int, count: int) -> list[RandomStream]:
-    """The words of this many inputs."""
+    """Returns the streams of this many inputs."""
     return [RandomStream(s) for s in np.random.SeedSequence(seed).spawn(count)]
 
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """Bell-shaped around the mean: each number is made of three uniform ones, so none is further away than three
-    deviations. With a `side` all numbers lie on that side of the mean.
+    """Approximates a normal distribution by the sum of three uniform numbers, which stays within three deviations. With
+    a `side` all numbers lie on that side of the mean.
     """
 
     mean: float = 0.0
@@ -68,7 +68,7 @@ class Normal:
     def sample(self, stream: RandomStream, count: int) -> Array:
         word = stream.take(count)
         thirds = (word & _LOW_21_BITS) + (word >> np.uint64(21) & _LOW_21_BITS) + (word >> np.uint64(42) & _LOW_21_BITS)
-        numbers = (thirds.astype(np.float64) - 3 * 2.0**20) * 2.0**-21  # of deviation 0.5, and exact
+        numbers = (thirds.astype(np.float64) - 3 * 2.0**20) * 2.0**-21  # exact, with deviation 0.5
         numbers += (stream.take(count) >> np.uint64(11)).astype(np.float64) * 2.0**-74
         if self.side:
             numbers = self.side * np.abs(numbers)
@@ -77,7 +77,7 @@ class Normal:
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """All numbers from `low` to `high` alike."""
+    """Uniform numbers from `low` to `high`."""
 
     low: float
     high: float
@@ -90,7 +90,7 @@ class Uniform:
 
 @dataclass(frozen=True, slots=True)
 class UniformInteger:
-    """All integers from `low` to `high`, both included, alike: of up to 64 bits, signed if `low` is negative."""
+    """Uniform integers from `low` to `high`, both included, of up to 64 bits; signed if `low` is negative."""
 
     low: int
     high: int
@@ -106,7 +106,7 @@ class UniformInteger:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One number."""
+    """A single number."""
 
     value: float
     within: Range = ALL
@@ -116,7 +116,7 @@ class Constant:
 
 
 def draw(shape: Shape, distribution: Distribution, stream: RandomStream) -> Array:
-    """An array of this shape. Complex numbers have two components of this distribution."""
+    """Draws an array of this shape. Both components of complex numbers have this distribution."""
     element = shape.element
     assert element.numpy is not None
     result = np.empty(shape.dims, element.numpy)
@@ -127,7 +127,7 @@ def draw(shape: Shape, distribution: Distribution, stream: RandomStream) -> Arra
     for piece in _pieces(flat.size):
         numbers = distribution.sample(stream, piece.stop - piece.start)
         if element.name == "f8e8m0fnu":
-            numbers = np.exp2(np.round(numbers))  # has powers of two only
+            numbers = np.exp2(np.round(numbers))  # f8e8m0fnu has powers of two only
         flat[piece] = numbers.astype(flat.dtype)
         if ends is not None:
             flat[piece] = np.minimum(np.maximum(flat[piece], ends[0]), ends[1])
@@ -135,7 +135,7 @@ def draw(shape: Shape, distribution: Distribution, stream: RandomStream) -> Arra
 
 
 def representable(within: Range, dtype: np.dtype[Any]) -> tuple[Any, Any] | None:
-    """The least and the greatest number of a type of floats in a range; None for a range without ends."""
+    """Returns the least and the greatest number of a float type in a range; None for the unlimited range."""
     if within == ALL:
         return None
     most = _most(dtype)  # not every type has an infinity
@@ -149,7 +149,7 @@ def representable(within: Range, dtype: np.dtype[Any]) -> tuple[Any, Any] | None
 
 
 def draw_demanded(shape: Shape, demand: Demand, stream: RandomStream) -> Array:
-    """An array of this shape with elements as demanded, each column of its own."""
+    """Draws an array of this shape that meets the demand, column by column if the demand differs by column."""
     if not isinstance(demand, Columns):
         return draw(shape, distribution(shape.element, demand), stream)
     result = np.empty(shape.dims, shape.element.numpy)
@@ -161,7 +161,7 @@ def draw_demanded(shape: Shape, demand: Demand, stream: RandomStream) -> Array:
 
 
 def component_type(element: ElementType) -> np.dtype[Any]:
-    """The numpy type of the real and imaginary parts of complex numbers, and of other numbers themselves."""
+    """Returns the numpy type of the components of complex numbers, and of other numbers themselves."""
     assert element.numpy is not None
     return np.dtype(f"f{element.numpy.itemsize // 2}") if element.is_complex else element.numpy
 
@@ -172,11 +172,12 @@ def _pieces(count: int) -> Iterator[slice]:
 
 
 def distribution(element: ElementType, demand: Range | None) -> Distribution:
-    """The default distribution of an element type within a range.
+    """Returns the default distribution of an element type within a range.
 
-    Integers: uniform in a range with two ends; else the eight numbers from 0, or next to the end. Floats: bell-shaped
-    with mean 0 and deviation 0.5 if that lies inside; else uniform between two ends, or a half bell beside one. Below a
-    positive end alone they are uniform from 0, which makes probabilities of what must be less than 1.
+    Integers are uniform in a range with two ends; otherwise they are the eight numbers from 0, or next to the end.
+    Floats are approximately normal with mean 0 and deviation 0.5 if that range lies inside; otherwise uniform between
+    two ends, or half-normal beside one. With only a positive upper end they are uniform from 0, which gives
+    probabilities for values that must be less than 1.
     """
     if element.kind is Kind.PRED:
         return UniformInteger(0, 1)
@@ -199,12 +200,12 @@ def _integers(element: ElementType, demand: Range) -> UniformInteger:
 
 
 def _fits(element: ElementType, demand: Range) -> bool:
-    """Whether the finite ends of a range are numbers of the type."""
+    """Returns whether the finite ends of a range are numbers of the type."""
     return all(abs(end) <= largest(element) for end in (demand.low, demand.high) if abs(end) != ALL.high)
 
 
 def largest(element: ElementType) -> float:
-    """The largest finite number of a type of floats, or of the components of complex numbers."""
+    """Returns the largest finite number of a float type, or of the components of a complex type."""
     return _most(component_type(element))
 
 

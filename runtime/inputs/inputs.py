@@ -1,7 +1,8 @@
-"""Inputs of runs: drawn at random as a program demands, as a user says, or read from numpy files.
+"""Makes the inputs of runs: drawn at random in the ranges the program demands, as the user specifies, or read from
+files.
 
     inputs_for_module(module)                                    # random, by seed
-    inputs_for_module(module, "pos=int[0,512); nu=zeros")        # some as said, the others random
+    inputs_for_module(module, "pos=int[0,512); nu=zeros")        # some as specified, the others random
     inputs_for_module(module, "batch.npz")                       # by the names of parameters
 
 Random inputs are the same bits on every machine (`draw`).
@@ -31,10 +32,10 @@ KINDS = ("random", "zeros")
 
 
 def make_inputs(shapes: Sequence[Shape], kind: str = "random", seed: int = 0) -> list[Array]:
-    """One array per leaf of the shapes, tokens left out; the same for the same arguments, on every machine.
+    """Makes one array per leaf of the shapes, without tokens. Equal arguments give equal arrays on every machine.
 
-    Random floats are bell-shaped with mean 0 and deviation 0.5, integers are from 0 to 7. Raises CompileError for other
-    kinds, and for what cannot be held.
+    Random floats are approximately normal with mean 0 and deviation 0.5, integers are from 0 to 7. Raises CompileError
+    for other kinds, and for arrays that do not fit into memory.
     """
     if kind not in KINDS:
         fail(f"inputs are {' or '.join(KINDS)}, not {kind}")
@@ -44,12 +45,12 @@ def make_inputs(shapes: Sequence[Shape], kind: str = "random", seed: int = 0) ->
 
 
 def inputs_for_module(module: Module, text: str = "random", seed: int = 0) -> list[Array]:
-    """One array per array that the entry's parameters hold, whole ones also if the module is per device.
+    """Makes one array per array of the entry's parameters, a global one also if the module is per device.
 
-    `text` is `random`, `zeros`, settings of single inputs (`input_specs`) or the path of an .npz file, an .npy file or
-    a folder of .npy files. Random numbers are of the ranges that the program demands (`demands`): indices lie inside of
-    what they index, keys of generators are any integers, a logarithm is taken of positive numbers only. Where nothing
-    is demanded, floats are bell-shaped with mean 0 and deviation 0.5, integers from 0 to 7.
+    `text` is `random`, `zeros`, settings of single inputs (see `specs`) or the path of an .npz file, an .npy file or a
+    folder of .npy files. Random numbers are in the ranges that the program demands (`demands`): indices lie inside of
+    the indexed array, keys of generators are any integers, operands of logarithms are positive. Without a demand,
+    floats are approximately normal with mean 0 and deviation 0.5, integers from 0 to 7.
 
     Raises CompileError for unknown names, ranges that do not fit, files that do not fit, and too little memory.
     """
@@ -64,7 +65,7 @@ def inputs_for_module(module: Module, text: str = "random", seed: int = 0) -> li
 
 
 def _fitting(demand: Demand, shape: Shape) -> Demand:
-    """The demand of a program on tiles, on whole arrays."""
+    """Converts a demand on tiles to one on whole arrays."""
     if isinstance(demand, Columns) and shape.dims[demand.dimension] != len(demand.parts):
         return joined(demand)
     return demand
@@ -96,7 +97,7 @@ def _make(leaf: InputLeaf, demand: Demand, setting: InputSetting | None, stream:
 
 
 def _require_room(leaves: Sequence[InputLeaf]) -> None:
-    """Raises CompileError unless all inputs can be held, before any is made."""
+    """Raises CompileError unless all inputs fit into memory, before any is made."""
     for leaf in leaves:
         if leaf.shape.element.numpy is None or UNBOUNDED in leaf.shape.dims:
             fail(f"no input can be made for {leaf.shape}", leaf.location)
@@ -107,7 +108,9 @@ def _require_room(leaves: Sequence[InputLeaf]) -> None:
 
 
 def _arranged(path: Path, found: NamedArrays, leaves: Sequence[InputLeaf]) -> list[Array]:
-    """The arrays of a file in the order of the inputs. Raises CompileError unless each input has one, and fits it."""
+    """Returns the arrays of a file in the order of the inputs. Raises CompileError unless each input has one that fits
+    it.
+    """
     order = list(found.arrays) if found.by_position else _order(path, list(found.arrays), leaves)
     for leaf in leaves[len(order) :]:
         fail(f"{path} has {len(order)} arrays, the program takes {len(leaves)}: none is left for input {leaf}",
@@ -118,7 +121,7 @@ def _arranged(path: Path, found: NamedArrays, leaves: Sequence[InputLeaf]) -> li
 
 
 def _order(path: Path, names: Sequence[str], leaves: Sequence[InputLeaf]) -> list[str]:
-    """The names of arrays in the order of the inputs that they name."""
+    """Returns the names of arrays in the order of the inputs that they name."""
     known = by_name(leaves)
     called: dict[int, str] = {}
     for name in names:
@@ -139,7 +142,7 @@ def _order(path: Path, names: Sequence[str], leaves: Sequence[InputLeaf]) -> lis
 
 
 def _checked(array: Array, leaf: InputLeaf, what: str) -> Array:
-    """The array, once it is of the shape of an input."""
+    """Returns the array. Raises CompileError unless it has the shape and the type of the input."""
     array = as_element(array, leaf.shape.element)
     dims = leaf.shape.dims
     shapes = (dims, (leaf.devices, *dims)) if leaf.devices else (dims,)

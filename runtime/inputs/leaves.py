@@ -1,4 +1,4 @@
-"""The arrays that a program takes, and what users call them."""
+"""Lists the arrays that a program takes, and the names that users give them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ...ir.types.shape import Shape
 class InputLeaf:
     """One array of a parameter.
 
-    `names` has its own names: those of the parameter, or for an array inside a tuple those with its place there, such
-    as `state[0]` or `state[2][1]`. `owners` has the names of the parameter and of the tuples that the array is in.
-    `devices` is not 0 where the array may have a first dimension, which counts so many devices.
+    `names` are its own names: those of the parameter, or for an array inside a tuple those with its place, such as
+    `state[0]` or `state[2][1]`. `owners` are the names of the parameter and of the tuples that contain the array.
+    `devices` is not 0 where the array may have a first dimension, which counts this many devices.
     """
 
     number: int
@@ -34,8 +34,8 @@ class InputLeaf:
 
 
 def input_leaves(module: Module) -> list[InputLeaf]:
-    """The arrays of the entry's parameters in order, whole ones also if the program is that of each device; tokens are
-    left out. `number` counts all leaves, tokens too. Raises CompileError if shapes and shardings disagree.
+    """Lists the arrays of the entry's parameters in order, as global arrays also if the program is per device; tokens
+    are left out. `number` counts all leaves, tokens too. Raises CompileError if shapes and shardings disagree.
     """
     placed = placements(module)[0] if is_per_device(module) else None
     devices = module.num_partitions * module.replica_count
@@ -54,7 +54,7 @@ def input_leaves(module: Module) -> list[InputLeaf]:
 
 
 def _places(shape: Shape, prefix: tuple[str, ...] = ("",)) -> Iterator[tuple[Shape, tuple[str, ...]]]:
-    """The leaves of a shape, each with its place, written `[0][1]`, after the places of the tuples around it."""
+    """Yields the leaves of a shape, each with its place, written `[0][1]`, after the places of the tuples around it."""
     if not shape.is_tuple:
         yield shape, prefix
     for number, element in enumerate(shape.elements):
@@ -62,7 +62,7 @@ def _places(shape: Shape, prefix: tuple[str, ...] = ("",)) -> Iterator[tuple[Sha
 
 
 def by_name(leaves: Sequence[InputLeaf]) -> Mapping[str, list[InputLeaf]]:
-    """The arrays of each name: one, unless a program gives a name twice."""
+    """Returns the arrays of each name: one, unless a program gives a name twice."""
     found: dict[str, list[InputLeaf]] = {}
     for leaf in leaves:
         for name in leaf.names:

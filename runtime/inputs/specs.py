@@ -1,8 +1,7 @@
-"""`--inputs 'pos=int[0,50257); nu=uniform[0,1)'`: how single inputs are made; all others stay as the program asks.
+"""Parses settings of single inputs: `--inputs 'pos=int[0,50257); nu=uniform[0,1)'`. All other inputs stay random.
 
 Settings are separated by `;`, later ones override earlier ones. A name is that of a parameter, a JAX path or an array
-inside a tuple, all as `input_leaves` has them; `*` stands for any characters. Quotes around parts of a name protect
-`;` and `=`.
+inside a tuple, as in `input_leaves`; `*` matches any characters. Quotes around parts of a name protect `;` and `=`.
 """
 
 from __future__ import annotations
@@ -30,14 +29,16 @@ _NAMED = {"zeros": "constant(0)", "ones": "constant(1)"}
 
 @dataclass(frozen=True, slots=True)
 class InputSetting:
-    """One setting: the inputs whose name fits the pattern are numbers of a distribution, or what a file holds."""
+    """One setting: inputs whose names match the pattern are drawn from a distribution, or read from a file."""
 
     pattern: str
     made: Callable[[ElementType, Location], Distribution] | Path
     location: Location
 
     def distribution(self, leaf: InputLeaf) -> Distribution | None:
-        """The distribution for an input; None if a file has it. Raises CompileError if its type has no such numbers."""
+        """Returns the distribution for an input; None if a file holds it. Raises CompileError if its type has no such
+        numbers.
+        """
         if isinstance(self.made, Path):
             return None
         if leaf.shape.element.name == "f8e8m0fnu":
@@ -46,9 +47,9 @@ class InputSetting:
 
 
 def settings_for(text: str, leaves: Sequence[InputLeaf]) -> dict[int, InputSetting]:
-    """The setting of each input that one of the settings names, by its number.
+    """Returns the setting of each input that a setting names, by the input's number.
 
-    Raises CompileError with the place in the text for what is no setting, and for names that fit no input.
+    Raises CompileError with the place in the text for a malformed setting, and for names that match no input.
     """
     source = SourceFile("--inputs", text)
     chosen: dict[int, InputSetting] = {}
@@ -84,7 +85,7 @@ def _parse(text: str, offset: int, source: SourceFile) -> InputSetting:
 
 
 def _number(text: str, location: Location) -> float | int:
-    """A number as Python writes it, or `true`, `false`."""
+    """Parses a number as Python writes it, or `true`, `false`."""
     if text in ("true", "false"):
         return int(text == "true")
     try:
@@ -114,7 +115,7 @@ def _int(values: Numbers, brackets: str, element: ElementType, location: Locatio
 
 
 def _ends(element: ElementType) -> tuple[int, int]:
-    """The least and the greatest number of a type of integers, or of pred."""
+    """Returns the least and the greatest number of an integer type, or of pred."""
     return (0, 1) if element.kind is Kind.PRED else (element.least, element.greatest)
 
 
@@ -140,7 +141,7 @@ def _require_float(kind: str, element: ElementType, location: Location, *values:
     if not (element.is_float or element.is_complex):
         fail(f"an input of {element} is not made of {kind}", location, help="int[a,b), zeros, ones, constant(v)")
     for value in values:
-        if not abs(value) <= largest(element):  # NaN is no end either
+        if not abs(value) <= largest(element):  # also rejects NaN
             fail(f"{value:g} is not a finite number of {element}", location)
 
 

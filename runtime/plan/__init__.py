@@ -1,1 +1,1 @@
-"""Plans: a module compiled to flat steps over numbered buffers, and the interpreter that runs them."""
+"""Compiles modules to plans, flat steps over numbered buffers, and interprets them."""

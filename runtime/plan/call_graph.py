@@ -1,4 +1,4 @@
-"""Which computations of a module call which, how often, and whether they are sure to run."""
+"""Finds which computations of a module call which, how often, and whether they always run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from ...ir.tools.spmd import is_region_boundary
 
 
 def count_call_sites(module: Module) -> dict[Computation, int]:
-    """Calls per computation; a use by anything but a call counts as two, for it needs a plan."""
+    """Counts calls per computation. A use by any other op than a call counts as two, because it needs a plan of its
+    own.
+    """
     sites: dict[Computation, int] = {}
     for computation in module:
         for instruction in computation:
@@ -24,7 +26,7 @@ def count_call_sites(module: Module) -> dict[Computation, int]:
 
 
 def in_branches(module: Module) -> set[Computation]:
-    """The computations that run only if a conditional chooses so."""
+    """Returns the computations that run only if a conditional chooses them."""
     certain = {module.entry}
     stack = [module.entry]
     while stack:
@@ -37,8 +39,8 @@ def in_branches(module: Module) -> set[Computation]:
 
 
 def device_dependent(module: Module) -> set[Computation]:
-    """The computations that hold, or call what holds, an op that is more than a function of its operands: it
-    communicates, has an effect, tells devices apart, or draws from their random state.
+    """Returns the computations that contain or call an op whose result depends on more than its operands: it
+    communicates, has an effect, reads the device number, or uses the device's random state.
     """
     callers: dict[Computation, set[Computation]] = {}
     stack: list[Computation] = []
@@ -65,14 +67,14 @@ def _is_device_dependent(instruction: Instruction) -> bool:
 
 
 def called_by(computation: Computation) -> Iterator[Computation]:
-    """The computations that the instructions of a computation call."""
+    """Yields the computations that the instructions of a computation call."""
     return (callee for instruction in computation for callee in instruction.called())
 
 
 def callees_first(
     computation: Computation, called: Callable[[Computation], Iterator[Computation]] = called_by
 ) -> list[Computation]:
-    """The computation and all that is called, callees before callers, without recursion."""
+    """Returns the computation and all that it calls, callees before callers, without recursion."""
     order: dict[Computation, None] = {}
     stack: list[tuple[Computation, Iterator[Computation]]] = [(computation, called(computation))]
     while stack:
@@ -87,12 +89,12 @@ def callees_first(
 
 
 def live_in(computation: Computation) -> Iterator[Instruction]:
-    """What may run when the computation does, in it and in all that it calls."""
+    """Yields what may run when the computation does, in it and in all that it calls."""
     return (instruction for callee in callees_first(computation) for instruction in live_instructions(callee))
 
 
 def live_instructions(computation: Computation) -> list[Instruction]:
-    """What the root or a side effect depends on, in order."""
+    """Returns the instructions that the root or a side effect depends on, in order."""
     live = computation.reachable()
     stack = [i for i in computation if i not in live and i.has_effect()]
     while stack:

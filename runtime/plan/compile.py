@@ -1,11 +1,11 @@
-"""Plans: a computation compiled into a flat list of steps over numbered buffers.
+"""Compiles a computation into a plan: a flat list of steps over numbered buffers.
 
-Compiling resolves once what does not change between runs: tuples become groups of buffers (`tuple` and
-`get-tuple-element` cost nothing at run time), operands become buffer numbers, ops become closures over their shapes, a
-buffer's last reader is known and frees it. A computation with one call site is inlined; others are plans of their own.
-A collective starts where it stands and is waited for just before its first use.
+Compiling resolves once what does not change between runs. Tuples become groups of buffers (`tuple` and
+`get-tuple-element` cost nothing at run time), operands become buffer numbers, ops become closures over their shapes,
+and the last reader of a buffer frees it. A computation with one call site is inlined; others become plans of their own.
+A collective starts at its place and is waited for just before its first use.
 
-Assumption: operands come before their users, and a computation is not part of itself.
+Assumption: operands come before their users, and a computation does not call itself.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from .steps import (
     tree_leaves,
 )
 
-FOLDED_BYTES = 1 << 16  # results of ops without operands up to this size are computed once and kept
+FOLDED_BYTES = 1 << 16  # results of ops without operands up to this size are computed once, at compile time
 
-# Their kernels work on trees as on values.
+# The kernels of these ops work on trees of buffers as on values.
 _MOVES = (Tuple, GetTupleElement, OptimizationBarrier, AddDependency, AsyncUpdate, AsyncDone)
 _CALLS = (Call, Fusion)
 
 
 class Compilation:
-    """The plans of one module on one process grid, each made once. `collectives` lists all that were met, in order,
+    """Compiles the plans of one module on one process grid, each once. `collectives` lists all collectives in order,
     `refused` the errors of ops that have no kernel and will be executed.
     """
 
@@ -71,7 +71,7 @@ class Compilation:
         self._call_sites = count_call_sites(module)
 
     def plan(self, computation: Computation) -> Plan:
-        """The plan of a computation. Raises CompileError for collectives that do not fit the grid."""
+        """Returns the plan of a computation. Raises CompileError for collectives that do not fit the grid."""
         if computation not in self._plans:
             for callee in callees_first(computation, self._called):
                 if callee not in self._plans and (callee is computation or not self.is_inlined(callee)):
@@ -79,15 +79,15 @@ class Compilation:
         return self._plans[computation]
 
     def kernel(self, callee: Callee) -> Kernel:
-        """A computation as a function on values: what ops get that apply one to elements (reduce, sort, ..)."""
+        """Returns a computation as a function on values, for ops that apply one to elements (reduce, sort, ..)."""
         assert isinstance(callee, Computation)
         if callee not in self._kernels:
             self._kernels[callee] = embedded_kernel(self.plan(callee), callee, self.grid)
         return self._kernels[callee]
 
     def kernel_of(self, instruction: Instruction) -> Kernel | None:
-        """The kernel of an instruction; one that cannot be had is refused, in a branch only if it is executed. None for
-        a group whose ops have kernels of their own.
+        """Returns the kernel of an instruction; None for a group whose ops have kernels of their own. A missing kernel
+        is refused, inside a branch only when it is executed.
         """
         try:
             kernel = self.kernels.kernel(instruction, self.kernel)
@@ -102,31 +102,31 @@ class Compilation:
         return report
 
     def group(self, instruction: Instruction) -> Kernel | None:
-        """The kernel of an instruction with all that it calls, if the provider takes them together."""
+        """Returns one kernel for an instruction with all that it calls, if the provider takes them together."""
         if instruction not in self._groups:
             can_be = isinstance(instruction.op, GROUPS) and self._device_dependent.isdisjoint(instruction.called())
             self._groups[instruction] = self.kernel_of(instruction) if can_be else None
         return self._groups[instruction]
 
     def _called(self, computation: Computation) -> Iterator[Computation]:
-        """The computations that instructions call, but for those that the provider takes as groups."""
+        """Yields the computations that instructions call, except for those that the provider takes as groups."""
         return (callee for i in computation if i.called() and self.group(i) is None for callee in i.called())
 
     def refuse(self, instruction: Instruction, error: NotEvaluable | ShapeError) -> None:
-        """Notes an op without a kernel. A branch need not be taken, unless it is there for an effect."""
+        """Records an op without a kernel. In a branch that may not run it is not an error, unless it has an effect."""
         acts = instruction.op.has_side_effect(instruction.attributes)
         if acts or instruction.parent not in self._optional:
             message = f"{instruction.opcode} {instruction.name}: {error.message}"
             self.refused.append(Diagnostic(Severity.ERROR, message, instruction.location, error.help))
 
     def is_inlined(self, computation: Computation) -> bool:
-        """Whether the only use of the computation is one call."""
+        """Returns whether the only use of the computation is one call."""
         return self._call_sites.get(computation, 0) == 1
 
 
 @dataclass
 class _Scope:
-    """A computation that is being walked: the values met so far, and the call that it is inlined for."""
+    """A computation that is being compiled: the values so far, and the call that it is inlined for."""
 
     computation: Computation
     rest: Iterator[Instruction]
@@ -135,7 +135,7 @@ class _Scope:
 
 
 class _Builder:
-    """Builds the plan of one computation."""
+    """Compiles the plan of one computation."""
 
     def __init__(self, owner: Compilation, computation: Computation) -> None:
         self.owner = owner
@@ -212,14 +212,14 @@ class _Builder:
             self.push(TupleComputeStep(instruction, kernel, operands, tree_leaves(result)))
 
     def fold(self, instruction: Instruction, kernel: Kernel, result: Tree) -> bool:
-        """Computes an op without operands now, if it always gives the same small array."""
+        """Computes an op without operands now, if it always returns the same small array."""
         shape, op = instruction.shape, instruction.op
         if not isinstance(result, int) or shape.byte_size > FOLDED_BYTES or op.has_side_effect(instruction.attributes):
             return False
         try:
             self.plan.template[result] = kernel()
         except NotEvaluable:
-            return False  # reported if it is ever executed
+            return False  # reported if it is executed
         self.constants.add(result)
         return True
 
@@ -237,7 +237,7 @@ class _Builder:
         return tuple(crossed) if instruction.shape.is_tuple else crossed[0]
 
     def cross(self, instruction: Instruction, border: RegionBoundary | None, value: int) -> int:
-        """Emits the way of one array into a manual region or out of it; returns the buffer of what comes out."""
+        """Emits the steps that move one array into or out of a manual region; returns the buffer of the result."""
         if border is None or not border.tiling.used():
             return value
         result = self.new_buffer()
@@ -248,7 +248,7 @@ class _Builder:
         return result
 
     def emit_start(self, op: AsyncStart, instruction: Instruction, operands: list[Tree]) -> Tree:
-        """A start is the op that it starts; a collective is then waited for at the first use of the done."""
+        """Emits the op that a start begins; a collective is then waited for at the first use of the done."""
         form, (wrapped, attributes) = op.form_of(instruction.shape), op.unwrap(instruction.attributes)
         shape, location = form.result_of(instruction.shape), instruction.location
         inner = Instruction(instruction.name, wrapped, instruction.operands, attributes, shape, location)
@@ -257,7 +257,7 @@ class _Builder:
         return op.arrange(instruction.call, operands, self.emit(inner, operands), contexts, tuple)
 
     def constant_tree(self, value: Value) -> Tree:
-        """Buffers that hold a value from the start."""
+        """Allocates buffers that hold a value from the start."""
         if isinstance(value, tuple):
             return tuple(self.constant_tree(v) for v in value)  # pyright: ignore[reportUnknownVariableType]
         buffer = self.new_buffer()
@@ -303,7 +303,7 @@ class _Builder:
         return len(self.plan.template) - 1
 
     def new_tree(self, instruction: Instruction) -> Tree:
-        """New buffers for the leaves of the instruction's value."""
+        """Allocates buffers for the leaves of the instruction's value."""
 
         def build(shape: Any) -> Tree:
             return tuple(build(e) for e in shape.elements) if shape.is_tuple else self.new_buffer()

@@ -1,7 +1,7 @@
-"""Kernels of ops with dynamic operands: made for the sizes that arrive, and remembered by them.
+"""Makes kernels of ops with dynamic operands, one for each combination of sizes, which are cached.
 
-A value of a dynamic shape holds the elements that are there and no others, so an op on it is the same op on a smaller
-static array. Ops that know about dynamic dimensions themselves are left alone.
+A value of a dynamic shape holds only its actual elements, so an op on it is the same op on a smaller static array. Ops
+that handle dynamic dimensions themselves are left alone.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Sizes = tuple[tuple[int, ...], ...]
 
 
 def for_any_sizes(op: AnyOp, call: OpCall[Any], kernel: Kernel, compile: Compile) -> Kernel:
-    """`kernel` is made for the bounds; the answer takes operands of any sizes. It raises NotEvaluable or ShapeError for
-    sizes that the op cannot have.
+    """Returns a kernel for operands of any sizes; `kernel` is made for the bounds. The result raises NotEvaluable or
+    ShapeError for sizes that the op cannot have.
     """
     operands = call.operands
     if not any(shape.is_array and any(shape.dynamic) for shape in operands) or not all(s.is_array for s in operands):

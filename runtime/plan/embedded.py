@@ -1,8 +1,8 @@
-"""Embedded computations: plans as Python functions, for ops that apply a computation to elements.
+"""Turns plans of computations that ops apply to elements into Python functions.
 
-Reducers and comparators run often and are small, so a plan of plain compute steps becomes one closure, and one that is
-a single op of its parameters becomes that op's kernel. Values may be arrays of any shape where the computation is made
-of element-wise ops; see `ir.monoid.elementwise_kernel`.
+Reducers and comparators are small and run often, so a plan of plain compute steps becomes one closure, and a plan with
+a single op on its parameters becomes that op's kernel. Values may be arrays of any shape if all ops of the computation
+are element-wise; see `ir.graph.monoid.elementwise_kernel`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .steps import ComputeStep, flatten, unflatten
 
 
 def embedded_kernel(plan: Plan, computation: Computation, grid: ProcessGrid) -> Kernel:
-    """The computation as a function from its arguments to its value. It must contain no collective."""
+    """Returns the computation as a function from its arguments to its value. It must contain no collective."""
     shapes = [p.shape for p in computation.parameters]
     simple = all(type(step) is ComputeStep for step in plan.steps)
     if simple and not any(s.is_tuple for s in shapes) and not computation.root.shape.is_tuple:
@@ -50,7 +50,7 @@ def _closure(plan: Plan) -> Kernel:
 
 
 class NoFabric:
-    """Stands where no collective may be."""
+    """Rejects collectives in computations that are applied to elements."""
 
     def start(self, collective: Collective, devices: list[int], operands: list[list[Value]]) -> NoReturn:
         raise NotEvaluable(f"{collective.kind} cannot stand inside a computation that is applied to elements")

@@ -1,4 +1,4 @@
-"""Modules made ready to run: compiled for a process grid, and refused where they cannot run there."""
+"""Compiles modules for a process grid, and refuses those that cannot run there."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Array = np.ndarray[Any, Any]
 
 
 class Executable:
-    """A module compiled for a process grid; may be run any number of times.
+    """A module compiled for a process grid, which can be run any number of times.
 
-    Raises CompileError for what is known before it runs: values that are too large, ops that cannot be evaluated,
+    Raises CompileError for errors known before the run: values that are too large, ops that cannot be evaluated,
     collectives and manual regions that do not fit the grid.
     """
 
@@ -47,7 +47,7 @@ class Executable:
         return [leaf for p in self.module.entry.parameters for leaf in p.shape.leaves()]
 
     def run(self, devices: Sequence[int], inputs: Sequence[Sequence[Array]], fabric: Fabric) -> list[list[Array]]:
-        """Runs the program on these devices, each with inputs of its own; the arrays of the result per device.
+        """Runs the program on these devices, each with its own inputs; returns the arrays of the result per device.
 
         Raises CompileError if inputs do not fit the parameters or the program cannot be run.
         """
@@ -73,8 +73,8 @@ def _check_sizes(module: Module) -> None:
 
 
 def _check_together(module: Module, devices: int) -> None:
-    """Raises CompileError at a value that so many devices cannot hold at once, in step as they are. Values that are
-    moved are left out, for they may be views.
+    """Raises CompileError at a value that this many devices cannot hold at once, since they run in step. Values that
+    are only moved do not count, because they may be views.
     """
     largest = max(
         (i for c in module for i in c if i.op.is_elementwise and not i.op.element_sources),
@@ -86,7 +86,8 @@ def _check_together(module: Module, devices: int) -> None:
 
 
 def check_inputs(shapes: Sequence[Shape], inputs: Sequence[Array], kernels: KernelProvider = NUMPY) -> list[Value]:
-    """The inputs as arrays. Raises CompileError unless there is one of the right type and dimensions per shape."""
+    """Returns the inputs as arrays. Raises CompileError unless there is one of the right type and dimensions per shape.
+    """
     wanted = [shape for shape in shapes if shape.is_array]
     if len(inputs) != len(wanted):
         fail(f"the program takes {len(wanted)} arrays, {len(inputs)} were given")

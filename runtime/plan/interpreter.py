@@ -1,10 +1,10 @@
-"""Plans and what runs them: the types that steps, the compiler of plans and fabrics share.
+"""Interprets plans, and defines the types that steps, the compiler of plans and fabrics share.
 
 A frame holds the buffers of one device: slot 0 is the number of the device, each other slot an array (None for a token
 or a freed buffer). A plan is a flat list of steps over such buffers. A step runs on the frames of all active devices at
-once, so that one interpreter serves one device (the evaluator), many devices in lock step (the simulator), and the
-devices of an MPI rank; they differ in the fabric that moves data. Devices may disagree about a condition: each branch
-then runs with the devices that chose it. Arrays are never written to after creation, hence buffers may share memory.
+once, so one interpreter serves one device (the evaluator), many devices in lock step (the simulator), and the devices
+of an MPI rank; only the fabric differs. Devices may disagree about a condition: each branch then runs with the devices
+that chose it. Arrays are never written to after creation, so buffers may share memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ NO_DEVICE = -1
 
 
 class Step:
-    """One step. `reads` and `writes` are buffers; `dead` those that nobody reads afterwards: the step frees them."""
+    """One step of a plan. It reads the buffers `reads`, writes `writes`, and frees `dead`, which no later step reads.
+    """
 
     __slots__ = ("dead", "instruction", "reads", "writes")
 
@@ -41,11 +42,11 @@ class Step:
         raise NotImplementedError
 
     def plans(self) -> tuple[Plan, ...]:
-        """The plans that the step runs, one at a time."""
+        """Returns the plans that the step runs, one at a time."""
         return ()
 
     def take(self, frames: list[Frame]) -> list[list[Value]]:
-        """The operands of each frame, after freeing what is dead: a callee can then drop them as it goes."""
+        """Returns the operands of each frame, after freeing dead buffers, so that a callee can drop them early."""
         taken = [[frame[i] for i in self.reads] for frame in frames]
         for frame in frames:
             for i in self.dead:
@@ -61,7 +62,9 @@ class Step:
 
 @dataclass
 class Plan:
-    """`parameters` and `results` are the buffers of the leaves; `template` is a fresh frame, constants in place."""
+    """A compiled computation. `parameters` and `results` are the buffers of the leaves; `template` is a fresh frame
+    with the constants.
+    """
 
     name: str
     steps: list[Step] = field(default_factory=list[Step])
@@ -70,7 +73,7 @@ class Plan:
     template: Frame = field(default_factory=lambda: [None])
 
     def frame(self, device: int, arguments: list[Value]) -> Frame:
-        """The buffers of one device before the first step."""
+        """Returns the buffers of one device before the first step."""
         frame = self.template[:]
         frame[0] = device
         for buffer, value in zip(self.parameters, arguments, strict=True):
@@ -79,19 +82,19 @@ class Plan:
 
 
 class Fabric(Protocol):
-    """Moves data between devices. `devices` are the active local ones, `operands` and results go along with them."""
+    """Moves data between devices. `devices` are the active local ones, in the order of `operands` and results."""
 
     def start(self, collective: Collective, devices: list[int], operands: list[list[Value]]) -> Any:
         """Begins a collective and returns a handle."""
         ...
 
     def wait(self, handle: Any) -> list[list[Value]]:
-        """Finishes it: the results per device."""
+        """Finishes a collective and returns the results per device."""
         ...
 
 
 class Interpreter:
-    """Runs plans on a fabric, once. Errors of the program become CompileErrors at the instruction."""
+    """Runs plans on a fabric, for one run. Errors of the program become CompileErrors at the instruction."""
 
     def __init__(self, grid: ProcessGrid, fabric: Fabric) -> None:
         self.grid = grid
@@ -99,7 +102,7 @@ class Interpreter:
         self._random: dict[int, RandomState] = {}
 
     def random_state(self, device: int) -> RandomState:
-        """The hidden random state of a device in this run."""
+        """Returns the hidden random state of a device in this run."""
         return self._random.setdefault(device, RandomState())
 
     def execute(self, plan: Plan, frames: list[Frame]) -> list[list[Value]]:
@@ -127,5 +130,5 @@ class Interpreter:
 
 
 def label(instruction: Instruction) -> str:
-    """What messages call an instruction: its opcode and its name."""
+    """Returns the name of an instruction in messages: its opcode and its name."""
     return f"{instruction.opcode} {instruction.name}"

@@ -1,13 +1,13 @@
-"""Kernel providers: who computes the values of a program.
+"""Defines kernel providers, which compute the values of a program.
 
-Compiling a plan asks a provider once for every instruction that computes something, also in computations that ops apply
-to elements, and for constants. A provider may compute all of them, or a few and leave the others to numpy. It may also
-take a whole group of ops: an instruction that calls computations (a fusion, a call, a loop, a branch) is offered before
-its ops are. What only an interpreter can run (communication, effects, the number of a device, its random state,
-borders of manual regions) is never part of a group that is offered.
+Compiling a plan asks a provider once for every instruction that computes something, including those in computations
+that ops apply to elements, and constants. A provider may compute all of them, or a few and leave the others to numpy.
+It may also take a whole group of ops: an instruction that calls computations (a fusion, a call, a loop, a branch) is
+offered before its ops are. Operations that only an interpreter can run (communication, effects, the device number and
+its random state, boundaries of manual regions) are never part of an offered group.
 
-Numpy's kernel of an op that applies a computation may know that one (as a sum, say) instead of calling it: a provider
-that gives `add` another meaning gives it to `reduce` as well.
+The numpy kernel of an op that applies a computation may recognise it (as a sum, say) instead of calling it. A provider
+that gives `add` another meaning must therefore provide `reduce` as well.
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ GROUPS = (Call, Fusion, While, Conditional)
 
 
 class KernelProvider(Protocol):
-    """Computes instructions. A provider that holds values in the program's own types computes what the ops mean; one
-    with types of its own (`numpy_type`) says what they mean.
+    """Computes instructions. A provider whose values have the program's own types implements the meaning of the ops;
+    one with other types (`numpy_type`) defines it.
     """
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
-        """A function from the values of the operands to that of the instruction, called once per execution and device;
-        tuples are values, too. None leaves the instruction to numpy, and a group to its ops.
+        """Returns a function from the values of the operands to that of the instruction, called once per execution and
+        device. A tuple is one value. None leaves the instruction to numpy, and a group to its ops.
 
-        `compile` makes such a function of a computation. Values must not be written to; devices whose operands are the
-        same arrays share one result. An op with a random state gets that of its device, a `RandomState`, first.
+        `compile` turns a computation into such a function. Values must not be written to; devices whose operands are
+        the same arrays share one result. An op with a random state gets its device's `RandomState` as the first
+        argument.
 
-        Raises NotEvaluable for what has no meaning here: it is reported before the program runs.
+        Raises NotEvaluable for instructions that it cannot compute, which is reported before the program runs.
         """
         ...
 
     def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:
-        """The type of the arrays that hold numbers of an element type; None if there is none."""
+        """Returns the type of arrays that hold an element type; None if there is none."""
         ...
 
 
 class NumpyKernels:
-    """The default: every op by its own kernel in numpy."""
+    """Computes every op by its own numpy kernel. This is the default."""
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
         if isinstance(instruction.op, GROUPS):

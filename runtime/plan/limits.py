@@ -1,4 +1,4 @@
-"""What cannot be held here, known before anything is allocated, and what takes too long."""
+"""Rejects values that do not fit into memory before they are allocated, and ends runs that take too long."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _ADDRESSES = 1 << 47
 
 
 def too_large(shape: Shape) -> str | None:
-    """Why no array of this shape can be held by numpy in this process; None if one can. Tuples hold other arrays."""
+    """Returns why numpy cannot hold an array of this shape in this process; None if it can. Tuples are not checked."""
     if shape.rank > LARGEST_RANK:
         return f"an array of {shape.rank} dimensions cannot be evaluated, numpy has at most {LARGEST_RANK}"
-    # numpy counts the sizes of empty arrays too, and what is computed with is no wider than a c128.
+    # numpy multiplies the sizes of empty arrays too. The widest type in computations is c128.
     if math.prod(max(1, d) for d in shape.dims) > LARGEST_COUNT:
         return f"{shape.without_layout()} has sizes that numpy cannot count"
     if not shape.is_tuple and shape.byte_size > memory():
@@ -39,7 +39,7 @@ def check_device_count(devices: int) -> None:
 
 
 class TimeLimit(Exception):
-    """A run took longer than it may."""
+    """The run exceeded its time limit."""
 
 
 _deadlines: list[float] = []
@@ -47,7 +47,7 @@ _deadlines: list[float] = []
 
 @contextmanager
 def time_limit(seconds: float) -> Generator[None, None, None]:
-    """Ends runs inside of this block that go on for longer, at the next turn of a loop, by TimeLimit."""
+    """Ends runs inside of this block that take longer, at the next iteration of a loop, by raising TimeLimit."""
     _deadlines.append(time.monotonic() + seconds)
     try:
         yield
@@ -56,13 +56,13 @@ def time_limit(seconds: float) -> Generator[None, None, None]:
 
 
 def check_time() -> None:
-    """Raises TimeLimit if there is a limit, and it has passed."""
+    """Raises TimeLimit if a limit is set and has passed."""
     if _deadlines and time.monotonic() > min(_deadlines):
         raise TimeLimit
 
 
 def require_memory(needed: int, what: str) -> None:
-    """Raises CompileError if values of so many bytes do not fit into the memory that is left."""
+    """Raises CompileError if this many bytes exceed the available memory."""
     left = available()
     if needed > left:
         fail(f"{what} take {needed:,} bytes, {left:,} are available")
@@ -70,8 +70,8 @@ def require_memory(needed: int, what: str) -> None:
 
 @cache
 def memory() -> int:
-    """Bytes of memory that this process may have: of the machine, of its control group, of its address space. Where
-    nothing can be found out, as many as there are addresses.
+    """Returns the bytes of memory that this process may use, limited by the machine, its control group and its address
+    space. If none is known, returns the size of the address space of the processor.
     """
     try:
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -81,7 +81,7 @@ def memory() -> int:
 
 
 def available() -> int:
-    """Bytes of memory that this process can still get."""
+    """Returns the bytes of memory that this process can still get."""
     free = re.search(r"^MemAvailable:\s*(\d+) kB", _text(Path("/proc/meminfo")), re.MULTILINE)
     pages = _text(Path("/proc/self/statm")).split()
     taken = int(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
@@ -90,7 +90,7 @@ def available() -> int:
 
 
 def address_space() -> int:
-    """Bytes of addresses that this process may have (`ulimit -v`)."""
+    """Returns the bytes of address space that this process may have (`ulimit -v`)."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -100,8 +100,8 @@ def address_space() -> int:
 
 
 def _groups() -> list[tuple[int, int]]:
-    """Limit and use, in bytes, of each control group that this process is in, of version 1 or 2. Cached files count as
-    free, for they make room.
+    """Returns limit and use, in bytes, of each control group of this process, version 1 or 2. Cached files count as
+    free, because the kernel evicts them.
     """
     found: list[tuple[int, int]] = []
     for line in _text(Path("/proc/self/cgroup")).splitlines():
@@ -110,7 +110,7 @@ def _groups() -> list[tuple[int, int]]:
             continue
         root = Path("/sys/fs/cgroup", controllers)
         limit, used = _LIMIT_FILES[bool(controllers)]
-        # Inside a container the path is that of the host, and its own group is the root.
+        # Inside a container the path is the host's, and the container's own group is the root.
         for folder in {root / path.lstrip("/"), root}:
             most, now = _text(folder / limit).strip(), _text(folder / used).strip()
             cached = re.search(r"^(?:total_)?inactive_file (\d+)", _text(folder / "memory.stat"), re.MULTILINE)
@@ -123,7 +123,7 @@ _LIMIT_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "mem
 
 
 def _text(path: Path) -> str:
-    """What a file of the kernel says; nothing where there is none."""
+    """Returns the contents of a file of the kernel, empty if there is none."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError):

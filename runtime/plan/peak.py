@@ -1,4 +1,4 @@
-"""The memory that a plan needs, estimated before it runs."""
+"""Estimates the memory that a plan needs before it runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from .interpreter import Plan
 
 
 def peak_bytes(plan: Plan) -> int:
-    """About the most bytes that a run of the plan holds at a time on one device, beside its arguments.
+    """Estimates the peak bytes that a run of the plan holds on one device, besides its arguments.
 
-    An upper bound but for what kernels allocate for themselves: views count as copies.
+    An upper bound, except for memory that kernels allocate internally: views count as copies.
     """
     sizes: dict[int, int] = {}
     for step in plan.steps:

@@ -1,8 +1,8 @@
-"""The reference meaning of manual regions, independent of the partitioner.
+"""Defines the reference meaning of manual regions, independent of the partitioner.
 
-Every device computes whole arrays outside of regions and its own tiles inside. On the way in a device cuts its tile out
-of the whole array; on the way out the devices put their tiles together, each with those that differ from it in the
-digits of the tiles. Collectives inside are what they are.
+Every device computes whole arrays outside of regions and its own tiles inside. At the entry a device cuts its tile out
+of the whole array. At the exit the devices join their tiles, each with the devices that differ from it in the digits of
+the tiles. Collectives inside run unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ Array = np.ndarray[Any, Any]
 
 
 class ShardStep(Step):
-    """Takes the tile of each device out of a whole array; devices with one array and one tile share the result."""
+    """Cuts the tile of each device out of a whole array. Devices with the same array and the same tile share the
+    result.
+    """
 
     __slots__ = ("border", "partitions")
 
@@ -45,7 +47,7 @@ class ShardStep(Step):
                 raise NotEvaluable("a manual region cannot stand inside a computation that is applied to elements")
             device = frame[0] % self.partitions
             where = tuple((s.start, s.stop) for s in tile_slices(tiling, whole.shape, device))
-            # Of a sum still to be taken, devices with the same tile hold different parts.
+            # Devices with the same tile of an unreduced value hold different parts.
             key = (id(whole), where, device if tiling.unreduced else None)
             if key not in made:
                 made[key] = shard(whole, tiling, device) if tiling.used() else whole
@@ -54,7 +56,9 @@ class ShardStep(Step):
 
 
 def join(instruction: Instruction, border: RegionBoundary, grid: ProcessGrid) -> Collective:
-    """The collective that puts the tiles of one array together where it leaves a region: all devices get the whole."""
+    """Returns the collective that joins the tiles of one array where it leaves a region; all devices get the whole
+    array.
+    """
     tiling = border.tiling
     digits = (*(d for dim in tiling.dims for d in dim), *tiling.unreduced)
     partitions = enumerate_groups(over_digits(grid.partitions, digits, tiling.order), grid.partitions)

@@ -1,4 +1,4 @@
-"""The steps of a plan: what one instruction does to the buffers of the devices that run it."""
+"""Defines the steps of a plan: what one instruction does to the buffers of the devices that run it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Tree = Any  # a buffer number, or the tuple of the trees of a tuple's elements
 
 class ComputeStep(Step):
     """Calls a kernel whose operands and result are arrays. Devices whose operands are the same arrays share one result,
-    unless what is called lies outside of the program and may have effects.
+    unless the op calls code outside of the program, which may have effects.
     """
 
     __slots__ = ("kernel", "shares")
@@ -35,7 +35,7 @@ class ComputeStep(Step):
     def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         kernel, reads, write, dead = self.kernel, self.reads, self.writes[0], self.dead
         made: dict[Any, Value] = {}
-        # All keys before the first result: what is freed meanwhile leaves its id to others.
+        # All keys are computed before the first result, because a freed array's id is reused.
         keys = [tuple([id(frame[i]) for i in reads]) for frame in frames] if len(frames) > 1 and self.shares else ()
         for number, frame in enumerate(frames):
             key = keys[number] if keys else number
@@ -68,7 +68,7 @@ class TupleComputeStep(Step):
 
 
 class DeviceIdStep(Step):
-    """partition-id and replica-id: the one thing in which devices differ."""
+    """Computes partition-id and replica-id, the only values in which devices differ."""
 
     __slots__ = ()
 
@@ -118,7 +118,7 @@ class StartStep(Step):
 
 
 class WaitStep(Step):
-    """Finishes a collective: stands just before the first use of its result."""
+    """Finishes a collective, just before the first use of its result."""
 
     __slots__ = ()
 
@@ -129,7 +129,7 @@ class WaitStep(Step):
 
 
 class CallStep(Step):
-    """Runs another plan (of a computation with several call sites; others are inlined)."""
+    """Runs another plan: a computation with several call sites, since others are inlined."""
 
     __slots__ = ("callee",)
 
@@ -147,7 +147,7 @@ class CallStep(Step):
 
 
 class WhileStep(Step):
-    """A loop. Devices leave it one by one as their conditions become false."""
+    """Runs a loop. Devices leave it one by one as their conditions become false."""
 
     __slots__ = ("body", "condition")
 
@@ -172,7 +172,7 @@ class WhileStep(Step):
             inner: list[Frame] = []
             for i in active:
                 inner.append(self.body.frame(devices[i], states[i]))
-                states[i] = []  # the frame alone holds the state, and drops it as it goes
+                states[i] = []  # only the frame holds the state, and frees it step by step
             if inner:
                 for i, state in zip(active, interpreter.execute(self.body, inner), strict=True):
                     states[i] = state
@@ -181,10 +181,10 @@ class WhileStep(Step):
 
 
 class ConditionalStep(Step):
-    """Runs one branch per device; devices that choose the same branch run it together, branches in their order.
+    """Runs one branch per device. Devices that choose the same branch run it together, branches in their order.
 
-    The first read is the predicate (true: branch 0) or the branch index (out of range: the last branch), the rest the
-    operands of all branches, `slices` telling which belong to which.
+    The first read is the predicate (true: branch 0) or the branch index (out of range: the last branch). The rest are
+    the operands of all branches; `slices` gives the range of each branch.
     """
 
     __slots__ = ("branches", "slices")
@@ -205,7 +205,7 @@ class ConditionalStep(Step):
         return self.branches
 
     def choose(self, selector: Any) -> int:
-        """The number of the branch for this predicate or index."""
+        """Returns the number of the branch for this predicate or index."""
         if selector.dtype == np.bool_:
             return 0 if selector else 1
         index = int(selector)
@@ -233,26 +233,26 @@ def free_unused(step: Step, frames: list[Frame]) -> None:
 
 
 def tree_leaves(tree: Tree) -> list[int]:
-    """The buffers of a tree, left to right."""
+    """Returns the buffers of a tree, left to right."""
     if isinstance(tree, int):
         return [tree]
     return [i for part in tree for i in tree_leaves(part)]
 
 
 def pack(tree: Tree, frame: Frame) -> Value:
-    """The value whose leaves lie in the buffers of the tree."""
+    """Returns the value whose leaves lie in the buffers of the tree."""
     return frame[tree] if isinstance(tree, int) else tuple(pack(part, frame) for part in tree)
 
 
 def flatten(value: Value, shape: Shape) -> list[Value]:
-    """The leaves of a value of this shape."""
+    """Returns the leaves of a value of this shape."""
     if not shape.is_tuple:
         return [value]
     return [leaf for part, inner in zip(value, shape.elements, strict=True) for leaf in flatten(part, inner)]
 
 
 def unflatten(leaves: Sequence[Value], shape: Shape) -> Value:
-    """The value of this shape that has these leaves."""
+    """Returns the value of this shape that has these leaves."""
     rest = iter(leaves)
 
     def build(part: Shape) -> Value:

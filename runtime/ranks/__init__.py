@@ -1,1 +1,1 @@
-"""Jobs of MPI ranks: starting them, and ending the wait of all when one fails."""
+"""Starts jobs of MPI ranks, and ends the wait of all ranks when one fails."""

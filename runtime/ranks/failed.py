@@ -1,6 +1,6 @@
-"""The failure of another rank as an error, and waiting where no watch sees it: before a program is made ready.
+"""Defines the failure of another rank as an error, and waits for ranks before a program and its watch exist.
 
-No rank is left waiting for one that has failed. Deadlines are those of a single wait, not of a run.
+No rank keeps waiting for one that has failed. Deadlines apply to a single wait, not to a run.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ...ir.diagnostics import CompileError, fail
 TIMEOUT = "HLOOM_TIMEOUT"
 REPORT_SECONDS = 60.0
 EXIT_RANK_FAILED = 75  # EX_TEMPFAIL of sysexits.h
-LONGEST_MESSAGE = 2000  # in characters; MPI sends so little without waiting for the receiver
+LONGEST_MESSAGE = 2000  # in characters; MPI sends short messages without waiting for the receiver
 
 Comm = Any  # mpi4py.MPI.Intracomm
 T = TypeVar("T")
 
 
 class RankFailed(Exception):
-    """Another rank failed, was lost, or did not come before the deadline.
+    """Another rank failed, was lost, or did not arrive before the deadline.
 
     `rank` (None: unknown) and `host` say which one, `exit_code` is that of its own error, or 75. `reported` says
-    whether another rank shows the error to the user.
+    whether another rank reports the error to the user.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class RankFailed(Exception):
 
 
 def deadline(seconds: float | None) -> float | None:
-    """The seconds that one wait may take: those given, or those of HLOOM_TIMEOUT; None: any.
+    """Returns how many seconds one wait may take: `seconds`, or else HLOOM_TIMEOUT; None means no limit.
 
     Raises CompileError if HLOOM_TIMEOUT is no number of seconds.
     """
@@ -60,19 +60,19 @@ def deadline(seconds: float | None) -> float | None:
 
 
 def first_report(timeout: float | None) -> float:
-    """After how many seconds of waiting to say so first."""
+    """Returns the seconds of waiting before the first report."""
     return min(REPORT_SECONDS, timeout / 2) if timeout else REPORT_SECONDS
 
 
 def wait_for_all(comm: Comm, where: str, timeout: float | None) -> None:
-    """Waits until all ranks have come here: for places that no watch sees yet. Raises RankFailed."""
+    """Waits until all ranks arrive, where no watch exists yet. Raises RankFailed."""
     poll(comm.Ibarrier(), comm, where, timeout)
 
 
 def gather_texts(comm: Comm, text: str, where: str, timeout: float | None) -> list[str]:
-    """Returns what all ranks give, in their order; the longest texts are cut to `LONGEST_MESSAGE` bytes.
+    """Gathers the texts of all ranks, in their order; the longest are cut to `LONGEST_MESSAGE` bytes.
 
-    Raises RankFailed if a rank does not come before the deadline.
+    Raises RankFailed if a rank does not arrive before the deadline.
     """
     own = text.encode()[:LONGEST_MESSAGE].ljust(LONGEST_MESSAGE, b"\0")
     found = bytearray(LONGEST_MESSAGE * comm.size)
@@ -98,7 +98,7 @@ def poll(request: Any, comm: Comm, where: str, timeout: float | None) -> None:
 
 
 def on_all_ranks(comm: Comm, action: Callable[[], T], where: str, timeout: float | None = None) -> T:
-    """Does something on all ranks before there is a watch, and returns what it gave on this one.
+    """Runs an action on all ranks before there is a watch, and returns its result on this rank.
 
     Where it fails, the lowest rank that it fails on raises its error, all others RankFailed.
     """
@@ -119,12 +119,12 @@ def on_all_ranks(comm: Comm, action: Callable[[], T], where: str, timeout: float
 
 
 def text_of(error: BaseException) -> str:
-    """What to tell of an error of this rank."""
+    """Returns the text that reports an error of this rank."""
     return str(error) if isinstance(error, CompileError) else f"{type(error).__name__}: {error}"
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The exit code that the command line gives an error."""
+    """Returns the exit code of an error on the command line."""
     codes: dict[type[BaseException], int] = {
         CompileError: 65, argparse.ArgumentTypeError: 2, MemoryError: 71, OSError: 74, KeyboardInterrupt: 130,
     }  # fmt: skip

@@ -1,14 +1,14 @@
-"""Starting ourselves on MPI ranks: what `hloom run F --ranks N` does before there are ranks, and what a rank does last.
+"""Starts Hloom on MPI ranks (`hloom run F --ranks N`), and ends a rank.
 
-The launcher finds mpiexec, starts N copies of the same command, passes signals on and turns what happened into one exit
-code. Every point here was met in trials: mpiexec is off the PATH in an environment that is not activated; Open MPI
-refuses root and more ranks than cores; the mpiexec of one MPI with the library of another gives N jobs of size 1;
-standard input reaches rank 0 only; ranks times BLAS threads swamp the cores. A rank leaves its verdict in a small file,
-because mpiexec's exit code cannot tell a program's failure from the death of a rank. After a failure it is this process
-that ends the job, by a signal: MPI_Abort would add its own report to ours.
+The launcher finds mpiexec, starts N copies of the same command, passes signals on, and turns the outcome into one exit
+code. It handles problems that were met in trials: mpiexec is not on the PATH in an environment that is not activated;
+Open MPI refuses root and more ranks than cores; the mpiexec of one MPI with the library of another starts N jobs of
+size 1; standard input reaches rank 0 only; ranks times BLAS threads overload the cores. A rank writes its verdict to a
+small file, because mpiexec's exit code does not distinguish a program's failure from the death of a rank. After a
+failure this process ends the job, by a signal: MPI_Abort would print a report of its own.
 
-Nobody outlives who started it: mpiexec gets SIGTERM when this process dies, and ends its ranks; a rank ends when
-mpiexec, its parent, is gone.
+No process outlives the one that started it: mpiexec gets SIGTERM when this process dies, and ends its ranks; a rank
+ends when mpiexec, its parent, is gone.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _VERDICTS = "HLOOM_VERDICT_DIR"
 _STDIN = "HLOOM_STDIN_FILE"
 _GRACE_SECONDS = 10.0  # for the job to end after a signal
 _LAST_WORDS_SECONDS = 1.0  # for other ranks to fail as well
-_PARENT_SECONDS = 0.5  # between looks at whether the parent is there
+_PARENT_SECONDS = 0.5  # between checks that the parent is alive
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 _LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_FORWARD = "OMPI_MCA_mca_base_env_list"  # the variables that Open MPI takes along to other hosts
+_FORWARD = "OMPI_MCA_mca_base_env_list"  # the variables that Open MPI forwards to other hosts
 
-# As root, and with more ranks than cores, without tying a rank to one core. A mapping policy needs its unit: without
+# Allows root and more ranks than cores, without binding ranks to cores. A mapping policy needs its unit: without
 # `slot` all ranks land on the first host of a host file. MPICH ignores these.
 _OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -63,12 +63,12 @@ _OPEN_MPI = {
 
 
 def inside_launcher() -> bool:
-    """Whether this process is a rank already. (SLURM_PROCID proves nothing: batch shells have it too.)"""
+    """Returns whether this process is already a rank. (SLURM_PROCID proves nothing: batch shells have it too.)"""
     return any(name in os.environ for name in _LAUNCHER_VARIABLES)
 
 
 def find_mpiexec() -> str:
-    """The launcher: HLOOM_MPIEXEC, or the one of this Python's environment, or the one on PATH. Raises MpiMissing."""
+    """Returns the launcher: HLOOM_MPIEXEC, or that of this Python's environment, or that on PATH. Raises MpiMissing."""
     chosen = os.environ.get(MPIEXEC)
     if chosen:
         found = shutil.which(chosen)
@@ -84,7 +84,7 @@ def find_mpiexec() -> str:
 
 
 def launch(argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom")) -> int:
-    """Runs `python -m hloom ARGV` on that many ranks and returns the exit code for the whole.
+    """Runs `python -m hloom ARGV` on this many ranks and returns the exit code of the whole.
 
     0, 1, 2, 65 and the like: the program's own; 69: no MPI; 75: a rank died; 128 + n: stopped by signal n. `-` among
     the arguments gives every rank the whole standard input.
@@ -123,8 +123,8 @@ def _environment(ranks: int, folder: str) -> dict[str, str]:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
-    """The exit code of the command, and the signal that this process got meanwhile and passed on (0: none)."""
-    # A session of its own: a Ctrl-C reaches the launcher once, from us, and what is left can be killed as a group.
+    """Returns the exit code of the command, and the signal that this process received and passed on (0: none)."""
+    # A session of its own: mpiexec gets a Ctrl-C once, from this process, and the rest can be killed as a group.
     child = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_end_with_parent()
     )
@@ -147,7 +147,7 @@ def _run(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
 
 
 def _wait_for_job(child: subprocess.Popen[bytes], folder: Path, received: list[int]) -> None:
-    """Waits for the end of the job, or for as long after a signal or a failed rank as an orderly end may take."""
+    """Waits for the end of the job. After a signal or a failed rank, waits only as long as an orderly end may take."""
     failed_at = stopped_at = float("inf")
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -165,21 +165,21 @@ def _wait_for_job(child: subprocess.Popen[bytes], folder: Path, received: list[i
 
 
 def _end_with_parent() -> Callable[[], None] | None:
-    """What a child does before it becomes another program, so that it gets SIGTERM when this process dies (Linux)."""
+    """Returns the function that makes a child process receive SIGTERM when this process dies (Linux only)."""
     if not sys.platform.startswith("linux"):
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
     def ask() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != parent:  # it died before it was asked
+        if os.getppid() != parent:  # the parent died before the request
             os._exit(EXIT_RANK_FAILED)
 
     return ask
 
 
 def _end(child: subprocess.Popen[bytes], folder: Path) -> None:
-    """Ends whatever is left of the job: nothing, after an orderly end. mpiexec may go before its ranks do."""
+    """Kills the remaining processes of the job: none, after an orderly end. mpiexec may end before its ranks do."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     for file in folder.glob("process*"):
@@ -189,7 +189,7 @@ def _end(child: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 def _verdicts(folder: str | Path) -> dict[int, int]:
-    """The exit codes that ranks left."""
+    """Returns the exit codes that ranks have recorded."""
     return {int(path.name.removeprefix("rank")): int(path.read_text()) for path in Path(folder).glob("rank*")}
 
 
@@ -201,9 +201,10 @@ def _outcome(code: int, verdicts: dict[int, int]) -> int:
 
 
 def world(expected: int | None = None) -> Any:
-    """The communicator of all ranks. Raises MpiMissing if MPI cannot be used or has not the expected size.
+    """Returns the communicator of all ranks. Raises MpiMissing if MPI cannot be used or does not have the expected
+    size.
 
-    Without `expected` the size that the launcher announced is expected; without a launcher of ours, any.
+    Without `expected` the size that the launcher announced is expected; without Hloom's launcher, any size.
     """
     comm = load_mpi().COMM_WORLD
     announced = os.environ.get(EXPECTED_RANKS)
@@ -218,7 +219,7 @@ def world(expected: int | None = None) -> Any:
 
 
 class _NoInput(io.TextIOWrapper):
-    """Standard input on another host than the launcher's, where it does not come."""
+    """Standard input on another host than the launcher's, which it does not reach."""
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO())
@@ -230,10 +231,11 @@ class _NoInput(io.TextIOWrapper):
 
 
 def finish_rank(main: Callable[[], int]) -> int:
-    """Runs what a rank does, leaves its exit code for the launcher, and returns what the process is to exit with.
+    """Runs the main function of a rank, records its exit code for the launcher, and returns the exit code of the
+    process.
 
     A failure stops the other ranks too, which may be waiting for this one. An exception is not a verdict: it ends the
-    job as a death. The rank ends also when the process that started it does.
+    job like a death. The rank also ends when the process that started it does.
     """
     threading.Thread(target=_follow_parent, args=(os.getppid(),), name="hloom-parent", daemon=True).start()
     if _STDIN in os.environ:
@@ -241,7 +243,7 @@ def finish_rank(main: Callable[[], int]) -> int:
         sys.stdin = there.open() if there.exists() else _NoInput()
     ours = _VERDICTS in os.environ
     folder = Path(os.environ.get(_VERDICTS, ""))
-    here = ours and folder.is_dir()  # else it is another machine
+    here = ours and folder.is_dir()  # else this is another host
     if here:
         _leave_note(folder, "process", os.getpid())
     code = main()
@@ -251,10 +253,10 @@ def finish_rank(main: Callable[[], int]) -> int:
         _leave_note(folder, "rank", code)
     all_failed = here and bool(code) and _all_left_verdicts(folder)
     if code and not all_failed and "mpi4py.MPI" in sys.modules and load_mpi().COMM_WORLD.size > 1:
-        # Ours ends the job, without a word of MPI's. With another launcher, the rank that failed has to say so first.
+        # Hloom's launcher ends the job without a report of MPI's. Under another launcher the failed rank reports first.
         time.sleep(_GRACE_SECONDS if ours else _LAST_WORDS_SECONDS)
         load_mpi().COMM_WORLD.Abort(code)
-    # With the verdict recorded mpiexec need not know: it would only add its own report.
+    # The verdict is recorded, so mpiexec must not see the failure: it would only add its own report.
     return 0 if here else code
 
 
@@ -269,11 +271,11 @@ def _leave_note(folder: Path, what: str, number: int) -> None:
     name = next((os.environ[n] for n in _RANK_VARIABLES if n in os.environ), "0")
     part = folder / f"part{name}"
     part.write_text(str(number))
-    part.rename(folder / f"{what}{name}")  # complete when it is seen
+    part.rename(folder / f"{what}{name}")  # renamed, so that readers see complete files only
 
 
 def _all_left_verdicts(folder: Path) -> bool:
-    """Whether every rank comes to its end within a moment, as when all fail alike."""
+    """Returns whether every rank ends within a moment, as when all fail alike."""
     ranks = int(os.environ.get(EXPECTED_RANKS, "0"))
     deadline = time.monotonic() + _LAST_WORDS_SECONDS
     while len(list(folder.glob("rank*"))) < ranks:

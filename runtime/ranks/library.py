@@ -1,4 +1,4 @@
-"""The MPI library as mpi4py has it, imported when it is first used."""
+"""Imports the MPI library through mpi4py when it is first used."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ EXIT_MPI_MISSING = 69  # EX_UNAVAILABLE of sysexits.h
 
 
 class MpiMissing(Exception):
-    """MPI cannot be used: a library or the launcher is not there, or they do not belong together."""
+    """MPI cannot be used: a library or the launcher is missing, or they belong to different MPIs."""
 
     exit_code = EXIT_MPI_MISSING
 
 
 def load_mpi() -> Any:
-    """The module `mpi4py.MPI`; importing it initialises MPI. Raises MpiMissing."""
+    """Imports `mpi4py.MPI`, which initialises MPI. Raises MpiMissing."""
     try:
         from mpi4py import MPI
     except ImportError as error:

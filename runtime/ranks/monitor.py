@@ -1,10 +1,10 @@
-"""The thread of a rank's watch: it tells who is missing when a wait is long, and ends the wait past its deadline.
+"""Monitors a rank's waits in a thread: names missing ranks when a wait is long, and ends the wait past its deadline.
 
 Once a wait has lasted a while the thread asks all ranks where they are. Their threads answer, also while the ranks
-compute; a stopped process cannot. The lowest rank that asks reports, and does so again whenever its wait has doubled.
+compute; a stopped process cannot. The lowest rank that asks reports, and again whenever its wait has doubled.
 
-Without a deadline a rank that answers is waited for however long it computes; one that has not answered for
-`SILENT_SECONDS` is given up. The thread calls MPI, so it needs MPI_THREAD_MULTIPLE, which mpi4py asks for by default.
+Without a deadline a rank that answers may compute for any time; one that has not answered for `SILENT_SECONDS` is given
+up. The thread calls MPI, so it needs MPI_THREAD_MULTIPLE, which mpi4py requests by default.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .failed import Comm, RankFailed, first_report
 SILENT_SECONDS = 3600.0
 ANSWER_SECONDS = 3.0  # after which a rank counts as silent
 _TICK_SECONDS = 0.25
-_MOST_NAMED = 8  # late ranks in one report
+_MOST_NAMED = 8  # late ranks named in one report
 _QUESTION, _ANSWER = 2, 3  # tags
 
 
 class Place(NamedTuple):
-    """Where a rank is: waiting for `members` (None: for all ranks), or working since it waited there."""
+    """The place of a rank: waiting for `members` (None: for all ranks), or computing since it waited there."""
 
     where: Instruction | str
     members: tuple[int, ...] | None = None
@@ -43,8 +43,7 @@ class Place(NamedTuple):
 
 
 class Watched(Protocol):
-    """A rank among others: where it is, who the others are (host and process of each), and how they hear of a failure.
-    """
+    """A rank as its monitor sees it: its place, the host and process of every rank, and how to send them a failure."""
 
     mpi: Any
     comm: Comm
@@ -53,7 +52,7 @@ class Watched(Protocol):
     peers: list[tuple[str, int]]
 
     def name(self, rank: int) -> str:
-        """`rank 3 (host x, process 4711)`."""
+        """Returns `rank 3 (host x, process 4711)`."""
         ...
 
     def send(self, failure: RankFailed, to_itself: bool = False) -> None:
@@ -62,7 +61,7 @@ class Watched(Protocol):
 
 
 class Late(NamedTuple):
-    """A rank that others wait for, and what is to be said of it; those that do not answer come first."""
+    """A rank that others wait for, and the report about it. Ranks that do not answer sort first."""
 
     order: int
     rank: int
@@ -70,23 +69,23 @@ class Late(NamedTuple):
 
 
 class Monitor:
-    """The thread of one watch, on this rank."""
+    """Runs the monitoring thread of one watch, on this rank."""
 
     def __init__(self, watch: Watched) -> None:
         self.watch = watch
         self.comm = watch.comm
         self.others = [rank for rank in range(self.comm.size) if rank != self.comm.rank]
         self.first = first_report(watch.timeout)
-        self.place: Place = watch.place  # the wait that what follows belongs to
+        self.place: Place = watch.place  # the wait to which the next fields belong
         self.due = 0.0  # seconds of waiting at the next round of questions
-        self.asked = 0.0  # when this round began; 0: there is none
-        self.lower_asks = False  # a lower rank asks as well, and will report
+        self.asked = 0.0  # when this round began; 0: no round
+        self.lower_asks = False  # a lower rank asks too, and will report
         self.answers: dict[int, tuple[bool, str]] = {}  # whether a rank waits, and where it is
         self._sent: list[Any] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hloom-monitor", daemon=True)
         self._thread.start()
-        atexit.register(self.stop)  # no MPI after its end
+        atexit.register(self.stop)  # before MPI is finalized
 
     def stop(self) -> None:
         """Ends the thread."""
@@ -95,7 +94,7 @@ class Monitor:
         atexit.unregister(self.stop)
 
     def _run(self) -> None:
-        with contextlib.suppress(self.watch.mpi.Exception):  # the rank itself meets it where it waits
+        with contextlib.suppress(self.watch.mpi.Exception):  # the rank itself meets the error where it waits
             while not self._stopping.wait(_TICK_SECONDS):
                 self._reply()
                 self._look(self.watch.place)
@@ -126,7 +125,7 @@ class Monitor:
             self.asked = 0.0
 
     def _messages(self, tag: int) -> list[tuple[int, Any]]:
-        """What has come by now, with the ranks that it came from."""
+        """Receives the messages that have arrived, with their source ranks."""
         found: list[tuple[int, Any]] = []
         status = self.watch.mpi.Status()
         while self.comm.iprobe(tag=tag, status=status):
@@ -137,7 +136,7 @@ class Monitor:
         timeout, silent = self.watch.timeout, len(self.answers) < len(self.others)
         over = waited >= timeout if timeout else silent and waited >= SILENT_SECONDS
         if self.lower_asks:
-            # Over: in case that the lower rank does not come to the same conclusion.
+            # Past the deadline the lower rank may still not report, so this rank asks again.
             self.due = waited + 2 * ANSWER_SECONDS if over else self._next(waited)
         elif over:
             late = self._late(waited)
@@ -176,7 +175,7 @@ class Monitor:
         return [entry.text for entry in late[:_MOST_NAMED]] + ([f"and {more} more ranks"] if more > 0 else [])
 
     def _process(self, rank: int) -> str:
-        """What the operating system says of a silent rank on this host."""
+        """Returns the state that the operating system reports of a rank on this host that does not answer."""
         host, process = self.watch.peers[rank]
         if host != self.watch.peers[self.comm.rank][0] or not Path("/proc/self/stat").exists():
             return ""

@@ -1,7 +1,7 @@
-"""Waiting for other ranks while a program runs: an error of one reaches all, and a rank that does not come is named.
+"""Waits for other ranks while a program runs: an error of one reaches all, and a missing rank is named.
 
 A rank waits inside MPI, without polling, for its requests and for one more: a receive on the watch's own communicator.
-A rank that fails sends its error there, which ends the wait of everybody else. So does the monitor past the deadline.
+A rank that fails sends its error there, which ends the wait of all others. So does the monitor past the deadline.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .failed import (
 )
 from .monitor import Monitor, Place
 
-_TAG = 1  # of failures
-_abandoned: list[Any] = []  # requests of failed waits, which keep the buffers that MPI may still write to
-_SAME_ERROR_SECONDS = 0.5  # for a lower rank to find what this one has found
+_TAG = 1  # of messages about failures
+_abandoned: list[Any] = []  # requests of failed waits: MPI may still write to their buffers
+_SAME_ERROR_SECONDS = 0.5  # for a lower rank to find the same error
 
 
 class RankWatch:
-    """The watch of a communicator; all its ranks must make one.
+    """Watches the waits of a communicator; all its ranks must create one.
 
     `timeout` is the deadline of one wait in seconds; None takes HLOOM_TIMEOUT, or no deadline. `within` is a watch of
-    the same communicator under which the ranks come here.
+    the same communicator that covers the ranks until they arrive here.
     """
 
     def __init__(self, mpi: Any, comm: Comm, timeout: float | None = None, within: RankWatch | None = None) -> None:
@@ -60,7 +60,7 @@ class RankWatch:
         self._monitor = Monitor(self) if comm.size > 1 and mpi.Query_thread() == mpi.THREAD_MULTIPLE else None
 
     def wait(self, requests: Sequence[Any], where: Instruction | str, members: tuple[int, ...] | None = None) -> None:
-        """Waits until all requests, which need these ranks, are complete. Raises RankFailed."""
+        """Waits until all requests, which need the ranks `members`, are complete. Raises RankFailed."""
         if self._failure is not None:
             raise self._failure
         if not requests:
@@ -82,18 +82,18 @@ class RankWatch:
             self.place = Place(where)
 
     def barrier(self, where: Instruction | str) -> None:
-        """Waits until all ranks have come here. Raises RankFailed."""
+        """Waits until all ranks arrive. Raises RankFailed."""
         self.wait([self.comm.Ibarrier()], where)
 
     def report(self, error: BaseException) -> None:
-        """Sends an error of this rank to all others, once. What came from another rank is not sent on."""
+        """Sends an error of this rank to all others, once. Errors that came from another rank are not sent on."""
         if not self._reported and not isinstance(error, RankFailed):
             rank = int(self.comm.rank)
             text = f"{self.name(rank)} failed: {text_of(error)}"
             self.send(RankFailed(text, rank, self.peers[rank][0], exit_code_of(error)))
 
     def same_error_of_lower_rank(self, error: BaseException) -> RankFailed | None:
-        """The failure of a lower rank that has found the same error, if there comes one soon."""
+        """Returns the failure of a lower rank that finds the same error, if one arrives soon."""
         rank, text = int(self.comm.rank), text_of(error)
         end = time.monotonic() + (_SAME_ERROR_SECONDS if rank and not isinstance(error, RankFailed) else 0.0)
         while time.monotonic() < end:
@@ -105,7 +105,7 @@ class RankWatch:
         return None
 
     def send(self, failure: RankFailed, to_itself: bool = False) -> None:
-        """Sends a failure to all other ranks, which then leave its report to this one."""
+        """Sends a failure to all other ranks, which then leave the report to this one."""
         self._reported = True
         fields = [failure.message[:LONGEST_MESSAGE], failure.rank, failure.host, failure.exit_code]
         with contextlib.suppress(self.mpi.Exception):
@@ -118,9 +118,9 @@ class RankWatch:
                 time.sleep(0.001)  # a first message to a rank may have to open a connection
 
     def lost(self, error: Exception) -> RankFailed:
-        """The failure that an error of MPI means: another rank is gone."""
+        """Returns the failure that an error of MPI means: another rank is gone."""
         gone: list[int] = []
-        with contextlib.suppress(Exception):  # only an MPI with fault tolerance knows which
+        with contextlib.suppress(Exception):  # only an MPI with fault tolerance knows which rank
             failed = self.comm.Get_failed()
             gone = failed.Translate_ranks(None, self.comm.Get_group())
         if not gone:
@@ -132,17 +132,17 @@ class RankWatch:
         self._alarm = self.comm.Irecv([self._inbox, self.mpi.BYTE], self.mpi.ANY_SOURCE, _TAG)
 
     def _read(self) -> RankFailed:
-        """The failure that has arrived."""
+        """Returns the failure that has arrived."""
         found = RankFailed(*json.loads(bytes(self._inbox).rstrip(b"\0")))
         self._listen()
         return found
 
     def name(self, rank: int) -> str:
-        """`rank 3 (host x, process 4711)`."""
+        """Returns `rank 3 (host x, process 4711)`."""
         return "rank {} (host {}, process {})".format(rank, *self.peers[rank])
 
     def stop(self) -> None:
-        """Ends the watch of a rank that leaves, be it after an error. MPI writes to the inbox no more."""
+        """Ends the watch of a rank that leaves, also after an error. MPI no longer writes to the inbox then."""
         if self._monitor is not None:
             self._monitor.stop()
             self._monitor = None
@@ -152,6 +152,6 @@ class RankWatch:
                 self._alarm.Wait()
 
     def close(self) -> None:
-        """Ends the watch, after all ranks have met; all of them must call it."""
+        """Ends the watch, after all ranks have arrived; all of them must call it."""
         self.stop()
         self.comm.Free()
