@@ -1,16 +1,16 @@
-"""Communication of partitioned programs: Hloom beside XLA's partitioner, on the same annotated programs.
+"""Compares the communication of programs partitioned by Hloom and by XLA's partitioner, from the same annotations.
 
     python bench/comm_vs_xla.py [NAME ..] [--models | --ops] [--json] [--kinds]
 
 Needs JAX. The programs are those of tests/comm_programs: one per kind of op and division, and models (the examples and
-annotated JAX programs). Each is divided among eight devices by Hloom and, as the same text, by XLA (eight virtual CPU
+annotated JAX programs). Each is partitioned for eight devices by Hloom and, as the same text, by XLA (eight virtual CPU
 devices); one function counts the bytes that a device sends in both results. Parameters and results carry shardings, so
 both begin and end with the same tiles.
 
-XLA is counted kindly, the cheapest of these. Its module right after the partitioner and the one it compiled, where
-passes may have combined or simplified collectives. For models, XLA's own propagation and Hloom's: shardings on every
-value. An all-reduce of which every user keeps one tile per device is counted as the reduce-scatter into which XLA turns
-it on other back ends than CPU.
+XLA gets the benefit of the doubt: the cheapest of these counts. Its module right after the partitioner, and the one it
+compiled, where passes may have combined or simplified collectives. For models, XLA's own propagation and Hloom's
+(shardings on every value). An all-reduce of which every user keeps one tile per device is counted as the reduce-scatter
+into which XLA turns it on other back ends than CPU.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PASS = "spmd-partitioning"
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Bytes that one device sends, and collectives by kind; both with the trips of loops."""
+    """The bytes that one device sends, and the number of collectives by kind; both count the trips of loops."""
 
     bytes: int
     kinds: dict[str, int]
@@ -54,7 +54,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One program; `xla` is None if XLA cannot partition it, and `failure` says why."""
+    """The result for one program. `xla` is None if XLA cannot partition it, and `failure` says why."""
 
     name: str
     hloom: Counted
@@ -63,7 +63,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Bytes of Hloom over bytes of XLA; None where neither sends anything, or XLA fails."""
+        """Bytes of Hloom over bytes of XLA; None if neither sends anything, or XLA fails."""
         if self.xla is None or self.hloom.bytes == self.xla.bytes == 0:
             return None
         return self.hloom.bytes / self.xla.bytes if self.xla.bytes else float("inf")
@@ -74,7 +74,8 @@ class Row:
 
 
 def count(module: Module, scattered: dict[str, int]) -> Counted:
-    """What the collectives of a per-device module send; those in `scattered` only their bytes there."""
+    """Counts what the collectives of a per-device module send; those in `scattered` count with the bytes given there.
+    """
     kinds: Counter[str] = Counter()
     sent = 0
     for found in hloom.collectives(module):
@@ -89,7 +90,7 @@ def _bytes(found: Collective, scattered: dict[str, int]) -> int:
 
 
 def reduce_scatters(module: Module) -> dict[str, int]:
-    """The all-reduces of which each device keeps one tile, and what they would send as reduce-scatters."""
+    """Returns the all-reduces of which each device keeps one tile, and their bytes as reduce-scatters."""
     sizes = {c.name: c for c in hloom.collectives(module) if c.kind == "all-reduce"}
     found: dict[str, int] = {}
     for computation in module:
@@ -107,7 +108,7 @@ def _is_scattered(instruction: Instruction, parts: int) -> bool:
 
 
 def _users(instruction: Instruction) -> Iterator[Instruction]:
-    """The users, seen through what only rearranges."""
+    """Returns the users, looking through ops that only rearrange elements."""
     for user in instruction.users:
         if user.opcode in ("reshape", "bitcast", "copy", "transpose", "pad"):
             yield from _users(user)
@@ -120,7 +121,7 @@ def of_hloom(module: Module) -> Counted:
 
 
 def of_xla(name: str, text: str, dumps: Path) -> Counted:
-    """The cheaper of XLA's two modules. Raises what XLA raises."""
+    """Counts the cheaper of XLA's two modules. Raises what XLA raises."""
     from support.xla_runner import compile_text
 
     for old in dumps.glob("*.txt"):
@@ -137,7 +138,7 @@ def _cost(counted: Counted) -> tuple[int, int]:
 
 
 def measure(name: str, variants: list[Module], dumps: Path) -> Row:
-    """Hloom on the first of the variants of a program, XLA on the one it does best."""
+    """Measures Hloom on the first variant of a program, XLA on the variant where it sends least."""
     ours = of_hloom(variants[0])
     found: list[Counted] = []
     failure = ""
@@ -178,7 +179,7 @@ def show(rows: list[Row], kinds: bool) -> None:
             print(f"  Hloom {row.hloom.kinds}  XLA {row.xla.kinds if row.xla else None}")
     both = [(r.hloom, r.xla) for r in rows if r.xla is not None]
     _total("total", width, both)
-    # A few programs in which XLA gathers everything must not hide the others.
+    # A few programs in which XLA gathers everything must not dominate the others.
     _total("total where not half", width, [(h, x) for h, x in both if 2 * h.bytes >= x.bytes])
     fewer = sum(r.ratio is not None and r.ratio < 1 for r in rows)
     worse = [r for r in rows if r.is_worse]

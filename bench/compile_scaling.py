@@ -1,13 +1,13 @@
-"""How long does Hloom compile, against XLA and against the number of devices?
+"""Measures how long Hloom compiles, against XLA and against the number of devices.
 
     python bench/compile_scaling.py [--runs 5] [--layers 2] [--xla]
 
 Makes one transformer training step (through `examples/make_transformer.py`, so JAX must be installed) for meshes of 8
 to 16,384 devices, with dimensions that all of them divide, and prints per mesh: median seconds of propagation and of
-partitioning with empty caches, size of the LOCAL text, instructions, and ratios to the smallest mesh. With `--xla`, the
-program for 8 devices also goes all the way: Hloom parses, propagates, partitions and prints it, and XLA compiles the
-same text with its Shardy partitioner for eight virtual CPU devices in a process of its own. XLA's time includes the
-code for the CPU, which Hloom does not make: it is what a user of `lowered.compile()` waits for.
+partitioning with empty caches, size of the LOCAL text, instructions, and ratios to the smallest mesh. With `--xla` the
+program for 8 devices is also timed from text to text: Hloom parses, propagates, partitions and prints it, and XLA
+compiles the same text with its Shardy partitioner for eight virtual CPU devices in a process of its own. XLA's time
+includes code generation for the CPU, which Hloom does not do: it is what a user of `lowered.compile()` waits for.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SIZES = {"batch": 128, "sequence": 16, "width": 256, "heads": 128, "hidden": 256
 
 
 def program(data: int, model: int, layers: int) -> str:
-    """The training step as HLO text, annotated for a data × model mesh."""
+    """Returns the training step as HLO text, annotated for a data × model mesh."""
     sizes = [part for name, size in SIZES.items() for part in (f"--{name}", str(size))]
     command = [sys.executable, str(MAKER), "--mesh", f"data={data},model={model}", "--layers", str(layers), *sizes]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def measure(text: str, runs: int) -> tuple[float, float, int, int]:
-    """Median seconds to propagate and to partition, characters of the LOCAL text, instructions."""
+    """Returns median seconds to propagate and to partition, characters of the LOCAL text, and instructions."""
     module = hloom.parse(text)
     propagating: list[float] = []
     partitioning: list[float] = []
@@ -56,7 +56,7 @@ def measure(text: str, runs: int) -> tuple[float, float, int, int]:
 
 
 def whole(text: str) -> float:
-    """Seconds from text to text with empty caches."""
+    """Returns seconds from text to text with empty caches."""
     plan_reshard.cache_clear()
     start = time.perf_counter()
     hloom.partition(hloom.parse(text)).to_text()
@@ -64,7 +64,7 @@ def whole(text: str) -> float:
 
 
 def xla_seconds(text: str) -> float:
-    """Seconds in which XLA compiles the text, in another process."""
+    """Returns the seconds in which XLA compiles the text, in another process."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, __file__, "--compile"]
@@ -73,7 +73,7 @@ def xla_seconds(text: str) -> float:
 
 
 def compile_with_xla() -> None:
-    """The other process: compiles standard input, prints the seconds."""
+    """Compiles standard input and prints the seconds; runs in the other process."""
     jax: Any = importlib.import_module("jax")
     hlo: Any = importlib.import_module("jaxlib._hlo")
     xla: Any = importlib.import_module("jaxlib._jax")
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--xla", action="store_true", help="also compare with XLA's compiler, on the smallest mesh")
     arguments = parser.parse_args()
     first_text = program(*MESHES[0], arguments.layers)
-    measure(first_text, 1)  # the first run also pays for imports
+    measure(first_text, 1)  # the first run includes imports
     if arguments.xla:
         ours, theirs = (statistics.median(f(first_text) for _ in range(arguments.runs)) for f in (whole, xla_seconds))
         print(f"{arguments.layers} layers, {len(first_text):,} characters, 8 devices: Hloom {ours:.2f} s from text to "

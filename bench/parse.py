@@ -1,10 +1,10 @@
-"""How fast are our parser, printer and interpreter, and how fast is XLA's own C++ parser in the same run?
+"""Measures the speed of Hloom's parser, printer and interpreter, and of XLA's C++ parser in the same run.
 
     python bench/parse.py [--runs 5] [--layers 54] [--constants 28]
 
-Needs jax. (a) The training step of a transformer of many layers, from `examples/make_transformer.py`; (b) a program of
-large constants of several types. Both are read and written by Hloom and by XLA (`jaxlib._hlo`); medians of several runs
-after one that does not count. (c) What the interpreter adds to numpy's own time, per instruction, on small arrays: a
+Needs JAX. (a) The training step of a transformer of many layers, from `examples/make_transformer.py`; (b) a program of
+large constants of several types. Hloom and XLA (`jaxlib._hlo`) read and print both; times are medians of several runs
+after one that does not count. (c) The interpreter's overhead over numpy's own time, per instruction, on small arrays: a
 chain of instructions is evaluated, and the same chain is written out in numpy.
 """
 
@@ -32,13 +32,13 @@ Array = np.ndarray[Any, Any]
 
 
 def training_step(layers: int) -> str:
-    """The HLO text of a transformer's training step."""
+    """Returns the HLO text of a transformer's training step."""
     command = [sys.executable, str(MAKER), "--layers", str(layers)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def constants(megabytes: int) -> str:
-    """The text of a program of about so many megabytes of constants."""
+    """Returns the text of a program with about this many megabytes of constants."""
     rng = np.random.default_rng(0)
     module = hloom.Module("constants")
     entry = module.new_computation("main", entry=True)
@@ -93,7 +93,7 @@ TRUE = np.ones(8, np.bool_)
 
 
 def chain(step: str) -> str:
-    """A program that does a step again and again."""
+    """Returns a program that repeats a step."""
     lines = ["HloModule chain", "negate { p = f32[8] parameter(0) ROOT n = f32[8] negate(p) }", "ENTRY main {"]
     lines += ["  x0 = f32[8] parameter(0)", "  half = f32[8] parameter(1)", "  matrix = f32[8,8] parameter(2)"]
     lines += ["  zero = s32[] constant(0)", "  %true = pred[8] constant({1,1,1,1,1,1,1,1})"]
@@ -104,7 +104,7 @@ def chain(step: str) -> str:
 
 
 def interpreter(runs: int) -> None:
-    """Prints what an evaluated instruction costs beyond numpy's time."""
+    """Prints the overhead of an evaluated instruction over numpy's time."""
     executor: Any = importlib.import_module("hloom.runtime.plan.executable")
     grids: Any = importlib.import_module("hloom.runtime.fabric.process_grid")
     fabrics: Any = importlib.import_module("hloom.runtime.fabric.local")

@@ -1,17 +1,18 @@
-"""How long does sharding propagation take, and does it depend on the number of devices?
+"""Measures how long sharding propagation takes, and whether it depends on the number of devices.
 
     PYTHONPATH=.import:tests python bench/propagate.py [--layers 2 8 32 128] [--devices 8 512] [--runs 3] [--forward]
 
-Needs JAX. Training steps of transformers with unrolled layers, weights divided over both axes of the mesh, activations
-by batch. Each is lowered once; for other meshes only the sizes of the axes in its text change. Hloom and Shardy get the
-very same instructions: `hloom.propagate` on the parsed module (it copies the module first), and jaxlib's MLIR
-PassManager with `sdy-propagation-pipeline` on the same module as StableHLO. Reading and converting are not counted.
+Needs JAX. The programs are training steps of transformers with unrolled layers, weights divided over both axes of the
+mesh, activations by batch. Each is lowered once; for other meshes only the sizes of the axes in its text change. Hloom
+and Shardy get the same instructions: `hloom.propagate` on the parsed module (it copies the module first), and jaxlib's
+MLIR PassManager with `sdy-propagation-pipeline` on the same module as StableHLO. Reading and converting are not
+counted.
 
-XLA's own (GSPMD) propagation runs inside its compiler only. jaxlib has no call for the pass, but the compiler's log
-says how long each pass took: a second process with as many virtual devices as the mesh has compiles the program for the
-old partitioner, and is stopped as soon as the line is there. XLA gets the program with device lists, as JAX writes
-them, for that partitioner reads no others. Meshes of more than `--xla-devices` are left out: XLA's CPU client makes
-threads for each device, and with 4,096 of them does not come up within five minutes. Each time is the best of the runs.
+XLA's own (GSPMD) propagation runs inside its compiler only. jaxlib cannot call the pass, but the compiler's log says
+how long each pass took: a second process with as many virtual devices as the mesh has compiles the program for the old
+partitioner, and is stopped as soon as that line appears. XLA gets the program with device lists, as JAX writes them,
+because that partitioner reads no others. Meshes of more than `--xla-devices` are left out: XLA's CPU client starts
+threads for each device, and with 4,096 of them does not start within five minutes. Each time is the best of the runs.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ HEADER = "layers  instructions  devices   Hloom s  Shardy s     XLA s  Hloom/Sha
 
 
 def program(layers: int, train: bool) -> str:
-    """HLO text for the smallest mesh; all sizes are divisible by the largest."""
+    """Returns HLO text for the smallest mesh; all sizes are divisible by the largest."""
     model = Transformer(
         layers=layers, batch=128, sequence=16, width=256, heads=128, kv_heads=128, head=8, hidden=512, vocabulary=256,
         specs={**DATA, **BOTH}, activations=("data", None, None))  # fmt: skip
@@ -48,7 +49,9 @@ def program(layers: int, train: bool) -> str:
 
 
 def on_mesh(text: str, data: int, model: int) -> str:
-    """The program on another mesh: its axes get other sizes, in Shardy's attributes and in device lists."""
+    """Returns the program on another mesh, with the sizes of its axes changed in Shardy's attributes and in device
+    lists.
+    """
     text = text.replace('["data"=2, "model"=4]', f'["data"={data}, "model"={model}]')
 
     def device_list(match: re.Match[str]) -> str:
@@ -77,7 +80,8 @@ def shardy_seconds(module: hloom.Module) -> float:
 
 
 def xla_seconds(text: str, devices: int) -> float | None:
-    """Seconds of the `sharding-propagation` pass while XLA compiles the text; None if its log does not say."""
+    """Returns the seconds of the `sharding-propagation` pass while XLA compiles the text; None if its log does not say.
+    """
     environment = {
         **os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu",
         "TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "hlo_pass_pipeline=1",
@@ -97,7 +101,7 @@ def xla_seconds(text: str, devices: int) -> float | None:
 
 
 def compile_for_log(path: str, devices: int) -> None:
-    """The second process: compiles a text with XLA's old partitioner."""
+    """Compiles a text with XLA's old partitioner; runs in the second process."""
     jax: Any = importlib.import_module("jax")
     hlo: Any = importlib.import_module("jaxlib._hlo")
     xla: Any = importlib.import_module("jaxlib._jax")
@@ -123,7 +127,7 @@ def main() -> None:
     parser.add_argument("--forward", action="store_true", help="the forward pass instead of a training step")
     arguments = parser.parse_args()
     print(HEADER)
-    hloom_seconds(shardy_oracle.prepare(on_mesh(program(1, True), 2, 4))[0])  # the first run also pays for imports
+    hloom_seconds(shardy_oracle.prepare(on_mesh(program(1, True), 2, 4))[0])  # the first run includes imports
     for layers in arguments.layers:
         text = program(layers, not arguments.forward)
         first = 0.0

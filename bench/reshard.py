@@ -1,4 +1,4 @@
-"""Resharding: bytes and collectives of Hloom and of XLA's partitioner for the same random pairs of shardings.
+"""Compares Hloom's resharding with XLA's: bytes and collectives for the same random pairs of shardings.
 
     python bench/reshard.py [--pairs 300] [--seed 0]
     python bench/reshard.py --planning [--pairs 300] [--seed 0]
@@ -53,7 +53,7 @@ MESHES = [
 
 
 def random_sharding(rng: np.random.Generator, rank: int, mesh: Mesh) -> Sharding:
-    """Axes of a mesh spread over the dimensions; some stay unused."""
+    """Returns a sharding with the axes spread over the dimensions at random; some stay unused."""
     dims: list[list[AxisRef]] = [[] for _ in range(rank)]
     axes: list[int] = list(map(int, rng.permutation(len(mesh.axes))))
     for axis in axes:
@@ -72,7 +72,7 @@ def program(dims: tuple[int, ...], source: Sharding, target: Sharding) -> str:
 
 
 def of_xla(text: str) -> list[Collective]:
-    """The collectives of the program that XLA compiles."""
+    """Returns the collectives of the program that XLA compiles."""
     jax: Any = importlib.import_module("jax")
     hlo: Any = importlib.import_module("jaxlib._hlo")
     xla: Any = importlib.import_module("jaxlib._jax")
@@ -92,7 +92,7 @@ def total(found: list[Collective]) -> int:
 
 
 def random_mesh(rng: np.random.Generator, devices: int) -> Mesh:
-    """One to three axes, in a random order of the devices."""
+    """Returns a mesh of one to three axes, in the default or a random order of the devices."""
     sizes, rest = [1] * int(rng.integers(1, 4)), devices
     while rest > 1:
         prime = next(n for n in range(2, rest + 1) if rest % n == 0)
@@ -104,7 +104,7 @@ def random_mesh(rng: np.random.Generator, devices: int) -> Mesh:
 
 
 def planning(pairs: int, seed: int) -> None:
-    """Milliseconds of processor time per plan, for numbers of devices that are powers of two and that are not."""
+    """Prints milliseconds of processor time per plan, for powers of two and other numbers of devices."""
     gc.disable()  # as timeit does
     print("devices    even: median  worst    uneven: median  worst")
     for devices in (6, 8, 48, 64, 256, 384, 1024, 4096, 12288, 16384):

@@ -1,11 +1,11 @@
-"""How far do our shardings agree with Shardy's, and which of the two move fewer bytes?
+"""Measures how far Hloom's shardings agree with Shardy's, and which of the two move fewer bytes.
 
     PYTHONPATH=.import:tests python bench/shardy.py [PROGRAM ..] [--values] [--each] [--markdown]
 
-Needs JAX. One line per annotated JAX program of `tests/sharded_programs`: compared values, agreement, bytes that a
-device sends with our shardings and with Shardy's, both partitioned by Hloom, and its multiplications with ours in
-relation to Shardy's. `--values` lists the differing values;
-`--each` says for each what the program would send if it alone were sharded as Shardy does.
+Needs JAX. Prints one line per annotated JAX program of `tests/sharded_programs`: compared values, agreement, bytes that
+a device sends with Hloom's shardings and with Shardy's (both partitioned by Hloom), and the multiplications of a
+device, Hloom's in relation to Shardy's. `--values` lists the differing values; `--each` says for each what the program
+would send if only that value were sharded as in Shardy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HEADER = ("program", "values", "differ", "agreement", "bytes ours", "bytes Shard
 
 
 def row(name: str, found: Comparison) -> tuple[str, ...]:
-    """`work` is ours in relation to Shardy's."""
+    """Returns the cells of one program; `work` is Hloom's in relation to Shardy's."""
     counts = (name, str(len(found.values)), str(len(found.differences)), f"{found.agreement:.1%}")
     ours, theirs = found.ours, found.theirs
     if ours is None or theirs is None:
@@ -46,7 +46,9 @@ def print_differences(found: Comparison) -> None:
 
 
 def print_alone(found: Comparison) -> None:
-    """For how many of the differing values Shardy's sharding alone would make the program send more, as much, less."""
+    """Counts for how many of the differing values Shardy's sharding alone would make the program send more, as much, or
+    less.
+    """
     if found.ours is None:
         return
     ours = found.ours.bytes

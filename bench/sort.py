@@ -1,9 +1,9 @@
-"""How long does sorting by a comparator take, beside XLA's own sort and numpy's lexsort in the same run?
+"""Measures how long sorting by a comparator takes, against XLA's own sort and numpy's lexsort in the same run.
 
     python bench/sort.py [--count 1000000] [--runs 3]
 
-Needs jax. Each program sorts two arrays; medians of several runs after one that does not count. XLA runs the same HLO
-on one CPU device. numpy is given the keys, where the comparator has some: it cannot do less than that.
+Needs JAX. Each program sorts two arrays; times are medians of several runs after one that does not count. XLA runs the
+same HLO on one CPU device. numpy is given the keys, where the comparator has some: any sort needs at least that time.
 """
 
 # jaxlib's internal modules have no types.
@@ -55,7 +55,7 @@ BODIES: dict[str, tuple[str, Callable[[Array, Array], list[Array]] | None]] = {
 
 
 def program(body: str, count: int) -> str:
-    """The HLO text that sorts two arrays by the comparator."""
+    """Returns the HLO text that sorts two arrays by the comparator."""
     return f"""HloModule m
 f {{ a = f32[] parameter(0)  b = f32[] parameter(1)  c = s32[] parameter(2)  d = s32[] parameter(3)  {body} }}
 ENTRY e {{ x = f32[{count}] parameter(0)  y = s32[{count}] parameter(1)
@@ -64,7 +64,7 @@ ENTRY e {{ x = f32[{count}] parameter(0)  y = s32[{count}] parameter(1)
 
 
 def xla_sort(text: str, inputs: list[Array]) -> Callable[[], list[Array]]:
-    """XLA's own run of the program, on one CPU device."""
+    """Compiles the program with XLA for one CPU device and returns the function that runs it."""
     jax: Any = importlib.import_module("jax")
     hlo: Any = importlib.import_module("jaxlib._hlo")
     xla: Any = importlib.import_module("jaxlib._jax")

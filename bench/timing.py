@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def median(action: Callable[[], object], runs: int) -> float:
-    """Median seconds of an action, run once before."""
+    """Returns the median seconds of an action, after one run that does not count."""
     action()
     times: list[float] = []
     for _ in range(runs):

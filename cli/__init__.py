@@ -1,1 +1,1 @@
-"""The commands of the command line: what each does once its arguments are read."""
+"""Implements the commands of the command line."""

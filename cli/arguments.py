@@ -1,4 +1,4 @@
-"""The arguments of all commands."""
+"""Defines the arguments of all commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WITH_JSON = ("run", "eval", "comm", "shard", "explain", "rules", "reshard", "di
 
 
 def make_parser() -> Parser:
-    """The parser of the command line."""
+    """Returns the parser of the command line."""
     parser = Parser(
         prog="hloom", description="Parse, shard, partition and run XLA HLO programs, without XLA."
     )
@@ -38,12 +38,12 @@ def make_parser() -> Parser:
 
 
 def _other(commands: Commands, name: str, help: str) -> Parser:
-    """A command that takes no program."""
+    """Adds a command that takes no program."""
     return commands.add_parser(name, help=help, description=help)
 
 
 def _command(commands: Commands, name: str, help: str, devices: bool = True) -> Parser:
-    """A command on a program; with `devices` one that divides it."""
+    """Adds a command on a program; with `devices`, one that partitions it."""
     made = _other(commands, name, help)
     made.add_argument("file", metavar="FILE", help="HLO text; - is standard input")
     made.add_argument("--import", dest="imports", metavar="FILE.py", action="append", default=[],
@@ -139,7 +139,7 @@ def _shardings(commands: Commands) -> None:
 
 
 def _looking(commands: Commands) -> None:
-    """Commands that change nothing and divide nothing."""
+    """Adds the commands that neither change nor partition the program."""
     show = _command(commands, "show", "print the program as it is read", devices=False)
     show.add_argument("--computation", metavar="NAME", help="print only this computation")
 

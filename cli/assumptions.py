@@ -1,4 +1,4 @@
-"""What a run takes for granted: remarks made before it."""
+"""Remarks, before a run, on what the run assumes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..ir.tools.placement import Placement, placements
 
 
 def unplaced(places: Sequence[Placement]) -> list[int]:
-    """The arrays that no sharding places, in a program per device of another compiler."""
+    """Returns the arrays without a placement, in a per-device program of another compiler."""
     return [n for n, place in enumerate(p for p in places if p.shape.is_array) if place.tiling is None]
 
 
 def remark_placements(local: Module, diagnostics: Diagnostics) -> None:
-    """Remarks how inputs reach devices, and how results are shown, where the program does not say."""
+    """Remarks how inputs reach devices, and how results are shown, where the program does not specify it."""
     parameters, results = map(unplaced, placements(local))
     devices = local.num_partitions * local.replica_count
     if parameters:
@@ -43,7 +43,7 @@ def _outputs(numbers: list[int]) -> str:
 
 
 def remark_callbacks(module: Module, diagnostics: Diagnostics) -> None:
-    """Remarks once that calls of Python functions without results do nothing here."""
+    """Remarks, once, that calls of Python functions without results have no effect here."""
     found = [i for computation in module for i in computation if _is_left_out(i)]
     if not found:
         return

@@ -1,4 +1,6 @@
-"""`hloom run --check`: the partitioned run beside the unpartitioned program, for one seed of inputs or several."""
+"""Implements `hloom run --check`: compares the partitioned run with the unpartitioned program, for one or several
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +31,19 @@ T = TypeVar("T")
 
 
 class Devices(Protocol):
-    """Where partitioned programs run."""
+    """Runs partitioned programs somewhere."""
 
     def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
-        """Global arrays in, global results out; None on all processes but the first."""
+        """Takes global arrays and returns global results; None on all processes but the first."""
         ...
 
     def share(self, value: T) -> T:
-        """The value of the first process, on all."""
+        """Returns the value of the first process on all processes."""
         ...
 
 
 class Simulated:
-    """All devices in this process. One program was made ready before."""
+    """Runs all devices in this process. One program is compiled beforehand."""
 
     def __init__(self, ready: SimulatedProgram) -> None:
         self.ready = ready
@@ -55,9 +57,10 @@ class Simulated:
 
 
 class Ranks:
-    """The ranks of an MPI communicator, in a `with` statement; all of them must make the same calls.
+    """Runs on the ranks of an MPI communicator, in a `with` statement; all of them must make the same calls.
 
-    An error that leaves the statement ends it on all ranks. The lowest rank that has it raises it, others RankFailed.
+    An error that leaves the statement ends it on all ranks. The lowest rank that has the error raises it, others
+    RankFailed.
     """
 
     def __init__(self, comm: Any, timeout: float | None) -> None:
@@ -89,7 +92,7 @@ class Ranks:
 
 
 def verify_options(args: argparse.Namespace) -> None:
-    """Raises argparse.ArgumentTypeError for options of a check that say nothing."""
+    """Raises argparse.ArgumentTypeError for options of a check that have no effect."""
     if not args.check:
         given = {"--tolerance": args.tolerance is not None, "--allow-nan": args.allow_nan, "--seeds": args.seeds > 1}
         for option in (option for option, is_given in given.items() if is_given):
@@ -102,7 +105,7 @@ def check(
     args: argparse.Namespace, program: UnpartitionedProgram | None, local: Module, inputs: list[Array],
     outputs: list[Array] | None, devices: Devices,
 ) -> Verdict | None:  # fmt: skip
-    """The verdict on the results of a partitioned run; None on all processes but the first, which has the unpartitioned
+    """Judges the results of a partitioned run. Returns None on all processes but the first, which has the unpartitioned
     program.
     """
     reference = Reference(program, inputs) if program is not None else None
@@ -119,7 +122,7 @@ def check(
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as a record. Errors that are infinite, which JSON has no number for, are null."""
+    """Returns a verdict as a record. Infinite errors, which JSON cannot represent, are null."""
 
     def worst(found: LargestError | None) -> dict[str, Any] | None:
         return found and {**asdict(found), "error": found.error if math.isfinite(found.error) else None}
@@ -138,4 +141,4 @@ def _run_wide(wide: WideRun | None, devices: Devices) -> tuple[list[Array] | Non
     except RankFailed as error:
         if not error.reported:
             raise
-        return None, error.message  # that rank goes on as this one does
+        return None, error.message  # that rank continues as this one does

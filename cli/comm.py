@@ -1,7 +1,7 @@
-"""`hloom comm FILE`: the collectives of the partitioned program, largest first.
+"""Implements `hloom comm FILE`: lists the collectives of the partitioned program, largest first.
 
-A program that is not partitioned yet is partitioned; one that is already per device (Hloom's own output, or what XLA
-printed of a compiled program) is taken as it is.
+An unpartitioned program is partitioned first. A per-device program (Hloom's own output, or XLA's print of a compiled
+program) is used unchanged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def comm(args: argparse.Namespace) -> int:
 
 
 def collectives_json(module: Module, found: Sequence[Collective]) -> dict[str, object]:
-    """The totals of a program's collectives."""
+    """Returns the totals of a program's collectives."""
     return {
         "program": module.name,
         "devices": module.num_partitions * module.replica_count,

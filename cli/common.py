@@ -1,4 +1,5 @@
-"""What the commands share: reading a program, showing diagnostics, exit codes, the reproducer of an internal error."""
+"""Shares code among commands: reading a program, showing diagnostics, exit codes, the reproducer of an internal error.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +33,11 @@ EXIT_MEMORY = 71  # EX_OSERR
 
 
 def read_program(args: argparse.Namespace, quiet: bool = False) -> Module:
-    """The module of the FILE argument, annotated as `--strategy` and `--set` say, its meshes resized as `--mesh` says.
+    """Reads the module of the FILE argument, annotates it by `--strategy` and `--set`, and resizes its meshes by
+    `--mesh`.
 
-    Where neither the strategy nor the program names a mesh, `--mesh` does. Prints warnings about the text, unless
-    `quiet`. Raises CompileError, also for warnings that `--werror` names.
+    `--mesh` also gives the mesh where neither the strategy nor the program names one. Prints warnings about the text,
+    unless `quiet`. Raises CompileError, also for warnings that `--werror` names.
     """
     with working(f"reading {args.file}"):
         module = frontends.load(args.file)
@@ -51,16 +53,16 @@ def read_program(args: argparse.Namespace, quiet: bool = False) -> Module:
         apply_strategy(module, strategy)
         strategy = None
     if sizes:
-        remesh(module, sizes)  # the strategy's own mesh too; one without a mesh takes the resized mesh of the program
+        remesh(module, sizes)  # the strategy's mesh too, which by default is the program's
     if strategy is not None:
         apply_strategy(module, strategy)
     return module
 
 
 def run_imports(args: argparse.Namespace) -> None:
-    """Runs the files of `--import`, which may register what other arguments name, and then reads those arguments.
+    """Runs the files of `--import`, which may register names that other arguments use, and then reads those arguments.
 
-    Raises CompileError for what goes wrong in a file, argparse.ArgumentTypeError for names that are unknown.
+    Raises CompileError for errors in a file, argparse.ArgumentTypeError for unknown names.
     """
     for path in getattr(args, "imports", ()):
         _run_user_file(path)
@@ -69,7 +71,7 @@ def run_imports(args: argparse.Namespace) -> None:
 
 
 def _run_user_file(path: str) -> None:
-    """Runs a Python file of the user. Raises CompileError with the place of what goes wrong in it."""
+    """Runs a Python file of the user. Raises CompileError with the place of an error in it."""
     try:
         runpy.run_path(path)
     except OSError as error:
@@ -80,7 +82,9 @@ def _run_user_file(path: str) -> None:
 
 
 def user_place(error: BaseException, paths: Sequence[str]) -> str | None:
-    """`file:line` of the last call of an error's traceback that is in one of these files; None if there is none."""
+    """Returns `file:line` of the last call in an error's traceback that is in one of these files; None if there is
+    none.
+    """
     if isinstance(error, SyntaxError) and error.filename in paths:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -88,7 +92,7 @@ def user_place(error: BaseException, paths: Sequence[str]) -> str | None:
 
 
 def _strategy(args: argparse.Namespace) -> Strategy | None:
-    """What `--strategy` and `--set` say together; None if neither is given."""
+    """Combines `--strategy` and `--set`; None if neither is given."""
     path, settings = getattr(args, "strategy", None), getattr(args, "set", ())
     if path is None and not settings:
         return None
@@ -97,7 +101,7 @@ def _strategy(args: argparse.Namespace) -> Strategy | None:
 
 
 def mesh_sizes(text: str) -> dict[str, int]:
-    """`x=2,y=4` as a dict. Raises argparse.ArgumentTypeError."""
+    """Parses `x=2,y=4` into a dict. Raises argparse.ArgumentTypeError."""
     sizes: dict[str, int] = {}
     for part in text.split(","):
         name, _, size = part.partition("=")
@@ -110,28 +114,28 @@ def mesh_sizes(text: str) -> dict[str, int]:
 
 
 def device_count(text: str) -> int:
-    """A number of devices. Raises argparse.ArgumentTypeError."""
+    """Parses a number of devices. Raises argparse.ArgumentTypeError."""
     if positive(text) > LARGEST_MESH:
         raise argparse.ArgumentTypeError(f"there are at most {LARGEST_MESH} devices, their numbers have 32 bits")
     return int(text)
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1. Raises argparse.ArgumentTypeError."""
+    """Parses a whole number of at least 1. Raises argparse.ArgumentTypeError."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 1")
     return int(text)
 
 
 def not_negative(text: str) -> int:
-    """A whole number of at least 0. Raises argparse.ArgumentTypeError."""
+    """Parses a whole number of at least 0. Raises argparse.ArgumentTypeError."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 0")
     return int(text)
 
 
 def tolerance(text: str) -> float:
-    """A number of at least 0. Raises argparse.ArgumentTypeError."""
+    """Parses a number of at least 0. Raises argparse.ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
@@ -142,12 +146,12 @@ def tolerance(text: str) -> float:
 
 
 def names(text: str) -> frozenset[str]:
-    """`a,b` as a set. Names are looked up once the files of `--import` have run."""
+    """Parses `a,b` into a set. The names are checked after the files of `--import` have run."""
     return frozenset(text.split(","))
 
 
 def categories(names: frozenset[str]) -> frozenset[str]:
-    """The categories of diagnostics that `--werror` names, or all. Raises argparse.ArgumentTypeError."""
+    """Returns the categories of diagnostics that `--werror` names, or all. Raises argparse.ArgumentTypeError."""
     if names == frozenset(("all",)):
         return frozenset(CATEGORIES)
     for name in sorted(names - set(CATEGORIES)):
@@ -156,13 +160,13 @@ def categories(names: frozenset[str]) -> frozenset[str]:
 
 
 def context_for(args: argparse.Namespace, default_devices: int | None = None) -> PassContext:
-    """What the passes should know of the arguments."""
+    """Returns the context of passes that the arguments describe."""
     machine = parse_machine(getattr(args, "links", ""))
     return PassContext(num_devices=getattr(args, "devices", None), default_devices=default_devices, machine=machine)
 
 
 def print_json(value: object) -> None:
-    """Prints what `--json` asks for; its forms are those of docs/json.md."""
+    """Prints the output of `--json`; docs/json.md describes its forms."""
     print(json.dumps(value, indent=1))
 
 
@@ -173,7 +177,7 @@ def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
 
 
 def report(args: argparse.Namespace, context: PassContext, quiet: bool = False) -> None:
-    """Prints what passes had to say. Raises CompileError with what `--werror` makes an error of that."""
+    """Prints the diagnostics of passes. Raises CompileError with those that `--werror` turns into errors."""
     _tell(args, remarks(context), quiet)
 
 
@@ -186,7 +190,9 @@ def _tell(args: argparse.Namespace, found: Sequence[Diagnostic], quiet: bool) ->
 
 
 def internal_error(argv: list[str], args: argparse.Namespace, error: Exception) -> int:
-    """The exit code of an exception that is a mistake: of the user's own pass or custom-call, or else of ours."""
+    """Reports an unexpected exception and returns its exit code: an error of the user's own pass or custom-call, or a
+    bug of Hloom.
+    """
     place = user_place(error, getattr(args, "imports", ()))
     if place is not None:
         tell(f"{place}: error: {type(error).__name__}: {error}")
@@ -198,7 +204,7 @@ def internal_error(argv: list[str], args: argparse.Namespace, error: Exception) 
 
 
 def write_reproducer(argv: list[str], error: BaseException) -> Path | None:
-    """Keeps what an internal error needs to be seen again: command, traceback, and the program if it was a file."""
+    """Writes the reproducer of an internal error: command, traceback, and the program if it was a file."""
     lines = [f"// hloom {' '.join(argv)}", "//"]
     lines += [f"// {line}" for line in "".join(traceback.format_exception(error)).splitlines()]
     for argument in argv:

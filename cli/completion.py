@@ -1,4 +1,5 @@
-"""`hloom completion SHELL`: a script that completes commands, options and files, made from the parser."""
+"""Implements `hloom completion SHELL`: a script that completes commands, options and files, generated from the parser.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def completion(parser: Parser, shell: str) -> str:
-    """The script for one of SHELLS, for the user's start-up file or completion folder."""
+    """Returns the script for one of SHELLS, for the user's start-up file or completion folder."""
     if shell == "fish":
         return _fish(parser)
     # zsh understands bash's completions.

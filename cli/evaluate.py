@@ -1,4 +1,6 @@
-"""`hloom eval`: run a program as it stands on one device. Also the inputs and the summary of outputs of `hloom run`."""
+"""Implements `hloom eval`, which runs the program unpartitioned; shares inputs and summaries of outputs with `hloom
+run`.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ Array = np.ndarray[Any, Any]
 
 
 def evaluate_command(args: argparse.Namespace) -> int:
-    """Evaluates the program and writes or summarises what it returns."""
+    """Evaluates the program and writes or summarises its results."""
     module = read_program(args)
-    reference_grid(module)  # programs per device are refused before inputs are made for them
+    reference_grid(module)  # rejects per-device programs before making inputs for them
     diagnostics = Diagnostics()
     remark_callbacks(module, diagnostics)
     show_diagnostics(diagnostics.found)
@@ -45,13 +47,14 @@ def evaluate_command(args: argparse.Namespace) -> int:
 
 
 def inputs_for(args: argparse.Namespace, module: Module, seed: int) -> list[Array]:
-    """What `--inputs` asks for: whole arrays for the parameters of a program. Raises CompileError."""
+    """Makes the inputs that `--inputs` describes: global arrays for the parameters of a program. Raises CompileError.
+    """
     return inputs_for_module(module, args.inputs, seed)
 
 
 def print_outputs(outputs: Sequence[Array], names: Sequence[str], per_device: Sequence[int] = ()) -> None:
-    """One line for each output: number, name, type, dimensions, range. Those whose numbers are in `per_device` have one
-    array for each device in their first dimension: one line each, unless all are alike.
+    """Prints one line for each output: number, name, type, dimensions, range. The first dimension of outputs in
+    `per_device` counts devices: they get one line per device, unless all are equal.
     """
     for number, (array, name) in enumerate(zip(outputs, names, strict=True)):
         if number not in per_device:
@@ -64,7 +67,7 @@ def print_outputs(outputs: Sequence[Array], names: Sequence[str], per_device: Se
 
 
 def outputs_json(outputs: Sequence[Array], names: Sequence[str]) -> list[dict[str, object]]:
-    """A record for each output. Numbers that JSON has not (NaN and infinities) are null."""
+    """Returns a record for each output. Numbers that JSON cannot represent (NaN and infinities) are null."""
     return [
         {"name": name, "type": from_numpy(array.dtype).name, "dims": list(array.shape), **_range(array)}
         for array, name in zip(outputs, names, strict=True)

@@ -1,4 +1,4 @@
-"""Examples for the help of each command; a test runs them all on the files that they name."""
+"""Lists examples for the help of each command. A test runs them all on the files that they name."""
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "run": (

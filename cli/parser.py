@@ -1,4 +1,4 @@
-"""A parser of arguments that shows defaults and examples, and whose help fails like any output."""
+"""Extends argparse: shows defaults and examples, and reports when help cannot be printed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Keeps the lines of examples, and shows the defaults that say something."""
+    """Keeps the line breaks of examples, and shows informative defaults."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default = action.default
@@ -18,18 +18,18 @@ class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaults
 
 
 class Parser(argparse.ArgumentParser):
-    """A command line, or one command of it; `commands` are its commands by name."""
+    """A parser of the command line, or of one command; `commands` are its commands by name."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=_Formatter, **options)
         self.commands: Mapping[str, Parser] = {}
 
     def print_help(self, file: Any = None) -> None:
-        """Prints the help; argparse itself would ignore that it cannot be written."""
+        """Prints the help, and fails if it cannot be written, which argparse itself would ignore."""
         print(self.format_help(), end="", file=file or sys.stdout)
 
     def options(self) -> list[argparse.Action]:
-        """Its options, those with names that begin with a dash."""
+        """Returns the options, whose names begin with a dash."""
         return [action for action in self._actions if action.option_strings]
 
     def show_examples(self, lines: Sequence[str]) -> None:
@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Version(argparse.Action):
-    """Prints the versions of Hloom and of what it finds here; of packages by their metadata, for it loads none."""
+    """Prints the versions of Hloom and its dependencies, from their metadata, without importing them."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS,
@@ -50,7 +50,7 @@ class Version(argparse.Action):
 
 
 def versions() -> str:
-    """`hloom 0.1.0 (Python 3.12.1, numpy 2.1.0, ..)`; packages that are not installed are left out."""
+    """Returns `hloom 0.1.0 (Python 3.12.1, numpy 2.1.0, ..)`; packages that are not installed are left out."""
     import importlib.metadata
     import platform
 

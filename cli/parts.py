@@ -1,4 +1,4 @@
-"""The commands that look at a part of a program, or at two programs: show, isolate, diff."""
+"""Implements the commands on a part of a program, or on two programs: show, isolate, diff."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..ir.tools.extract import find_computation, find_instruction, isolate
 from ..ir.tools.printer import computation_text, instruction_text
 from .common import EXIT_CHECK_FAILED, EXIT_OK, print_json, read_program, show_diagnostics
 
-SHOWN = 5  # differences of one computation
+SHOWN = 5  # differences shown per computation
 LONGEST = 160
 
 
@@ -29,7 +29,7 @@ def show(args: argparse.Namespace) -> int:
 
 
 def isolate_command(args: argparse.Namespace) -> int:
-    """Prints a program of one instruction, and of `--depth` levels of what it is computed from."""
+    """Prints a program of one instruction, and of `--depth` levels of its operands."""
     module = read_program(args)
     instruction = find_instruction(module, args.inst, args.computation)
     sys.stdout.write(isolate(module, instruction, args.depth).to_text())

@@ -1,4 +1,4 @@
-"""One line on standard error that says what takes long: on terminals only, after two seconds, gone when it is done."""
+"""Shows a progress line on standard error: on terminals only, after two seconds, erased at the end."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
-_DELAY_SECONDS = 2.0  # seconds without a word
-_INTERVAL_SECONDS = 0.5  # seconds between two words
+_DELAY_SECONDS = 2.0  # seconds before the line appears
+_INTERVAL_SECONDS = 0.5  # seconds between updates
 _ERASE = "\r\x1b[K"
 
 
@@ -38,4 +38,4 @@ def _tick(what: str, done: threading.Event) -> None:
             print(f"{_ERASE}hloom: {what}, {time.monotonic() - start:.0f} s", end="", file=sys.stderr, flush=True)
         print(_ERASE, end="", file=sys.stderr, flush=True)
     except OSError:
-        return  # there is nobody left to tell
+        return  # standard error is closed

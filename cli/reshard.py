@@ -1,4 +1,4 @@
-"""`hloom reshard SHAPE FROM TO`: the plan between two shardings, and its certificate."""
+"""Implements `hloom reshard SHAPE FROM TO`: the plan between two shardings, and its certificate."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reshard_command(args: argparse.Namespace) -> int:
 
 
 def parse_one_sharding(text: str, mesh: dict[str, int] | None) -> Sharding:
-    """A sharding in HLO's text; with `--mesh` also just the dimensions, `[{'x'}, {}]`."""
+    """Parses a sharding in HLO text; with `--mesh` also just the dimensions, `[{'x'}, {}]`."""
     if text.lstrip().startswith("["):
         if mesh is None:
             fail(f"{text} names axes of a mesh", help="give it with --mesh x=2,y=4")

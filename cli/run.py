@@ -1,7 +1,7 @@
-"""`hloom run`: partition a program, run it on simulated devices or MPI ranks, compare it with one device.
+"""Implements `hloom run`: partitions a program, runs it on simulated devices or MPI ranks, compares it with one device.
 
-With `--ranks N` the command starts itself again on N ranks; every rank reads and partitions the program (partitioning
-is deterministic), runs its block of devices, and rank 0 reports. Under a launcher of the user's own it does the same.
+With `--ranks N` the command starts itself again on N ranks. Every rank reads and partitions the program (partitioning
+is deterministic) and runs its block of devices; rank 0 reports. Under the user's own launcher it does the same.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Job:
-    """A program as read and per device, and what it is to run with. Both are made ready to run once, when it is needed.
-    """
+    """A program before and after partitioning, and its inputs. Both are compiled once, on first use."""
 
     program: Module
     local: Module
@@ -52,16 +51,16 @@ class Job:
 
     @cached_property
     def unpartitioned(self) -> UnpartitionedProgram:
-        """The program on one device. Raises CompileError if it cannot be run."""
+        """The program on one device, compiled. Raises CompileError if it cannot be run."""
         return UnpartitionedProgram(self.program)
 
     @cached_property
     def simulated(self) -> SimulatedProgram:
-        """The program of each device, on all of them in this process. Raises CompileError if it cannot be run."""
+        """The per-device program, compiled to run in this process. Raises CompileError if it cannot be run."""
         return SimulatedProgram(self.local)
 
     def refuse(self, ranks: int | None, check: bool) -> None:
-        """Raises CompileError for what cannot be run, before anything is said or started."""
+        """Raises CompileError if the program cannot be run, before anything is printed or started."""
         if ranks is None:
             _ = self.simulated
         else:
@@ -71,14 +70,14 @@ class Job:
 
 
 def run(args: argparse.Namespace, argv: list[str]) -> int:
-    """The exit code of `hloom run`. Raises CompileError for bad input, MpiMissing without MPI, RankFailed for what
-    other ranks do, and argparse.ArgumentTypeError for options that do not go together.
+    """Runs `hloom run` and returns its exit code. Raises CompileError for bad input, MpiMissing without MPI, RankFailed
+    for failures of other ranks, and argparse.ArgumentTypeError for incompatible options.
     """
     verify_options(args)
-    deadline(args.timeout)  # a mistake in the environment is reported before there are ranks
+    deadline(args.timeout)  # reports an error in the environment before starting ranks
     if args.ranks is not None and not inside_launcher():
         if args.file != "-":
-            _prepare(args, args.ranks, quiet=True)  # bad input is reported here, once, before there are ranks
+            _prepare(args, args.ranks, quiet=True)  # reports bad input once, before starting ranks
         return launch(argv, args.ranks)
     if inside_launcher() and (args.ranks is not None or args.devices is None):
         return _run_rank(args)
@@ -140,7 +139,7 @@ def _facts(job: Job) -> dict[str, object]:
 
 
 def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
-    """Runs the program and says what came out; the exit code on all processes."""
+    """Runs the program and reports its results; returns the exit code on all processes."""
     with working(f"running on {_devices(job.local)} devices"):
         outputs = devices.run(job.local, job.inputs)
     if outputs is not None and args.out is not None:
@@ -155,7 +154,7 @@ def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
 
 
 def _check(args: argparse.Namespace, job: Job, outputs: list[Array] | None, devices: Devices) -> int:
-    """Checks the run, then those of further seeds."""
+    """Checks the run, and runs and checks further seeds."""
     passed, checks = True, list[dict[str, object]]()
     for seed in range(args.seed, args.seed + args.seeds):
         inputs = job.inputs

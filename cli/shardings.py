@@ -1,4 +1,6 @@
-"""The commands about shardings: shard (all values), explain (one value), rules (all ops), picture (one sharding)."""
+"""Implements the commands about shardings: shard (all values), explain (one value), rules (all ops), picture (a
+sharding).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _MOST_CONFLICTS = 10
 
 
 def shard(args: argparse.Namespace) -> int:
-    """Prints a table of values with the shardings that propagation finds, and where they come from."""
+    """Prints a table of values with the shardings that propagation finds, and their origins."""
     module = read_program(args)
     context = context_for(args)
     with working("propagating"):
@@ -89,7 +91,7 @@ def _conflicts(found: Solved) -> None:
 
 
 def explain_command(args: argparse.Namespace) -> int:
-    """Prints where each axis of a value comes from; with `--without`, what changes if annotations go."""
+    """Prints the origin of each axis of a value; with `--without`, the changes if annotations are removed."""
     module = read_program(args)
     context = context_for(args)
     with working("propagating"):
@@ -136,7 +138,7 @@ def _explanation_text(found: Explanation) -> str:
 
 
 def rules(args: argparse.Namespace) -> int:
-    """Prints the sharding rule of every op, by which propagation and the partitioner go."""
+    """Prints the sharding rule of every op, which propagation and the partitioner use."""
     module = read_program(args)
     records: list[dict[str, str]] = []
     for computation in module:

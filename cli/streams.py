@@ -1,6 +1,6 @@
-"""The standard streams, as users leave them: closed, on a full disk, read by somebody who has seen enough.
+"""Handles standard streams that are closed, on a full disk, or whose reader has left.
 
-None of that is a mistake of ours: it ends in one line and an exit code, also where Python finds out at its own end.
+These are no errors of Hloom: each ends in one line and an exit code, also where Python notices only at its end.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _SEVERITY = re.compile(r"(?m)^(?P<place>[^|\n]*?)(?P<word>error|warning|remark|n
 
 
 def prepare_streams() -> bool:
-    """Makes standard output UTF-8, as programs are, and replaces other streams that are closed. False if standard
-    output is closed itself.
+    """Makes standard output UTF-8, like programs, and replaces other streams that are closed. Returns False if standard
+    output is closed.
     """
-    # Python has None for a stream that was closed; print(file=None) would write to standard output.
+    # A closed stream is None in Python, and print(file=None) would write to standard output.
     if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process lives)
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]
@@ -35,7 +35,7 @@ def prepare_streams() -> bool:
 
 
 def tell(text: str) -> None:
-    """Prints a message on standard error, if that can be: in colours on a terminal."""
+    """Prints a message on standard error if possible, in colours on a terminal."""
     try:
         print(_SEVERITY.sub(_styled, text) if has_colors(sys.stderr) else text, file=sys.stderr, flush=True)
     except OSError:
@@ -43,7 +43,7 @@ def tell(text: str) -> None:
 
 
 def discard(stream: IO[Any]) -> None:
-    """Sends what is left of a stream to nowhere, so that Python's flush at its end does not fail again."""
+    """Redirects a stream to nowhere, so that Python's flush at its end does not fail again."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -51,7 +51,7 @@ def discard(stream: IO[Any]) -> None:
 
 
 def output_failed(error: OSError) -> int:
-    """The exit code after the machine refused to write; says so, unless the reader has just seen enough."""
+    """Returns the exit code after a failed write, and reports the failure unless the reader has just left."""
     discard(sys.stdout)
     if isinstance(error, BrokenPipeError):
         return 0
@@ -61,12 +61,12 @@ def output_failed(error: OSError) -> int:
 
 
 def has_colors(stream: IO[Any]) -> bool:
-    """Whether a stream is a terminal whose user has not switched colours off (NO_COLOR, see no-color.org)."""
+    """Returns whether a stream is a terminal whose user has not switched colours off (NO_COLOR, see no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def colored(text: str, style: str) -> str:
-    """The text in a style of ANSI terminals, such as `1;32`."""
+    """Returns the text in a style of ANSI terminals, such as `1;32`."""
     return f"\x1b[{style}m{text}\x1b[0m"
 
 

@@ -1,4 +1,4 @@
-"""Tables of values: rows that are alike but for numbers in their names, as those of equal layers, are one row."""
+"""Prints tables of values; rows that differ only in numbers in their names, as in equal layers, become one row."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _DIGITS = re.compile(r"\d+")
 
 
 def matching(rows: Iterable[Row], patterns: Sequence[str]) -> list[Row]:
-    """The rows whose name or path one of the patterns fits; all if there are none."""
+    """Returns the rows whose name or path matches one of the patterns; all if there are none."""
     wanted = [name_pattern(text) for text in patterns]
     names = ((row, (row.name, row.name.partition("[")[0], row.name.rpartition("/")[2], row.path)) for row in rows)
     return [row for row, called in names if not wanted or any(fits(pattern, called) for pattern in wanted)]
 
 
 def folded(rows: Iterable[Row]) -> list[tuple[Row, int]]:
-    """Rows in order, each with the number of rows like it that are left out: of the same shape and sharding, with names
-    that differ in numbers only.
+    """Returns rows in order, each with the number of further rows that it represents: of the same shape and sharding,
+    with names that differ in numbers only.
     """
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
@@ -34,12 +34,12 @@ def folded(rows: Iterable[Row]) -> list[tuple[Row, int]]:
 
 
 def state(row: Row) -> str:
-    """What a row is counted as."""
+    """Returns the category under which a row is counted."""
     return "annotation" if row.annotated else "replicated" if row.axes == "replicated" else "propagated"
 
 
 def print_values(rows: Sequence[tuple[Row, int]]) -> None:
-    """A table of rows, each with the number of those that it stands for besides."""
+    """Prints a table of rows, each with the number of further rows that it represents."""
     cells = [(f"{r.name} (+{more})" if more else r.name, r.shape, r.local, r.axes, r.why) for r, more in rows]
     widths = [max(len(row[i]) for row in (*cells, _HEAD)) for i in range(4)]
     styles = ["", *(_STYLES[state(row)] for row, _ in rows)]

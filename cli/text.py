@@ -1,4 +1,4 @@
-"""The commands that read a program and print one: verify, opt, partition."""
+"""Implements the commands that read a program and print one: verify, opt, partition."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _record(diagnostic: Diagnostic) -> dict[str, object]:
 
 
 def opt(args: argparse.Namespace) -> int:
-    """Runs the passes named and prints what they leave; `--dump-after` shows the program in between."""
+    """Runs the named passes and prints the result; `--dump-after` prints the program after single passes."""
     passes = parse_pipeline(args.passes)
     known = {*PASSES, "all"}
     wanted: set[str] = set(filter(None, (args.dump_after or "").split(",")))
@@ -67,7 +67,7 @@ def opt(args: argparse.Namespace) -> int:
 
 
 def partition_command(args: argparse.Namespace) -> int:
-    """Prints the program for one device, or in a form that XLA compiles for all."""
+    """Prints the program for one device, or in a form that XLA compiles for all devices."""
     module = read_program(args)
     context = context_for(args)
     if module.stage is not Stage.LOCAL:
@@ -83,7 +83,7 @@ def partition_command(args: argparse.Namespace) -> int:
 
 
 def completion_command(args: argparse.Namespace) -> int:
-    """Prints a script for a shell."""
+    """Prints the completion script for a shell."""
     from .arguments import make_parser
 
     sys.stdout.write(completion(make_parser(), args.shell))

@@ -1,4 +1,4 @@
-"""What the example scripts share: command-line options, and JAX functions lowered to HLO text for any mesh.
+"""Parses command-line options of the example scripts, and lowers JAX functions to HLO text for any mesh.
 
 No devices are needed: an abstract mesh has axes and sizes only, so a laptop can write the program for 2,048 chips. JAX
 requires the dimensions of annotated arguments and results to divide evenly; where a mesh does not divide them, the
@@ -36,7 +36,7 @@ def options(description: str, mesh: str, **sizes: int) -> argparse.ArgumentParse
 
 
 def parse_mesh(text: str) -> dict[str, int]:
-    """`data=2,model=4` as a dict. Raises ArgumentTypeError, which argparse reports, if it is not of that form."""
+    """Parses `data=2,model=4` into a dict. Raises ArgumentTypeError, which argparse reports, for any other form."""
     try:
         axes = {name.strip(): int(size) for name, size in (part.split("=") for part in text.split(","))}
     except ValueError:
@@ -47,7 +47,7 @@ def parse_mesh(text: str) -> dict[str, int]:
 
 
 class Lowering:
-    """JAX functions as HLO text for one mesh, given as axis names and sizes."""
+    """Lowers JAX functions to HLO text for one mesh, given as axis names and sizes."""
 
     def __init__(self, axes: dict[str, int]) -> None:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")  # only text is made: do not start an accelerator for it
@@ -59,13 +59,13 @@ class Lowering:
         self.mesh = jax.sharding.AbstractMesh(tuple(axes.values()), tuple(axes))
 
     def constrain(self, x: Any, spec: Any) -> Any:
-        """`x` with the constraint that it be sharded so."""
+        """Returns `x` with the constraint that it be sharded by `spec`."""
         import jax
 
         return jax.lax.with_sharding_constraint(x, jax.sharding.NamedSharding(self.mesh, spec))
 
     def text(self, step: Callable[..., Any], arguments: Tree, argument_specs: Tree, result_specs: Tree) -> str:
-        """The HLO of `step`. `arguments` is a tuple of trees of shapes, the specs are trees of the same structure."""
+        """Returns the HLO of `step`. `arguments` is a tuple of trees of shapes, the specs have the same structure."""
         import jax
 
         results: Tree = jax.eval_shape(step, *arguments)
@@ -97,7 +97,7 @@ class Lowering:
 
 
 def hlo_text(lowered: Any) -> str:
-    """The HLO text of a lowered function, with all constants in full."""
+    """Returns the HLO text of a lowered function, with all constants in full."""
     print_options: Any = importlib.import_module("jaxlib._hlo").HloPrintOptions()
     print_options.print_large_constants = True
     return lowered.compiler_ir("hlo").as_hlo_module().to_string(print_options)

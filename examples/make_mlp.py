@@ -20,7 +20,7 @@ Tree = Any  # a dict of arrays
 
 
 def loss_of(parameters: Tree, images: Any, labels: Any) -> Any:
-    """Mean cross entropy of [batch, inputs] against [batch] class numbers."""
+    """Returns the mean cross entropy of [batch, inputs] against [batch] class numbers."""
     import jax
 
     hidden = jax.nn.relu(images @ parameters["w1"] + parameters["b1"])
@@ -29,7 +29,7 @@ def loss_of(parameters: Tree, images: Any, labels: Any) -> Any:
 
 
 def train_step(parameters: Tree, momentum: Tree, images: Any, labels: Any) -> tuple[Tree, Tree, Any]:
-    """One step of SGD with momentum. Returns the new parameters, the new momentum and the loss."""
+    """Takes one step of SGD with momentum. Returns the new parameters, the new momentum and the loss."""
     import jax
 
     loss, gradient = jax.value_and_grad(loss_of)(parameters, images, labels)

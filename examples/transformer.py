@@ -1,4 +1,4 @@
-"""A decoder-only transformer and its training step, annotated for data and tensor parallelism.
+"""Defines a decoder-only transformer and its training step, annotated for data and tensor parallelism.
 
 Pre-norm blocks with RMSNorm, rotary positions, causal softmax attention and a SwiGLU feed-forward part; cross entropy
 on the next token; Adam. Written in plain JAX so that what XLA gets is what users write: einsum and matmul, `jax.nn`,
@@ -57,7 +57,7 @@ HIDDEN = P("data", None, "model")  # [B, T, F] and [B, T, V]
 
 
 def parameter_shapes(config: Config) -> Tree:
-    """The dimensions of every parameter; with `scan`, layer parameters have a leading dimension for the layer."""
+    """Returns the dimensions of every parameter; with `scan`, layer parameters have a leading layer dimension."""
     d, h, f = config.width, config.heads, config.hidden
     head = (d, h, d // h)
     layer = {
@@ -80,7 +80,7 @@ def parameter_shapes(config: Config) -> Tree:
 
 
 def parameter_specs(config: Config) -> Tree:
-    """The partition spec of every parameter."""
+    """Returns the partition spec of every parameter."""
     if config.scan:
         layers: Tree = {name: P(None, *spec) for name, spec in LAYER_SPECS.items()}
     else:
@@ -93,7 +93,7 @@ def rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
 
 
 def rotate(x: jax.Array) -> jax.Array:
-    """Rotary position embedding of [B, T, H, E]: pairs (i, i + E/2) turn by an angle that grows with the position."""
+    """Rotates [B, T, H, E] by its positions: pairs (i, i + E/2) turn by an angle that grows with the position."""
     half = x.shape[-1] // 2
     frequency = 10000.0 ** (-jnp.arange(half, dtype=jnp.float32) / half)
     angle = jnp.arange(x.shape[1], dtype=jnp.float32)[:, None] * frequency
@@ -103,7 +103,7 @@ def rotate(x: jax.Array) -> jax.Array:
 
 
 def attention(layer: Tree, x: jax.Array, constrain: Constrain) -> jax.Array:
-    """Causal multi-head attention of [B, T, D]."""
+    """Computes causal multi-head attention of [B, T, D]."""
     query, key, value = (
         constrain(jnp.einsum("btd,dhe->bthe", x, layer[name]), HEADS) for name in ("query", "key", "value")
     )
@@ -115,19 +115,19 @@ def attention(layer: Tree, x: jax.Array, constrain: Constrain) -> jax.Array:
 
 
 def feed_forward(layer: Tree, x: jax.Array, constrain: Constrain) -> jax.Array:
-    """SwiGLU of [B, T, D]."""
+    """Computes SwiGLU of [B, T, D]."""
     hidden = constrain(jax.nn.silu(x @ layer["gate"]) * (x @ layer["up"]), HIDDEN)
     return hidden @ layer["down"]
 
 
 def block(layer: Tree, x: jax.Array, constrain: Constrain) -> jax.Array:
-    """One layer: [B, T, D] to [B, T, D]."""
+    """Computes one layer: [B, T, D] to [B, T, D]."""
     x = x + constrain(attention(layer, rms_norm(x, layer["attention_norm"]), constrain), RESIDUAL)
     return x + constrain(feed_forward(layer, rms_norm(x, layer["mlp_norm"]), constrain), RESIDUAL)
 
 
 def logits(config: Config, parameters: Tree, tokens: jax.Array, constrain: Constrain) -> jax.Array:
-    """[B, T] token numbers to [B, T, V] logits."""
+    """Computes logits [B, T, V] of token numbers [B, T]."""
     x = constrain(parameters["embedding"][tokens], RESIDUAL)
     if config.scan:
         x, _ = lax.scan(lambda x, layer: (block(layer, x, constrain), None), x, parameters["layers"])
@@ -138,7 +138,7 @@ def logits(config: Config, parameters: Tree, tokens: jax.Array, constrain: Const
 
 
 def make_step(config: Config, constrain: Constrain) -> Callable[..., tuple[Tree, jax.Array]]:
-    """The training step `(state, tokens, targets) -> (state, loss)`; the state is that of `state_shapes`."""
+    """Returns the training step `(state, tokens, targets) -> (state, loss)`; the state is that of `state_shapes`."""
 
     def loss_of(parameters: Tree, tokens: jax.Array, targets: jax.Array) -> jax.Array:
         log_p = jax.nn.log_softmax(logits(config, parameters, tokens, constrain), axis=-1)
@@ -152,7 +152,7 @@ def make_step(config: Config, constrain: Constrain) -> Callable[..., tuple[Tree,
 
 
 def adam(state: Tree, gradient: Tree, rate: float = 1e-3, b1: float = 0.9, b2: float = 0.99) -> Tree:
-    """One step of Adam with bias correction. `state` holds step, parameters, first and second moments."""
+    """Takes one step of Adam with bias correction. `state` holds step, parameters, first and second moments."""
     step = state["step"] + 1
     count = step.astype(jnp.float32)
     correct1, correct2 = 1 / (1 - b1**count), 1 / (1 - b2**count)
@@ -167,7 +167,7 @@ def adam(state: Tree, gradient: Tree, rate: float = 1e-3, b1: float = 0.9, b2: f
 
 
 def state_shapes(config: Config) -> Tree:
-    """Shapes of the training state: the parameters, and their moments in Adam."""
+    """Returns the shapes of the training state: the parameters, and their moments in Adam."""
     shapes = jax.tree.map(
         lambda dims: jax.ShapeDtypeStruct(dims, jnp.float32),
         parameter_shapes(config),
@@ -178,6 +178,6 @@ def state_shapes(config: Config) -> Tree:
 
 
 def state_specs(config: Config) -> Tree:
-    """Partition specs of the training state: moments lie where their parameters lie."""
+    """Returns the partition specs of the training state: moments lie where their parameters lie."""
     specs = parameter_specs(config)
     return {"step": P(), "parameters": specs, "first": specs, "second": specs}
