@@ -36,8 +36,8 @@ def test_examples_are_found_and_short() -> None:
 
 
 def test_printed_mistake(capsys: pytest.CaptureFixture[str]) -> None:
-    """The comment beside the example of a mistake says what it prints."""
-    (text,) = [text for place, text in examples() if "mistake" in place]
+    """The comment beside the example of an error says what it prints."""
+    (text,) = [text for place, text in examples() if place == "editing.md: Errors"]
     exec(compile(text, "mistake", "exec"), {})
     wanted = r"transpose: unknown attribute 'dimension'\n.*did you mean 'dimensions'\?"
     assert re.search(wanted, capsys.readouterr().out)
