@@ -51,16 +51,16 @@ def _command(commands: Commands, name: str, help: str, devices: bool = True) -> 
     if devices:
         made.add_argument("--devices", type=device_count, metavar="N", help="number of devices")
         made.add_argument("--mesh", type=mesh_sizes, metavar="x=2,y=4", help="other sizes for named mesh axes")
-        made.add_argument("--strategy", metavar="FILE", help="a file with shardings, kept apart from the program")
+        made.add_argument("--strategy", metavar="FILE", help="a file with shardings of the program")
         made.add_argument("--set", metavar="PATTERN=AXES,..", action="append", default=[],
-                          help="shard the parameters of these names so, such as 'w*=,y'")
+                          help="shard the parameters with these names, such as 'w*=,y'")
         _add_links(made)
     return made
 
 
 def _add_links(command: Parser) -> None:
     command.add_argument("--links", metavar="TEXT", default="",
-                         help="latency/bandwidth between devices, and from strides on: '1us/100GB;8:5us/25GB'")
+                         help="latency/bandwidth between devices, and from certain strides on: '1us/100GB;8:5us/25GB'")
 
 
 def _add_werror(command: Parser) -> None:
@@ -72,23 +72,23 @@ def _running(commands: Commands) -> None:
     run = _command(commands, "run", "partition a program and run it on simulated devices, or on MPI ranks with --ranks")
     run.add_argument("--ranks", type=positive, metavar="N", help="run on N MPI ranks")
     run.add_argument("--timeout", type=positive, metavar="SECONDS",
-                     help="with ranks: give up when a rank is awaited that long at one place (default: HLOOM_TIMEOUT, "
-                     "else never while it answers)")
+                     help="with ranks: give up after waiting this long for a rank (default: HLOOM_TIMEOUT, "
+                     "else never while the rank answers)")
     run.add_argument("--check", action="store_true", help="compare with the unpartitioned program on one device")
     run.add_argument("--tolerance", type=tolerance, metavar="T",
                      help="with --check: allow errors of T times the largest magnitude of each result, in place of "
-                          "what rounding explains")
+                          "the allowances for rounding")
     run.add_argument("--seeds", type=positive, metavar="N", default=1, help="with --check: check N seeds, from --seed")
     run.add_argument("--allow-nan", action="store_true", help="with --check: results may hold NaN and infinities")
     _add_werror(run)
 
-    evaluate = _command(commands, "eval", "run a program as it stands on one device", devices=False)
+    evaluate = _command(commands, "eval", "run an unpartitioned program on one device", devices=False)
     for made in (run, evaluate):
         made.add_argument("--inputs", default="random", metavar="random|zeros|NAME=KIND;..|FILE",
-                          help="random numbers of ranges that the program shows (the default), zeros, single inputs as "
-                               "said (the others random), or an .npz file or folder of .npy files by names. "
+                          help="random numbers in ranges that the program implies (the default), zeros, settings of "
+                               "single inputs (the others random), or an .npz file or folder of .npy files by names. "
                                f"NAME is a parameter or JAX path, * any characters; KIND: {KINDS}. "
-                               "Such as 'pos=int[0,50257); nu*=uniform[0,1)'")
+                               "For example 'pos=int[0,50257); nu*=uniform[0,1)'")
         made.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of random inputs (default 0)")
         made.add_argument("--out", metavar="DIR", help="write the outputs there as .npy files")
 
@@ -101,7 +101,7 @@ def _partitioning(commands: Commands) -> None:
     opt = _command(commands, "opt", "run passes and print the program")
     opt.add_argument("--passes", required=True, metavar="P,P{option=value}", help="passes, in order")
     opt.add_argument("--dump-after", metavar="P,P|all", help="print the program after these passes on standard error")
-    opt.add_argument("--time", action="store_true", help="print the time each pass took on standard error")
+    opt.add_argument("--time", action="store_true", help="print the time of each pass on standard error")
 
     comm = _command(commands, "comm", "print the collectives of the partitioned program, most bytes first")
 
@@ -110,17 +110,17 @@ def _partitioning(commands: Commands) -> None:
 
 
 def _shardings(commands: Commands) -> None:
-    shard = _command(commands, "shard", "print the sharding that every value gets")
+    shard = _command(commands, "shard", "print the sharding of every value")
     shard.add_argument("only", metavar="PATTERN", nargs="*",
-                       help="show only values of these names or JAX paths, in which * stands for anything")
-    shard.add_argument("--all", action="store_true", help="show values that differ in the numbers of their names, too")
+                       help="show only values with these names or JAX paths, in which * matches anything")
+    shard.add_argument("--all", action="store_true", help="also show values whose names differ only in numbers")
     shard.add_argument("--text", action="store_true", help="print HLO text with the shardings instead of a table")
     _add_werror(shard)
 
-    explain = _command(commands, "explain", "tell why a value is sharded as it is")
+    explain = _command(commands, "explain", "explain where the sharding of a value comes from")
     explain.add_argument("value", metavar="VALUE", help="a name, such as dot.3 or tuple.1[2], or a JAX path")
     explain.add_argument("--without", metavar="NAME", action="append", default=[],
-                         help="tell what changes if this value is not annotated")
+                         help="show what changes if this value is not annotated")
 
     _command(commands, "rules", "print the sharding rule of every op", devices=False)
 
@@ -129,18 +129,18 @@ def _shardings(commands: Commands) -> None:
     picture.add_argument("sharding", metavar="SHARDING", help="as HLO writes it, or [{'x'}, {}] with --mesh")
     picture.add_argument("--mesh", type=mesh_sizes, metavar="x=2,y=4", help="the mesh of a sharding without one")
 
-    reshard = _other(commands, "reshard", "print the cheapest way from one sharding to another")
+    reshard = _other(commands, "reshard", "print the cheapest plan from one sharding to another")
     reshard.add_argument("shape", metavar="SHAPE", help="such as f32[32,32,32]")
     reshard.add_argument("source", metavar="FROM", help="a sharding as HLO writes it, or [{'x'}, {}] with --mesh")
     reshard.add_argument("target", metavar="TO", help="likewise")
     reshard.add_argument("--mesh", type=mesh_sizes, metavar="x=2,y=4", help="the mesh of shardings without one")
-    reshard.add_argument("--memory", type=positive, metavar="BYTES", help="most bytes of the array on a device")
+    reshard.add_argument("--memory", type=positive, metavar="BYTES", help="limit on the bytes of the array on a device")
     _add_links(reshard)
 
 
 def _looking(commands: Commands) -> None:
     """Adds the commands that neither change nor partition the program."""
-    show = _command(commands, "show", "print the program as it is read", devices=False)
+    show = _command(commands, "show", "print the program as Hloom reads it", devices=False)
     show.add_argument("--computation", metavar="NAME", help="print only this computation")
 
     isolate = _command(commands, "isolate", "print a program of one instruction, its inputs as parameters",
@@ -148,7 +148,7 @@ def _looking(commands: Commands) -> None:
     isolate.add_argument("--inst", required=True, metavar="NAME", help="the instruction")
     isolate.add_argument("--computation", metavar="NAME", help="the computation it is in, if not the entry")
     isolate.add_argument("--depth", type=not_negative, default=0, metavar="N",
-                         help="keep N levels of what it is computed from")
+                         help="keep N levels of its operands")
 
     diff = _command(commands, "diff", "compare two programs; names, order and spellings of shardings do not count",
                     devices=False)

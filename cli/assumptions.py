@@ -32,14 +32,14 @@ def remark_placements(local: Module, diagnostics: Diagnostics) -> None:
 
 def _inputs(numbers: list[int]) -> str:
     if len(numbers) == 1:
-        return f"no sharding says where input {numbers[0]} lies"
-    return f"no sharding says where {len(numbers)} inputs lie, the first is number {numbers[0]}"
+        return f"input {numbers[0]} has no sharding"
+    return f"{len(numbers)} inputs have no sharding, the first is number {numbers[0]}"
 
 
 def _outputs(numbers: list[int]) -> str:
     if len(numbers) == 1:
-        return f"no sharding says how output {numbers[0]} is put together: it is"
-    return f"no sharding says how {len(numbers)} outputs are put together: they are"
+        return f"output {numbers[0]} has no sharding: it is"
+    return f"{len(numbers)} outputs have no sharding: they are"
 
 
 def remark_callbacks(module: Module, diagnostics: Diagnostics) -> None:

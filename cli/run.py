@@ -107,7 +107,7 @@ def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -
     elif args.devices is not None and args.devices != _devices(local):
         fail(f"the program was partitioned for {_devices(local)} devices, {args.devices} are asked for")
     elif args.check:
-        raise argparse.ArgumentTypeError("--check needs the program that this one was made from, before partitioning")
+        raise argparse.ArgumentTypeError("--check needs the unpartitioned program, this one is already partitioned")
     if ranks is not None and ranks > _devices(local):
         fail(f"the program runs on {_devices(local)} devices, too few for {ranks} ranks")
     job = Job(program, local)

@@ -64,6 +64,6 @@ def reference_grid(module: Module) -> ProcessGrid:
     named = ProcessGrid.of(module).size
     devices = named if named > 1 else region_devices(module)
     if devices > 1 and is_per_device(module):
-        fail(f"{module.name} is the program of each of {devices} devices, which has no meaning on one",
+        fail(f"{module.name} is a per-device program for {devices} devices and cannot run on one",
              help="`hloom run`, or hloom.simulate in Python, runs it on all of them")
     return ProcessGrid()

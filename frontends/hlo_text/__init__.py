@@ -44,7 +44,7 @@ def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Modu
     try:
         source.text.encode()
     except UnicodeEncodeError as error:
-        fail("half of a character that takes two in UTF-16", Location(source, error.start, error.end))
+        fail("unpaired UTF-16 surrogate", Location(source, error.start, error.end))
     with paused_collector():
         module = ModuleReader(source).read()
         if verify:

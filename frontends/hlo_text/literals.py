@@ -65,7 +65,7 @@ def read_literal(
         return _tuple(text, start, shape, warn, depth)
     element = shape.element
     if element.numpy is None:
-        raise TextError(f"constants of type {element.name} cannot be held", start)
+        raise TextError(f"constants of type {element.name} are not supported", start)
     if not shape.rank:
         scalar, end = _scalar(text, start, element)
         return Literal(scalar), end

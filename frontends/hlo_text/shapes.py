@@ -106,7 +106,7 @@ def _plain(match: re.Match[str]) -> Shape:
     if match[3] is None:
         return array(element, dims)
     if len(match[3]) > 5 * LARGEST_RANK:
-        raise TextError(f"layout has not {len(dims)} dimensions", match.start(3) - 1, match.end(3) + 1)
+        raise TextError(f"layout must have {len(dims)} dimensions", match.start(3) - 1, match.end(3) + 1)
     order = tuple(map(int, match[3].split(",")))
     _check_layout(order, dims, match.start(3) - 1, match.end(3) + 1)
     return Shape(element, dims, Layout(order))

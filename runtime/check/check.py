@@ -69,7 +69,7 @@ class Verdict:
         if self.types:
             lines += self._precision()
         if self.turned:
-            lines.append(f"  {self.turned} elements that rounding decides (near ties) are not alike")
+            lines.append(f"  {self.turned} elements differ where rounding decides (near ties)")
         if self.undefined:
             lines.append(f"  this proves nothing: {self.undefined}")
         return "\n".join(lines)

@@ -118,7 +118,7 @@ def check_complete(collective: Collective, group: Sequence[int], arrived: dict[i
     missing = [device for device in group if device not in arrived]
     if missing:
         collective.fail(
-            f"group {{{','.join(map(str, group))}}} is incomplete: {device_list(missing)} took another way "
+            f"group {{{','.join(map(str, group))}}} is incomplete: {device_list(missing)} took another path "
             f"(a branch or the end of a loop) and would never join {device_list(sorted(set(group) & set(arrived)))}"
         )
 

@@ -58,7 +58,7 @@ def load_array(path: Path) -> Array:
 def _load(path: Path) -> Array:
     found: Any = np.load(path, allow_pickle=False)
     if not isinstance(found, np.ndarray):
-        raise ValueError("it holds several arrays; call it .npz")
+        raise ValueError("it holds several arrays; rename it to .npz")
     return cast(Array, found)
 
 
@@ -84,7 +84,7 @@ def _read_directory(path: Path) -> NamedArrays:
 def _load_archive(path: Path) -> Any:
     found = np.load(path, allow_pickle=False)
     if isinstance(found, np.ndarray):
-        raise ValueError("it holds one array; call it .npy")
+        raise ValueError("it holds one array; rename it to .npy")
     return found
 
 

@@ -77,7 +77,7 @@ def _parse(text: str, offset: int, source: SourceFile) -> InputSetting:
         return InputSetting(pattern, Path(kind), location)
     match = _KIND.fullmatch(_NAMED.get(kind, kind))
     if match is None:
-        fail(f"'{kind}' is no kind of input", location, help=f"kinds: {KINDS}")
+        fail(f"'{kind}' is not a kind of input", location, help=f"kinds: {KINDS}")
     opened, closed = match[2] or "(", match[5] or ")"
     word, *parts = (part for part in match.groups() if part is not None and part not in "[()]")
     values, make = [_number(part.strip(), location) for part in parts], _MAKERS[word]
@@ -92,7 +92,7 @@ def _number(text: str, location: Location) -> float | int:
         value = float(text)
         return int(text) if re.fullmatch(r"[+-]?\d+", text) and math.isfinite(value) else value
     except ValueError:
-        fail(f"'{text}' is no number", location)
+        fail(f"'{text}' is not a number", location)
 
 
 Numbers = Sequence[float | int]
@@ -101,12 +101,12 @@ Numbers = Sequence[float | int]
 def _int(values: Numbers, brackets: str, element: ElementType, location: Location) -> Distribution:
     low, high = values
     if not (isinstance(low, int) and isinstance(high, int)):
-        fail("the ends of int are whole numbers", location, help="uniform[a,b) takes others")
+        fail("the bounds of int must be whole numbers", location, help="uniform[a,b) takes others")
     low, high = low + (brackets[0] == "("), high - (brackets[1] == ")")
     if low > high:
         fail("there is no whole number in this range", location)
     if not (element.is_integer or element.kind is Kind.PRED):
-        fail(f"an input of {element} is not made of int", location, help="uniform[a,b), normal(mean,deviation)")
+        fail(f"int cannot make inputs of {element}", location, help="uniform[a,b), normal(mean,deviation)")
     least, greatest = _ends(element)
     if low < least or high > greatest:
         fail(f"int{brackets[0]}{values[0]},{values[1]}{brackets[1]} has numbers that {element} has not, "
@@ -139,7 +139,7 @@ def _normal(values: Numbers, brackets: str, element: ElementType, location: Loca
 
 def _require_float(kind: str, element: ElementType, location: Location, *values: float) -> None:
     if not (element.is_float or element.is_complex):
-        fail(f"an input of {element} is not made of {kind}", location, help="int[a,b), zeros, ones, constant(v)")
+        fail(f"{kind} cannot make inputs of {element}", location, help="int[a,b), zeros, ones, constant(v)")
     for value in values:
         if not abs(value) <= largest(element):  # also rejects NaN
             fail(f"{value:g} is not a finite number of {element}", location)

@@ -82,7 +82,7 @@ def _check_together(module: Module, devices: int) -> None:
     )  # fmt: skip
     if largest is not None and devices > 1 and largest.shape.byte_size * devices > memory():
         fail(f"{label(largest)}: {largest.shape.without_layout()} takes {largest.shape.byte_size * devices:,} bytes on "
-             f"{devices} devices together, this process may have {memory():,}", largest.location)  # fmt: skip
+             f"{devices} devices together, the limit of this process is {memory():,}", largest.location)  # fmt: skip
 
 
 def check_inputs(shapes: Sequence[Shape], inputs: Sequence[Array], kernels: KernelProvider = NUMPY) -> list[Value]:

@@ -28,7 +28,7 @@ def too_large(shape: Shape) -> str | None:
     if math.prod(max(1, d) for d in shape.dims) > LARGEST_COUNT:
         return f"{shape.without_layout()} has sizes that numpy cannot count"
     if not shape.is_tuple and shape.byte_size > memory():
-        return f"{shape.without_layout()} takes {shape.byte_size:,} bytes, this process may have {memory():,}"
+        return f"{shape.without_layout()} takes {shape.byte_size:,} bytes, the limit of this process is {memory():,}"
     return None
 
 

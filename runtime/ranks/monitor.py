@@ -163,7 +163,7 @@ class Monitor:
                 silent = f"it does not answer{self._process(rank)}"
                 found.append(Late(0, rank, f"{name} {missing}: {silent}" if awaited else f"{name}: {silent}"))
             elif awaited and not waiting:
-                found.append(Late(1, rank, f"{name} {missing}: it works since {where}"))
+                found.append(Late(1, rank, f"{name} {missing}: it has computed since {where}"))
             elif awaited and where != here:
                 found.append(Late(2, rank, f"{name} {missing}: it waits at {where}"))
         return sorted(found)

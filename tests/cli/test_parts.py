@@ -245,6 +245,6 @@ ENTRY main { x = bf16[3] parameter(0) y = f8e4m3fn[3] parameter(1) n = s4[] para
 
 def test_eval_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     local = write(tmp_path, "local.hlo", shown(capsys, "partition", NAMED))
-    assert "is the program of each of 8 devices, which has no meaning on one" in shown(capsys, "eval", local, code=65)
+    assert "is a per-device program for 8 devices and cannot run on one" in shown(capsys, "eval", local, code=65)
     assert "cannot be read" in shown(capsys, "eval", NAMED, "--inputs", tmp_path / "none", code=65)
     assert "standard input can be one" in shown(capsys, "diff", "-", "-", code=65)

@@ -130,7 +130,7 @@ def test_local_program_runs_as_it_is(tmp_path: Path) -> None:
     assert done.out.replace(" all-reduce: ", " y: ") == hloom("run", NAMED, "--seed", "3", cwd=tmp_path).out
     refused = hloom("run", "local.hlo", "--check", cwd=tmp_path)
     assert refused.code == 2
-    assert "--check needs the program that this one was made from" in refused.err
+    assert "--check needs the unpartitioned program" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_one_array_by_the_name_of_an_archive(capsys: pytest.CaptureFixture[str],
     np.save(tmp_path / "one.npy", np.zeros(3))
     (tmp_path / "one.npy").rename(tmp_path / "one.npz")
     assert main(["run", NAMED, "--inputs", str(tmp_path / "one.npz")]) == 65
-    assert "it holds one array; call it .npy" in capsys.readouterr().err
+    assert "it holds one array; rename it to .npy" in capsys.readouterr().err
 
 
 def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ def test_programs_per_device_of_others_run_and_say_what_is_assumed(ranks: int, t
     more = ["--ranks", str(ranks)] if ranks else []
     done = (process if ranks else hloom)("run", "-", "--inputs", "zeros", *more, cwd=tmp_path, text=PER_DEVICE)
     assert done.code == 0
-    assert done.err.count("<stdin>:2:7: remark: no sharding says where input 0 lies: every device gets the same") == 1
+    assert done.err.count("<stdin>:2:7: remark: input 0 has no sharding: every device gets the same") == 1
     assert "help: an array with a first dimension of 2 gives each device its own" in done.err
-    assert done.err.count("no sharding says how 2 outputs are put together: they are shown for each device") == 1
+    assert done.err.count("2 outputs have no sharding: they are shown for each device") == 1
     assert done.out.splitlines()[1:] == [
         "output 0 s, device 0: float32[2] min 0 mean 0 max 0",
         "output 0 s, device 1: float32[2] min 1 mean 1 max 1",
@@ -40,10 +40,10 @@ def test_programs_per_device_of_others_run_and_say_what_is_assumed(ranks: int, t
 def test_programs_per_device_have_no_meaning_on_one(tmp_path: Path) -> None:
     done = hloom("eval", "-", cwd=tmp_path, text=PER_DEVICE)
     assert (done.code, done.out) == (65, "")
-    assert "ring is the program of each of 2 devices, which has no meaning on one" in done.err
+    assert "ring is a per-device program for 2 devices and cannot run on one" in done.err
     done = hloom("run", "-", "--check", cwd=tmp_path, text=PER_DEVICE)
     assert (done.code, done.out) == (2, "")
-    assert "--check needs the program that this one was made from" in done.err
+    assert "--check needs the unpartitioned program" in done.err
 
 
 def test_devices_that_the_header_does_not_name_are_asked_for(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_programs_per_device_are_recognised(text: str, per_device: bool) -> None
     x = [np.ones(2, F)]
     runs, refuses = (hloom.simulate, hloom.evaluate) if per_device else (hloom.evaluate, hloom.simulate)
     runs(module, x)
-    with pytest.raises(hloom.CompileError, match="which has no meaning on one" if per_device else "partition it first"):
+    with pytest.raises(hloom.CompileError, match="and cannot run on one" if per_device else "partition it first"):
         refuses(module, x)
 
 

@@ -128,7 +128,7 @@ def test_a_rank_that_stops_at_the_start_is_given_up_at_the_deadline() -> None:
 def test_a_rank_that_works_is_named_and_waited_for() -> None:
     code, errors = outcome("slow", 2)
     assert code == 0
-    assert re.search(r"hloom: rank 1 .* has not reached all-reduce ar .* s: it works since the start", errors)
+    assert re.search(r"hloom: rank 1 .* has not reached all-reduce ar .* s: it has computed since the start", errors)
 
 
 def test_a_lost_rank_is_a_failure_of_its_own_class(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_groups_may_leave_a_loop_at_different_times() -> None:
 
 
 def test_a_device_that_leaves_its_group_is_reported() -> None:
-    with pytest.raises(CompileError, match=r"group \{2,3\} is incomplete: device 3 took another way") as caught:
+    with pytest.raises(CompileError, match=r"group \{2,3\} is incomplete: device 3 took another path") as caught:
         loop(2, 2, 2, 1)
     assert "never join device 2" in str(caught.value)
     assert caught.value.diagnostics[0].line > 4
@@ -189,9 +189,9 @@ def test_groups_may_take_different_branches() -> None:
 
 
 def test_a_group_split_by_a_branch_is_reported() -> None:
-    with pytest.raises(CompileError, match=r"group \{0,1\} is incomplete: device 1 took another way"):
+    with pytest.raises(CompileError, match=r"group \{0,1\} is incomplete: device 1 took another path"):
         branch(REDUCE, True, False, True, True)
     permute = "collective-permute(x), channel_id=1, source_target_pairs={{0,1}}"
-    with pytest.raises(CompileError, match=r"group \{0,1\} is incomplete: device 0 took another way"):
+    with pytest.raises(CompileError, match=r"group \{0,1\} is incomplete: device 0 took another path"):
         branch(permute, False, True, True, True)
     assert branch(permute, True, True, False, True) == [0, 1, -3, 0]

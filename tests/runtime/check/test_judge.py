@@ -104,7 +104,7 @@ def test_near_ties_are_told_from_mistakes() -> None:
     said = verdict(found, [turned])
     assert said.passed
     assert said.turned == 2
-    assert "2 elements that rounding decides (near ties) are not alike" in str(said)
+    assert "2 elements differ where rounding decides (near ties)" in str(said)
     wrong = found.own[0].copy()
     wrong[[0, 7]] = wrong[[7, 0]]
     assert [d.output for d in verdict(found, [wrong]).differences] == [0]

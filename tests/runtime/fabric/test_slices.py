@@ -165,7 +165,7 @@ def test_start_and_done_of_a_permute_of_slices() -> None:
 
 
 def test_a_program_for_two_devices_is_not_run_on_one() -> None:
-    with pytest.raises(CompileError, match="the program of each of 2 devices, which has no meaning on one"):
+    with pytest.raises(CompileError, match="a per-device program for 2 devices and cannot run on one"):
         evaluate(parse(permute(_ONE)), buffers([1], [3])[0])
 
 

@@ -60,7 +60,7 @@ def limited(command: str, text: str, tmp_path: Path, most: int) -> tuple[int, st
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (LARGE_INPUT, "p.hlo:3:3: error: no input can be made: f32[60000,60000] takes 14,400,000,000 bytes, this proc"),
+        (LARGE_INPUT, "p.hlo:3:3: error: no input can be made: f32[60000,60000] takes 14,400,000,000 bytes, the limit"),
         (LARGE_TOGETHER, "takes 40,000,000,000 bytes"),
         (MANY_INPUTS, "error: the inputs take 16,000,000,000 bytes, "),
     ],
