@@ -1,1 +1,1 @@
-"""What is done to programs: passes, pipelines, and the folders of the passes in the order they run."""
+"""Passes on programs: pipelines, the functions for embedders, and a folder for each kind of pass."""

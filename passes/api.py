@@ -14,12 +14,12 @@ from .result import Partitioned
 
 
 def verify(module: Module) -> None:
-    """Checks everything that must hold of a module at its stage. Raises CompileError with all that does not."""
+    """Checks all invariants of the module's stage. Raises CompileError with every violation."""
     check(module)
 
 
 def propagate(module: Module, num_devices: int | None = None, rules: Rules | None = None) -> Module:
-    """A copy of a GLOBAL module in which every value has a sharding (stage SHARDED).
+    """Returns a copy of a GLOBAL module in which every value has a sharding (stage SHARDED).
 
     `num_devices` is only needed for programs that name no mesh. `rules` gives built-in ops other sharding rules, by
     opcode, as text (`{"sort": "([b i]) -> [b i] permutation={i}"}`, used where it fits the shapes) or as functions from
@@ -33,7 +33,7 @@ def partition(
     module: Module, num_devices: int | None = None, *, rules: Rules | None = None, machine: Machine = DEFAULT,
     forms: LocalForms | None = None, passes: str | Sequence[Pass] | None = None,
 ) -> Partitioned:
-    """The program that each device runs (stage LOCAL), from a GLOBAL or SHARDED module; propagates first where needed.
+    """Returns the program of each device (stage LOCAL) for a GLOBAL or SHARDED module; propagates first if necessary.
 
     The entry's parameters and root carry their shardings, `global_layout` their global shapes. The result has the
     remarks, the warnings and the certificate as well.

@@ -1,4 +1,4 @@
-"""The pipelines, on one page, and passes by name.
+"""All pipelines on one page, and passes by name.
 
 A pipeline can be written as text: `propagate,spmd-partition,cse` or with options `fixed-point{limit=3}`; option names
 are the fields of the pass with `-` for `_`. Order constraints are data, checked when this module is used.
@@ -165,5 +165,5 @@ def _value(name: str, key: str, value: str, default: Any) -> Any:
 
 
 def remarks(context: PassContext) -> list[Diagnostic]:
-    """What passes had to say besides errors."""
+    """Returns the remarks and warnings of passes."""
     return [d for d in context.diagnostics.found if d.severity is not Severity.ERROR]

@@ -39,5 +39,5 @@ class Partitioned(Module):
 
     @cached_property
     def certificate(self) -> ProgramCertificate:
-        """What each resharding sends, beside the least that any way could."""
+        """The bytes that each resharding sends, beside a lower bound."""
         return ProgramCertificate.of(self._reshardings, self.num_partitions)

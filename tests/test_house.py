@@ -272,6 +272,17 @@ def test_module_has_a_docstring(path: Path) -> None:
     assert ast.get_docstring(parsed(path)), "say what the file is, its idea and its assumptions"
 
 
+# A docstring begins with a verb or with the name of the thing, not with a clause or in the middle of a sentence.
+_CLAUSE = re.compile(r"(?:What|Of (?:a|an|the|all)|So|That|How (?:many|much|often))\b")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_docstrings_begin_with_a_verb_or_a_name(path: Path) -> None:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    found = [ast.get_docstring(node) or "" for node in ast.walk(parsed(path)) if isinstance(node, kinds)]
+    assert [text.splitlines()[0] for text in found if _CLAUSE.match(text)] == []
+
+
 def test_files_are_short() -> None:
     long = {name_of(p): n for p in PYTHON if (n := len(p.read_text().splitlines())) > LONGEST}
     assert {name: n for name, n in long.items() if name not in LONG_FILES} == {}

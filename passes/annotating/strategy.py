@@ -68,7 +68,7 @@ class Strategy:
 
     @staticmethod
     def of(shardings: Mapping[str, str], mesh: Mapping[str, int] | None = None) -> Strategy:
-        """The strategy that the tables of a file would give: `{"w*": ",y"}`. Raises CompileError."""
+        """Returns the strategy that the tables of a file would give: `{"w*": ",y"}`. Raises CompileError."""
         for axis, size in (mesh or {}).items():
             if size < 1:
                 fail(f"axis '{axis}' needs a size of at least 1")
@@ -76,7 +76,7 @@ class Strategy:
 
 
 def load_strategy(path: str | Path) -> Strategy:
-    """The strategy in a TOML file. Raises CompileError with the place in the file."""
+    """Reads the strategy in a TOML file. Raises CompileError with the place in the file."""
     try:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -85,7 +85,7 @@ def load_strategy(path: str | Path) -> Strategy:
 
 
 def parse_strategy(text: str, name: str = "<strategy>") -> Strategy:
-    """The strategy in the text of a TOML file called `name` in messages. Raises CompileError."""
+    """Reads the strategy in the text of a TOML file called `name` in messages. Raises CompileError."""
     source = SourceFile(name, text)
     try:
         content = tomllib.loads(text)
@@ -142,7 +142,7 @@ def apply_strategy(
 
 
 def named_meshes(module: Module) -> list[Mesh]:
-    """The different meshes with axes that a module names, by a symbol or in a sharding."""
+    """Returns the different meshes with axes that a module names, by a symbol or in a sharding."""
     annotations = (i.annotation for computation in module for i in computation)
     used = (sharding.mesh for annotation in annotations for sharding in parts(annotation))
     named = (mesh for mesh in (*module.meshes.values(), *used) if mesh is not None and mesh.named and mesh.axes)
@@ -162,7 +162,7 @@ def _mesh(module: Module, strategy: Strategy) -> Mesh:
 
 
 def _only_mesh(module: Module, strategy: Strategy) -> Mesh:
-    """The one mesh of the program that has the axes of all settings, or any mesh if none has them."""
+    """Returns the one mesh of the program that has the axes of all settings, or any mesh if none has them."""
     known = named_meshes(module)
     if not known:
         fail("the program names no mesh, so the strategy has to", help="[mesh] in the file, or --mesh x=2,y=4")
@@ -175,7 +175,7 @@ def _only_mesh(module: Module, strategy: Strategy) -> Mesh:
 
 
 def _checked(setting: Setting, mesh: Mesh) -> tuple[DimSharding, ...]:
-    """The dimensions, once all their axes are those of the mesh."""
+    """Returns the dimensions, after checking that the mesh has all their axes."""
     sizes = dict(mesh.axes)
     for ref in (axis for dim in setting.dims for axis in dim.axes):
         if ref.name not in sizes:
@@ -205,7 +205,7 @@ def _fitting(module: Module, setting: Setting) -> list[Instruction]:
 
 
 def _dims(spec: str, location: Location | None) -> tuple[DimSharding, ...]:
-    """`x+y,?,` as the shardings of three dimensions (`-` is one without axes); nothing at all is a scalar's."""
+    """Reads `x+y,?,` as the shardings of three dimensions (`-` is one without axes); nothing at all is a scalar's."""
     return tuple(_dim(part.strip(), location) for part in spec.split(",")) if spec.strip() else ()
 
 
@@ -221,13 +221,13 @@ def _dim(text: str, location: Location | None) -> DimSharding:
 
 
 def _find(source: SourceFile, key: str) -> Location | None:
-    """Where a key stands in the file."""
+    """Returns the location of a key in the file."""
     match = re.search(rf"""^[ \t\["']*({re.escape(key)})["'\] \t]*(?==|$)""", source.text, re.MULTILINE)
     return Location(source, match.start(1), match.end(1)) if match else None
 
 
 def _place(source: SourceFile, message: str) -> Location:
-    """The place that an error of the TOML reader names."""
+    """Returns the location that an error of the TOML reader names."""
     match = _WHERE.search(message)
     if match is None or match[1] is None:
         return Location(source, len(source.text), len(source.text))

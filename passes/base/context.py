@@ -1,4 +1,4 @@
-"""What passes share while they run: options, findings, and what they go by."""
+"""The context that passes share while they run: options, models of costs and ops, and findings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..resharding.base.record import Resharding
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
-    """What a pipeline saw of one pass: seconds and whether the module changed."""
+    """The record of one pass in a pipeline: seconds, and whether the module changed."""
 
     name: str
     seconds: float
@@ -30,14 +30,17 @@ Rules = Mapping[str, "str | Callable[[OpCall[Any]], ShardingRule | None]"]
 
 @dataclass
 class PassContext:
-    """What passes share. `num_devices` is the number asked for, or None to take what the program says, or
-    `default_devices` if it says nothing.
+    """Options and findings that passes share.
 
-    `rules` take the place of the sharding rules of built-in ops in propagation (`propagation/rules`). `after` is called
-    with the pass name and the module after every pass (dumps). `verify` checks the module after every pass that changed
-    it; a violation is Hloom's own mistake and raises InternalError. `machine` says how long things take. `forms` are
-    the local forms of ops, which costs and the partitioner both go by. Passes add what they find to `diagnostics`, the
-    partitioner its plans to `reshardings`.
+    Options: `num_devices` is the number of devices that the user asks for; with None the program decides, and
+    `default_devices` counts if it names none. `rules` replace the sharding rules of built-in ops in propagation
+    (`propagation/rules`). `machine` gives the times of collectives, memory traffic and work. `forms` are the local
+    forms of ops; cost and partitioner read the same ones. `verify` checks the module after every pass that changed it;
+    a violation is a mistake of Hloom and raises InternalError. `after` is called with the name of each pass and the
+    module.
+
+    Findings: passes append remarks, warnings and errors to `diagnostics`, the partitioner its plans to `reshardings`,
+    and the pipeline one of the `records` per pass.
     """
 
     num_devices: int | None = None

@@ -1,4 +1,4 @@
-"""Resharding on its own, with a certificate: the plan, what it moves, and how far that is from the least possible.
+"""Resharding on its own, with a certificate: the plan, the bytes that it moves, and a lower bound on them.
 
 `reshard` answers "what does it cost to go from this sharding to that one?" before there is a program.
 """
@@ -41,8 +41,10 @@ _MOST_DEVICES = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """`moves` in words; bytes are per device, `seconds` as the machine says. `bound_bytes` is what some device must
-    receive however it is done. `peak_bytes` is the most that a device holds of the array, before and after a move.
+    """A resharding plan for people: `moves` in words, bytes per device, `seconds` by the machine.
+
+    `bound_bytes` is a lower bound: some device must receive so many bytes under any plan. `peak_bytes` is the most that
+    a device holds of the array, before and after a move together.
     """
 
     moves: tuple[str, ...]
@@ -66,7 +68,7 @@ def _ratio(received: int, bound: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """One resharding in a program: why it is there, and what it does once.
+    """One resharding of a program and its certificate for a single execution.
 
     `cause` is that of its collectives (`hloom.cause`).
     """
@@ -124,7 +126,7 @@ def reshard(
 
 
 def certify(plan: Plan, source: Tiling, target: Tiling, shape: Shape, devices: int) -> Certificate:
-    """What a plan does, in words and bytes."""
+    """Returns the certificate of a plan: its moves in words, and bytes."""
     counts = [_collectives(m, shape.dims, devices) for m in plan.moves]
     size = shape.element.byte_size
     return Certificate(
@@ -138,7 +140,7 @@ def certify(plan: Plan, source: Tiling, target: Tiling, shape: Shape, devices: i
 
 
 def least(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int) -> float:
-    """Elements that some device must receive between two tilings, however it is done.
+    """Returns a lower bound on the elements that some device must receive between two tilings.
 
     With unreduced ends it is a bound that may be too low (0 where only the target is unreduced).
     """
@@ -150,7 +152,7 @@ def least(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int) -
 
 
 def _devices(source: Sharding, target: Sharding) -> int:
-    """Over how many devices both are: an end that does not say takes the number of the other."""
+    """Returns the number of devices of both ends; an end that names none takes the number of the other."""
     sizes = {s.mesh.size for s in (source, target) if s.mesh is not None}
     if len(sizes) > 1:
         fail("both shardings must be over the same devices, they are over " + " and ".join(map(str, sorted(sizes))))

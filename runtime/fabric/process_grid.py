@@ -15,7 +15,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 class GroupMode(Enum):
-    """What the numbers in replica groups and source-target pairs count."""
+    """The meaning of the numbers in replica groups and source-target pairs."""
 
     CROSS_REPLICA = "replicas, within each partition"
     CROSS_PARTITION = "partitions, within each replica"
