@@ -283,7 +283,7 @@ sys.exit(launch(sys.argv[3:], int(sys.argv[1]), sys.argv[2:3]))
 """
 
 
-@pytest.mark.parametrize("ranks", [6, 2])
+@pytest.mark.parametrize("ranks", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_run_on_ranks(ranks: int, tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     (tmp_path / "rank.py").write_text(RANK)

@@ -49,13 +49,13 @@ def outcome(case: str, ranks: int, *more: str, text: str = "", **variables: str)
     return job.returncode, errors
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow), 3, 4])
+@pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 4))])
 def test_ranks_give_what_the_simulator_gives(ranks: int) -> None:
     code, errors = outcome("programs", ranks)
     assert code == 0, errors
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks_ask_the_provider(ranks: int) -> None:
     code, errors = outcome("kernels", ranks)
     assert code == 0, errors

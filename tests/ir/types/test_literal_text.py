@@ -19,7 +19,11 @@ def same(literal: Literal) -> None:
     assert parse_literal(text, literal.shape) == literal, text
 
 
-SMALL = [t.name for t in ELEMENT_TYPES.values() if t.numpy is not None and t.numpy.itemsize <= 2]
+SMALL = [
+    pytest.param(t.name, marks=[pytest.mark.slow] * (t.is_float and t.bits == 16), id=t.name)
+    for t in ELEMENT_TYPES.values()
+    if t.numpy is not None and t.numpy.itemsize <= 2
+]
 
 
 @pytest.mark.parametrize("name", SMALL)
