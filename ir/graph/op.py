@@ -24,6 +24,7 @@ from ..errors import ShapeError as ShapeError
 from ..factors.rule_text import RuleText, parse_rule
 from ..factors.sharding_rule import ShardingRule, elementwise_rule, replicated_rule
 from ..types.shape import Shape
+from .algebra import Algebra as Algebra
 from .attributes import Attributes, Callee
 from .value_range import Demand, Fact, Visitor, joined
 
@@ -129,6 +130,7 @@ class Op(Generic[A]):
       lists_operands in text, its sharding may have one entry per leaf of the operands
       element_sources the only operands that supply elements of the result: `facts` and `demands` follow by default
       forwards_leaves leaf i of the operands supplies the elements of leaf i of the result: likewise
+      algebra        the op's meaning where floats are elements of a field; None: nothing is proved of programs with it
       knows_columns  `demands` also accepts demands per position of a dimension
     """
 
@@ -157,6 +159,7 @@ class Op(Generic[A]):
     element_sources: ClassVar[Container[int]] = ()
     forwards_leaves: ClassVar[bool] = False
     knows_columns: ClassVar[bool] = False
+    algebra: ClassVar[Algebra | None] = None
     additive_groups: ClassVar[tuple[frozenset[int], ...]] = ()
 
     def infer_shape(self, operands: Sequence[Shape], attributes: A, declared: Shape | None) -> Shape:
@@ -180,6 +183,10 @@ class Op(Generic[A]):
     def has_side_effect(self, attributes: A) -> bool:
         """Whether this use must not be removed as dead code: by default the class's `side_effect`."""
         return self.side_effect
+
+    def algebra_of(self, call: OpCall[A]) -> Algebra | None:
+        """The algebra of this use: the class's unless the attributes decide."""
+        return self.algebra
 
     def reads_format(self, call: OpCall[A]) -> bool:
         """Whether the result depends on the float format, as in bit casts and random draws: a wider type that holds the

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from ..graph.attributes import Attributes
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import ALL, Demand, Fact, Range, Visitor, joined
 from ..types.element_type import PRED, Kind
 from ..types.shape import Shape
@@ -75,6 +75,7 @@ class Compare(Op[CompareAttributes]):
     """Compares x and y in the given direction. With NaN all but NE are false, except in the total order."""
 
     opcode = "compare"
+    algebra = Algebra.ORDER
     attributes = CompareAttributes
     arity = (2, 2)
     is_elementwise = True
@@ -119,6 +120,7 @@ class Select(Op[Attributes]):
     """Returns the second operand where the first is true, else the third. A scalar first operand selects either."""
 
     opcode = "select"
+    algebra = Algebra.MOVE
     element_sources = frozenset({1, 2})
     additive_groups = (frozenset({1, 2}),)
     arity = (3, 3)
@@ -146,6 +148,7 @@ class Clamp(Op[Attributes]):
     """
 
     opcode = "clamp"
+    algebra = Algebra.ORDER
     dynamic_operands = frozenset({1})
     typed_by = 1
     arity = (3, 3)

@@ -16,7 +16,7 @@ import numpy as np
 from ..factors.sharding_rule import ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, Dims
 from ..graph.monoid import elementwise_kernel
-from ..graph.op import Compile, Kernel, Op, OpCall, Role, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, Role, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, meet_demands
 from ..strings import BracedText
 from ..types.element_type import PRED, S32
@@ -276,6 +276,7 @@ class Map(Op[MapAttributes]):
     """Applies a computation on scalars to the elements of arrays of equal dimensions."""
 
     opcode = "map"
+    algebra = Algebra.MOVE
     attributes = MapAttributes
     arity = (1, None)
     is_elementwise = True

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes
-from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, full_range, joined
 from ..types.element_type import Kind
 from ..types.shape import Shape
@@ -24,6 +24,7 @@ class Convert(Op[Attributes]):
     """Converts numbers to another element type: float to integer rounds toward zero and saturates, integers wrap."""
 
     opcode = "convert"
+    algebra = Algebra.CONVERSION
     element_sources = frozenset({0})
     is_elementwise = True
     result_hint = True
@@ -130,6 +131,7 @@ class Copy(Op[Attributes]):
     """Copies a value, possibly to another memory space or layout."""
 
     opcode = "copy"
+    algebra = Algebra.MOVE
     forwards_leaves = True
     is_elementwise = True
 
@@ -154,6 +156,7 @@ class ReducePrecision(Op[ReducePrecisionAttributes]):
     """Rounds to a float format with these numbers of exponent and mantissa bits, keeping the type."""
 
     opcode = "reduce-precision"
+    algebra = Algebra.FUNCTION
     element_sources = frozenset({0})
     attributes = ReducePrecisionAttributes
     is_elementwise = True

@@ -22,7 +22,7 @@ import numpy as np
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, DimLabels, Window, WindowDim
-from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..strings import BracedText
 from ..types.element_type import Kind
 from ..types.shape import Shape, array
@@ -85,6 +85,7 @@ class Convolution(Op[ConvolutionAttributes]):
     """Sums the products of a kernel with every window of an input."""
 
     opcode = "convolution"
+    algebra = Algebra.BILINEAR
     attributes = ConvolutionAttributes
     arity = (2, 2)
     converts_result = True

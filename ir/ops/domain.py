@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..factors.sharding_rule import ShardingRule
 from ..graph.attributes import Attributes
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..strings import BracedText
 from ..types.shape import Shape
 from .structure import leaf_rule, leaves_of, unchanged
@@ -30,6 +30,7 @@ class Domain(Op[DomainAttributes]):
     """Returns its operand unchanged."""
 
     opcode = "domain"
+    algebra = Algebra.MOVE
     keeps_types = True
     forwards_leaves = True
     attributes = DomainAttributes

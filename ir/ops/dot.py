@@ -17,7 +17,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..graph.attributes import PRINTED_ALWAYS, Attributes, Dims
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import ElementType, Kind, precision
 from ..types.shape import Shape, array
 from . import numerics
@@ -87,6 +87,7 @@ class Dot(Op[DotAttributes]):
     """Sums products of lhs and rhs over the contracting dimensions."""
 
     opcode = "dot"
+    algebra = Algebra.BILINEAR
     attributes = DotAttributes
     arity = (2, 2)
     converts_result = True

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, Dims
-from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, joined
 from ..types.element_type import S32
 from ..types.shape import Shape, array
@@ -48,6 +48,7 @@ class GetDimensionSize(Op[DimensionSizeAttributes]):
     """Returns the size of one dimension as s32[]."""
 
     opcode = "get-dimension-size"
+    algebra = Algebra.MOVE
     attributes = DimensionSizeAttributes
 
     def infer_shape(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..graph.attributes import Attributes, Callee
-from ..graph.op import OPS, A, AnyOp, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.op import OPS, A, Algebra, AnyOp, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, joined
 from ..types.element_type import ELEMENT_TYPES, PRED, ElementType, Kind, component
 from ..types.shape import Shape, array
@@ -68,6 +68,7 @@ class Elementwise(Op[A]):
     """Base of element-wise ops. `functions` maps kinds of elements to functions, `ranges` holds the range analysis."""
 
     is_elementwise = True
+    algebra = Algebra.FUNCTION
     functions: ClassVar[Functions]
     ranges: ClassVar[r.RangeRules] = r.RangeRules()
 
@@ -184,7 +185,8 @@ def _binary(opcode: str, doc: str, functions: Functions, **more: Any) -> AnyOp:
 
 _row(ComponentUnary, "abs", "Absolute value; the least signed integer stays itself.", _all(np.abs, S, U, F, C),
      ranges=r.ABSOLUTE)  # fmt: skip
-_unary("negate", "Minus x; integers wrap.", _all(np.negative, S, U, F, C), additive_groups=(FIRST,), ranges=r.NEGATION)
+_unary("negate", "Minus x; integers wrap.", _all(np.negative, S, U, F, C), additive_groups=(FIRST,), ranges=r.NEGATION,
+       algebra=Algebra.FIELD)  # fmt: skip
 _unary("sign", "-1, 0 or 1; for floats zeros keep their sign and NaN stays; for complex numbers x / |x|.",
        {S: np.sign, U: n.sign_unsigned, F: n.sign_float, C: n.sign_complex})  # fmt: skip
 _unary("not", "Logical not of pred, bitwise not of integers.", _all(np.invert, P, S, U), ranges=r.BITS)
@@ -196,7 +198,7 @@ _unary("floor", "Rounds down.", {F: np.floor}, ranges=r.ROUNDING)
 _unary("round-nearest-afz", "Rounds to the nearest integer, halves away from zero.", {F: n.round_half_away},
        ranges=r.ROUNDING)  # fmt: skip
 _unary("round-nearest-even", "Rounds to the nearest integer, halves to the even one.", {F: np.rint}, ranges=r.ROUNDING)
-_row(Predicate, "is-finite", "Whether x is neither infinite nor NaN.", {F: np.isfinite})
+_row(Predicate, "is-finite", "Whether x is neither infinite nor NaN.", {F: np.isfinite}, algebra=Algebra.FIELD)
 _row(ComponentUnary, "real", "The real part.", {F: np.asarray, C: np.real})
 _row(ComponentUnary, "imag", "The imaginary part; 0 for floats.", {F: np.zeros_like, C: np.imag})
 
@@ -222,20 +224,21 @@ _transcendental("cosh", "Hyperbolic cosine.", np.cosh, ranges=r.function(image=R
 _transcendental("sinh", "Hyperbolic sine.", np.sinh)
 
 ADD = _binary("add", "x + y; integers wrap; of preds it is or.", _all(np.add, P, S, U, F, C), additive_groups=(BOTH,),
-              ranges=r.SUM)  # fmt: skip
+              ranges=r.SUM, algebra=Algebra.FIELD)  # fmt: skip
 SUBTRACT = _binary("subtract", "x - y; integers wrap.", _all(np.subtract, S, U, F, C), additive_groups=(BOTH,),
-                   ranges=r.DIFFERENCE)  # fmt: skip
+                   ranges=r.DIFFERENCE, algebra=Algebra.FIELD)  # fmt: skip
 _binary("multiply", "x * y; integers wrap; of preds it is and.", _all(np.multiply, P, S, U, F, C),
-        additive_groups=(FIRST, frozenset({1})), ranges=r.PRODUCT)  # fmt: skip
+        additive_groups=(FIRST, frozenset({1})), ranges=r.PRODUCT, algebra=Algebra.FIELD)  # fmt: skip
 _binary("divide", "x / y; integers round toward zero, and x / 0 has all bits set.",
-        {S: n.divide_signed, U: n.divide_unsigned, F: np.divide, C: np.divide}, ranges=r.QUOTIENT)  # fmt: skip
+        {S: n.divide_signed, U: n.divide_unsigned, F: np.divide, C: np.divide}, ranges=r.QUOTIENT,
+        algebra=Algebra.FIELD)  # fmt: skip
 _binary("remainder", "What the division x / y, rounded toward zero, leaves; has the sign of x; integer x % 0 is x.",
         {S: n.remainder_signed, U: n.remainder_unsigned, F: np.fmod}, ranges=r.REMAINDER)  # fmt: skip
 _binary("power", "x to the y.", {S: n.power_integer, U: n.power_integer, F: np.power, C: np.power}, ranges=r.POWER)
 _binary("maximum", "The larger; NaN if one is NaN. Of complex numbers that with the larger real part.",
-        {**_all(np.maximum, P, S, U, F), C: n.maximum_complex}, ranges=r.MAXIMUM)  # fmt: skip
+        {**_all(np.maximum, P, S, U, F), C: n.maximum_complex}, ranges=r.MAXIMUM, algebra=Algebra.ORDER)  # fmt: skip
 _binary("minimum", "The smaller; NaN if one is NaN. Of complex numbers that with the smaller real part.",
-        {**_all(np.minimum, P, S, U, F), C: n.minimum_complex}, ranges=r.MINIMUM)  # fmt: skip
+        {**_all(np.minimum, P, S, U, F), C: n.minimum_complex}, ranges=r.MINIMUM, algebra=Algebra.ORDER)  # fmt: skip
 _binary("atan2", "The angle of the point (y, x), from -pi to pi.", {F: np.arctan2, C: n.atan2_complex})
 _row(Composition, "complex", "x + iy.", {F: n.make_complex})
 _binary("and", "Logical and of preds, bitwise and of integers.", _all(np.bitwise_and, P, S, U), ranges=r.BITS)

@@ -17,7 +17,7 @@ import numpy as np
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
 from ..graph.monoid import choice_monoid
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Visitor, columns, index_range, joined
 from ..types.shape import Shape, array
 from .computations import always, check_arrays, check_dims, numpy_type
@@ -60,6 +60,7 @@ class Gather(Op[GatherAttributes]):
     """Returns one window of the operand per index vector of the start indices."""
 
     opcode = "gather"
+    algebra = Algebra.MOVE
     element_sources = frozenset({0})
     attributes = GatherAttributes
     arity = (2, 2)

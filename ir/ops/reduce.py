@@ -16,7 +16,7 @@ import numpy as np
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
 from ..graph.monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Visitor
 from ..types.shape import Shape, array, tuple_shape
 from .checks import text
@@ -46,6 +46,7 @@ class Reduce(Op[ReduceAttributes]):
     """Reduces n arrays of equal dimensions. Their n initial values follow as operands; n > 1 gives a tuple."""
 
     opcode = "reduce"
+    algebra = Algebra.FOLD
     attributes = ReduceAttributes
     arity = (2, None)
     applies_calls = True

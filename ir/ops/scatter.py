@@ -16,7 +16,7 @@ import numpy as np
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
 from ..graph.monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Visitor
 from ..types.element_type import ElementType
 from ..types.shape import Shape, array, tuple_shape
@@ -56,6 +56,7 @@ class Scatter(Op[ScatterAttributes]):
     """Scatters updates into arrays. Operands are n arrays, the indices, n updates; n > 1 gives a tuple."""
 
     opcode = "scatter"
+    algebra = Algebra.FOLD
     attributes = ScatterAttributes
     arity = (3, None)
     applies_calls = True

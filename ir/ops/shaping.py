@@ -18,7 +18,7 @@ import numpy as np
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, Dims
-from ..graph.op import A, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.op import A, Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, split_demand
 from ..types.element_type import Kind
 from ..types.shape import Layout, Shape
@@ -37,6 +37,7 @@ from .numerics import Array, numpy_type
 
 
 class _Move(Op[A]):
+    algebra = Algebra.MOVE
     element_sources = frozenset({0})
     additive_groups = (frozenset({0}),)
 
@@ -305,6 +306,7 @@ class Concatenate(Op[ConcatenateAttributes]):
     """Concatenates arrays along one dimension."""
 
     opcode = "concatenate"
+    algebra = Algebra.MOVE
     element_sources = range(sys.maxsize)
     knows_columns = True
     attributes = ConcatenateAttributes
@@ -349,11 +351,7 @@ class Concatenate(Op[ConcatenateAttributes]):
 
     def kernel(self, call: OpCall[ConcatenateAttributes], compile: Compile) -> Kernel:
         (along,) = call.attributes.dimensions
-
-        def function(*operands: Array) -> Array:
-            return np.concatenate(operands, along)
-
-        return function
+        return lambda *operands: np.concatenate(operands, along)
 
 
 def _without(dims: Dims, index: int) -> Dims:
@@ -372,6 +370,7 @@ class Iota(Op[IotaAttributes]):
     """Returns 0, 1, 2, .. along one dimension, repeated along the others."""
 
     opcode = "iota"
+    algebra = Algebra.MADE
     attributes = IotaAttributes
     arity = (0, 0)
     result_hint = True

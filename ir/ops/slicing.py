@@ -13,7 +13,7 @@ from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims, PadDim, PaddingConfig, SliceDim, SliceDims
 from ..graph.monoid import choice_monoid
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, columns, index_range, joined
 from ..types.shape import Shape
 from .checks import require_array, require_index, require_rank, require_same_element, require_static, text
@@ -53,6 +53,7 @@ class Slice(Op[SliceAttributes]):
     """Returns the elements start, start + stride, .. below limit of each dimension."""
 
     opcode = "slice"
+    algebra = Algebra.MOVE
     element_sources = frozenset({0})
     additive_groups = (frozenset({0}),)
     attributes = SliceAttributes
@@ -118,6 +119,7 @@ class Pad(Op[PadAttributes]):
     """Surrounds and interleaves the operand with copies of a scalar; negative amounts remove elements."""
 
     opcode = "pad"
+    algebra = Algebra.MOVE
     element_sources = frozenset({0, 1})
     attributes = PadAttributes
     arity = (2, 2)
@@ -185,6 +187,7 @@ class DynamicSlice(Op[DynamicSliceAttributes]):
     """
 
     opcode = "dynamic-slice"
+    algebra = Algebra.MOVE
     element_sources = frozenset({0})
     additive_groups = (frozenset({0}),)
     attributes = DynamicSliceAttributes
@@ -252,6 +255,7 @@ class DynamicUpdateSlice(Op[Attributes]):
     """
 
     opcode = "dynamic-update-slice"
+    algebra = Algebra.MOVE
     element_sources = frozenset({0, 1})
     arity = (2, None)
 

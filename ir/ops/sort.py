@@ -16,7 +16,7 @@ import numpy as np
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
 from ..graph.monoid import elementwise_kernel
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import Fact, Visitor
 from ..types.element_type import PRED
 from ..types.shape import Shape, array, tuple_shape
@@ -40,6 +40,7 @@ class Sort(Op[SortAttributes]):
     """Sorts n arrays of equal dimensions. The comparator takes two elements of each array: first, second, and so on."""
 
     opcode = "sort"
+    algebra = Algebra.MOVE
     forwards_leaves = True
     attributes = SortAttributes
     arity = (1, None)

@@ -17,7 +17,7 @@ import numpy as np
 from ..factors.sharding_rule import RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes
 from ..graph.attributes import ParameterAttributes as ParameterAttributes
-from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, Role, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, Role, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor
 from ..types.element_type import TOKEN, U32
 from ..types.literal import Literal
@@ -74,6 +74,7 @@ class Constant(Op[ConstantAttributes]):
     """Returns a literal value. Every device can create any part of it, so all dimensions may be sharded."""
 
     opcode = "constant"
+    algebra = Algebra.MADE
     role = Role.CONSTANT
     attributes = ConstantAttributes
     arity = (0, 0)
@@ -211,6 +212,7 @@ class AfterAll(Op[Attributes]):
     """Returns a token that is available once all operands are: tokens, or values of any other type."""
 
     opcode = "after-all"
+    algebra = Algebra.MOVE
     arity = (0, None)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import S32, Kind
 from ..types.shape import Shape, array, tuple_shape
 from .checks import require_kind, require_static, text
@@ -37,6 +37,7 @@ class TopK(Op[TopKAttributes]):
     """
 
     opcode = "topk"
+    algebra = Algebra.ORDER
     attributes = TopKAttributes
 
     def infer_shape(self, operands: Sequence[Shape], attributes: TopKAttributes, declared: Shape | None) -> Shape:

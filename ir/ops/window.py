@@ -20,7 +20,7 @@ from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Window, WindowDim
 from ..graph.monoid import MONOID_OPS, elementwise_kernel, exact_identity, reduction_monoid
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Visitor
 from ..types.element_type import from_numpy
 from ..types.shape import Shape, array, tuple_shape
@@ -86,6 +86,7 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
     """
 
     opcode = "reduce-window"
+    algebra = Algebra.FOLD
     attributes = ReduceWindowAttributes
     arity = (2, None)
     applies_calls = True

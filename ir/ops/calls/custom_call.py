@@ -17,7 +17,7 @@ import numpy as np
 from ...factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
 from ...factors.shardy_rule import shardy_rule
 from ...graph.attributes import Attributes, DimLabels, Window
-from ...graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, Use, register
+from ...graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, Use, register
 from ...graph.value_range import Demand, Fact, Visitor
 from ...strings import BracedText
 from ...types.element_type import S32
@@ -95,6 +95,7 @@ class Behaviour:
     is_callback = False
     is_manual_boundary = False
     leaves_region = False
+    algebra: Algebra | None = None
 
     def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
         """Raises ShapeError if operands or result do not fit the target."""
@@ -126,6 +127,7 @@ class Identity(Behaviour):
     has_rule = True
     reads_format = False
     is_identity = True
+    algebra = Algebra.MOVE
 
     def __init__(self, only_annotates: bool = False) -> None:
         self.only_annotates = only_annotates
@@ -164,6 +166,7 @@ class Annotation(Behaviour):
 
     only_annotates = True
     reads_format = False
+    algebra = Algebra.MOVE
 
     def kernel(self, call: Call, compile: Compile) -> Kernel:
         return lambda *values: values[: len(call.shape.elements)] if call.shape.is_tuple else values[0]
@@ -202,6 +205,7 @@ class TopK(Behaviour):
 
     has_rule = True
     reads_format = False
+    algebra = Algebra.ORDER
 
     def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
         parts = result.elements
@@ -311,6 +315,9 @@ class CustomCall(Op[CustomCallAttributes]):
 
     def reads_format(self, call: Call) -> bool:
         return behaviour(call.attributes).reads_format
+
+    def algebra_of(self, call: Call) -> Algebra | None:
+        return behaviour(call.attributes).algebra
 
     def has_fixed_layout(self, attributes: CustomCallAttributes) -> bool:
         return attributes.operand_layout_constraints is not None

@@ -1,0 +1,31 @@
+"""The algebra of an op: what it is where floats are elements of a finite field, as in proofs that programs are equal.
+
+Each op names one (`Op.algebra`). Integers and truth values are never field elements; an op without floats needs none.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Algebra(Enum):
+    """Ways in which the meaning of an op carries over from floats to field elements.
+
+    MOVE       takes elements as they are to other places: its kernel works on elements of any kind
+    MADE       makes numbers from no floats at all: they are turned into field elements
+    FIELD      its numpy function (`Elementwise.functions`) is an operation of a field
+    FOLD       combines elements by the computation that it applies
+    BILINEAR   sums of products of the first operand with the second
+    ORDER      looks at floats by comparing them, and hands them on: its kernel works on the elements of any order
+    CONVERSION the same numbers in another element type
+    FUNCTION   any function of the elements at one place
+    """
+
+    MOVE = "move"
+    MADE = "made"
+    FIELD = "field"
+    FOLD = "fold"
+    BILINEAR = "bilinear"
+    ORDER = "order"
+    CONVERSION = "conversion"
+    FUNCTION = "function"
