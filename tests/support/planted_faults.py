@@ -7,7 +7,8 @@ Whether a mistake shows in the results is for the caller to find out (a mask may
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,14 @@ def faults(module: Module) -> Iterator[Fault]:
             for kind, fits, _ in _KINDS:
                 if fits(instruction):
                     yield Fault(kind, computation.name, instruction.name)
+
+
+def some(found: Sequence[Fault], each: int) -> list[Fault]:
+    """Up to `each` faults of each kind, the same in every run."""
+    kinds: dict[str, list[Fault]] = {}
+    for fault in found:
+        kinds.setdefault(fault.kind, []).append(fault)
+    return [f for kind in kinds.values() for f in random.Random(1).sample(kind, min(each, len(kind)))]
 
 
 def _attributes(instruction: Instruction) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,7 +21,7 @@ from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.simulator import simulate
 from support.command_line import EXAMPLES
 from support.golden import golden_texts
-from support.planted_faults import Fault, faults
+from support.planted_faults import Fault, faults, some
 
 Array = np.ndarray[Any, Any]
 EXAMPLE_NAMES = ("mlp_named", "mlp_train", "transformer_train", "transformer_scan_train")
@@ -73,14 +72,6 @@ def _changed(a: Array, b: Array) -> bool:
 @cache
 def example(name: str) -> Module:
     return hloom.load(EXAMPLES / f"{name}.hlo")
-
-
-def some(found: Sequence[Fault], each: int) -> list[Fault]:
-    """Up to `each` faults of each kind, the same in every run."""
-    kinds: dict[str, list[Fault]] = {}
-    for fault in found:
-        kinds.setdefault(fault.kind, []).append(fault)
-    return [f for kind in kinds.values() for f in random.Random(1).sample(kind, min(each, len(kind)))]
 
 
 def _check_mistakes(name: str, each: int, least: int) -> None:

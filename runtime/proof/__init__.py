@@ -1,0 +1,1 @@
+"""Proves that a partitioned program computes what the original does, by running both over a finite field."""

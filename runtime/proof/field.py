@@ -1,0 +1,116 @@
+"""Arithmetic modulo the prime p = 2^61 - 1 on uint64 arrays.
+
+Larger numbers are no field elements. Three of them stand for what floats have and fields lack: UNDEFINED (NaN, and
+the padding of inputs), LEAST and GREATEST (the infinities). Operations with these give the infinities
+where that is sure, else UNDEFINED.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Number = np.uint64
+PRIME = (1 << 61) - 1
+
+P = np.uint64(PRIME)
+LEAST, GREATEST, UNDEFINED = np.uint64(1 << 63), np.uint64((1 << 63) + 1), np.uint64((1 << 64) - 1)
+ZERO, ONE = np.uint64(0), np.uint64(1)
+_FEW = 64  # are inverted one by one
+_30, _31, _61 = np.uint64(30), np.uint64(31), np.uint64(61)
+_LOW_30, _LOW_31 = np.uint64((1 << 30) - 1), np.uint64((1 << 31) - 1)
+
+
+def is_special(x: Array) -> Array:
+    """Where there is no field element."""
+    return x >= P
+
+
+def is_element(x: Array) -> Array:
+    """Where there is one."""
+    return x < P
+
+
+def is_nonzero(x: Array) -> Array:
+    """Where there is not 0."""
+    return np.asarray(x != ZERO)
+
+
+def has_special(*arrays: Array) -> bool:
+    """Whether any of the arrays holds what is no field element."""
+    return any(x.size > 0 and bool(x.max() >= P) for x in arrays)
+
+
+def reduced(x: Array) -> Array:
+    """Any 64-bit numbers modulo p."""
+    x = (x >> _61) + (x & P)
+    return np.minimum(x, x - P)
+
+
+def product(a: Array, b: Array | Number) -> Array:
+    """a * b for field elements alone."""
+    a_high, a_low, b_high, b_low = a >> _31, a & _LOW_31, b >> _31, b & _LOW_31
+    middle = a_low * b_high + a_high * b_low
+    # 2^62 is 2, 2^61 is 1; the sum is less than 2^64.
+    return reduced(a_high * (b_high << ONE) + (middle >> _30) + ((middle & _LOW_30) << _31) + a_low * b_low)
+
+
+def add(a: Array, b: Array) -> Array:
+    """a + b; an infinity plus a number is that infinity."""
+    a, b = np.asarray(a), np.asarray(b)
+    if not has_special(a, b):
+        total = a + b
+        return np.minimum(total, total - P)
+    odd_a, odd_b = is_special(a), is_special(b)
+    total = reduced(np.where(odd_a, ZERO, a) + np.where(odd_b, ZERO, b))
+    one = np.where(odd_a, a, np.where(odd_b, b, total))
+    return np.where(odd_a & odd_b & (a != b), UNDEFINED, one)
+
+
+def negate(a: Array) -> Array:
+    """-a."""
+    a = np.asarray(a)
+    negative = np.where(a == ZERO, ZERO, P - a)
+    if not has_special(a):
+        return negative
+    infinite = np.where(a == LEAST, GREATEST, np.where(a == GREATEST, LEAST, UNDEFINED))
+    return np.where(is_special(a), infinite, negative)
+
+
+def subtract(a: Array, b: Array) -> Array:
+    """a - b."""
+    return add(a, negate(b))
+
+
+def multiply(a: Array, b: Array) -> Array:
+    """a * b; nothing is known of infinity times a number, for that has no sign."""
+    a, b = np.asarray(a), np.asarray(b)
+    if not has_special(a, b):
+        return product(a, b)
+    odd = is_special(a) | is_special(b)
+    return np.where(odd, UNDEFINED, product(np.where(odd, ZERO, a), np.where(odd, ZERO, b)))
+
+
+def inverse(a: Array) -> Array:
+    """1 / a. Nothing is known of 1 / 0; of infinities it is 0."""
+    a = np.asarray(a)
+    odd = is_special(a) | (a == ZERO)
+    found = _inverses(np.where(odd, ONE, a).reshape(-1)).reshape(a.shape)
+    return np.where(odd, np.where((a == LEAST) | (a == GREATEST), ZERO, UNDEFINED), found)
+
+
+def _inverses(x: Array) -> Array:
+    """The inverses of elements that are not 0: one of a product of two is the other's times that of the product."""
+    if x.size <= _FEW:
+        return np.array([pow(v, -1, PRIME) for v in x.tolist()], np.uint64)
+    half = x.size // 2
+    first, second = x[:half], x[half : 2 * half]
+    of_both = _inverses(np.append(product(first, second), x[2 * half :]))
+    return np.concatenate([product(of_both[:half], second), product(of_both[:half], first), of_both[half:]])
+
+
+def divide(a: Array, b: Array) -> Array:
+    """a / b."""
+    return multiply(a, inverse(b))

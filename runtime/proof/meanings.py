@@ -1,0 +1,159 @@
+"""Kernels over the field, by the algebra of ops.
+
+Operations of the field, comparisons in the random order, random functions and conversions; `sums` has reductions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
+from ...ir.ops.elementwise import Elementwise
+from ...ir.ops.numerics import numpy_type
+from ...ir.ops.structure import unchanged
+from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind
+from ...ir.types.shape import Shape, array
+from . import field
+from .embedding import as_integers, embed, is_small
+from .field import GREATEST, LEAST, UNDEFINED, ZERO, has_special, is_special
+from .oracle import Oracle
+
+Array = np.ndarray[Any, Any]
+
+F64 = ELEMENT_TYPES["f64"]
+_MOST_COMPARISONS = 200_000  # by one instruction, on all devices and in all trials
+_OPERATIONS: dict[Any, Kernel] = {
+    np.add: field.add,
+    np.subtract: field.subtract,
+    np.multiply: field.multiply,
+    np.divide: field.divide,
+    np.negative: field.negate,
+    np.isfinite: field.is_element,
+}
+
+
+class Meanings:
+    """Makes kernels on field elements; `oracle` gives the random choices of the trial that runs."""
+
+    def __init__(self, oracle: Callable[[], Oracle]) -> None:
+        self._oracle = oracle
+
+    def operation(self, op: AnyOp) -> Kernel:
+        """The field's operation for an op's numpy function. Raises NotEvaluable."""
+        function = op.functions.get(Kind.FLOAT) if isinstance(op, Elementwise) else None
+        if function not in _OPERATIONS:
+            raise NotEvaluable("its function is no operation of a field that is known here")
+        return _OPERATIONS[function]
+
+    # -- comparisons
+
+    def ordered(
+        self, op: AnyOp, call: OpCall[Any], on_elements: OpCall[Any], compile: Compile, may_be_free: bool
+    ) -> Kernel:
+        """The op's own kernel on keys. A comparison may also be free: any function of two different numbers."""
+        kernel = op.kernel(on_elements, compile)
+        floats = [n for n, shape in enumerate(call.operands) if shape.element.is_float]
+        if not op.is_elementwise:
+            return self._keyed(kernel, call, floats)
+        of_nan = _at(op, call, compile, [np.nan])
+        unordered: Array = embed(of_nan)[0] if call.shape.element.is_float else of_nan[0]
+        relation = _relation(op, call, compile) if may_be_free else ""
+        run, runs = self._keyed(kernel, call, floats), itertools.count()
+
+        def guarded(*operands: Any) -> Any:
+            if call.shape.element.kind is Kind.PRED and next(runs) >= _MOST_COMPARISONS:
+                raise NotEvaluable("compares floats again and again: a loop may not end in this order of elements")
+            found: Array = run(*operands)
+            if relation and self._oracle().is_free:
+                x, y = operands
+                free = np.asarray((self._oracle().value(relation, x, y) & field.ONE) == field.ONE)
+                found = np.where((x == y) | is_special(x) | is_special(y), found, free)
+            if not has_special(*(operands[n] for n in floats)):
+                return found
+            undefined: Array = reduce(np.logical_or, (operands[n] == UNDEFINED for n in floats))
+            return np.where(undefined, unordered, found)
+
+        return guarded
+
+    def _keyed(self, kernel: Kernel, call: OpCall[Any], floats: list[int]) -> Kernel:
+        """The kernel on keys, what it hands on as elements again."""
+        shapes = tuple(call.shape.leaves())
+
+        def run(*operands: Any) -> Any:
+            oracle, keyed = self._oracle(), list(operands)
+            for n in floats:
+                keyed[n] = oracle.keys(operands[n])
+            found = kernel(*keyed)
+            parts = [found] if call.shape.is_array else found
+            made = [oracle.elements(v) if s.element.is_float else v for s, v in zip(shapes, parts, strict=True)]
+            return made[0] if call.shape.is_array else tuple(made)
+
+        return run
+
+    # -- functions
+
+    def function(self, op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
+        """A random function. One of one operand has its true values at 0 and the infinities. Raises NotEvaluable."""
+        shapes = (*call.operands, call.shape)
+        if not op.is_elementwise or not all(s.is_array and s.element.is_float for s in shapes):
+            raise NotEvaluable("functions of other than floats at one place are not covered")
+        name = f"{op.opcode} {getattr(call.attributes, 'exponent_bits', '')}"
+        if len(call.operands) > 1:
+            return lambda *operands: self._oracle().value(name, *operands)
+        at_zero, at_least, at_greatest = embed(_at(op, call, compile, [0.0, -np.inf, np.inf]))
+
+        def run(x: Array) -> Array:
+            found = np.where(x == ZERO, at_zero, self._oracle().value(name, x))
+            if has_special(x):
+                found = np.where(x == LEAST, at_least, np.where(x == GREATEST, at_greatest, found))
+            return found
+
+        return run
+
+    def conversion(self, source: ElementType, target: ElementType) -> Kernel:
+        """The same numbers in another type, rounded where that holds fewer."""
+        if not source.is_float:
+            return embed
+
+        def rounded(x: Array) -> Array:
+            return self._oracle().rounded(target.name, x)
+
+        if target.is_float:
+            if np.can_cast(numpy_type(source), numpy_type(target), "safe"):
+                return unchanged
+            return rounded
+        if target.kind is Kind.PRED:
+            return field.is_nonzero
+
+        def to_integer(x: Array) -> Array:
+            small = is_small(x, 24)
+            other = self._oracle().value("to integer", x) >> np.uint64(61 - min(target.bits - 1, 16))
+            return np.where(small, as_integers(np.where(small, x, ZERO)), other.astype(np.int64)).astype(target.numpy)
+
+        return to_integer
+
+
+def _relation(op: AnyOp, call: OpCall[Any], compile: Compile) -> str:
+    """Describes a comparison by its answers where the first number is less, equal and greater. Empty for other ops, and
+    for one that only tells whether the numbers are equal.
+    """
+    if call.shape.element.kind is not Kind.PRED or len(call.operands) != 2:
+        return ""
+    answers = _at(op, call, compile, [0.0, 0.0, 1.0], [1.0, 0.0, 0.0])
+    return f"relation {answers.tolist()}" if answers[0] != answers[2] else ""
+
+
+def _at(op: AnyOp, call: OpCall[Any], compile: Compile, *points: list[float]) -> Array:
+    """An element-wise op of floats at some points, in f64; all operands are alike if there is one list of them."""
+    shape: Shape = array(F64, (len(points[0]),))
+    operands = tuple(shape for _ in call.operands)
+    result = shape if call.shape.element.is_float else array(call.shape.element, shape.dims)
+    kernel = op.kernel(replace(call, operands=operands, shape=result), compile)
+    with np.errstate(all="ignore"):
+        return np.asarray(kernel(*map(np.array, points if len(points) > 1 else points * len(operands))))

@@ -1,0 +1,72 @@
+"""Random choices of a trial: functions of field elements, an order of them, and how they round.
+
+A function is a keyed hash: equal arguments have equal values, and nothing else is known of it. Hashing stands for a
+random oracle; it is mixing, not cryptography, since programs do not choose their constants to defeat a key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from .embedding import is_small
+from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, P, is_special, product, reduced
+
+Array = np.ndarray[Any, Any]
+
+_MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 0xD6E8FEB86659FD93))
+_FIRST, _LAST = ZERO, np.uint64(1 << 62)  # keys of the infinities; those of elements lie between
+_MARK = np.uint64((1 << 20) - 1)
+
+
+class Oracle:
+    """The random choices of a trial; the same seed makes the same ones. `is_free` says that comparisons may take their
+    answers from a function instead of the order.
+    """
+
+    def __init__(self, seed: np.random.SeedSequence, is_free: bool = False) -> None:
+        self.is_free = is_free
+        words = [int(w) % (PRIME - 1) + 1 for w in np.random.PCG64(seed).random_raw(4)]
+        self._added, self._factor = np.uint64(words[0]), np.uint64(words[1] | 1)
+        self._slope, self._shift = np.uint64(words[2]), np.uint64(words[3])
+        self._inverse = np.uint64(pow(words[2], -1, PRIME))
+
+    def value(self, name: str, *arguments: Array) -> Array:
+        """A random function of this name: field elements; UNDEFINED where an argument is."""
+        state: Any = _number(name)
+        undefined: Any = False
+        for argument in arguments:
+            undefined = undefined | (argument == UNDEFINED)
+            state = self._mixed(state ^ self._mixed(argument))
+        return np.where(undefined, UNDEFINED, reduced(state >> np.uint64(3)))
+
+    def keys(self, x: Array) -> Array:
+        """Returns keys, ordered as the elements are. Those of LEAST and GREATEST are the ends; UNDEFINED is last."""
+        special = is_special(x)
+        line = reduced(product(np.where(special, ZERO, x), self._slope) + self._shift) + ONE
+        return np.where(special, np.where(x == LEAST, _FIRST, np.where(x == GREATEST, _LAST, UNDEFINED)), line)
+
+    def elements(self, keys: Array) -> Array:
+        """Returns the elements with these keys."""
+        special = (keys == _FIRST) | (keys >= _LAST)
+        found = product(reduced(np.where(special, ONE, keys) - ONE + (P - self._shift)), self._inverse)
+        infinite = np.where(keys == _FIRST, LEAST, np.where(keys == _LAST, GREATEST, UNDEFINED))
+        return np.where(special, infinite, found)
+
+    def rounded(self, name: str, x: Array) -> Array:
+        """A random rounding of this name: rounding twice is rounding once, and small integers stay."""
+        mark = _number(name) & _MARK
+        stays = ((x & _MARK) == mark) | is_special(x) | is_small(x, 8)
+        return np.where(stays, x, (self.value("round to " + name, x) & ~_MARK) | mark)
+
+    def _mixed(self, x: Array) -> Array:
+        x = (x + self._added) * self._factor
+        for shift, factor in _MIXING:
+            x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+        return x ^ (x >> np.uint64(32))
+
+
+def _number(name: str) -> np.uint64:
+    return np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))

@@ -1,0 +1,146 @@
+"""Runs a program and its partitioned form over a finite field, and says whether they are equal.
+
+Two rational functions that differ are equal at a random point with a chance of their degree divided by 2^61, and
+functions that the field does not have are random ones. So a trial that finds no difference shows, but for a tiny
+chance, that all results are the same expressions of all inputs. Comparisons, integers and the order of elements are
+drawn instead: they are tested only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.diagnostics import CompileError
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ..evaluator import UnpartitionedProgram
+from ..simulator import SimulatedProgram
+from .field import UNDEFINED
+from .inputs import MODES, trial_inputs
+from .kernels import FieldKernels
+from .oracle import Oracle
+from .verdict import Difference, Uncovered, Verdict, tested_only
+
+Array = np.ndarray[Any, Any]
+
+TRIALS = 4
+
+
+def prove(original: Module, local: Module, trials: int = TRIALS, seed: int = 0) -> Verdict:
+    """Whether a program per device, simulated on all devices, computes what the original does.
+
+    The padding of inputs is undefined. More trials lower the chance that a difference is missed; the first four differ
+    in what inputs are like.
+
+    Raises CompileError for programs that cannot be run, and ValueError for no trials.
+    """
+    if trials < 1:
+        raise ValueError("at least one trial is needed")
+    both = _Pair(original, local)
+    if both.uncovered:
+        return both.verdict(0, uncovered=both.uncovered)
+    for number in range(trials):
+        found = both.trial(np.random.SeedSequence((seed, number)), number)
+        if found is not None:
+            return found
+    return both.verdict(trials)
+
+
+@dataclass
+class _Side:
+    """One of the two programs, made ready to run."""
+
+    name: str
+    kernels: FieldKernels
+    program: Any = None
+
+    def uncovered(self) -> list[Uncovered]:
+        return [_noted(self.name, i, reason) for i, reason in self.kernels.uncovered.items()]
+
+
+class _Pair:
+    """Both programs and what trials have shown of their results."""
+
+    def __init__(self, original: Module, local: Module) -> None:
+        self.original = original
+        oracle = Oracle(np.random.SeedSequence(0))
+        self.whole = _Side("original", FieldKernels(original, oracle))
+        self.divided = _Side("partitioned", FieldKernels(local, oracle))
+        self.defined: list[Any] = []
+        self.uncovered: list[Uncovered] = []
+        self._prepare(self.whole, UnpartitionedProgram, original)
+        self._prepare(self.divided, SimulatedProgram, local)
+
+    def _prepare(self, side: _Side, program: Callable[[Module, FieldKernels], Any], module: Module) -> None:
+        try:
+            side.program = program(module, side.kernels)
+        except CompileError:
+            if not side.kernels.uncovered:
+                raise
+        self.uncovered += side.uncovered()
+
+    def trial(self, seed: np.random.SeedSequence, number: int) -> Verdict | None:
+        """Runs both once. The verdict, if that already is one."""
+        of_oracle, of_inputs = seed.spawn(2)
+        mode = MODES[number % len(MODES)]
+        self.whole.kernels.oracle = self.divided.kernels.oracle = Oracle(of_oracle, mode.free)
+        inputs = trial_inputs(self.original, of_inputs, mode)
+        try:
+            expected = self.whole.program.run(inputs)
+        except CompileError as error:
+            return self.verdict(number, problem=f"the original cannot be run: {error.diagnostics[0].message}")
+        try:
+            found = self.divided.program.simulate(inputs, poison=True).outputs
+        except CompileError as error:
+            return self.verdict(number + 1, problem=error.diagnostics[0].message, differs=True)
+        difference = _difference(expected, found)
+        if difference is not None:
+            return self.verdict(number + 1, difference=difference)
+        defined = [np.asarray(x != UNDEFINED) if x.dtype == np.uint64 else True for x in expected]
+        self.defined = [a | b for a, b in zip(self.defined or defined, defined, strict=True)]
+        return None
+
+    def verdict(
+        self, trials: int, difference: Difference | None = None, problem: str = "", differs: bool = False,
+        uncovered: Sequence[Uncovered] = (),
+    ) -> Verdict:  # fmt: skip
+        undefined = [_first(n, ~np.asarray(d), "undefined in every trial") for n, d in enumerate(self.defined)]
+        missing = tuple(d for d in undefined if d is not None)
+        if difference is not None or differs:
+            outcome, missing = "differs", ()
+        else:
+            outcome = "unproved" if uncovered or missing or problem else "equal"
+        outputs = sum(leaf.is_array for leaf in self.original.entry.root.shape.leaves())
+        tested = tested_only(self.original)
+        return Verdict(outcome, outputs, trials, difference, problem, missing, tuple(uncovered), tested)
+
+
+def _noted(side: str, instruction: Instruction, reason: str) -> Uncovered:
+    location = instruction.location
+    place = f"{location.source.name}:{location.line}" if location is not None else ""
+    return Uncovered(side, instruction.opcode, instruction.name, reason, place)
+
+
+def _difference(expected: Sequence[Array], found: Sequence[Array]) -> Difference | None:
+    """The first element in which results differ."""
+    if len(expected) != len(found):
+        return Difference(min(len(expected), len(found)), (), f"there are {len(found)} results, not {len(expected)}", 0)
+    for number, (want, have) in enumerate(zip(expected, found, strict=True)):
+        if want.shape != have.shape or want.dtype != have.dtype:
+            return Difference(number, (), "another shape or type", have.size)
+        wrong = np.asarray(want != have)
+        if wrong.any():
+            leaks = have.dtype == np.uint64 and bool((have[wrong] == UNDEFINED).all())
+            return _first(number, wrong, "padding, or what has no value" if leaks else "another value")
+    return None
+
+
+def _first(number: int, wrong: Array, what: str) -> Difference | None:
+    if not wrong.any():
+        return None
+    place = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return Difference(number, place, what, int(wrong.sum()))

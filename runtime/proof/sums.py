@@ -1,0 +1,120 @@
+"""Sums, extremes and products over the field, by the ops' own kernels on other numbers than elements.
+
+Sums are taken of limbs, parts of elements of few bits, which integers and f64 add up exactly; extremes of keys in the
+random order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...ir.factors.sharding_rule import Monoid
+from ...ir.graph.monoid import reduction_monoid
+from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
+from ...ir.types.element_type import ELEMENT_TYPES
+from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, has_special, is_special, product, reduced
+from .oracle import Oracle
+
+Array = np.ndarray[Any, Any]
+
+F64 = ELEMENT_TYPES["f64"]
+_LIMB = 31  # bits of an element that are summed at a time in 64 bits: of up to 2^33 elements
+_EXACT = 53  # bits of an integer that f64 holds
+_LONGEST = 21  # bits of a limb of a factor: three make an element
+
+
+def fold(
+    op: AnyOp, call: OpCall[Any], on_elements: OpCall[Any], compile: Compile, oracle: Callable[[], Oracle]
+) -> Kernel:
+    """Sums by limbs, greatest and least by keys, whatever else by the computation itself. Raises NotEvaluable."""
+    computation = call.attributes.to_apply
+    monoid, kernel = reduction_monoid(computation), op.kernel(on_elements, compile)
+    floats = [n for n, shape in enumerate(call.operands) if shape.element.is_float]
+    match monoid:
+        case Monoid.ADD:
+            return _summed(kernel, floats)
+        case Monoid.MAXIMUM:
+            return _extreme(kernel, floats, oracle)
+        case Monoid.MINIMUM:
+            return _extreme(kernel, floats, oracle, least=True)
+        case None:
+            return kernel
+        case _:
+            raise NotEvaluable(f"reductions by {monoid.value} are not covered")
+
+
+def _summed(kernel: Kernel, floats: list[int]) -> Kernel:
+    """The sums of the lower and of the upper bits of the elements, put together."""
+
+    def with_each(change: Callable[[Array], Array], operands: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(change(x) if n in floats else x for n, x in enumerate(operands))
+
+    def run(*operands: Any) -> Any:
+        special = has_special(*(operands[n] for n in floats))
+        numbers = with_each(lambda x: np.where(is_special(x), ZERO, x), operands) if special else operands
+        low = kernel(*with_each(lambda x: x & np.uint64((1 << _LIMB) - 1), numbers))
+        high = kernel(*with_each(lambda x: x >> np.uint64(_LIMB), numbers))
+        total = reduced(reduced(low) + product(reduced(high), np.uint64(1 << _LIMB)))
+        if special:
+            for code in (LEAST, GREATEST, UNDEFINED):
+                has = kernel(*with_each(lambda x, code=code: (x == code).astype(np.uint64), operands)) > ZERO
+                total = np.where(has, np.where(is_special(total), UNDEFINED, code), total)
+        return total
+
+    return run
+
+
+def _extreme(kernel: Kernel, floats: list[int], oracle: Callable[[], Oracle], least: bool = False) -> Kernel:
+    """UNDEFINED wins in both: its key is last, and comes first where the order is turned around."""
+
+    def run(*operands: Any) -> Any:
+        random, keyed = oracle(), list(operands)
+        for n in floats:
+            keys = random.keys(operands[n])
+            keyed[n] = np.where(keys == UNDEFINED, ZERO, keys + ONE) if least else keys
+        found = kernel(*keyed)
+        if least:
+            found = np.where(found == ZERO, UNDEFINED, found - ONE)
+        return random.elements(found)
+
+    return run
+
+
+def bilinear(op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
+    """The op's own kernel in f64 on limbs that are so short that its sums are exact. Raises NotEvaluable."""
+    if not all(s.is_array and s.element.is_float for s in (*call.operands, call.shape)) or len(call.operands) != 2:
+        raise NotEvaluable("products of other than two arrays of floats are not covered")
+    operands = tuple(s.with_element(F64) for s in call.operands)
+    kernel = op.kernel(replace(call, operands=operands, shape=call.shape.with_element(F64)), compile)
+    # On ones the kernel counts the products that are added.
+    depth = int(np.max(kernel(*(np.ones(s.dims) for s in operands)), initial=1))
+    return _in_limbs(kernel, min((_EXACT - depth.bit_length()) // 2, _LONGEST))
+
+
+def _in_limbs(kernel: Kernel, bits: int) -> Kernel:
+    """A product of elements that are cut into limbs of so many bits. `kernel` gives NaN where it is given NaN."""
+    count, mask = -(-61 // bits), np.uint64((1 << bits) - 1)
+
+    def limbs(x: Array) -> list[Array]:
+        return [((x >> np.uint64(bits * k)) & mask).astype(np.float64) for k in range(count)]
+
+    def run(x: Array, y: Array) -> Array:
+        special = has_special(x, y)
+        left = limbs(np.where(is_special(x), ZERO, x) if special else x)
+        right = limbs(np.where(is_special(y), ZERO, y) if special else y)
+        total: Any = ZERO
+        for place in range(2 * count - 1):
+            pairs = [(i, place - i) for i in range(count) if 0 <= place - i < count]
+            parts = [np.asarray(kernel(left[i], right[j])).astype(np.uint64) for i, j in pairs]
+            part = reduced(np.sum(parts, axis=0, dtype=np.uint64))
+            total = reduced(total + product(part, np.uint64(pow(2, bits * place, PRIME))))
+        if special:
+            marked = kernel(*(np.where(is_special(a), np.nan, 0.0) for a in (x, y)))
+            total = np.where(np.isnan(marked), UNDEFINED, total)
+        return total
+
+    return run

@@ -1,0 +1,217 @@
+"""Programs and their partitioned forms over a field: right ones are equal, planted mistakes are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import hloom
+import numpy as np
+import pytest
+from hloom.ir.graph.module import Module, clone_module
+from hloom.ir.types.literal import Literal
+from hloom.passes.annotating.remesh import remesh
+from hloom.runtime.inputs.inputs import inputs_for_module
+from hloom.runtime.proof import meanings
+from hloom.runtime.proof.prove import prove
+from hloom.runtime.simulator import simulate
+from hypothesis import HealthCheck, given, settings
+from programs.random.generate import REGIONS, programs
+from support.command_line import EXAMPLES
+from support.compare import compare
+from support.golden import FOLDER, cases_of, golden_texts
+from support.partition_check import partitioned
+from support.planted_faults import Fault, faults, some
+
+QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+
+@cache
+def example(name: str) -> Module:
+    return hloom.load(EXAMPLES / f"{name}.hlo")
+
+
+@cache
+def local_example(name: str) -> Module:
+    return hloom.partition(example(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "trials"), [("mlp_named", 4), ("mlp_train", 4), ("transformer_train", 1), ("transformer_scan_train", 1)]
+)
+def test_examples_are_equal(name: str, trials: int) -> None:
+    verdict = prove(example(name), local_example(name), trials)
+    assert verdict.outcome == "equal", verdict
+
+
+@pytest.mark.parametrize("mesh", [{"x": 3, "y": 5}, {"x": 5, "y": 2}, {"x": 1, "y": 3}])
+def test_uneven_tiles_are_equal(mesh: dict[str, int]) -> None:
+    module = clone_module(example("mlp_named"))
+    remesh(module, mesh)
+    verdict = prove(module, hloom.partition(module))
+    assert verdict.outcome == "equal", verdict
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.hlo")), ids=lambda f: f.stem)
+def test_golden_cases_are_equal(file: Path) -> None:
+    _check_golden(file, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.hlo")), ids=lambda f: f.stem)
+def test_golden_cases_are_equal_in_more_trials(file: Path) -> None:
+    _check_golden(file, 8)
+
+
+def _check_golden(file: Path, trials: int) -> None:
+    for case in cases_of(file):
+        if any(verb.split()[0] == "EVAL" for verb in case.verbs):
+            module = hloom.parse(case.text)
+            verdict = prove(module, hloom.partition(module), trials)
+            covered = not verdict.uncovered and not verdict.undefined
+            assert verdict.outcome == ("equal" if covered else "unproved"), f"{case.name}: {verdict}"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@given(programs(outer=REGIONS))
+def test_random_programs_are_equal(module: Module) -> None:
+    verdict = prove(module, partitioned(module), trials=2)
+    assert verdict.outcome == ("unproved" if verdict.uncovered else "equal"), f"{verdict}\n{module.to_text()}"
+
+
+SLOWER = pytest.param("transformer_scan_train", 2, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("name", "each"), [("mlp_named", 8), ("mlp_train", 5), SLOWER])
+def test_mistakes_in_examples_are_found(name: str, each: int) -> None:
+    module, local = example(name), local_example(name)
+    tried = some(list(faults(local)), each)
+    missed = [f for f in tried if prove(module, f.plant(local)).outcome != "differs"]
+    _check_harmless(module, local, missed)
+    assert len(missed) < 0.05 * len(tried)
+
+
+def _check_harmless(module: Module, local: Module, missed: Sequence[Fault]) -> None:
+    """Mistakes that are not found change no result: groups of devices that hold the same, masks of zeros."""
+    inputs = inputs_for_module(module)
+    right = simulate(local, inputs, poison=True) if missed else []
+    for fault in missed:
+        found = compare(simulate(fault.plant(local), inputs, poison=True), right)
+        assert found.equal, f"{fault}: {found}\n{module.to_text()}"
+
+
+@pytest.mark.parametrize("stem", ["halo", "partial"])
+def test_mistakes_in_exchanged_edges_are_found(stem: str) -> None:
+    found = 0
+    for text in golden_texts(stem, "EVAL")[::3]:
+        module = hloom.parse(text)
+        local = hloom.partition(module)
+        if prove(module, local, trials=1).outcome == "equal":
+            tried = some(list(faults(local)), 1)
+            missed = [f for f in tried if prove(module, f.plant(local), trials=2).outcome != "differs"]
+            _check_harmless(module, local, missed)
+            found += len(tried) - len(missed)
+    assert found > 10
+
+
+def _nearest(array: Any) -> Any:
+    return np.nextafter(array, array.dtype.type(np.inf))
+
+
+@pytest.mark.parametrize("name", ["mlp_named", "mlp_train"])
+def test_constants_off_by_one_unit_in_the_last_place_are_found(name: str) -> None:
+    local = local_example(name)
+    count = 0
+    for computation in local:
+        for i in computation:
+            array = getattr(getattr(i.attributes, "literal", None), "array", np.zeros(()))
+            if array.dtype != np.float32 or not array.any() or not np.isfinite(array).all():
+                continue
+            bad = _with_constant(local, computation.name, i.name, _nearest)
+            assert prove(example(name), bad).outcome == "differs", i.name
+            count += 1
+    assert count
+
+
+def _with_constant(module: Module, computation: str, name: str, change: Callable[[Any], Any]) -> Module:
+    copy = clone_module(module)
+    instruction = next(c for c in copy if c.name == computation).find(name)
+    assert instruction is not None
+    attributes: Any = instruction.attributes
+    instruction.attributes = replace(attributes, literal=Literal(change(attributes.literal.array)))
+    return copy
+
+
+def _proved(text: str, wrong: tuple[str, str] | None = None) -> Any:
+    module = hloom.parse(text)
+    local = hloom.partition(module)
+    if wrong is not None:
+        assert wrong[0] in local.to_text()
+        local = hloom.parse(local.to_text().replace(*wrong, 1))
+    return prove(module, local)
+
+
+ROWS = """HloModule m
+ENTRY e {{ x = f32[10] parameter(0), sharding={{devices=[4]<=[4]}}
+  one = f32[] constant(1)  ones = f32[10] broadcast(one), dimensions={{}}
+  ROOT y = {} }}"""
+
+
+def test_what_is_undefined_on_both_sides_is_unproved() -> None:
+    verdict = _proved(ROWS.format("f32[10] divide(ones, zeros)").replace("ones =", """zero = f32[] constant(0)
+  zeros = f32[10] broadcast(zero), dimensions={}  ones ="""))
+    assert verdict.outcome == "unproved"
+    assert str(verdict) == "unproved: output 0 at [0]: undefined in every trial (10 elements)"
+
+
+def test_an_op_that_says_nothing_is_unproved() -> None:
+    verdict = _proved(ROWS.format("f32[10] custom-call(x), custom_call_target=\"other\"") + "\n")
+    assert verdict.outcome == "unproved"
+    assert verdict.uncovered[0].program == "original"
+    assert str(verdict).startswith("unproved: custom-call y of the original program (<string>:")
+
+
+def test_the_first_element_that_differs_is_named() -> None:
+    verdict = _proved(ROWS.format("f32[10] multiply(x, ones)"), ("constant(1)", "constant(1.0000001)"))
+    assert verdict.outcome == "differs"
+    assert str(verdict) == "differs: output 0 at [0]: another value (10 elements)"
+
+
+def test_integers_beyond_their_range_are_tried() -> None:
+    """A slice begins at the last place it can where its index is too large."""
+    text = """HloModule m
+ENTRY e { x = f32[10] parameter(0), sharding={devices=[2]<=[2]}  i = s32[] parameter(1)
+  n = s32[] constant(8)  k = s32[] REMAINDER
+  ROOT y = f32[3] dynamic-slice(x, k), dynamic_slice_sizes={3} }"""
+    module = hloom.parse(text.replace("REMAINDER", "copy(i)"))
+    wrong = hloom.partition(hloom.parse(text.replace("REMAINDER", "remainder(i, n)")))
+    assert prove(module, hloom.partition(module)).outcome == "equal"
+    assert prove(module, wrong, trials=40).outcome == "differs"
+
+
+def test_comparisons_that_differ_where_numbers_are_equal_are_told_apart() -> None:
+    verdict = _proved(
+        ROWS.format("f32[10] select(more, x, ones)").replace("ROOT", """more = pred[10] compare(x, ones), direction=GT
+  ROOT"""), ("direction=GT", "direction=GE"),
+    )  # fmt: skip
+    assert verdict.outcome == "differs"
+
+
+def test_a_loop_that_need_not_end_in_a_random_order_is_unproved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meanings, "_MOST_COMPARISONS", 1000)
+    text = """HloModule m
+more { a = f32[] parameter(0)  ROOT r = pred[] compare(a, a), direction=EQ }
+same { b = f32[] parameter(0)  ROOT s = f32[] copy(b) }
+ENTRY e { x = f32[8] parameter(0), sharding={devices=[2]<=[2]}  i = f32[] parameter(1)
+  ROOT y = f32[] while(i), condition=more, body=same }"""
+    verdict = _proved(text)
+    assert verdict.outcome == "unproved"
+    assert "a loop may not end in this order of elements" in str(verdict)
+
+
+def test_no_trials_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one trial"):
+        prove(example("mlp_named"), local_example("mlp_named"), trials=0)
