@@ -41,6 +41,8 @@ from .passes.spmd.emit.local_op import LocalOp
 from .report.budget import assert_collectives
 from .report.explain import explain
 from .runtime import RankFailed, evaluate, run, simulate
+from .runtime.proof.prove import prove
+from .runtime.proof.verdict import Verdict
 from .runtime.xla import run_on_xla
 
 __version__ = "0.1.0"
@@ -69,6 +71,7 @@ __all__ = [
     "Snapshot",
     "Stage",
     "Transfer",
+    "Verdict",
     "__version__",
     "apply_strategy",
     "assert_collectives",
@@ -88,6 +91,7 @@ __all__ = [
     "parse_sharding",
     "partition",
     "propagate",
+    "prove",
     "register",
     "reshard_plan",
     "run",

@@ -1,8 +1,8 @@
 """Runs the command line: dispatches commands and sets exit codes. `cli` has the commands and their arguments.
 
-Exit codes: 0 ok, 1 a check failed or programs differ, 2 usage, 65 the input does not parse or verify (or, with
---werror, leads to a remark), 69 MPI is missing, 70 internal error (a reproducer file is written), 71 out of memory, 74
-output cannot be written, 75 an MPI rank died, or others waited for it in vain.
+Exit codes: 0 ok, 1 a check failed or programs differ, 2 usage, 3 nothing could be proved, 65 the input does
+not parse or verify (or, with --werror, leads to a remark), 69 MPI is missing, 70 internal error (a reproducer file is
+written), 71 out of memory, 74 output cannot be written, 75 an MPI rank died, or others waited for it in vain.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ def _dispatch(args: argparse.Namespace, argv: list[str]) -> int:
         from .cli.run import run
 
         return run(args, argv)
+    if args.command == "prove":
+        from .cli.prove import prove_command
+
+        return prove_command(args)
     commands: dict[str, Callable[[argparse.Namespace], int]] = {
         "partition": text.partition_command, "shard": shardings.shard, "opt": text.opt, "verify": text.verify,
         "show": parts.show, "isolate": parts.isolate_command, "diff": parts.diff, "eval": evaluate.evaluate_command,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Parser]  # pyright: ignore[reportPrivateUsage]
 
 
-_WITH_JSON = ("run", "eval", "comm", "shard", "explain", "rules", "reshard", "diff", "verify")
+_WITH_JSON = ("run", "eval", "comm", "shard", "explain", "rules", "reshard", "diff", "verify", "prove")
 
 
 def make_parser() -> Parser:
@@ -81,6 +81,11 @@ def _running(commands: Commands) -> None:
     run.add_argument("--seeds", type=positive, metavar="N", default=1, help="with --check: check N seeds, from --seed")
     run.add_argument("--allow-nan", action="store_true", help="with --check: results may hold NaN and infinities")
     _add_werror(run)
+
+    prove = _command(commands, "prove", "prove that the partitioned program equals the original, over a finite field")
+    prove.add_argument("--trials", type=positive, metavar="N", default=4, help="number of runs (default 4)")
+    prove.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of the trials (default 0)")
+    _add_werror(prove)
 
     evaluate = _command(commands, "eval", "run an unpartitioned program on one device", devices=False)
     for made in (run, evaluate):

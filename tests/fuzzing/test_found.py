@@ -163,7 +163,7 @@ REFUSED: dict[str, tuple[str, str]] = {
         entry("x = (bf16[8]) parameter(0)", "ROOT r = f32[8] get-tuple-element(x), index=0"), "but operands give",
     ),
     "start of what nothing stands for": (
-        entry(X, "ROOT s = ((f32[8]), f32[8], opaque[]) abs-start(x)"), "no value can stand for its context",
+        entry(X, "ROOT s = ((f32[8]), f32[8], opaque[]) abs-start(x)"), "nothing can stand for its context",
     ),
     "devices of lists": (
         entry("x = f32[14] parameter(0), sharding={devices=[7]4,6,5,1,0,2,8}",

@@ -1,0 +1,51 @@
+"""`hloom prove`: exit codes, its line and its JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hloom.cli import prove as command
+from hloom.ir.graph.module import Module
+from hloom.passes.base import PassContext
+from hloom.passes.pipelines import partition
+from support.command_line import NAMED, hloom
+
+KEYS = {"program", "devices", "outcome", "outputs", "trials", "difference", "problem", "undefined", "uncovered"}
+
+UNCOVERED = """HloModule m
+ENTRY e { x = c64[8] parameter(0), sharding={devices=[2]<=[2]}  ROOT y = c64[8] negate(x) }"""
+
+
+def test_a_right_program_is_equal(tmp_path: Path) -> None:
+    done = hloom("prove", NAMED, cwd=tmp_path)
+    assert (done.code, done.out) == (0, "equal: 2 outputs, 4 trials\n")
+
+
+def test_an_uncovered_op_is_named_with_its_place(tmp_path: Path) -> None:
+    done = hloom("prove", "-", cwd=tmp_path, text=UNCOVERED)
+    assert done.code == 3
+    assert done.out.startswith("unproved: negate y of the original program (<stdin>:2): complex numbers are not")
+
+
+def test_a_wrong_program_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(module: Module, context: PassContext) -> None:
+        partition(module, context)
+        multiply = next(i for i in module.entry if i.opcode == "multiply")
+        module.entry.replace_all_uses(multiply, multiply.operands[0])
+
+    monkeypatch.setattr(command, "partition", wrong)
+    done = hloom("prove", NAMED, "--json", cwd=tmp_path)
+    found = json.loads(done.out)
+    assert done.code == 1
+    assert set(found) == KEYS | {"tested"}
+    assert found["outcome"] == "differs"
+    assert found["difference"]["what"] == "another value"
+
+
+def test_a_program_per_device_has_no_original(tmp_path: Path) -> None:
+    local = hloom("partition", NAMED, cwd=tmp_path).out
+    done = hloom("prove", "-", cwd=tmp_path, text=local)
+    assert done.code == 2
+    assert "use hloom.prove" in done.err
