@@ -12,7 +12,7 @@ import numpy as np
 
 from ..factors.sharding_rule import Factor, FactorKind, RuleBuilder, ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, Dims
-from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..types.shape import Shape
 from .checks import require_array, require_declared, require_static, text
 from .numerics import Array, numpy_type
@@ -66,6 +66,10 @@ class Bitcast(Op[Attributes]):
                 builder.factors[f] = Factor(builder.factors[f].size, FactorKind.REPLICATE)
         source, target = (factors[: s.rank] for factors, s in zip(values, shapes, strict=True))
         return builder.rule([source], [target])
+
+    def algebra_of(self, call: OpCall[Attributes]) -> Algebra | None:
+        """Without another element type the elements only move."""
+        return Algebra.MOVE if call.operands[0].element is call.shape.element else None
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         (operand,), result = call.operands, call.shape

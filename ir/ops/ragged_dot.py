@@ -23,7 +23,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor
 from ..types.shape import Shape, array
 from .checks import require_static, text
@@ -82,6 +82,7 @@ class RaggedDot(Op[RaggedDotAttributes]):
     """Multiplies the groups of lhs with rhs. The operands are lhs, rhs, group sizes."""
 
     opcode = "ragged-dot"
+    algebra = Algebra.BILINEAR
     attributes = RaggedDotAttributes
     arity = (3, 3)
     converts_result = True

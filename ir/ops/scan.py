@@ -14,7 +14,7 @@ import numpy as np
 
 from ..factors.sharding_rule import ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, Dims
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.shape import Shape, tuple_shape
 from .checks import require_array, require_static, text
 from .computations import check_arrays, check_signature, numpy_type
@@ -43,6 +43,7 @@ class Scan(Op[ScanAttributes]):
     """Arrays, carries -> outputs stacked along the dimension in `dimensions`, carries. A single result is no tuple."""
 
     opcode = "scan"
+    algebra = Algebra.MOVE
     attributes = ScanAttributes
     arity = (1, None)
 

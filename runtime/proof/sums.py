@@ -86,12 +86,16 @@ def _extreme(kernel: Kernel, floats: list[int], oracle: Callable[[], Oracle], le
 
 def bilinear(op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
     """The op's own kernel in f64 on limbs that are so short that its sums are exact. Raises NotEvaluable."""
-    if not all(s.is_array and s.element.is_float for s in (*call.operands, call.shape)) or len(call.operands) != 2:
+    factors, rest = call.operands[:2], call.operands[2:]
+    of_floats = all(s.is_array and s.element.is_float for s in (*factors, call.shape))
+    if not of_floats or any(s.element.is_float for s in rest):
         raise NotEvaluable("products of other than two arrays of floats are not covered")
-    operands = tuple(s.with_element(F64) for s in call.operands)
+    operands = (*(s.with_element(F64) for s in factors), *rest)
     kernel = op.kernel(replace(call, operands=operands, shape=call.shape.with_element(F64)), compile)
-    # On ones the kernel counts the products that are added.
-    depth = int(np.max(kernel(*(np.ones(s.dims) for s in operands)), initial=1))
+    if rest:
+        depth = min(s.num_elements for s in factors)
+    else:  # on ones the kernel counts the products that are added
+        depth = int(np.max(kernel(*(np.ones(s.dims) for s in factors)), initial=1))
     return _in_limbs(kernel, min((_EXACT - depth.bit_length()) // 2, _LONGEST))
 
 
@@ -102,18 +106,18 @@ def _in_limbs(kernel: Kernel, bits: int) -> Kernel:
     def limbs(x: Array) -> list[Array]:
         return [((x >> np.uint64(bits * k)) & mask).astype(np.float64) for k in range(count)]
 
-    def run(x: Array, y: Array) -> Array:
+    def run(x: Array, y: Array, *rest: Any) -> Array:
         special = has_special(x, y)
         left = limbs(np.where(is_special(x), ZERO, x) if special else x)
         right = limbs(np.where(is_special(y), ZERO, y) if special else y)
         total: Any = ZERO
         for place in range(2 * count - 1):
             pairs = [(i, place - i) for i in range(count) if 0 <= place - i < count]
-            parts = [np.asarray(kernel(left[i], right[j])).astype(np.uint64) for i, j in pairs]
+            parts = [np.asarray(kernel(left[i], right[j], *rest)).astype(np.uint64) for i, j in pairs]
             part = reduced(np.sum(parts, axis=0, dtype=np.uint64))
             total = reduced(total + product(part, np.uint64(pow(2, bits * place, PRIME))))
         if special:
-            marked = kernel(*(np.where(is_special(a), np.nan, 0.0) for a in (x, y)))
+            marked = kernel(*(np.where(is_special(a), np.nan, 0.0) for a in (x, y)), *rest)
             total = np.where(np.isnan(marked), UNDEFINED, total)
         return total
 
