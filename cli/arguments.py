@@ -83,8 +83,8 @@ def _running(commands: Commands) -> None:
     _add_werror(run)
 
     prove = _command(commands, "prove", "prove that the partitioned program equals the original, over a finite field")
-    prove.add_argument("--trials", type=positive, metavar="N", default=4, help="number of runs (default 4)")
-    prove.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of the trials (default 0)")
+    prove.add_argument("--trials", type=positive, metavar="N", default=4, help="number of runs")
+    prove.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of the trials")
     _add_werror(prove)
 
     evaluate = _command(commands, "eval", "run an unpartitioned program on one device", devices=False)
@@ -94,7 +94,7 @@ def _running(commands: Commands) -> None:
                                "single inputs (the others random), or an .npz file or folder of .npy files by names. "
                                f"NAME is a parameter or JAX path, * any characters; KIND: {KINDS}. "
                                "For example 'pos=int[0,50257); nu*=uniform[0,1)'")
-        made.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of random inputs (default 0)")
+        made.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of random inputs")
         made.add_argument("--out", metavar="DIR", help="write the outputs there as .npy files")
 
 
