@@ -290,6 +290,7 @@ def _start(op: AnyOp, attributes: type[Attributes], form: Form = WRAPPED) -> Any
         "is_collective": op.is_collective,
         "is_control": op.is_control,
         "result_hint": op.result_hint,
+        "keeps_types": op.keeps_types,
         "applies_calls": op.applies_calls,
         "wrapped": op,
         "form": form,

@@ -51,9 +51,11 @@ Result = TypeVar("Result")
 MOST_BYTES = 1 << 22  # of all values of a program that is evaluated
 MOST_TRIPS = 20
 SWEPT = (2, 4, 8)  # numbers of devices
-# What has two spellings of one meaning: a type of comparison that operands have anyway, updates and dones of a start.
+# What has two spellings of one meaning: a type of comparison that operands have anyway, updates and dones of a start,
+# the one computation of a custom-call.
 _ALIKE = re.compile(
     r"type: (?:SIGNED|UNSIGNED|FLOAT), none|opcode: (?:async-(update|done), [\w\-]+-\1|[\w\-]+-(update|done), async-\2)"
+    r"|to_apply: (%\S+), none; called_computations: \{\}, \{\3\}"
 )
 
 

@@ -162,8 +162,12 @@ REFUSED: dict[str, tuple[str, str]] = {
     "element that converts": (
         entry("x = (bf16[8]) parameter(0)", "ROOT r = f32[8] get-tuple-element(x), index=0"), "but operands give",
     ),
+    "start of a bitcast to another size": (
+        entry("x = bf16[9,32] parameter(0)", "s = ((bf16[9,32]), f8e4m3[9,32], s32[]) bitcast-start(x)",
+              "ROOT r = f8e4m3[9,32] bitcast-done(s)"), r"bf16\[9,32\] has 4608 bits, but f8e4m3\[9,32\] has 2304",
+    ),
     "start of what nothing stands for": (
-        entry(X, "ROOT s = ((f32[8]), f32[8], opaque[]) abs-start(x)"), "nothing can stand for its context",
+        entry(X, "ROOT s = ((f32[8]), f32[8], opaque[]) abs-start(x)"), "no value can stand for its context",
     ),
     "devices of lists": (
         entry("x = f32[14] parameter(0), sharding={devices=[7]4,6,5,1,0,2,8}",
