@@ -22,10 +22,13 @@ PROGRAMS: list[tuple[str, dict[str, int]]] = [
     ("mlp_named", {"x": 3, "y": 2}),
     ("mlp_train", {}),
     ("mlp_train", {"data": 3}),
-    ("transformer_train", {"data": 3, "model": 2}),
-    ("transformer_scan_train", {}),
+    ("transformer_scan_train", {"data": 3, "model": 2}),
 ]
-SLOW = pytest.param("transformer_train", {}, marks=pytest.mark.slow)
+SLOW = [
+    pytest.param("transformer_train", {}, marks=pytest.mark.slow),
+    pytest.param("transformer_train", {"data": 3, "model": 2}, marks=pytest.mark.slow),
+    pytest.param("transformer_scan_train", {}, marks=pytest.mark.slow),
+]
 
 pytest.importorskip("jax")
 
@@ -47,7 +50,7 @@ def _check(module: hloom.Module, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["manual", "replica"])
-@pytest.mark.parametrize(("name", "mesh"), [*PROGRAMS, SLOW], ids=str)
+@pytest.mark.parametrize(("name", "mesh"), [*PROGRAMS, *SLOW], ids=str)
 def test_examples(name: str, mesh: dict[str, int], form: str) -> None:
     module = hloom.load(EXAMPLES / f"{name}.hlo")
     if mesh:

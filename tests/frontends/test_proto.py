@@ -21,7 +21,8 @@ from hloom.ir.types.literal import Literal
 from support.op_samples import all_samples
 
 SAMPLES = all_samples()
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.hlo"))
+FILES = sorted((Path(__file__).parents[2] / "examples").glob("*.hlo"))
+EXAMPLES = [pytest.param(f, marks=[pytest.mark.slow] * f.stem.startswith("transformer"), id=f.stem) for f in FILES]
 # XLA forgets `largest` when it reads a top-k.
 FORGOTTEN = re.compile(r", largest=(?:true|false)")
 
@@ -64,7 +65,7 @@ def test_samples(opcode: str) -> None:
         check_both_ways(text)
 
 
-@pytest.mark.parametrize("file", EXAMPLES, ids=lambda f: f.name)
+@pytest.mark.parametrize("file", EXAMPLES)
 def test_examples(file: Path) -> None:
     check_both_ways(file.read_text())
 

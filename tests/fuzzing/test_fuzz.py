@@ -16,13 +16,13 @@ from fuzzing.targets import TARGETS, Wrong
 
 # Inputs by default and in slow runs, and how far some of them must come.
 COUNTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
-    "text": (600, 20_000, ("refused", "serialized")),
-    "proto": (600, 10_000, ("refused", "serialized")),
-    "pipeline": (250, 10_000, ("refused", "partitioned", "simulated")),
-    "sweep": (400, 20_000, ("refused", "parsed", "partitioned")),
+    "text": (300, 20_000, ("refused", "serialized")),
+    "proto": (300, 10_000, ("refused", "serialized")),
+    "pipeline": (150, 10_000, ("refused", "partitioned", "simulated")),
+    "sweep": (250, 20_000, ("refused", "parsed", "partitioned")),
     "strings": (600, 10_000, ("refused", "read")),
     "cli": (100, 2_000, ("exit code 0", "exit code 2", "exit code 65")),
-    "shardings": (500, 20_000, ("the same",)),
+    "shardings": (250, 20_000, ("the same",)),
 }
 
 

@@ -49,7 +49,7 @@ def outcome(case: str, ranks: int, *more: str, text: str = "", **variables: str)
     return job.returncode, errors
 
 
-@pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 4))])
+@pytest.mark.parametrize("ranks", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 4))])
 def test_ranks_give_what_the_simulator_gives(ranks: int) -> None:
     code, errors = outcome("programs", ranks)
     assert code == 0, errors
@@ -161,7 +161,7 @@ def is_running(process: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_signals_end_all_ranks(number: signal.Signals) -> None:
     with start("sleeps", 2) as job:
         assert job.stdout is not None
@@ -180,7 +180,7 @@ def all_end(processes: list[int]) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
-@pytest.mark.parametrize("with_mpiexec", [False, True])
+@pytest.mark.parametrize("with_mpiexec", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_nobody_outlives_who_started_it(with_mpiexec: bool) -> None:
     with start("sleeps", 2) as job:
         assert job.stdout is not None

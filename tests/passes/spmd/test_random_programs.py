@@ -21,7 +21,7 @@ def check(module: Module, windowed: int = 0) -> None:
     assert found is None, f"{found}\n{module.to_text()}"
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=120, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(outer=REGIONS))
 def test_random_programs(module: Module) -> None:
     check(module)

@@ -39,6 +39,7 @@ def _made() -> Iterator[set[str]]:
             yield _made_by(family, seed)
 
 
+@pytest.mark.slow
 def test_every_opcode_is_made() -> None:
     wanted = (set(OPS) | set(BEHAVIOURS)) - REFUSED - TRANSLATED
     missing, others = set(wanted), set[str]()
