@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
+from ..kept_hash import KeptHash, keep_hash
 from ..types.shape import Shape
 from .reach import Read
 
@@ -55,8 +56,9 @@ DimFactors = tuple[int, ...]  # numbers of factors, major first; empty for a dim
 ValueFactors = tuple[DimFactors, ...]  # one entry per dimension
 
 
+@keep_hash
 @dataclass(frozen=True, slots=True)
-class ShardingRule:
+class ShardingRule(KeptHash):
     """A sharding rule: `operands` and `results` have one entry per leaf, each with one entry per dimension.
 
     `monoid` combines partial results over reduction factors; if it is None, the op's local form does. `masked` lists

@@ -195,3 +195,9 @@ def attribute_fields(cls: type[Attributes]) -> dict[str, AttributeField]:
             kind = options[0] if len(options) == 1 else typing.Union[tuple(options)]  # noqa: UP007
         result[field.name] = AttributeField(field.name, kind, field.default, "always" in field.metadata)
     return result
+
+
+@cache
+def called_fields(cls: type[Attributes]) -> tuple[str, ...]:
+    """Returns the names of the fields of an attribute class that may hold called computations."""
+    return tuple(name for name, field in attribute_fields(cls).items() if field.is_called)

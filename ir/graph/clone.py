@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from .attributes import NONE, Attributes, attribute_fields
+from .attributes import Attributes, called_fields
 from .computation import Computation
 from .instruction import Instruction
 
@@ -18,15 +18,13 @@ MapComputation = Callable[[Computation], Computation]
 
 def map_called(attributes: Attributes, map_computation: MapComputation) -> Attributes:
     """Returns the attributes with every called computation replaced."""
-    if attributes is NONE:
-        return attributes
     changes: dict[str, object] = {}
-    for name in attribute_fields(type(attributes)):
+    for name in called_fields(type(attributes)):
         value = getattr(attributes, name)
-        if isinstance(value, Computation):
-            changes[name] = map_computation(value)
-        elif isinstance(value, tuple) and any(isinstance(v, Computation) for v in value):  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(value, tuple):
             changes[name] = tuple(map_computation(v) for v in value)  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+        elif value is not None:
+            changes[name] = map_computation(value)
     return dataclasses.replace(attributes, **changes) if changes else attributes
 
 
@@ -34,17 +32,8 @@ def clone_instruction(
     target: Computation, source: Instruction, operands: Sequence[Instruction], map_computation: MapComputation
 ) -> Instruction:
     """Appends a copy of `source` with these operands to `target`. Control predecessors are not copied."""
-    copy = Instruction(
-        target.unique_name(source.name),
-        source.op,
-        list(operands),
-        map_called(source.attributes, map_computation),
-        source.shape,
-        source.location,
-    )
-    copy.sharding, copy.shardy = source.sharding, source.shardy
-    copy.metadata, copy.frontend_attributes = source.metadata, source.frontend_attributes
-    copy.backend_config, copy.other, copy.proto_extras = source.backend_config, source.other, source.proto_extras
+    attributes = map_called(source.attributes, map_computation)
+    copy = source.copied(target.unique_name(source.name), list(operands), attributes)
     target.append(copy)
     return copy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from ..diagnostics import InternalError, Location
 from ..sharding.sharding import AnySharding, Sharding, TupleSharding
 from ..strings import BracedText, quote, unescape
 from ..types.shape import Shape
-from .attributes import Attributes, attribute_fields
+from .attributes import Attributes, called_fields
 from .checked_field import checked_field
 from .op import A, AnyOp, OpCall
 
@@ -62,12 +62,6 @@ def _string_field(text: str, field: str) -> str:
 def _int_field(text: str, field: str) -> int:
     match = re.search(rf"\b{field}=(\d+)", text)
     return int(match[1]) if match else 0
-
-
-@cache
-def _called_fields(cls: type[Attributes]) -> tuple[str, ...]:
-    """Returns the names of the fields of an attribute class that may hold called computations."""
-    return tuple(name for name, field in attribute_fields(cls).items() if field.is_called)
 
 
 def _parsed_by(reader: str) -> Callable[[object], str]:
@@ -165,7 +159,7 @@ class Instruction:
     def called(self) -> list[Computation]:
         """Returns the computations that the attributes refer to, in field order."""
         found: list[Any] = []
-        for name in _called_fields(type(self.attributes)):
+        for name in called_fields(type(self.attributes)):
             value = getattr(self.attributes, name)
             found += value if isinstance(value, tuple) else () if value is None else (value,)
         return found
@@ -184,6 +178,18 @@ class Instruction:
                 reached.update(dict.fromkeys(new))
                 stack += new
         return False
+
+    def copied(self, name: str, operands: list[Instruction], attributes: Attributes) -> Instruction:
+        """Returns an instruction like this one, in no computation. Control predecessors are not copied."""
+        copy = Instruction.__new__(Instruction)
+        copy.name, copy.op, copy.operands, copy.location = name, self.op, operands, self.location
+        # The slots themselves: these values were checked when this instruction got them.
+        copy._attributes, copy._shape = attributes, self._shape
+        copy._sharding, copy._shardy = self._sharding, self._shardy
+        copy._metadata, copy._frontend_attributes = self._metadata, self._frontend_attributes
+        copy._backend_config, copy.other, copy.proto_extras = self._backend_config, self.other, self.proto_extras
+        copy._control_predecessors, copy.users, copy.parent = (), {}, None
+        return copy
 
     def copy_annotations(self, other: Instruction) -> None:
         """Copies location and metadata, the annotations of an instruction's origin."""

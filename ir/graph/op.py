@@ -23,6 +23,7 @@ from ..errors import NotEvaluable as NotEvaluable
 from ..errors import ShapeError as ShapeError
 from ..factors.rule_text import RuleText, parse_rule
 from ..factors.sharding_rule import ShardingRule, elementwise_rule, replicated_rule
+from ..kept_hash import KeptHash, keep_hash
 from ..types.shape import Shape
 from .algebra import Algebra as Algebra
 from .attributes import Attributes, Callee
@@ -59,8 +60,9 @@ class RandomState:
     bits: int = 0x7012395  # XLA's initial state on CPU
 
 
+@keep_hash
 @dataclass(frozen=True, slots=True)
-class OpCall(Generic[A]):
+class OpCall(KeptHash, Generic[A]):
     """One use of an op, independent of its position in a graph: operand shapes, attributes and result shape.
 
     `config` is the text of its backend_config, which parameterizes some custom-call targets. `rule` is the text of a

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ..kept_hash import KeptHash, keep_hash
 from ..types.shape import Shape
 from .digit import Digits, disjoint, merge, product
 
 
+@keep_hash
 @dataclass(frozen=True, slots=True)
-class Tiling:
+class Tiling(KeptHash):
     """A tiling: digits per dimension, and the digits over which the value is a partial sum (`unreduced`).
 
     `order` is None when digits count devices; otherwise it lists the device at each place (see `mesh`), and tilings

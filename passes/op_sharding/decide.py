@@ -8,7 +8,7 @@ from functools import partial
 from ...cost.machine import Machine
 from .assignment import Choice, OpSharding, choose_rule
 from .forms import LocalForms
-from .use import OpUse
+from .use import OpUse, OpUses
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class Decider:
     devices: int
     machine: Machine
     forms: LocalForms
+    uses: OpUses = field(default_factory=OpUses, compare=False, repr=False)
     _known: dict[OpUse, Choice] = field(default_factory=dict[OpUse, Choice], compare=False, repr=False)
 
     def decide(self, use: OpUse) -> Choice:

@@ -8,13 +8,15 @@ from typing import Any
 from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import AnyOp, OpCall
+from ...ir.kept_hash import KeptHash, keep_hash
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
 from ...ir.types.shape import Shape
 
 
+@keep_hash
 @dataclass(frozen=True, slots=True)
-class OpUse:
+class OpUse(KeptHash):
     """One use of an op: `tilings` are the present ones of the operands and the wanted ones of the results.
 
     Equal uses are divided alike. `order` is the device order of the computation. `groups` are the operands that the op
@@ -33,13 +35,22 @@ class OpUse:
     rule: ShardingRule = field(kw_only=True, compare=False)
     shapes: tuple[Shape, ...] = field(kw_only=True, compare=False)
 
-    @staticmethod
+
+@dataclass(frozen=True, slots=True)
+class OpUses:
+    """The uses of ops in one program. What follows from a call is found once for all equal calls."""
+
+    _known: dict[tuple[AnyOp, OpCall[Any]], OpUse] = field(default_factory=dict[tuple[AnyOp, OpCall[Any]], OpUse])
+
     def of(
-        instruction: Instruction, tilings: tuple[Tiling, ...], order: Order,
+        self, instruction: Instruction, tilings: tuple[Tiling, ...], order: Order,
         groups: tuple[frozenset[int], ...] = (), free: frozenset[int] = frozenset(),
-    ) -> OpUse:
+    ) -> OpUse:  # fmt: skip
         """Returns the use that an instruction is, with the op's own rule."""
         op, call = instruction.op, instruction.call
-        leaves = (leaf for value in (*call.operands, call.shape) for leaf in value.leaves())
-        shapes = tuple(leaf.without_layout() for leaf in leaves)
-        return OpUse(op, call, tilings, order, groups, free=free, rule=op.sharding_rule(call), shapes=shapes)
+        known = self._known.get((op, call))
+        if known is None:
+            leaves = (leaf for value in (*call.operands, call.shape) for leaf in value.leaves())
+            shapes = tuple(leaf.without_layout() for leaf in leaves)
+            known = self._known[op, call] = OpUse(op, call, (), None, rule=op.sharding_rule(call), shapes=shapes)
+        return OpUse(op, known.call, tilings, order, groups, free=free, rule=known.rule, shapes=known.shapes)

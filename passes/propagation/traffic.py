@@ -137,7 +137,7 @@ class Traffic:
             self._uses[relation] = None
             if own == relation.leaves and not is_structure(instruction):
                 free = frozenset(n for n, x in enumerate(own[: len(relation.rule.operands)]) if self._is_free(x))
-                self._uses[relation] = OpUse.of(instruction, (), self.order, free=free)
+                self._uses[relation] = self.decider.uses.of(instruction, (), self.order, free=free)
         return self._uses[relation]
 
     def _weight(self, relation: Relation) -> int:

@@ -32,7 +32,6 @@ from ...ir.types.shape import Shape
 from ..base import Pass, PassContext, refuse_starts
 from ..op_sharding.decide import Decider
 from ..op_sharding.partial import may_stay_partial
-from ..op_sharding.use import OpUse
 from .checks.fallbacks import report_op, report_padding
 from .checks.unsupported import refuse_unsupported, settle_shardings
 from .emit.channels import Channels, stay_apart
@@ -213,7 +212,7 @@ class Partitioner:
             return self.empty_arrays(shapes, wanted, _cause_name(instruction))
         tilings = tuple(v.tiling for v in operands) + tuple(wanted)
         free = frozenset(n for n, v in enumerate(operands) if is_made_anywhere(v))
-        use = OpUse.of(instruction, tilings, self.order, _parts(instruction, operands), free)
+        use = self.state.decider.uses.of(instruction, tilings, self.order, _parts(instruction, operands), free)
         if (use.groups or use.rule.monoid is Monoid.ADD) and may_stay_partial(instruction, self.tilings):
             use = replace(use, stays_partial=True)
         choice = self.state.decider.decide(use)
