@@ -60,7 +60,7 @@ def inputs_for_module(module: Module, text: str = "random", seed: int = 0) -> li
         demands = input_demands(module) if text != "zeros" else []
         asked = [_fitting(demands[leaf.number], leaf.shape) if demands else None for leaf in leaves]
         return _made(leaves, asked, "zeros" if text == "zeros" else "random", chosen, seed)
-    _require_room(leaves)
+    require_room(leaves)
     return _arranged(Path(text), read_arrays(Path(text)), leaves)
 
 
@@ -74,7 +74,7 @@ def _fitting(demand: Demand, shape: Shape) -> Demand:
 def _made(
     leaves: Sequence[InputLeaf], demands: Sequence[Demand], kind: str, chosen: dict[int, InputSetting], seed: int
 ) -> list[Array]:
-    _require_room(leaves)
+    require_room(leaves)
     random = streams(seed, len(leaves))
     try:
         return [
@@ -96,7 +96,7 @@ def _make(leaf: InputLeaf, demand: Demand, setting: InputSetting | None, stream:
     return _checked(load_array(setting.made), leaf, str(setting.made))
 
 
-def _require_room(leaves: Sequence[InputLeaf]) -> None:
+def require_room(leaves: Sequence[InputLeaf]) -> None:
     """Raises CompileError unless all inputs fit into memory, before any is made."""
     for leaf in leaves:
         if leaf.shape.element.numpy is None or UNBOUNDED in leaf.shape.dims:

@@ -48,6 +48,20 @@ class KernelProvider(Protocol):
         ...
 
 
+class ElementKernel:
+    """A kernel that works element by element, on operands of one shape: they may all have one more dimension in front,
+    which the result then has. So a step calls it once for all devices.
+    """
+
+    __slots__ = ("kernel",)
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def __call__(self, *operands: Any) -> Any:
+        return self.kernel(*operands)
+
+
 class NumpyKernels:
     """Computes every op by its own numpy kernel. This is the default."""
 

@@ -14,7 +14,10 @@ from ...ir.ops.structure import DeviceNumber
 from ...ir.types.shape import Shape
 from ..fabric.collective import Collective
 from .interpreter import NO_DEVICE, Frame, Interpreter, Plan, Step
+from .kernels import ElementKernel
 from .limits import check_time
+
+_STACKED = 1 << 13  # elements of an operand, up to which devices call an element-wise kernel together
 
 Tree = Any  # a buffer number, or the tuple of the trees of a tuple's elements
 
@@ -34,9 +37,9 @@ class ComputeStep(Step):
 
     def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         kernel, reads, write, dead = self.kernel, self.reads, self.writes[0], self.dead
-        made: dict[Any, Value] = {}
         # All keys are computed before the first result, because a freed array's id is reused.
         keys = [tuple([id(frame[i]) for i in reads]) for frame in frames] if len(frames) > 1 and self.shares else ()
+        made = self._stacked(frames, keys) if keys and isinstance(kernel, ElementKernel) else dict[Any, Value]()
         for number, frame in enumerate(frames):
             key = keys[number] if keys else number
             if key not in made:
@@ -44,6 +47,17 @@ class ComputeStep(Step):
             frame[write] = made[key]
             for i in dead:
                 frame[i] = None
+
+
+    def _stacked(self, frames: list[Frame], keys: Sequence[Any]) -> dict[Any, Value]:
+        """Calls the kernel once on the operands of all devices, if they are small: what each call costs is then more
+        than the work.
+        """
+        first = dict(zip(reversed(keys), reversed(frames), strict=True))
+        if len(first) < 2 or frames[0][self.reads[0]].size > _STACKED:
+            return {}
+        found = self.kernel(*[np.array([frame[i] for frame in first.values()]) for i in self.reads])
+        return dict(zip(first, found, strict=True))
 
 
 class TupleComputeStep(Step):

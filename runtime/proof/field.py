@@ -18,7 +18,7 @@ PRIME = (1 << 61) - 1
 P = np.uint64(PRIME)
 LEAST, GREATEST, UNDEFINED = np.uint64(1 << 63), np.uint64((1 << 63) + 1), np.uint64((1 << 64) - 1)
 ZERO, ONE = np.uint64(0), np.uint64(1)
-_FEW = 64  # are inverted one by one
+_FEW = 512  # are inverted as Python's integers
 _30, _31, _61 = np.uint64(30), np.uint64(31), np.uint64(61)
 _LOW_30, _LOW_31 = np.uint64((1 << 30) - 1), np.uint64((1 << 31) - 1)
 
@@ -55,6 +55,13 @@ def product(a: Array, b: Array | Number) -> Array:
     middle = a_low * b_high + a_high * b_low
     # 2^62 is 2, 2^61 is 1; the sum is less than 2^64.
     return reduced(a_high * (b_high << ONE) + (middle >> _30) + ((middle & _LOW_30) << _31) + a_low * b_low)
+
+
+def shifted(a: Array, bits: int) -> Array:
+    """a * 2^bits modulo p, less than 2^62, for numbers below 2^63: 2^61 is 1, so bits that leave at the top come in
+    at the bottom.
+    """
+    return ((a << np.uint64(bits)) & P) + (a >> np.uint64(61 - bits)) if bits else a
 
 
 def add(a: Array, b: Array) -> Array:
@@ -104,11 +111,24 @@ def inverse(a: Array) -> Array:
 def _inverses(x: Array) -> Array:
     """The inverses of elements that are not 0: one of a product of two is the other's times that of the product."""
     if x.size <= _FEW:
-        return np.array([pow(v, -1, PRIME) for v in x.tolist()], np.uint64)
+        return np.array(_inverted(x.tolist()), np.uint64)
     half = x.size // 2
     first, second = x[:half], x[half : 2 * half]
     of_both = _inverses(np.append(product(first, second), x[2 * half :]))
     return np.concatenate([product(of_both[:half], second), product(of_both[:half], first), of_both[half:]])
+
+
+def _inverted(numbers: list[int]) -> list[int]:
+    """Inverts the product of all, and divides it by one after the other."""
+    before = [1]  # the product of the numbers before each
+    for number in numbers:
+        before.append(before[-1] * number % PRIME)
+    rest = pow(before.pop(), -1, PRIME)
+    found: list[int] = []
+    for number, product in zip(reversed(numbers), reversed(before), strict=True):
+        found.append(rest * product % PRIME)
+        rest = rest * number % PRIME
+    return found[::-1]
 
 
 def divide(a: Array, b: Array) -> Array:

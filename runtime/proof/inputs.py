@@ -16,7 +16,9 @@ from ...ir.graph.module import Module
 from ...ir.graph.value_range import Demand, joined
 from ...ir.types.shape import Shape
 from ..inputs.demands import input_demands
-from ..inputs.inputs import inputs_for_module
+from ..inputs.draw import RandomStream, draw_demanded, streams
+from ..inputs.inputs import require_room
+from ..inputs.leaves import input_leaves
 from .embedding import embed
 from .field import PRIME
 
@@ -39,21 +41,28 @@ class Mode:
 MODES = (Mode(), Mode(ties=True, beyond=True), Mode(beyond=True, free=True), Mode(ties=True))
 
 
-def trial_inputs(module: Module, seed: np.random.SeedSequence, mode: Mode) -> list[Array]:
-    """One array per array that the parameters of a program hold."""
-    generator = np.random.Generator(np.random.PCG64(seed))
-    found = inputs_for_module(module, "random", int(generator.integers(1 << 32)))
-    leaves = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
-    wanted = [(leaf, d) for leaf, d in zip(leaves, input_demands(module), strict=True) if leaf.is_array]
-    sizes = sorted({n for leaf in leaves if leaf.is_array for n in leaf.dims})
-    return [
-        _drawn(leaf, demand, array, mode, generator, sizes)
-        for (leaf, demand), array in zip(wanted, found, strict=True)
-    ]
+class TrialInputs:
+    """Draws the arrays that the parameters of one program hold. Raises CompileError if they do not fit into memory."""
+
+    def __init__(self, module: Module) -> None:
+        self._leaves = input_leaves(module)
+        demands = input_demands(module)
+        self._demands = [demands[leaf.number] for leaf in self._leaves]
+        self._sizes = sorted({n for leaf in self._leaves for n in leaf.shape.dims})
+        require_room(self._leaves)
+
+    def draw(self, seed: np.random.SeedSequence, mode: Mode) -> list[Array]:
+        """One array per array of the parameters."""
+        generator = np.random.Generator(np.random.PCG64(seed))
+        random = streams(int(generator.integers(1 << 32)), len(self._leaves))
+        return [
+            _drawn(leaf.shape, demand, stream, mode, generator, self._sizes)
+            for leaf, demand, stream in zip(self._leaves, self._demands, random, strict=True)
+        ]
 
 
 def _drawn(
-    leaf: Shape, demand: Demand, array: Array, mode: Mode, generator: np.random.Generator, sizes: list[int]
+    leaf: Shape, demand: Demand, stream: RandomStream, mode: Mode, generator: np.random.Generator, sizes: list[int]
 ) -> Array:
     if leaf.element.is_float:
         elements = generator.integers(0, PRIME, leaf.dims, np.uint64)
@@ -62,12 +71,12 @@ def _drawn(
         small = embed(generator.integers(-1, 2, leaf.dims))
         return np.where(generator.random(leaf.dims) < _TIES, small, elements)
     if not leaf.element.is_integer or not mode.beyond:
-        return array
+        return draw_demanded(leaf, demand, stream)
     found = joined(demand)
     low, high = (found.low, found.high) if found is not None and found.is_finite else (0, _some(sizes, generator))
     least, greatest = max(leaf.element.least, int(low) - _BEYOND), min(leaf.element.greatest, int(high) + _BEYOND)
     drawn = generator.integers(least, greatest, leaf.dims, np.int64 if least < 0 else np.uint64, endpoint=True)
-    return drawn.astype(array.dtype)
+    return drawn.astype(leaf.element.numpy)
 
 
 def _some(sizes: list[int], generator: np.random.Generator) -> int:

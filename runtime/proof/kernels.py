@@ -19,7 +19,7 @@ from ...ir.graph.op import Algebra, Compile, Kernel, NotEvaluable, OpCall, Role
 from ...ir.tools import mixed_precision
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType, from_numpy
 from ...ir.types.shape import Shape, tuple_shape
-from ..plan.kernels import GROUPS
+from ..plan.kernels import GROUPS, ElementKernel
 from .embedding import embed
 from .meanings import Meanings
 from .oracle import Oracle
@@ -56,7 +56,12 @@ class FieldKernels:
         if algebra is None:
             raise NotEvaluable("the op does not say what it is over a field")
         _require_plain(instruction)
-        meanings = self._meanings
+        kernel = self._meaning(instruction, algebra, compile)
+        shapes = {operand.dims for operand in call.operands}
+        return ElementKernel(kernel) if op.maps_scalars(call) and shapes == {call.shape.dims} else kernel
+
+    def _meaning(self, instruction: Instruction, algebra: Algebra, compile: Compile) -> Kernel:
+        op, call, meanings = instruction.op, instruction.call, self._meanings
         on_elements = replace(call, operands=tuple(map(_on_elements, call.operands)), shape=_on_elements(call.shape))
         match algebra:
             case Algebra.MOVE:

@@ -20,7 +20,7 @@ from ...ir.graph.module import Module
 from ..evaluator import UnpartitionedProgram
 from ..simulator import SimulatedProgram
 from .field import UNDEFINED
-from .inputs import MODES, trial_inputs
+from .inputs import MODES, TrialInputs
 from .kernels import FieldKernels
 from .oracle import Oracle
 from .verdict import Difference, Uncovered, Verdict, tested_only
@@ -70,6 +70,7 @@ class _Pair:
         oracle = Oracle(np.random.SeedSequence(0))
         self.whole = _Side("original", FieldKernels(original, oracle))
         self.divided = _Side("partitioned", FieldKernels(local, oracle))
+        self.inputs = TrialInputs(original)
         self.defined: list[Any] = []
         self.uncovered: list[Uncovered] = []
         self._prepare(self.whole, UnpartitionedProgram, original)
@@ -88,7 +89,7 @@ class _Pair:
         of_oracle, of_inputs = seed.spawn(2)
         mode = MODES[number % len(MODES)]
         self.whole.kernels.oracle = self.divided.kernels.oracle = Oracle(of_oracle, mode.free)
-        inputs = trial_inputs(self.original, of_inputs, mode)
+        inputs = self.inputs.draw(of_inputs, mode)
         try:
             expected = self.whole.program.run(inputs)
         except CompileError as error:

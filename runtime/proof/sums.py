@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ...ir.factors.sharding_rule import Monoid
 from ...ir.graph.monoid import reduction_monoid
 from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
 from ...ir.types.element_type import ELEMENT_TYPES
-from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, has_special, is_special, product, reduced
+from .field import GREATEST, LEAST, ONE, UNDEFINED, ZERO, has_special, is_special, reduced, shifted
 from .oracle import Oracle
 
 Array = np.ndarray[Any, Any]
@@ -24,6 +25,7 @@ Array = np.ndarray[Any, Any]
 F64 = ELEMENT_TYPES["f64"]
 _LIMB = 31  # bits of an element that are summed at a time in 64 bits: of up to 2^33 elements
 _EXACT = 53  # bits of an integer that f64 holds
+_UNREDUCED = 6  # terms of less than 2^61 + 2^57 that are added to a reduced one in 64 bits
 _LONGEST = 21  # bits of a limb of a factor: three make an element
 
 
@@ -58,7 +60,7 @@ def _summed(kernel: Kernel, floats: list[int]) -> Kernel:
         numbers = with_each(lambda x: np.where(is_special(x), ZERO, x), operands) if special else operands
         low = kernel(*with_each(lambda x: x & np.uint64((1 << _LIMB) - 1), numbers))
         high = kernel(*with_each(lambda x: x >> np.uint64(_LIMB), numbers))
-        total = reduced(reduced(low) + product(reduced(high), np.uint64(1 << _LIMB)))
+        total = reduced(reduced(low) + shifted(reduced(high), _LIMB))
         if special:
             for code in (LEAST, GREATEST, UNDEFINED):
                 has = kernel(*with_each(lambda x, code=code: (x == code).astype(np.uint64), operands)) > ZERO
@@ -114,8 +116,10 @@ def _in_limbs(kernel: Kernel, bits: int) -> Kernel:
         for place in range(2 * count - 1):
             pairs = [(i, place - i) for i in range(count) if 0 <= place - i < count]
             parts = [np.asarray(kernel(left[i], right[j], *rest)).astype(np.uint64) for i, j in pairs]
-            part = reduced(np.sum(parts, axis=0, dtype=np.uint64))
-            total = reduced(total + product(part, np.uint64(pow(2, bits * place, PRIME))))
+            total = total + shifted(reduce(np.add, parts), bits * place % 61)
+            if place % _UNREDUCED == 0:
+                total = reduced(total)
+        total = reduced(total)
         if special:
             marked = kernel(*(np.where(is_special(a), np.nan, 0.0) for a in (x, y)), *rest)
             total = np.where(np.isnan(marked), UNDEFINED, total)

@@ -111,3 +111,15 @@ def test_rounding_twice_is_rounding_once() -> None:
     large = ~is_small(a, 8)
     assert (once != a)[large].mean() > 0.99
     assert (oracle().rounded("f16", a) != once)[large].all()
+
+
+def test_shifts_are_products_by_powers_of_two() -> None:
+    a = elements(10)
+    for bits in (0, 1, 21, 60):
+        assert integers(field.reduced(field.shifted(a, bits))) == [(v << bits) % PRIME for v in integers(a)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 511, 512, 513, 2000])
+def test_many_elements_are_inverted(count: int) -> None:
+    a = np.random.default_rng(count).integers(1, PRIME, count, np.uint64)
+    assert set(integers(field.multiply(field.inverse(a), a))) == {1}
