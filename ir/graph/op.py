@@ -190,6 +190,12 @@ class Op(Generic[A]):
         """The algebra of this use: the class's unless the attributes decide."""
         return self.algebra
 
+    def stacked(self, call: OpCall[A], count: int) -> OpCall[A] | None:
+        """Returns one use of the op in place of `count` independent ones like `call`: operands and results have a
+        dimension of this size in front. None if the op has no such use.
+        """
+        return None
+
     def reads_format(self, call: OpCall[A]) -> bool:
         """Whether the result depends on the float format, as in bit casts and random draws: a wider type that holds the
         same numbers would give another result.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -119,6 +119,18 @@ class Dot(Op[DotAttributes]):
 
         monoid = Monoid.OR if call.shape.element.kind is Kind.PRED else Monoid.ADD
         return b.rule([operand(left, rows), operand(right, columns)], [batch + rows + columns], monoid)
+
+    def stacked(self, call: OpCall[DotAttributes], count: int) -> OpCall[DotAttributes]:
+        def behind(dims: Dims) -> Dims:
+            return tuple(d + 1 for d in dims)
+
+        a = call.attributes
+        attributes = replace(
+            a, lhs_batch_dims=(0, *behind(a.lhs_batch_dims)), lhs_contracting_dims=behind(a.lhs_contracting_dims),
+            rhs_batch_dims=(0, *behind(a.rhs_batch_dims)), rhs_contracting_dims=behind(a.rhs_contracting_dims),
+        )  # fmt: skip
+        lhs, rhs, result = (array(s.element, (count, *s.dims)) for s in (*call.operands, call.shape))
+        return OpCall((lhs, rhs), attributes, result)
 
     def kernel(self, call: OpCall[DotAttributes], compile: Compile) -> Kernel:
         lhs, rhs = call.operands

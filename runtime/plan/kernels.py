@@ -48,9 +48,9 @@ class KernelProvider(Protocol):
         ...
 
 
-class ElementKernel:
-    """A kernel that works element by element, on operands of one shape: they may all have one more dimension in front,
-    which the result then has. So a step calls it once for all devices.
+class StackedKernel:
+    """A kernel that also takes a stack of uses: all operands may have one more dimension in front, which the result
+    then has. So a step calls it once for all devices.
     """
 
     __slots__ = ("kernel",)

@@ -14,10 +14,10 @@ from ...ir.ops.structure import DeviceNumber
 from ...ir.types.shape import Shape
 from ..fabric.collective import Collective
 from .interpreter import NO_DEVICE, Frame, Interpreter, Plan, Step
-from .kernels import ElementKernel
+from .kernels import StackedKernel
 from .limits import check_time
 
-_STACKED = 1 << 13  # elements of an operand, up to which devices call an element-wise kernel together
+_STACKED = 1 << 13  # elements of an operand, up to which devices call a kernel together
 
 Tree = Any  # a buffer number, or the tuple of the trees of a tuple's elements
 
@@ -39,7 +39,7 @@ class ComputeStep(Step):
         kernel, reads, write, dead = self.kernel, self.reads, self.writes[0], self.dead
         # All keys are computed before the first result, because a freed array's id is reused.
         keys = [tuple([id(frame[i]) for i in reads]) for frame in frames] if len(frames) > 1 and self.shares else ()
-        made = self._stacked(frames, keys) if keys and isinstance(kernel, ElementKernel) else dict[Any, Value]()
+        made = self._stacked(frames, keys) if keys and isinstance(kernel, StackedKernel) else dict[Any, Value]()
         for number, frame in enumerate(frames):
             key = keys[number] if keys else number
             if key not in made:
@@ -54,7 +54,7 @@ class ComputeStep(Step):
         than the work.
         """
         first = dict(zip(reversed(keys), reversed(frames), strict=True))
-        if len(first) < 2 or frames[0][self.reads[0]].size > _STACKED:
+        if len(first) < 2 or any(frames[0][i].size > _STACKED for i in self.reads):
             return {}
         found = self.kernel(*[np.array([frame[i] for frame in first.values()]) for i in self.reads])
         return dict(zip(first, found, strict=True))

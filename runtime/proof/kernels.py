@@ -19,7 +19,7 @@ from ...ir.graph.op import Algebra, Compile, Kernel, NotEvaluable, OpCall, Role
 from ...ir.tools import mixed_precision
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType, from_numpy
 from ...ir.types.shape import Shape, tuple_shape
-from ..plan.kernels import GROUPS, ElementKernel
+from ..plan.kernels import GROUPS, StackedKernel
 from .embedding import embed
 from .meanings import Meanings
 from .oracle import Oracle
@@ -58,7 +58,7 @@ class FieldKernels:
         _require_plain(instruction)
         kernel = self._meaning(instruction, algebra, compile)
         shapes = {operand.dims for operand in call.operands}
-        return ElementKernel(kernel) if op.maps_scalars(call) and shapes == {call.shape.dims} else kernel
+        return StackedKernel(kernel) if op.maps_scalars(call) and shapes == {call.shape.dims} else kernel
 
     def _meaning(self, instruction: Instruction, algebra: Algebra, compile: Compile) -> Kernel:
         op, call, meanings = instruction.op, instruction.call, self._meanings

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,15 +17,13 @@ from ...ir.graph.monoid import reduction_monoid
 from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
 from ...ir.types.element_type import ELEMENT_TYPES
 from .field import GREATEST, LEAST, ONE, UNDEFINED, ZERO, has_special, is_special, reduced, shifted
+from .limbs import in_limbs
 from .oracle import Oracle
 
 Array = np.ndarray[Any, Any]
 
 F64 = ELEMENT_TYPES["f64"]
 _LIMB = 31  # bits of an element that are summed at a time in 64 bits: of up to 2^33 elements
-_EXACT = 53  # bits of an integer that f64 holds
-_UNREDUCED = 6  # terms of less than 2^61 + 2^57 that are added to a reduced one in 64 bits
-_LONGEST = 21  # bits of a limb of a factor: three make an element
 
 
 def fold(
@@ -93,36 +90,4 @@ def bilinear(op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
     if not of_floats or any(s.element.is_float for s in rest):
         raise NotEvaluable("products of other than two arrays of floats are not covered")
     operands = (*(s.with_element(F64) for s in factors), *rest)
-    kernel = op.kernel(replace(call, operands=operands, shape=call.shape.with_element(F64)), compile)
-    if rest:
-        depth = min(s.num_elements for s in factors)
-    else:  # on ones the kernel counts the products that are added
-        depth = int(np.max(kernel(*(np.ones(s.dims) for s in factors)), initial=1))
-    return _in_limbs(kernel, min((_EXACT - depth.bit_length()) // 2, _LONGEST))
-
-
-def _in_limbs(kernel: Kernel, bits: int) -> Kernel:
-    """A product of elements that are cut into limbs of so many bits. `kernel` gives NaN where it is given NaN."""
-    count, mask = -(-61 // bits), np.uint64((1 << bits) - 1)
-
-    def limbs(x: Array) -> list[Array]:
-        return [((x >> np.uint64(bits * k)) & mask).astype(np.float64) for k in range(count)]
-
-    def run(x: Array, y: Array, *rest: Any) -> Array:
-        special = has_special(x, y)
-        left = limbs(np.where(is_special(x), ZERO, x) if special else x)
-        right = limbs(np.where(is_special(y), ZERO, y) if special else y)
-        total: Any = ZERO
-        for place in range(2 * count - 1):
-            pairs = [(i, place - i) for i in range(count) if 0 <= place - i < count]
-            parts = [np.asarray(kernel(left[i], right[j], *rest)).astype(np.uint64) for i, j in pairs]
-            total = total + shifted(reduce(np.add, parts), bits * place % 61)
-            if place % _UNREDUCED == 0:
-                total = reduced(total)
-        total = reduced(total)
-        if special:
-            marked = kernel(*(np.where(is_special(a), np.nan, 0.0) for a in (x, y)), *rest)
-            total = np.where(np.isnan(marked), UNDEFINED, total)
-        return total
-
-    return run
+    return in_limbs(op, replace(call, operands=operands, shape=call.shape.with_element(F64)), compile)

@@ -12,10 +12,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hloom.frontends import parse
-from hloom.ir.graph.op import ShapeError
+from hloom.ir.graph.op import ShapeError, op_named
 from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.runtime import evaluate
-from ops.build import rule, run, shape, use
+from ops.build import compile, rule, run, shape, use
 from ops.oracle import random_inputs
 
 MATMUL: dict[str, Any] = {"lhs_contracting_dims": (1,), "rhs_contracting_dims": (0,)}
@@ -123,3 +123,15 @@ def test_sub_byte_integers_wrap() -> None:
     result = run("dot", call, x, x.T)
     assert result.dtype == ml_dtypes.int4
     assert int(result[0, 0]) == 4  # 36 = 2 * 16 + 4
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_stack_of_dots_is_one_dot(count: int) -> None:
+    op, one = op_named("dot"), use("dot", "f64[2,5,3,4] f64[2,9,3,4]", **ATTENTION)
+    stack = op.stacked(one, count)
+    assert stack is not None
+    assert op.infer_shape(stack.operands, stack.attributes, None) == stack.shape
+    x, y = (np.random.default_rng(n).normal(size=(count, *s.dims)) for n, s in enumerate(one.operands))
+    alone = op.kernel(one, compile)
+    found = op.kernel(stack, compile)(x, y)
+    assert np.allclose(found, [alone(a, b) for a, b in zip(x, y, strict=True)], rtol=1e-14)
