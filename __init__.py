@@ -18,6 +18,7 @@ Errors in programs are `CompileError`, with `.diagnostics`; `run` raises `RankFa
 from .codegen import export
 from .cost.collectives import Collective, collectives
 from .cost.machine import Machine, Transfer
+from .cost.presets import parse_machine
 from .frontends import Snapshot, load, load_snapshot, parse, parse_shape, parse_sharding
 from .ir.diagnostics import CompileError, Diagnostic, Severity
 from .ir.graph.instruction import Instruction
@@ -87,6 +88,7 @@ __all__ = [
     "local_forms",
     "match",
     "parse",
+    "parse_machine",
     "parse_shape",
     "parse_sharding",
     "partition",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ..cost.presets import PRESETS
 from ..runtime.inputs.specs import KINDS
 from .common import device_count, mesh_sizes, names, not_negative, positive, tolerance
 from .completion import SHELLS
@@ -54,11 +55,14 @@ def _command(commands: Commands, name: str, help: str, devices: bool = True) -> 
         made.add_argument("--strategy", metavar="FILE", help="a file with shardings of the program")
         made.add_argument("--set", metavar="PATTERN=AXES,..", action="append", default=[],
                           help="shard the parameters with these names, such as 'w*=,y'")
-        _add_links(made)
+        _add_machine(made)
     return made
 
 
-def _add_links(command: Parser) -> None:
+def _add_machine(command: Parser) -> None:
+    command.add_argument("--machine", metavar="NAME", default="",
+                         help=f"the devices to decide for: {', '.join(PRESETS)}, or rates such as "
+                              "'work=bf16:400T,f32:60T;memory=2TB'")
     command.add_argument("--links", metavar="TEXT", default="",
                          help="latency/bandwidth between devices, and from certain strides on: '1us/100GB;8:5us/25GB'")
 
@@ -140,7 +144,7 @@ def _shardings(commands: Commands) -> None:
     reshard.add_argument("target", metavar="TO", help="likewise")
     reshard.add_argument("--mesh", type=mesh_sizes, metavar="x=2,y=4", help="the mesh of shardings without one")
     reshard.add_argument("--memory", type=positive, metavar="BYTES", help="limit on the bytes of the array on a device")
-    _add_links(reshard)
+    _add_machine(reshard)
 
 
 def _looking(commands: Commands) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .. import frontends
-from ..cost.machine import parse_machine
+from ..cost.presets import parse_machine
 from ..ir.diagnostics import CATEGORIES, CompileError, Diagnostic, Severity, fail
 from ..ir.graph.module import Module, Stage
 from ..ir.sharding.mesh import LARGEST_MESH
@@ -162,7 +162,7 @@ def categories(names: frozenset[str]) -> frozenset[str]:
 
 def context_for(args: argparse.Namespace, default_devices: int | None = None) -> PassContext:
     """Returns the context of passes that the arguments describe."""
-    machine = parse_machine(getattr(args, "links", ""))
+    machine = parse_machine(getattr(args, "machine", ""), getattr(args, "links", ""))
     return PassContext(num_devices=getattr(args, "devices", None), default_devices=default_devices, machine=machine)
 
 

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict, replace
 
 from .. import frontends
-from ..cost.machine import parse_machine
+from ..cost.presets import parse_machine
 from ..ir.diagnostics import fail
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.sharding import Sharding
@@ -22,7 +22,7 @@ def reshard_command(args: argparse.Namespace) -> int:
     source, target = (parse_one_sharding(text, args.mesh) for text in (args.source, args.target))
     mesh = Mesh(tuple(args.mesh.items())) if args.mesh else next((s.mesh for s in (source, target) if s.mesh), None)
     source, target = (s if s.mesh else replace(s, mesh=mesh) for s in (source, target))
-    found = reshard(shape, source, target, args.memory, parse_machine(args.links, mesh))
+    found = reshard(shape, source, target, args.memory, parse_machine(args.machine, args.links, mesh))
     if args.json:
         print_json(asdict(found))
         return EXIT_OK

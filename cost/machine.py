@@ -9,16 +9,16 @@ a byte over a link takes 10 and a byte of memory 1. Costs are then sums of integ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
+from ..ir.kept_hash import KeptHash, keep_hash
 from ..ir.sharding.digit import Digits
-from ..ir.sharding.mesh import Mesh
 from ..ir.types.element_type import ElementType
 from .formulas import Kind
 from .links import DEFAULT as ONE_LINK
-from .links import Link, Links, parse_links
+from .links import Link, Links
 
 SECOND = 1e12
 
@@ -89,22 +89,20 @@ class Machine(Protocol):
         return ()
 
 
+@keep_hash
 @dataclass(frozen=True, slots=True)
-class Cluster(Machine):
+class Cluster(KeptHash, Machine):
     """Equal devices, the links between them, and the rates of a device per second: `memory_bytes` read or written, and
-    `points` of index spaces (multiply-adds of a contraction) computed in any type.
+    `points` of index spaces (multiply-adds of a contraction).
+
+    `by_bits` are rates of points by the width of floats, narrowest first: a float has the rate of the first width that
+    holds it. Other elements, and wider floats, have the rate `points`.
     """
 
     links: Links = ONE_LINK
     memory_bytes: float = 1e12
     points: float = 1e14
-    _hash: int = field(default=0, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.links, self.memory_bytes, self.points)))
-
-    def __hash__(self) -> int:
-        return self._hash
+    by_bits: tuple[tuple[int, float], ...] = ()
 
     def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
         """Returns the cost over the slowest link used; over the slowest of all without digits or with an `order`."""
@@ -114,7 +112,10 @@ class Cluster(Machine):
         return count * (SECOND / self.memory_bytes)
 
     def work(self, points: float, element: ElementType) -> float:
-        return points * (SECOND / self.points)
+        rate = self.points
+        if element.is_float:
+            rate = next((rate for bits, rate in self.by_bits if element.bits <= bits), rate)
+        return points * (SECOND / rate)
 
     @property
     def fastest(self) -> Transfer:
@@ -131,8 +132,3 @@ def _transfer(cluster: Cluster, digits: Digits | None) -> Transfer:
 
 
 DEFAULT = Cluster()
-
-
-def parse_machine(links: str, mesh: Mesh | None = None) -> Machine:
-    """Returns the default machine with links given as text (see `cost.links`). Raises CompileError."""
-    return Cluster(parse_links(links, mesh)) if links else DEFAULT

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import hloom
 import pytest
 from hloom.cost.formulas import Kind
-from hloom.cost.machine import DEFAULT, SECOND, Cluster, Machine, Transfer, parse_machine
+from hloom.cost.machine import DEFAULT, SECOND, Cluster, Machine, Transfer
+from hloom.cost.presets import parse_machine
 from hloom.ir.sharding.digit import Digit, Digits
 from hloom.ir.sharding.sharding import REPLICATED, Sharding
 from hloom.ir.types.element_type import F32, ElementType
@@ -50,20 +51,20 @@ def test_times_of_the_default_are_whole_picoseconds() -> None:
 
 
 def test_an_irregular_order_and_any_devices_take_the_slowest_link() -> None:
-    machine = parse_machine("1us/100GB;4:5us/25GB")
+    machine = parse_machine(links="1us/100GB;4:5us/25GB")
     near, far = Transfer(1e6, 10.0), Transfer(5e6, 40.0)
     assert machine.collective("all-gather", (Digit(4, 1),)) == machine.fastest == near
     assert machine.collective("all-gather", (Digit(2, 4),)) == far
     assert machine.collective("all-gather", (Digit(4, 1),), (0, 2, 1, 3)) == far
     assert machine.collective("collective-permute", None) == far
     assert machine.levels == (4,)
-    assert machine == parse_machine("1us/100GB;4:5us/25GB")
-    assert len({machine, parse_machine("1us/100GB;4:5us/25GB"), Cluster(), DEFAULT}) == 2
+    assert machine == parse_machine(links="1us/100GB;4:5us/25GB")
+    assert len({machine, parse_machine(links="1us/100GB;4:5us/25GB"), Cluster(), DEFAULT}) == 2
 
 
 def test_the_partitioner_asks_the_machine_of_its_context() -> None:
     counts: list[int] = []
-    for machine in (DEFAULT, parse_machine("1us/100GB"), Slow()):
+    for machine in (DEFAULT, parse_machine(links="1us/100GB"), Slow()):
         module = hloom.parse(ROW)
         run_pipeline(parse_pipeline("propagate,spmd-partition"), module, PassContext(machine=machine))
         counts.append(len(hloom.collectives(module)))

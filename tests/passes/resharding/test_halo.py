@@ -7,7 +7,8 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from hloom.cost.machine import Transfer, parse_machine
+from hloom.cost.machine import Transfer
+from hloom.cost.presets import parse_machine
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.module import Module, Stage
 from hloom.ir.ops.structure import ParameterAttributes
@@ -128,7 +129,7 @@ def test_plan(starts: list[int], size: int, wrap: bool, received: int, rounds: i
 
 def test_rounds_are_weighed_over_the_links_between_the_tiles() -> None:
     """Nine elements in three rounds, or ten in two, where starting a round takes long."""
-    machine = parse_machine("1us/100GB;4:5us/25GB")
+    machine = parse_machine(links="1us/100GB;4:5us/25GB")
     far = TiledDim(4, 8, 32, machine.collective("collective-permute", (Digit(4, 4),)))
     assert far.transfer == Transfer(latency=5e6, per_byte=40.0)
     plans = [plan_halo(tiled, (22, 5, 3, 15), 6) for tiled in (TiledDim(4, 8, 32), far)]
@@ -151,7 +152,7 @@ def test_local_forms_are_planned_for_the_machine_of_the_context(monkeypatch: pyt
     for user in (halo, reads, reshape, sort):
         monkeypatch.setattr(user, "plan_halo", noted)
     monkeypatch.setattr(slicing, "plan_joined", noted_joined)
-    machine = parse_machine("1us/100GB;4:5us/25GB")
+    machine = parse_machine(links="1us/100GB;4:5us/25GB")
     module = hloom.parse("""HloModule m, num_partitions=8
 less { p = f32[] parameter(0)  q = f32[] parameter(1)  ROOT l = pred[] compare(p, q), direction=LT }
 ENTRY e {

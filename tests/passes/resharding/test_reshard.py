@@ -14,7 +14,8 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from hloom.cost.machine import DEFAULT, Machine, parse_machine
+from hloom.cost.machine import DEFAULT, Machine
+from hloom.cost.presets import parse_machine
 from hloom.frontends import parse_sharding
 from hloom.ir.diagnostics import InternalError
 from hloom.ir.sharding.digit import Digit, Digits, disjoint
@@ -32,7 +33,7 @@ from hloom.passes.resharding.plan import NoPlan, plan_reshard
 from hloom.passes.spmd.emit import resharder as reshard
 from support.reshard_programs import check_all, program, random_tiling, tilings
 
-REAL = parse_machine("1us/100GB")  # few collectives rather than few bytes, for arrays as small as here
+REAL = parse_machine(links="1us/100GB")  # few collectives rather than few bytes, for arrays as small as here
 MODELS = pytest.mark.parametrize("machine", [DEFAULT, REAL], ids=["bytes count", "latency counts"])
 
 

@@ -20,7 +20,8 @@ from functools import cache
 
 import pytest
 from hloom.cost.links import Link, Links
-from hloom.cost.machine import DEFAULT, Cluster, Machine, parse_machine
+from hloom.cost.machine import DEFAULT, Cluster, Machine
+from hloom.cost.presets import parse_machine
 from hloom.ir.sharding.digit import Digit, Digits, cut, disjoint, merge, product, refine
 from hloom.ir.sharding.tiling import Tiling
 from hloom.passes.resharding.exchange.pieces import lower_bound
@@ -155,7 +156,7 @@ def _check(meshes: Meshes, dims: tuple[int, ...], machine: Machine) -> None:
     assert above[0] <= 1 + 1e-9, above
 
 
-FAR_SLOW = parse_machine("1us/100GB;2:5us/25GB")
+FAR_SLOW = parse_machine(links="1us/100GB;2:5us/25GB")
 NEAR_SLOW = Cluster(Links(((1, Link(5e-6, 25e9)), (2, Link(1e-6, 100e9)))))
 FOUR, SIX = ((Digit(2, 2), Digit(2, 1)),), ((Digit(2, 3), Digit(3, 1)),)
 BOTH_SIX = (*SIX, (Digit(3, 2), Digit(2, 1)))
@@ -264,7 +265,7 @@ def test_links_decide_between_bytes_and_collectives() -> None:
     x, y = Digit(4, 4), Digit(4, 1)
     source, target = Tiling(((x,), (y,), ())), Tiling(((), (x,), (y,)))
     small, large = (16, 16, 16), (512, 512, 512)
-    real = parse_machine("1us/100GB")
+    real = parse_machine(links="1us/100GB")
     moves = [len(plan_reshard(source, target, dims, 16, machine=real).moves) for dims in (small, large)]
     assert moves == [2, 1]
     received = [plan_reshard(source, target, small, 16, machine=machine).received for machine in (DEFAULT, real)]
@@ -283,7 +284,7 @@ def test_a_way_over_the_slow_links_once() -> None:
 def test_slow_axes_are_avoided() -> None:
     """Of two free digits, the sum is scattered over near links first, so that less crosses the far ones."""
     near, far = Digit(4, 1), Digit(4, 4)
-    machine = parse_machine("1us/400GB;4:10us/10GB")
+    machine = parse_machine(links="1us/400GB;4:10us/10GB")
     source = Tiling(((),), (far, near))
     plan = plan_reshard(source, Tiling(((near,),)), (1 << 20,), 16, machine=machine)
     assert [type(m).__name__ for m in plan.moves] == ["ReduceScatter", "AllReduce"]

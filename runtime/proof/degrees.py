@@ -1,0 +1,144 @@
+"""Degrees of values: each is a polynomial in independent random elements, the inputs and the values of functions.
+
+Polynomials that differ agree at random elements with probability degree / p at most (the lemma of Schwartz and Zippel),
+so the degrees and the number of values of functions bound the chance that a trial misses a difference (`chance`). Sums
+keep the degree, products add degrees, and functions start again at 1. Degrees follow from the program alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...cost.trip_count import trip_count
+from ...ir.factors.sharding_rule import Monoid
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ...ir.graph.monoid import reduction_monoid
+from ...ir.graph.op import Algebra, Role
+from ...ir.ops.elementwise import Elementwise
+from ...ir.ops.structure import GetTupleElementAttributes
+from ...ir.types.element_type import Kind
+from .field import PRIME
+
+_MOST_STEPS = 200_000  # instructions looked at, one in a loop once per trip
+
+Degrees = list[int]  # one per leaf of a value
+
+
+class NoBound(Exception):
+    """Raised for programs whose degrees are not known."""
+
+
+def largest_degree(module: Module) -> int | None:
+    """The largest degree of a value of a program; None if it is not known."""
+    found = _Degrees()
+    entry = module.entry
+    try:
+        found.of(entry, [[1] * p.shape.num_leaves for p in entry.parameters])
+    except NoBound:
+        return None
+    return found.largest
+
+
+def chance(hashed: int, rounded: int, outputs: int, degree: int, rounding_bits: int) -> float:
+    """The probability that a trial misses a difference, at most: that two different arguments of functions, or two
+    different elements of results, are equal; or that two roundings are.
+    """
+    collisions = (hashed * hashed / 2 + outputs) * degree / PRIME
+    return min(1.0, collisions + rounded * rounded / 2 / 2**rounding_bits)
+
+
+class _Degrees:
+    """Finds the degrees of one program. `largest` is the largest so far."""
+
+    def __init__(self) -> None:
+        self.largest = 1
+        self._steps = 0
+
+    def of(self, computation: Computation, arguments: Sequence[Degrees]) -> Degrees:
+        """The degrees of the result of a computation."""
+        known = dict(zip(computation.parameters, arguments, strict=True))
+        for instruction in computation:
+            self._steps += 1
+            if self._steps > _MOST_STEPS:
+                raise NoBound
+            if instruction not in known:
+                found = self._of(instruction, [known[o] for o in instruction.operands])
+                known[instruction] = found
+                self.largest = max(self.largest, *found, 1)
+        return known[computation.root]
+
+    def _of(self, i: Instruction, operands: list[Degrees]) -> Degrees:
+        match i.op.role:
+            case Role.TUPLE:
+                return [d for operand in operands for d in operand]
+            case Role.ELEMENT:
+                number = i.attributes_as(GetTupleElementAttributes).index
+                elements = i.operands[0].shape.elements
+                first = sum(e.num_leaves for e in elements[:number])
+                return operands[0][first : first + elements[number].num_leaves]
+            case Role.CALL | Role.FUSION:
+                return self.of(i.called()[0], operands)
+            case Role.BRANCH:
+                found = [self.of(c, [d]) for c, d in zip(i.called(), operands[1:], strict=True)]
+                return [max(leaf) for leaf in zip(*found, strict=True)]
+            case Role.LOOP:
+                return self._after(i, operands[0])
+            case _:
+                return [self._made_by(i, operands)] * i.shape.num_leaves
+
+    def _after(self, loop: Instruction, state: Degrees) -> Degrees:
+        trips, (condition, body) = trip_count(loop), loop.called()
+        trip = 0
+        while trips is None or trip < trips:
+            self.of(condition, [state])
+            after = self.of(body, [state])
+            if after == state:
+                break
+            state, trip = after, trip + 1
+        return state
+
+    def _made_by(self, i: Instruction, operands: list[Degrees]) -> int:
+        """The degree of what an op makes of its operands."""
+        leaves = [leaf for operand in i.operands for leaf in operand.shape.leaves()]
+        flat = [d for operand in operands for d in operand]
+        degrees = [d for leaf, d in zip(leaves, flat, strict=True) if leaf.element.is_float or leaf.element.is_complex]
+        if not degrees:
+            return 1  # numbers that are made of integers
+        highest = max(degrees)
+        if i.op.is_collective:
+            return self._folded(i, degrees) if i.op.applies_calls else highest
+        match i.op.algebra_of(i.call):
+            case Algebra.FIELD:
+                return self._operation(i, degrees)
+            case Algebra.BILINEAR:
+                return sum(degrees)
+            case Algebra.FOLD:
+                return self._folded(i, degrees)
+            case Algebra.MOVE if i.op.applies_calls and any(
+                x.op.algebra_of(x.call) is not Algebra.ORDER for c in i.called() for x in c if x.op.role is None
+            ):
+                raise NoBound
+            case Algebra.MOVE | Algebra.ORDER:
+                return highest
+            case Algebra.CONVERSION:
+                return max(highest, 1)
+            case Algebra.MADE | Algebra.FUNCTION:
+                return 1
+            case _:
+                raise NoBound
+
+    def _operation(self, i: Instruction, degrees: list[int]) -> int:
+        function = i.op.functions.get(Kind.FLOAT) if isinstance(i.op, Elementwise) else None
+        if function in (np.multiply, np.divide):  # the inverse of the divisor is a function of it
+            return degrees[0] + (degrees[1] if function is np.multiply else 1)
+        return max(degrees)
+
+    def _folded(self, i: Instruction, degrees: list[int]) -> int:
+        monoid, highest = reduction_monoid(i.called()[0]), max(degrees)
+        if monoid is None:
+            raise NoBound
+        return highest * max(o.shape.num_elements for o in i.operands) if monoid is Monoid.MULTIPLY else highest

@@ -1,0 +1,52 @@
+"""Machines by name and as text."""
+
+from __future__ import annotations
+
+import pytest
+from hloom.cost.machine import DEFAULT, SECOND, Cluster
+from hloom.cost.presets import PRESETS, parse_machine
+from hloom.ir.diagnostics import CompileError
+from hloom.ir.sharding.digit import Digit
+from hloom.ir.types.element_type import ELEMENT_TYPES
+
+F8, BF16, F32, F64, S32 = (ELEMENT_TYPES[name] for name in ("f8e5m2", "bf16", "f32", "f64", "s32"))
+
+
+def test_no_text_is_the_default() -> None:
+    assert parse_machine() is DEFAULT
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_compute_narrow_types_no_slower(name: str) -> None:
+    machine = parse_machine(name)
+    assert machine is PRESETS[name]
+    times = [machine.work(1e6, element) for element in (F8, BF16, F32, F64)]
+    assert times == sorted(times)
+    assert machine.collective("all-gather", (Digit(2, 1),)).latency > 0
+
+
+def test_rates_are_taken_by_width() -> None:
+    machine = parse_machine("work=bf16:400T,f32:60T;memory=2TB")
+    assert [machine.work(6e13, e) for e in (F8, BF16, F32, F64, S32)] == [0.15 * SECOND] * 2 + [SECOND] * 3
+    assert machine.memory(2e12) == SECOND
+    assert machine.fastest == DEFAULT.fastest
+
+
+def test_a_preset_with_another_rate_and_other_links() -> None:
+    machine = parse_machine("h100; memory=2.4TB", "1us/100GB")
+    assert isinstance(machine, Cluster)
+    assert machine.by_bits == PRESETS["h100"].by_bits
+    assert machine.memory(2.4e12) == SECOND
+    assert machine.fastest.latency == 1e-6 * SECOND
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("h200", "'h200' is neither a machine nor a rate"),
+    ("h100;speed=3", "'speed=3' is neither a machine nor a rate"),
+    ("memory=fast", "'memory=fast' has no rate above zero"),
+    ("memory=0TB", "'memory=0TB' has no rate above zero"),
+    ("work=s32:3T", "'s32:3T' in 'work=s32:3T' is not a float type and a rate"),
+])  # fmt: skip
+def test_other_texts_are_refused(text: str, message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        parse_machine(text)
