@@ -21,9 +21,9 @@ from ..ir.ops.collective_groups import ALL, GroupAttributes
 from ..ir.ops.collectives import CollectivePermuteAttributes
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.replica_groups import group_size
+from ..ir.tools.trip_count import trip_count
 from .formulas import Kind, received
 from .groups import describe_groups, named_mesh
-from .trip_count import trip_count
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...cost.trip_count import trip_count
 from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -24,6 +23,7 @@ from ...ir.graph.module import Module, Stage
 from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import GetTupleElementAttributes
+from ...ir.tools.trip_count import trip_count
 from ...ir.types.shape import tuple_shape
 from ..base import Pass, PassContext
 from .cse import merge_equal

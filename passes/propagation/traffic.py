@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ...cost.machine import Machine
-from ...cost.trip_count import UNKNOWN_TRIPS, trip_count
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
+from ...ir.tools.trip_count import UNKNOWN_TRIPS, trip_count
 from ..op_sharding.anywhere import is_structure, makes_any_tile
 from ..op_sharding.assignment import Choice, arithmetic, memory_traffic, result_cost
 from ..op_sharding.decide import Decider

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...cost.trip_count import trip_count
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -20,6 +19,7 @@ from ...ir.graph.monoid import reduction_monoid
 from ...ir.graph.op import Algebra, Role
 from ...ir.ops.elementwise import Elementwise
 from ...ir.ops.structure import GetTupleElementAttributes
+from ...ir.tools.trip_count import trip_count
 from ...ir.types.element_type import Kind
 from .field import PRIME
 

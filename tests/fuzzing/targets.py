@@ -30,13 +30,13 @@ from hloom.__main__ import main
 from hloom.cli.common import mesh_sizes
 from hloom.codegen import manual_module, replica_module
 from hloom.cost.links import parse_links
-from hloom.cost.trip_count import trip_count
 from hloom.frontends import parse_replica_groups, parse_shape, parse_sharding
 from hloom.frontends.proto import read_module
 from hloom.ir.diagnostics import fail
 from hloom.ir.sharding.mesh import Mesh
 from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.tools.difference import differences
+from hloom.ir.tools.trip_count import trip_count
 from hloom.ir.tools.verifier import verify
 from hloom.passes.annotating.strategy import Setting, Strategy, apply_strategy, parse_strategy
 from hloom.passes.base import PassContext

@@ -17,13 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import hloom
-from hloom.cost.trip_count import trip_count
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.sharding.mesh import Mesh
 from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling, TupleSharding, leaf_shardings
 from hloom.ir.sharding.tiling import Tiling
+from hloom.ir.tools.trip_count import trip_count
 from hloom.ir.types.shape import Shape
 from support import shardy_oracle
 

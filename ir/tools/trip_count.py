@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 
-from ..ir.graph.instruction import Instruction
-from ..ir.graph.op import Role
-from ..ir.ops.comparison import CompareAttributes
-from ..ir.ops.control import WhileAttributes
-from ..ir.ops.conversion import Convert, Copy
-from ..ir.ops.elementwise import ADD, SUBTRACT
-from ..ir.ops.shaping import Reshape
-from ..ir.ops.structure import ConstantAttributes, GetTupleElementAttributes, OptimizationBarrier
+from ..graph.instruction import Instruction
+from ..graph.op import Role
+from ..ops.comparison import CompareAttributes
+from ..ops.control import WhileAttributes
+from ..ops.conversion import Convert, Copy
+from ..ops.elementwise import ADD, SUBTRACT
+from ..ops.shaping import Reshape
+from ..ops.structure import ConstantAttributes, GetTupleElementAttributes, OptimizationBarrier
 
 _UNCHANGED = (Copy, OptimizationBarrier, Convert, Reshape)  # the search for a counter looks through these
 

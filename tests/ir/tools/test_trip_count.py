@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hloom import parse
-from hloom.cost.trip_count import trip_count
+from hloom.ir.tools.trip_count import trip_count
 
 
 @pytest.mark.parametrize(
