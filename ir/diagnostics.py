@@ -26,6 +26,7 @@ class Severity(StrEnum):
 CATEGORIES = {
     "replication": "a value or an op that was to be divided is whole on every device",
     "gather": "devices receive more of a value than their own share of it, because an op needs a dimension whole",
+    "work": "devices compute alike what could be divided among them",
     "padding": "tiles of an uneven dimension hold much that is no data",
     "donation": "memory of a parameter is not used again for a result",
     "constant": "a constant means something else than its text seems to say",

@@ -25,6 +25,12 @@ def source_line(instruction: Instruction) -> str:
     return _frames(module.stack_frames).get(metadata.stack_frame_id, "")
 
 
+def named_with_source(instruction: Instruction) -> str:
+    """Returns `dot dot.3 (model.py:33)`: an instruction as messages name it."""
+    line = source_line(instruction)
+    return f"{instruction.opcode} {instruction.name}" + (f" ({line})" if line else "")
+
+
 def _base(path: str) -> str:
     return re.split(r"[/\\]", path)[-1]
 

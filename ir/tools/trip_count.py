@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 
+from ..graph.computation import Computation
 from ..graph.instruction import Instruction
+from ..graph.module import Module
 from ..graph.op import Role
 from ..ops.comparison import CompareAttributes
 from ..ops.control import WhileAttributes
@@ -19,6 +21,22 @@ from ..ops.structure import ConstantAttributes, GetTupleElementAttributes, Optim
 _UNCHANGED = (Copy, OptimizationBarrier, Convert, Reshape)  # the search for a counter looks through these
 
 UNKNOWN_TRIPS = 2  # assumed for loops without a static trip count: work inside counts more than work outside
+
+
+def runs_of_computations(module: Module) -> dict[Computation, int]:
+    """Returns how often each computation runs that control flow calls, as far as known."""
+    found: dict[Computation, int] = {}
+    _count_runs(module.entry, 1, found)
+    return found
+
+
+def _count_runs(computation: Computation, count: int, found: dict[Computation, int]) -> None:
+    found[computation] = count
+    for instruction in computation:
+        if instruction.op.is_control:
+            trips = trip_count(instruction) if instruction.op.role is Role.LOOP else 1
+            for called in instruction.called():
+                _count_runs(called, count * (UNKNOWN_TRIPS if trips is None else max(trips, 1)), found)
 
 
 def trip_count(loop: Instruction) -> int | None:

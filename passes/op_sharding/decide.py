@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...cost.machine import Machine
-from .assignment import Choice, OpSharding, choose_rule
+from .assignment import Choice, OpSharding
+from .choose import choose_rule
 from .forms import LocalForms
 from .use import OpUse, OpUses
 

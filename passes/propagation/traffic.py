@@ -15,15 +15,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ...cost.machine import Machine
-from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
-from ...ir.graph.op import Role
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
-from ...ir.tools.trip_count import UNKNOWN_TRIPS, trip_count
+from ...ir.tools.trip_count import runs_of_computations
 from ..op_sharding.anywhere import is_structure, makes_any_tile
-from ..op_sharding.assignment import Choice, arithmetic, memory_traffic, result_cost
+from ..op_sharding.assignment import Choice
+from ..op_sharding.costs import arithmetic, memory_traffic, result_cost
 from ..op_sharding.decide import Decider
 from ..op_sharding.forms import LocalForms
 from ..op_sharding.use import OpUse
@@ -63,8 +62,7 @@ class Traffic:
     ) -> None:
         self.graph, self.order, self.devices, self.machine = graph, order, devices, machine
         self.decider = Decider(devices, machine, forms)
-        self._runs: dict[Computation, int] = {}
-        _count_runs(module.entry, 1, self._runs)
+        self._runs = runs_of_computations(module)
         self._tilings: dict[Leaf, Tiling] = {}
         self._relation_costs: dict[Relation, RelationCost] = {}
         self._known: dict[OpUse, RelationCost] = {}
@@ -197,13 +195,3 @@ def _op_cost(choice: Choice) -> RelationCost:
     op, assignment = choice.op, choice.assignment
     cost = Cost(result_cost(op, assignment), memory_traffic(op, assignment), arithmetic(op, assignment))
     return RelationCost(cost, tuple(t.canonical() for t in (*choice.operands, *choice.results)))
-
-
-def _count_runs(computation: Computation, count: int, found: dict[Computation, int]) -> None:
-    """Counts how often each computation called by control flow runs, as far as known."""
-    found[computation] = count
-    for instruction in computation:
-        if instruction.op.is_control:
-            trips = trip_count(instruction) if instruction.op.role is Role.LOOP else 1
-            for called in instruction.called():
-                _count_runs(called, count * (UNKNOWN_TRIPS if trips is None else max(trips, 1)), found)

@@ -33,6 +33,7 @@ from ..base import Pass, PassContext, refuse_starts
 from ..op_sharding.decide import Decider
 from ..op_sharding.partial import may_stay_partial
 from .checks.fallbacks import report_op, report_padding
+from .checks.repeated_work import RepeatedWork
 from .checks.unsupported import refuse_unsupported, settle_shardings
 from .emit.channels import Channels, stay_apart
 from .emit.emitter import Emitter, LocalValue, is_made_anywhere
@@ -80,6 +81,7 @@ class SpmdPartition(Pass):
             reducer.name = new.unique_computation_name(reducer.name + ".reducer")
         new.add_computation(entry, entry=True)
         new.entry_layout = None
+        state.work.report(module, context.diagnostics)
         keep_fitting_aliases(new, context.diagnostics)
         module.take(new)
         return True
@@ -96,6 +98,7 @@ class _ModuleState:
 
     def __post_init__(self) -> None:
         self.copies: dict[Computation, Computation] = {}
+        self.work = RepeatedWork()
         self.decider = Decider(self.channels.devices, self.context.machine, self.context.forms)
 
     def copy(self, computation: Computation) -> Computation:
@@ -220,6 +223,7 @@ class Partitioner:
         why = _cause_name(instruction)
         count = len(operands)
         report_op(instruction, op, assignment, self.diagnostics)
+        self.state.work.note(instruction, op, assignment)
         least = self.state.windowed
         ring = find_ring(op, assignment, wanted, least) if least else None
         targets = list(choice.operands)

@@ -13,7 +13,7 @@ import math
 from ....ir.diagnostics import Diagnostics
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
-from ....ir.graph.stack_frames import source_line
+from ....ir.graph.stack_frames import named_with_source
 from ....ir.sharding.digit import product
 from ....ir.sharding.sharding import leaf_shardings
 from ....ir.sharding.tiling import Tiling
@@ -30,8 +30,8 @@ def report_op(instruction: Instruction, op: OpSharding, assignment: Assignment, 
     if not assignment and not any(reported) and any(_gathered_dims(op, n) for n in range(count, len(op.shapes))):
         size = instruction.shape.byte_size
         diagnostics.remark(
-            f"{_name(instruction)} computes its whole result on every device ({size} bytes), of which each keeps a "
-            f"tile", instruction.location, category="replication",
+            f"{named_with_source(instruction)} computes its whole result on every device ({size} bytes), of which each "
+            f"keeps a tile", instruction.location, category="replication",
             help="shard another dimension of it, or annotate it as replicated if this is meant")
 
 
@@ -57,8 +57,8 @@ def _report_operand(
     ]  # fmt: skip
     instead = " or ".join(map(str, others))
     diagnostics.remark(
-        f"{_name(instruction)} needs dimension {gathered[0]} of operand {number} ({shape}) whole on every device: each "
-        f"receives {received} bytes, its own tile has {tile}", instruction.location,
+        f"{named_with_source(instruction)} needs dimension {gathered[0]} of operand {number} ({shape}) whole on every "
+        f"device: each receives {received} bytes, its own tile has {tile}", instruction.location,
         category="replication" if target.is_replicated else "gather",
         help=f"shard dimension {instead} of the operand instead" if others
         else "annotate the operand as replicated if this is meant")
@@ -88,8 +88,8 @@ def _report_lost(
     dims = [tuple(tiling.dims[split[0]] if d == dim else () for d in range(shape.rank)) for dim in range(shape.rank)]
     others = [d for d, n in enumerate(shape.dims) if n >= tiles and expressible(op.rule, dims[d], number)]
     diagnostics.remark(
-        f"{_name(instruction)} cannot keep dimension {split[0]} of operand {number} ({shape}) divided: each device "
-        f"receives {round(received)} bytes, its own tile has {tiling.local_shape(shape).byte_size}",
+        f"{named_with_source(instruction)} cannot keep dimension {split[0]} of operand {number} ({shape}) divided: "
+        f"each device receives {round(received)} bytes, its own tile has {tiling.local_shape(shape).byte_size}",
         instruction.location,
         category="replication" if all(op.tilings[r].is_replicated for r in results) else "gather",
         help=f"shard dimension {' or '.join(map(str, others))} of the operand instead" if others
@@ -122,8 +122,8 @@ def report_padding(module: Module, fraction: float, least: int, diagnostics: Dia
                 if n % product(d)]
         more = f" (and {len(instructions) - 1} more like it)" if len(instructions) > 1 else ""
         diagnostics.remark(
-            f"{_name(first)}: {round(_waste(shape, tiling))} of the {tile.byte_size} bytes of a tile of {shape} are "
-            f"padding{more}: {', '.join(dims)}", first.location, category="padding",
+            f"{named_with_source(first)}: {round(_waste(shape, tiling))} of the {tile.byte_size} bytes of a tile of "
+            f"{shape} are padding{more}: {', '.join(dims)}", first.location, category="padding",
             help="choose a size that the tiles divide, fewer tiles, or another dimension")
 
 
@@ -131,8 +131,3 @@ def _waste(shape: Shape, tiling: Tiling) -> float:
     """Returns the average number of bytes per tile that hold no data."""
     tiles = product([digit for digits in tiling.dims for digit in digits])
     return tiling.local_shape(shape).byte_size - shape.byte_size / tiles
-
-
-def _name(instruction: Instruction) -> str:
-    line = source_line(instruction)
-    return f"{instruction.opcode} {instruction.name}" + (f" ({line})" if line else "")

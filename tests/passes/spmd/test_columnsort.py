@@ -12,7 +12,7 @@ import hloom
 import numpy as np
 import pytest
 from hloom.ir.factors.sharding_rule import FactorKind
-from hloom.passes.op_sharding import assignment
+from hloom.passes.op_sharding import choose, costs
 from hloom.passes.op_sharding.assignment import Assignment, OpSharding
 
 PROGRAM = """
@@ -29,7 +29,7 @@ ENTRY e {{
   ROOT y = (s32[{rows},{n}], s32[{rows},{n}]) sort(x, i), dimensions={{1}}, is_stable=true, to_apply=less, sharding={{{{mesh['x'={s}], [{{}}, {{'x'}}]}}, {{mesh['x'={s}], [{{}}, {{'x'}}]}}}}
 }}
 """  # noqa: E501
-_cost = assignment.cost
+_cost = costs.cost
 
 
 def _divided(op: OpSharding, chosen: Assignment) -> float:
@@ -55,7 +55,7 @@ _SIZES = [(2, 8), (2, 7), (3, 36), (3, 35), (3, 31), (4, 96), (4, 93), (4, 90), 
 
 @pytest.mark.parametrize(("devices", "n"), _SIZES)
 def test_zeros_and_ones(devices: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assignment, "cost", _divided)
+    monkeypatch.setattr(choose, "cost", _divided)
     rows = np.stack(_inputs(n, devices))
     local = hloom.partition(hloom.parse(PROGRAM.format(rows=len(rows), n=n, s=devices)))
     assert {c.kind for c in hloom.collectives(local)} == {"all-to-all", "collective-permute"}

@@ -29,7 +29,8 @@ from hloom.ir.sharding.digit import product
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling, TupleSharding
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.op_sharding import assignment, decide
+from hloom.passes.op_sharding import choose as choosing
+from hloom.passes.op_sharding import costs, decide
 from hloom.passes.op_sharding.assignment import Assignment, OpSharding
 from hloom.passes.pipelines import PROPAGATE, partition, propagate
 from hloom.passes.propagation.propagate import Propagate
@@ -146,7 +147,7 @@ def _run(use: Use, mesh: Mesh, patch: pytest.MonkeyPatch) -> bool:
     """Checks the sample; whether the factor was divided, or need not be."""
     module, i, rule = _annotate(use, mesh)
     inputs = make_inputs([p.shape for p in module.entry.parameters], seed=1)
-    call, plain, chosen = i.call, assignment.cost, decide.choose_rule
+    call, plain, chosen = i.call, costs.cost, decide.choose_rule
     divided: list[bool] = []
 
     def cost(op: OpSharding, choice: Assignment) -> float:
@@ -161,7 +162,7 @@ def _run(use: Use, mesh: Mesh, patch: pytest.MonkeyPatch) -> bool:
 
     propagate(module, PassContext(verify=True))
     with patch.context() as inner:
-        inner.setattr(assignment, "cost", cost)
+        inner.setattr(choosing, "cost", cost)
         inner.setattr(decide, "choose_rule", choose)
         local = partition(module, PassContext(verify=True))
     with np.errstate(all="ignore"):

@@ -8,7 +8,7 @@ import hloom
 import pytest
 from hloom.ir.factors.sharding_rule import FactorKind
 from hloom.ir.sharding.digit import product
-from hloom.passes.op_sharding import assignment
+from hloom.passes.op_sharding import choose, costs
 from hloom.passes.op_sharding.assignment import Assignment, OpSharding
 from hloom.runtime.inputs.inputs import make_inputs
 from hypothesis import HealthCheck, assume, given, settings
@@ -28,7 +28,7 @@ SCALARS = OTHERS + "".join(
         ("ge", "pred", "compare(a, b), direction=GE"), ("lt", "pred", "compare(a, b), direction=LT"),
     ]
 )  # fmt: skip
-_cost = assignment.cost
+_cost = costs.cost
 
 
 def _eager(op: OpSharding, chosen: Assignment) -> float:
@@ -174,7 +174,7 @@ def _check(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for eager in (False, True):
         with monkeypatch.context() as patch:
             if eager:
-                patch.setattr(assignment, "cost", _eager)
+                patch.setattr(choose, "cost", _eager)
             local = hloom.partition(module)
         result = compare(hloom.simulate(local, inputs, poison=True), expected)
         assert result.equal, f"{result}\n{text}\n{local.to_text()}"

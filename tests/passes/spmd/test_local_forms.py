@@ -19,7 +19,7 @@ from hloom.ir.sharding.digit import product
 from hloom.ir.sharding.mesh import IotaOrder, Mesh
 from hloom.ir.sharding.sharding import TupleSharding
 from hloom.passes.base import PassContext
-from hloom.passes.op_sharding import assignment
+from hloom.passes.op_sharding import choose, costs
 from hloom.passes.op_sharding.assignment import Assignment, OpSharding
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate, simulate
@@ -43,7 +43,7 @@ OPCODES = [
     "batch-norm-training", "batch-norm-grad", "custom-call", "slice", "pad", "reverse", "concatenate", "reduce-window",
     "convolution", "select-and-scatter", "reshape",
 ]  # fmt: skip
-_cost = assignment.cost
+_cost = costs.cost
 
 
 def _eager(op: OpSharding, chosen: Assignment) -> float:
@@ -68,7 +68,7 @@ def _check(module: Module) -> None:
     inputs = inputs_of(module)
     expected = evaluate(module, inputs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assignment, "cost", _eager)
+        patch.setattr(choose, "cost", _eager)
         local = partition(clone_module(module), PassContext(verify=True))
     result = compare(simulate(local, inputs, poison=True), expected)
     assert result.equal, f"{result}\n{module.to_text()}\n{local.to_text()}"
@@ -107,7 +107,7 @@ def _check_sample(text: str, meshes: Iterable[int]) -> None:
 @pytest.mark.parametrize("opcode", OPCODES)
 def test_samples_with_divided_factors(opcode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On two of the meshes, other ones for other samples."""
-    monkeypatch.setattr(assignment, "cost", _eager)
+    monkeypatch.setattr(choose, "cost", _eager)
     for number, text in enumerate(SAMPLES[opcode]):
         _check_sample(text, (number % len(MESHES), (number + 3) % len(MESHES)))
 
@@ -115,6 +115,6 @@ def test_samples_with_divided_factors(opcode: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow
 @pytest.mark.parametrize("opcode", OPCODES)
 def test_samples_with_divided_factors_on_all_meshes(opcode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assignment, "cost", _eager)
+    monkeypatch.setattr(choose, "cost", _eager)
     for text in SAMPLES[opcode]:
         _check_sample(text, range(len(MESHES)))

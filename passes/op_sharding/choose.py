@@ -1,0 +1,150 @@
+"""Chooses the cheapest assignment of an op.
+
+Candidates come from the shardings of operands and results: each value's own sharding, the same extended by the offers
+of the others, and the same with the digits of indivisible factors moved to divisible ones. Contractions may also be
+divided along any other factor, since repeating their work can cost more than resharding. The choice depends on no
+opcode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from ...ir.factors.factor_digits import value_digits
+from ...ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
+from ...ir.sharding.digit import Digit, Digits, disjoint, merge, product
+from .assignment import Assignment, OpSharding, all_expressible, legal
+from .costs import cost, tiles_cost
+
+
+def choose(op: OpSharding) -> Assignment:
+    """Returns the cheapest assignment. The empty one, which replicates everything, is always a candidate."""
+    if (settled := _settled(op)) is not None:
+        return settled
+    candidates: dict[tuple[tuple[int, Digits], ...], Assignment] = {}
+    for assignment in _candidates(op):
+        candidates.setdefault(tuple(sorted(assignment.items())), assignment)
+    if len(candidates) == 1:
+        return next(iter(candidates.values()))
+    return min(candidates.values(), key=lambda a: _rank(op, a))
+
+
+def choose_rule(
+    op: OpSharding, groups: Sequence[frozenset[int]], others: Callable[[], Sequence[ShardingRule]]
+) -> tuple[OpSharding, Assignment]:
+    """Extends `choose_partial` to alternative rules of the op; calls `others` for them only if need be."""
+    if _settled(op) is not None or not (rules := others()):
+        return choose_partial(op, groups)
+    choices = [choose_partial(variant, groups) for variant in (op, *(replace(op, rule=rule) for rule in rules))]
+    return min(choices, key=lambda choice: _rank(*choice))
+
+
+def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[OpSharding, Assignment]:
+    """Extends `choose` to partial operands and to operands on one device.
+
+    Partial operands are reduced first, or the op runs on their parts. Operands on one device are sent to the others, or
+    the op runs there. Digits may count in the device order of any value. `groups` are those of `Op.additive`.
+    """
+    variants = [op]
+    for group in groups:
+        found = dict.fromkeys((op.tilings[n].unreduced, op.tilings[n].order) for n in sorted(group))
+        variants += [
+            replace(op, partial_digits=digits, partial_operands=group, order=order) for digits, order in found if digits
+        ]
+    held = () if op.use.op.refuses_values else op.tilings[: len(op.rule.operands)]
+    holders = dict.fromkeys(t.device for t in held if t.device is not None)
+    if holders and (op.exchanged is None or not op.exchanged(op, {})):  # else the form would use data of other devices
+        variants += [replace(op, device=device) for device in holders]
+    orders = dict.fromkeys(t.order for t in op.tilings if any(t.dims) and not op.manual)
+    variants += [replace(op, order=order) for order in orders if order != op.order]
+    if len(variants) == 1:
+        return op, choose(op)
+    choices = [(variant, choose(variant)) for variant in variants]
+    return min(choices, key=lambda choice: _rank(*choice))
+
+
+def _settled(op: OpSharding) -> Assignment | None:
+    """Returns the assignment under which every value keeps its tiling, if there is one without partial results."""
+    if op.partial_digits or any(t.unreduced for t in op.tilings):
+        return None
+    offers: Assignment = {}
+    for tiling, factors in zip(op.tilings, op.rule.values(), strict=True):
+        offers.update(value_digits(tiling.dims, factors, op.rule))
+    if any(op.rule.factors[f].kind is not FactorKind.PASS for f in offers):
+        return None
+    if any(op.tiling(v, offers) != tiling for v, tiling in enumerate(op.tilings)):
+        return None
+    used: list[Digits] = []
+    for digits in offers.values():
+        if any(not disjoint(digits, other) for other in used):
+            return None
+        used.append(digits)
+    return offers if all_expressible(op.rule, offers) else None
+
+
+def _rank(op: OpSharding, assignment: Assignment) -> tuple[float, float]:
+    """Returns the cost, followed for views by the size of tiles: of equally costly assignments the smaller tiles win.
+    """
+    return cost(op, assignment), tiles_cost(op, assignment) if op.view else 0.0
+
+
+def _candidates(op: OpSharding) -> Iterator[Assignment]:
+    values = op.rule.values()
+    offers: list[Assignment] = [
+        value_digits(t.dims, f, op.rule) if t.order == op.order else {}
+        for t, f in zip(op.tilings, values, strict=True)
+    ]
+    yield {}
+    if not any(offers) or op.device is not None:
+        return
+    # Results come first, then operands by size: later offers only add digits compatible with earlier ones.
+    by_size = sorted(range(len(values)), key=lambda v: (v < len(op.rule.operands), -op.shapes[v].byte_size, v))
+    for first in range(len(values)):
+        if not offers[first]:
+            continue
+        alone = legal(op, [offers[first]])
+        yield alone
+        rest = [offers[v] for v in by_size if v != first]
+        yield legal(op, [offers[first], *rest])
+        yield legal(op, [offers[first], *reversed(rest)])
+        moved = _moved(op, offers[first], legal(op, [offers[first]], op.independent), values[first])
+        if moved is not None:
+            yield moved
+        if op.is_contraction:
+            passed = {f: d for f, d in alone.items() if op.rule.factors[f].kind is FactorKind.PASS}
+            yield from further_divided(op, passed, [d for offer in offers for digits in offer.values() for d in digits])
+
+
+def further_divided(op: OpSharding, assignment: Assignment, digits: Iterable[Digit]) -> Iterator[Assignment]:
+    """Yields assignments that divide one more factor, by all of these digits that are not in use yet."""
+    used = [op.partial_digits, op.manual, *assignment.values()]
+    unused = [d for d in dict.fromkeys(digits) if all(disjoint((d,), other) for other in used)]
+    if not unused or any(not disjoint((d,), unused[:n]) for n, d in enumerate(unused)):
+        return
+    for factor in filter(op.independent, range(len(op.rule.factors))):
+        found = assignment | {factor: merge((*assignment.get(factor, ()), *unused))}
+        if all_expressible(op.rule, found):
+            yield found
+
+
+def _moved(op: OpSharding, offer: Assignment, legal: Assignment, factors: ValueFactors) -> Assignment | None:
+    """Moves the digits that their own factors cannot take to other factors of the same value.
+
+    An all-to-all then moves the digits of a dimension that must be replicated, instead of an all-gather.
+    """
+    taken = [op.partial_digits, op.manual, *legal.values()]
+    unplaced = [d for f, part in offer.items() if f not in legal for d in part
+                if all(disjoint((d,), other) for other in taken)]  # fmt: skip
+    if not unplaced:
+        return None
+    result: Assignment = dict(legal)
+    candidates = [f for dim in factors for f in dim if op.rule.factors[f].kind is FactorKind.PASS]
+    candidates.sort(key=lambda f: -op.rule.factors[f].size)
+    for digit in unplaced:
+        for factor in candidates:
+            trial = result | {factor: merge((*(result.get(factor) or ()), digit))}
+            if op.rule.factors[factor].size % product(trial[factor]) == 0 and all_expressible(op.rule, trial):
+                result = trial
+                break
+    return result if result != legal else None

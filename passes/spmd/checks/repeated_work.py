@@ -1,0 +1,85 @@
+"""Reports contractions that several devices compute alike though they could divide them, with what either way costs.
+
+Repeating work can be the fastest way, since it sends less. That depends on the machine, and the user should know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ....ir.diagnostics import Diagnostics
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.module import Module
+from ....ir.graph.stack_frames import named_with_source
+from ....ir.sharding.digit import Digits, complement, product
+from ....ir.tools.trip_count import runs_of_computations
+from ...op_sharding.assignment import Assignment, OpSharding
+from ...op_sharding.choose import further_divided
+from ...op_sharding.costs import cost, points, received_bytes
+
+_LEAST = 0.01  # part of the multiply-adds of the program that is worth a remark
+
+
+@dataclass(frozen=True, slots=True)
+class _Contraction:
+    """A contraction, how it is divided, and the digits that divide nothing of it."""
+
+    instruction: Instruction
+    op: OpSharding
+    assignment: Assignment
+    unused: Digits
+
+    @property
+    def multiply_adds(self) -> int:
+        """Those of one device."""
+        return points(self.op, self.assignment)
+
+    def divided(self) -> Assignment | None:
+        """Returns the fastest assignment that also uses unused digits, if there is one."""
+        found = [a for a in self._further() if points(self.op, a) < self.multiply_adds]
+        return min(found, key=lambda a: cost(self.op, a), default=None)
+
+    def _further(self) -> Iterator[Assignment]:
+        yield from further_divided(self.op, self.assignment, self.unused)
+        for digit in self.unused:
+            yield from further_divided(self.op, self.assignment, (digit,))
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedWork:
+    """Collects the contractions of a program while it is partitioned."""
+
+    _found: list[_Contraction] = field(default_factory=list[_Contraction])
+
+    def note(self, instruction: Instruction, op: OpSharding, assignment: Assignment) -> None:
+        """Notes how an op is divided, if it is a contraction."""
+        if op.is_contraction:
+            used = [d for digits in (*assignment.values(), op.manual, op.partial_digits) for d in digits]
+            unused = complement(op.devices, used) if op.device is None else None
+            self._found.append(_Contraction(instruction, op, assignment, unused or ()))
+
+    def report(self, module: Module, diagnostics: Diagnostics) -> None:
+        """Reports contractions of this SHARDED program that repeat more than a per cent of its multiply-adds."""
+        runs = runs_of_computations(module)
+        work = [c.multiply_adds * runs.get(c.instruction.parent, 1) if c.instruction.parent else 0 for c in self._found]
+        for c, mine in zip(self._found, work, strict=True):
+            if c.unused and mine * (1 - 1 / product(c.unused)) > _LEAST * sum(work):
+                _report(c, mine / sum(work), diagnostics)
+
+
+def _report(c: _Contraction, share: float, diagnostics: Diagnostics) -> None:
+    other = c.divided()
+    if other is None:
+        return
+    later = (cost(c.op, other) - cost(c.op, c.assignment)) / 1e6
+    diagnostics.remark(
+        f"{named_with_source(c.instruction)} is computed alike by groups of {product(c.unused)} devices: "
+        f"{c.multiply_adds:,} multiply-adds on each, {share:.0%} of the program's, for {_bytes(c, c.assignment)}; "
+        f"divided {points(c.op, other):,} for {_bytes(c, other)}", c.instruction.location, category="work",
+        help=f"dividing it is {abs(later):,.3g} us {'slower' if later > 0 else 'faster'} by the times of this machine: "
+             "--machine describes another, and an annotation of its result divides it anyway")  # fmt: skip
+
+
+def _bytes(c: _Contraction, assignment: Assignment) -> str:
+    return f"{round(received_bytes(c.op, assignment)):,} bytes received"

@@ -1,0 +1,52 @@
+"""Repeated work: it is reported with both costs, and avoided where that is slower."""
+
+from __future__ import annotations
+
+import re
+
+import hloom
+import pytest
+from hloom.cost.presets import parse_machine
+from support.command_line import EXAMPLES
+
+# Heads are divided in the operand and columns in the weight; the result wants neither.
+GATHERED = """HloModule m
+ENTRY e {
+  x = f32[32,1024,16,128] parameter(0), sharding={devices=[2,1,4,1]<=[8]}
+  w = f32[16,128,2048] parameter(1), sharding={devices=[4,1,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}
+  ROOT y = f32[32,1024,2048] dot(x, w), lhs_contracting_dims={2,3}, rhs_contracting_dims={0,1},
+    sharding={devices=[2,1,1,4]<=[8] last_tile_dim_replicate}
+}"""
+
+
+def _work(machine: str, text: str) -> list[str]:
+    local = hloom.partition(hloom.parse(text), machine=parse_machine(machine))
+    return [f"{d.message}; {d.help}" for d in local.remarks if d.category == "work"]
+
+
+def test_repeated_work_is_reported_with_both_costs() -> None:
+    found = _work("", (EXAMPLES / "mlp_train.hlo").read_text())
+    assert len(found) == 1
+    numbers = re.search(
+        r"groups of 8 devices: ([\d,]+) multiply-adds on each, (\d+)% of the program's, for ([\d,]+) bytes received; "
+        r"divided ([\d,]+) for ([\d,]+) bytes received; dividing it is [\d.e-]+ us slower", found[0],
+    )  # fmt: skip
+    assert numbers is not None, found
+    now, share, bytes_now, divided, bytes_divided = (int(n.replace(",", "")) for n in numbers.groups())
+    assert now == 8 * divided
+    assert share > 50
+    assert bytes_now < bytes_divided
+
+
+@pytest.mark.parametrize("machine", ["work=f32:1G", "cpu-cluster;work=f32:1M"])
+def test_slow_devices_repeat_no_work(machine: str) -> None:
+    assert not _work(machine, (EXAMPLES / "mlp_train.hlo").read_text())
+    assert not _work(machine, GATHERED)
+
+
+def test_a_contraction_is_divided_along_another_factor_than_its_operands() -> None:
+    """Dividing rows more finely and gathering the result beats both a reduction and repeated work."""
+    assert not _work("", GATHERED)
+    local = hloom.partition(hloom.parse(GATHERED))
+    dots = [i.shape.dims for i in local.entry if i.opcode == "dot"]
+    assert dots == [(4, 1024, 2048)]
