@@ -1,8 +1,8 @@
 """Common subexpression elimination: merges instructions that compute the same into the first one.
 
-Two instructions are equal if opcode, operands, attributes, shape and sharding are. Parameters stay, and so do all
-instructions with a side effect, their own or one in a computation that they call. Collectives are merged, too: every
-device runs the same program, so two equal collectives give equal results.
+Two instructions are equal if opcode, operands, attributes, backend_config, shape and sharding are. Parameters stay, and
+so do all instructions with a side effect, their own or one in a computation that they call. Collectives are merged,
+too: every device runs the same program, so two equal collectives give equal results.
 
 Large arrays that are cheap to compute (broadcasts of something smaller, iotas) are not merged: a shared one would be
 live from its first to its last user, while each user could compute its own. Instructions computed from equal ones still
@@ -48,6 +48,7 @@ def merge_equal(computation: Computation) -> int:
             instruction.opcode,
             tuple(id(duplicates.get(o, o)) for o in instruction.operands),
             _without_channel(instruction.attributes),
+            instruction.call.config,
             instruction.shape,
             instruction.sharding,
             instruction.shardy,
