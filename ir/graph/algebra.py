@@ -14,18 +14,24 @@ class Algebra(Enum):
     MOVE       takes elements as they are to other places: its kernel works on elements of any kind
     MADE       makes numbers from no floats at all: they are turned into field elements
     FIELD      its numpy function (`Elementwise.functions`) is an operation of a field
-    FOLD       combines elements by the computation that it applies
+    FOLD       combines elements by a computation that it applies (`Op.folds_by`), and moves them
+    FORMULA    adds, multiplies, divides and takes square roots, by numpy's arithmetic alone: its kernel works on arrays
+               of any class that has this
     BILINEAR   sums of products of the first operand with the second
     ORDER      looks at floats by comparing them, and hands them on: its kernel works on the elements of any order
     CONVERSION the same numbers in another element type
     FUNCTION   any function of the elements at one place
+    OPAQUE     any function that can be divided by the op's sharding rule, and by this alone: a whole matrix, a batch of
+               them
     """
 
     MOVE = "move"
     MADE = "made"
     FIELD = "field"
     FOLD = "fold"
+    FORMULA = "formula"
     BILINEAR = "bilinear"
     ORDER = "order"
     CONVERSION = "conversion"
     FUNCTION = "function"
+    OPAQUE = "opaque"

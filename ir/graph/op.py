@@ -133,6 +133,8 @@ class Op(Generic[A]):
       element_sources the only operands that supply elements of the result: `facts` and `demands` follow by default
       forwards_leaves leaf i of the operands supplies the elements of leaf i of the result: likewise
       algebra        the op's meaning where floats are elements of a field; None: nothing is proved of programs with it
+      folds_by       the attribute that holds the computation by which an op of the algebra FOLD combines elements
+      folded         the operands whose elements such an op combines; None: all of them
       knows_columns  `demands` also accepts demands per position of a dimension
     """
 
@@ -162,6 +164,8 @@ class Op(Generic[A]):
     forwards_leaves: ClassVar[bool] = False
     knows_columns: ClassVar[bool] = False
     algebra: ClassVar[Algebra | None] = None
+    folds_by: ClassVar[str] = "to_apply"
+    folded: ClassVar[frozenset[int] | None] = None
     additive_groups: ClassVar[tuple[frozenset[int], ...]] = ()
 
     def infer_shape(self, operands: Sequence[Shape], attributes: A, declared: Shape | None) -> Shape:

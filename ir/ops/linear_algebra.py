@@ -14,7 +14,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import Kind
 from ..types.shape import Shape
 from .checks import require_kind, require_same_element, require_static, text
@@ -38,6 +38,7 @@ class Cholesky(Op[CholeskyAttributes]):
     """Returns the triangular matrix L with a = L L^H, or U with a = U^H U. NaN where a is not positive definite."""
 
     opcode = "cholesky"
+    algebra = Algebra.OPAQUE
     attributes = CholeskyAttributes
 
     def infer_shape(self, operands: Sequence[Shape], attributes: CholeskyAttributes, declared: Shape | None) -> Shape:
@@ -96,6 +97,7 @@ class TriangularSolve(Op[TriangularSolveAttributes]):
     """Solves op(a) x = b, or x op(a) = b without `left_side`, for x; a is triangular."""
 
     opcode = "triangular-solve"
+    algebra = Algebra.OPAQUE
     attributes = TriangularSolveAttributes
     arity = (2, 2)
 

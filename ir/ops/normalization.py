@@ -15,7 +15,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import NOT_NEGATIVE, Demand, Fact, Visitor
 from ..types.element_type import Kind
 from ..types.shape import Shape, tuple_shape
@@ -39,6 +39,7 @@ class _BatchNorm(Op[BatchNormAttributes]):
 
     attributes = BatchNormAttributes
     typed_by = 0
+    algebra = Algebra.FORMULA
     per_feature: ClassVar[int] = 2
     activations: ClassVar[int] = 0
     statistics: ClassVar[bool] = True
@@ -88,7 +89,7 @@ class _BatchNorm(Op[BatchNormAttributes]):
         def run(*operands: Any) -> Any:
             wide = [o.astype(compute, copy=False) for o in operands]
             wide = [o.reshape(along) if 1 <= n <= self.per_feature else o for n, o in enumerate(wide)]
-            results = [np.asarray(r).astype(final) for r in self.compute(batch, *wide)]
+            results = [r.astype(final) for r in self.compute(batch, *wide)]
             if not self.statistics:
                 return results[0]
             return (results[0], *(r.reshape(-1) for r in results[1:]))

@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..graph.attributes import Attributes
-from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, RandomState, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, RandomState, ShapeError, register
 from ..graph.value_range import Demand, Fact, Visitor, full_range
 from ..types.element_type import ELEMENT_TYPES, ElementType, Kind
 from ..types.shape import Shape, array, tuple_shape
@@ -120,6 +120,7 @@ class Rng(_HiddenState):
     """
 
     opcode = "rng"
+    algebra = Algebra.OPAQUE
     attributes = RngAttributes
     arity = (2, 3)
     result_hint = True

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..factors.sharding_rule import Factor, FactorKind, ShardingRule, ValueFactors
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import ELEMENT_TYPES, F32
 from ..types.shape import Shape, array
 from .checks import require_static, text
@@ -28,6 +28,7 @@ class ScaledDot(Op[DotAttributes]):
     """Computes the dot of scaled operands: lhs, rhs, scale of lhs, scale of rhs."""
 
     opcode = "scaled-dot"
+    algebra = Algebra.OPAQUE
     attributes = DotAttributes
     arity = (4, 4)
 

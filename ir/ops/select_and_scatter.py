@@ -17,7 +17,7 @@ from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Window
 from ..graph.monoid import MONOID_OPS, elementwise_kernel, reduction_monoid
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import PRED
 from ..types.shape import Shape, array
 from .checks import require_static, text
@@ -49,6 +49,9 @@ class SelectAndScatter(Op[SelectAndScatterAttributes]):
     attributes = SelectAndScatterAttributes
     arity = (3, 3)
     applies_calls = True
+    algebra = Algebra.FOLD
+    folds_by = "scatter"
+    folded = frozenset({1, 2})
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: SelectAndScatterAttributes, declared: Shape | None

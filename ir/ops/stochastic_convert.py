@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..graph.attributes import Attributes
-from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..types.element_type import Kind
 from ..types.shape import Shape
 from .checks import require_declared, require_kind, text
@@ -26,6 +26,7 @@ class StochasticConvert(Op[Attributes]):
 
     opcode = "stochastic-convert"
     arity = (2, 2)
+    algebra = Algebra.FUNCTION
     is_elementwise = True
     result_hint = True
 

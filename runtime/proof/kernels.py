@@ -21,7 +21,9 @@ from ...ir.types.element_type import ELEMENT_TYPES, ElementType, from_numpy
 from ...ir.types.shape import Shape, tuple_shape
 from ..plan.kernels import GROUPS, StackedKernel
 from .embedding import embed
+from .formulas import formula
 from .meanings import Meanings
+from .opaque import opaque
 from .oracle import Oracle
 from .sums import bilinear, fold
 
@@ -72,6 +74,8 @@ class FieldKernels:
                 return meanings.operation(op)
             case Algebra.FOLD:
                 return fold(op, call, on_elements, compile, lambda: self.oracle)
+            case Algebra.FORMULA:
+                return formula(op.kernel(call, compile), call, meanings.functions(compile))
             case Algebra.BILINEAR:
                 return bilinear(op, call, compile)
             case Algebra.ORDER:
@@ -80,6 +84,10 @@ class FieldKernels:
                 return meanings.conversion(call.operands[0].element, call.shape.element)
             case Algebra.FUNCTION:
                 return meanings.function(op, call, compile)
+            case Algebra.OPAQUE:
+                if instruction.called():
+                    raise NotEvaluable("functions that call computations are not covered")
+                return opaque(op, call, lambda: self.oracle)
 
 
 def _run_once(module: Module) -> frozenset[Computation]:

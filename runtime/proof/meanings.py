@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
+from ...ir.graph.attributes import NONE
+from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall, op_named
 from ...ir.ops.elementwise import Elementwise
 from ...ir.ops.numerics import numpy_type
 from ...ir.ops.structure import unchanged
@@ -22,6 +23,7 @@ from ...ir.types.shape import Shape, array
 from . import field
 from .embedding import as_integers, embed, is_small
 from .field import GREATEST, LEAST, UNDEFINED, ZERO, has_special, is_special
+from .formulas import Functions
 from .oracle import Oracle
 
 Array = np.ndarray[Any, Any]
@@ -100,12 +102,18 @@ class Meanings:
 
     def function(self, op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
         """A random function. One of one operand has its true values at 0 and the infinities. Raises NotEvaluable."""
-        shapes = (*call.operands, call.shape)
-        if not op.is_elementwise or not all(s.is_array and s.element.is_float for s in shapes):
+        source, target = call.operands[0].element, call.shape.element
+        if not op.is_elementwise or not source.is_float or (not target.is_float and len(call.operands) == 1):
             raise NotEvaluable("functions of other than floats at one place are not covered")
-        name = f"{op.opcode} {getattr(call.attributes, 'exponent_bits', '')}"
-        if len(call.operands) > 1:
-            return lambda *operands: self._oracle().value(name, *operands)
+        name = f"{op.opcode} {getattr(call.attributes, 'exponent_bits', '')}{'' if source is target else target}"
+        codes = [unchanged if shape.element.is_float else embed for shape in call.operands]
+        if len(codes) > 1:
+
+            def of_all(*operands: Array) -> Array:
+                found = self._oracle().value(name, *(c(x) for c, x in zip(codes, operands, strict=True)))
+                return found if target.is_float else _some_integers(found, target)
+
+            return of_all
         at_zero, at_least, at_greatest = embed(_at(op, call, compile, [0.0, -np.inf, np.inf]))
 
         def run(x: Array) -> Array:
@@ -115,6 +123,12 @@ class Meanings:
             return found
 
         return run
+
+    def functions(self, compile: Compile) -> Functions:
+        """The functions that formulas take. The root is that of the op, for other programs compute it by that."""
+        shape = array(F64, ())
+        root = op_named("rsqrt")
+        return Functions(self.function(root, OpCall((shape,), NONE, shape), compile), self.conversion)
 
     def conversion(self, source: ElementType, target: ElementType) -> Kernel:
         """The same numbers in another type, rounded where that holds fewer."""
@@ -133,10 +147,15 @@ class Meanings:
 
         def to_integer(x: Array) -> Array:
             small = is_small(x, 24)
-            other = self._oracle().value("to integer", x) >> np.uint64(61 - min(target.bits - 1, 16))
-            return np.where(small, as_integers(np.where(small, x, ZERO)), other.astype(np.int64)).astype(target.numpy)
+            other = _some_integers(self._oracle().value("to integer", x), target)
+            return np.where(small, as_integers(np.where(small, x, ZERO)).astype(target.numpy), other)
 
         return to_integer
+
+
+def _some_integers(x: Array, target: ElementType) -> Array:
+    """Integers of a type, made of the upper bits of random elements."""
+    return (x >> np.uint64(61 - min(target.bits - 1, 16))).astype(np.int64).astype(target.numpy)
 
 
 def _relation(op: AnyOp, call: OpCall[Any], compile: Compile) -> str:

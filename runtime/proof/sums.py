@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...ir.factors.sharding_rule import Monoid
+from ...ir.graph.clone import inlined
+from ...ir.graph.computation import Computation
 from ...ir.graph.monoid import reduction_monoid
 from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
 from ...ir.types.element_type import ELEMENT_TYPES
@@ -29,21 +31,30 @@ _LIMB = 31  # bits of an element that are summed at a time in 64 bits: of up to 
 def fold(
     op: AnyOp, call: OpCall[Any], on_elements: OpCall[Any], compile: Compile, oracle: Callable[[], Oracle]
 ) -> Kernel:
-    """Sums by limbs, greatest and least by keys, whatever else by the computation itself. Raises NotEvaluable."""
-    computation = call.attributes.to_apply
-    monoid, kernel = reduction_monoid(computation), op.kernel(on_elements, compile)
-    floats = [n for n, shape in enumerate(call.operands) if shape.element.is_float]
-    match monoid:
+    """Sums by limbs, greatest and least by keys, whatever else by calling the computation. Raises NotEvaluable."""
+    computation = getattr(call.attributes, op.folds_by)
+    folded = range(len(call.operands)) if op.folded is None else op.folded
+    floats = [n for n, shape in enumerate(call.operands) if n in folded and shape.element.is_float]
+    match reduction_monoid(computation):
         case Monoid.ADD:
-            return _summed(kernel, floats)
+            return _summed(op.kernel(on_elements, compile), floats)
         case Monoid.MAXIMUM:
-            return _extreme(kernel, floats, oracle)
+            return _extreme(op.kernel(on_elements, compile), floats, oracle)
         case Monoid.MINIMUM:
-            return _extreme(kernel, floats, oracle, least=True)
-        case None:
-            return kernel
+            return _extreme(op.kernel(on_elements, compile), floats, oracle, least=True)
+        case Monoid.MULTIPLY:
+            attributes = replace(call.attributes, **{op.folds_by: _called(computation)})
+            return op.kernel(replace(on_elements, attributes=attributes), compile)
         case _:
-            raise NotEvaluable(f"reductions by {monoid.value} are not covered")
+            return op.kernel(on_elements, compile)
+
+
+def _called(computation: Computation) -> Computation:
+    """The same computation with a copy at its end: kernels call it, since they do not recognise a monoid."""
+    made = Computation(computation.name)
+    parameters = [made.parameter(n, p.shape) for n, p in enumerate(computation.parameters)]
+    made.root = made.build("copy", inlined(made, computation, parameters))
+    return made
 
 
 def _summed(kernel: Kernel, floats: list[int]) -> Kernel:
@@ -65,6 +76,15 @@ def _summed(kernel: Kernel, floats: list[int]) -> Kernel:
         return total
 
     return run
+
+
+def total(x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
+    """The sum of elements along some dimensions."""
+
+    def added(numbers: Array) -> Array:
+        return np.add.reduce(numbers, axis=axes, keepdims=keepdims, dtype=np.uint64)
+
+    return _summed(added, [0])(x)
 
 
 def _extreme(kernel: Kernel, floats: list[int], oracle: Callable[[], Oracle], least: bool = False) -> Kernel:

@@ -95,7 +95,7 @@ class Behaviour:
     is_callback = False
     is_manual_boundary = False
     leaves_region = False
-    algebra: Algebra | None = None
+    algebra: Algebra | None = Algebra.OPAQUE
 
     def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
         """Raises ShapeError if operands or result do not fit the target."""
@@ -152,6 +152,7 @@ class ManualBoundary(Behaviour):
 
     is_manual_boundary = True
     reads_format = False
+    algebra = None
 
     def __init__(self, leaves_region: bool) -> None:
         self.leaves_region = leaves_region
@@ -317,7 +318,12 @@ class CustomCall(Op[CustomCallAttributes]):
         return behaviour(call.attributes).reads_format
 
     def algebra_of(self, call: Call) -> Algebra | None:
-        return behaviour(call.attributes).algebra
+        """The algebra of the target. A function whose calls have effects may give other results each time, and one with
+        a sharding rule in the program has none in the programs of devices.
+        """
+        algebra = behaviour(call.attributes).algebra
+        varies = call.attributes.custom_call_has_side_effect and any(s.is_array for s in call.shape.leaves())
+        return None if algebra is Algebra.OPAQUE and (varies or _has_own_rule(call)) else algebra
 
     def has_fixed_layout(self, attributes: CustomCallAttributes) -> bool:
         return attributes.operand_layout_constraints is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,17 +14,15 @@ import pytest
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.types.literal import Literal
 from hloom.passes.annotating.remesh import remesh
-from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.proof import meanings
 from hloom.runtime.proof.prove import prove
-from hloom.runtime.simulator import simulate
 from hypothesis import HealthCheck, given, settings
 from programs.random.generate import REGIONS, programs
 from support.command_line import EXAMPLES
-from support.compare import compare
 from support.golden import FOLDER, cases_of, golden_texts
+from support.harmless_faults import check_harmless
 from support.partition_check import partitioned
-from support.planted_faults import Fault, faults, some
+from support.planted_faults import faults, some
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
@@ -90,17 +88,8 @@ def test_mistakes_in_examples_are_found(name: str, each: int) -> None:
     module, local = example(name), local_example(name)
     tried = some(list(faults(local)), each)
     missed = [f for f in tried if prove(module, f.plant(local)).outcome != "differs"]
-    _check_harmless(module, local, missed)
+    check_harmless(module, local, missed)
     assert len(missed) < 0.05 * len(tried)
-
-
-def _check_harmless(module: Module, local: Module, missed: Sequence[Fault]) -> None:
-    """Mistakes that are not found change no result: groups of devices that hold the same, masks of zeros."""
-    inputs = inputs_for_module(module)
-    right = simulate(local, inputs, poison=True) if missed else []
-    for fault in missed:
-        found = compare(simulate(fault.plant(local), inputs, poison=True), right)
-        assert found.equal, f"{fault}: {found}\n{module.to_text()}"
 
 
 @pytest.mark.parametrize("stem", [pytest.param("halo", marks=pytest.mark.slow), "partial"])
@@ -112,7 +101,7 @@ def test_mistakes_in_exchanged_edges_are_found(stem: str) -> None:
         if prove(module, local, trials=1).outcome == "equal":
             tried = some(list(faults(local)), 1)
             missed = [f for f in tried if prove(module, f.plant(local), trials=2).outcome != "differs"]
-            _check_harmless(module, local, missed)
+            check_harmless(module, local, missed)
             found += len(tried) - len(missed)
     assert found > 10
 
@@ -168,7 +157,8 @@ def test_what_is_undefined_on_both_sides_is_unproved() -> None:
 
 
 def test_an_op_that_says_nothing_is_unproved() -> None:
-    verdict = _proved(ROWS.format("f32[10] custom-call(x), custom_call_target=\"other\"") + "\n")
+    rule = 'frontend_attributes={xla.sdy.sharding_rule="#sdy.op_sharding_rule<([i])->([i]) {i=10}, custom>"}'
+    verdict = _proved(ROWS.format(f'f32[10] custom-call(x), custom_call_target="other", {rule}'))
     assert verdict.outcome == "unproved"
     assert verdict.uncovered[0].program == "original"
     assert str(verdict).startswith("unproved: custom-call y of the original program (<string>:")

@@ -1,0 +1,109 @@
+"""Random functions of whole matrices, by the sharding rule of an op.
+
+Devices may divide the factors that pass. So each index of these has a function of its own, of all that it sees of the
+operands: a matrix of a batch, a column of a right side.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
+from ...ir.graph.op import AnyOp, Kernel, NotEvaluable, OpCall, RandomState
+from ...ir.types.element_type import Kind
+from ...ir.types.shape import Shape
+from ..plan.steps import flatten, unflatten
+from .embedding import embed
+from .field import ONE, UNDEFINED
+from .oracle import Oracle
+
+Array = np.ndarray[Any, Any]
+
+
+def opaque(op: AnyOp, call: OpCall[Any], oracle: Callable[[], Oracle]) -> Kernel:
+    """Any function that can be divided by the sharding rule of an op. One that draws from the random state of a device
+    is another function in each draw. Raises NotEvaluable.
+    """
+    taken = [leaf for shape in call.operands for leaf in shape.leaves()]
+    given = list(call.shape.leaves())
+    if not any(leaf.is_array for leaf in given):
+        return lambda *_: unflatten([None] * len(given), call.shape)
+    name, rule = _name(op, call), op.sharding_rule(call)
+    sources = [_Slices(rule, v, s) for v, s in zip(rule.operands, taken, strict=True)]
+    targets = [_Slices(rule, v, s) for v, s in zip(rule.results, given, strict=True)]
+    if not all(target.has_all for target in targets if target.shape.is_array):
+        raise NotEvaluable("its sharding rule divides some results and others not")
+
+    def compute(name: str, values: Sequence[Any]) -> Any:
+        random = oracle()
+        leaves = [x for value, shape in zip(values, call.operands, strict=True) for x in flatten(value, shape)]
+        parts = enumerate(zip(sources, leaves, strict=True))
+        seen = [s.seen(random, f"{name} {n}", x) for n, (s, x) in parts if s.shape.is_array]
+        made = [t.made(random, f"{name} -> {n}", seen) if t.shape.is_array else None for n, t in enumerate(targets)]
+        return unflatten(made, call.shape)
+
+    def draw(state: RandomState, *values: Any) -> Any:
+        state.draws += 1
+        return compute(f"{name} draw {state.draws}", values)
+
+    return draw if op.is_stateful else lambda *values: compute(name, values)
+
+
+def _name(op: AnyOp, call: OpCall[Any]) -> str:
+    """The op and all that its function depends on besides operands, alike for all parts of it."""
+    words = [op.opcode, call.config]
+    for field in dataclasses.fields(call.attributes):
+        value = getattr(call.attributes, field.name)
+        is_shapes = isinstance(value, tuple) and any(isinstance(v, Shape) for v in value)  # pyright: ignore
+        words += [] if is_shapes else [f"{field.name}={value}"]
+    leaves = (leaf for shape in (*call.operands, call.shape) for leaf in shape.leaves())
+    return " ".join([*words, *(leaf.element.name for leaf in leaves)])
+
+
+class _Slices:
+    """An operand or a result, cut into the slice of each index of the passing factors of a rule."""
+
+    def __init__(self, rule: ShardingRule, value: ValueFactors, shape: Shape) -> None:
+        self.shape = shape
+        kinds = [factor.kind for factor in rule.factors]
+        if not set(kinds) <= {FactorKind.PASS, FactorKind.REPLICATE}:
+            raise NotEvaluable("its parts are no functions of their own: sums of them, or they exchange elements")
+        passing = [f for f, kind in enumerate(kinds) if kind is FactorKind.PASS]
+        axes = [f for dim in value for f in dim]
+        own = [f for f in passing if f in axes]
+        self.has_all = own == passing
+        self._sizes = [rule.factors[f].size for f in axes]
+        self._order = sorted(range(len(axes)), key=lambda n: (axes[n] not in own, axes[n] if axes[n] in own else n))
+        self._indices = tuple(rule.factors[f].size if f in own else 1 for f in passing)
+        self._elements = math.prod(rule.factors[f].size for f in axes if f not in own)
+
+    def seen(self, random: Oracle, name: str, x: Array) -> Array:
+        """Returns a number per index that stands for all of its slice. It is UNDEFINED where an element is."""
+        codes = x if self.shape.element.is_float else embed(x)
+        slices = codes.reshape(self._sizes).transpose(self._order).reshape(*self._indices, self._elements)
+        hashed = random.value(name, slices, self._places)
+        undefined = (slices == UNDEFINED).any(-1)
+        return np.where(undefined, UNDEFINED, np.add.reduce(hashed, -1, dtype=np.uint64) >> ONE)
+
+    def made(self, random: Oracle, name: str, seen: Sequence[Array]) -> Array:
+        """Returns the result that is a function of these numbers at each place of a slice."""
+        values = random.value(name, *(x[..., None] for x in seen), self._places)
+        slices = np.broadcast_to(values, (*self._indices, self._elements))
+        turned = slices.reshape([self._sizes[n] for n in self._order])
+        found = turned.transpose(np.argsort(self._order)).reshape(self.shape.dims)
+        element = self.shape.element
+        if element.is_float:
+            return found
+        if element.kind is Kind.PRED:
+            return (found & ONE) == ONE
+        # Integers number rows or columns. A single one tells of a failure, which is rare.
+        return (found % np.uint64(max(self._elements, 1) + random.is_free)).astype(element.numpy)
+
+    @property
+    def _places(self) -> Array:
+        return np.arange(self._elements, dtype=np.uint64)
