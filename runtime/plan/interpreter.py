@@ -9,6 +9,7 @@ that chose it. Arrays are never written to after creation, so buffers may share 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -63,7 +64,7 @@ class Step:
 @dataclass
 class Plan:
     """A compiled computation. `parameters` and `results` are the buffers of the leaves; `template` is a fresh frame
-    with the constants.
+    with the constants. `runs` counts how often each device has run it.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Plan:
     parameters: tuple[int, ...] = ()
     results: tuple[int, ...] = ()
     template: Frame = field(default_factory=lambda: [None])
+    runs: Counter[int] = field(default_factory=Counter[int])
 
     def frame(self, device: int, arguments: list[Value]) -> Frame:
         """Returns the buffers of one device before the first step."""
@@ -108,6 +110,7 @@ class Interpreter:
     def execute(self, plan: Plan, frames: list[Frame]) -> list[list[Value]]:
         """Runs the plan on the frames of the active devices; returns the leaves of the result of each."""
         step = None
+        plan.runs.update([frame[0] for frame in frames])
         try:
             for step in plan.steps:
                 step.run(frames, self)

@@ -17,7 +17,7 @@ from ...ir.graph.module import Module
 from ...ir.graph.monoid import maps_scalars
 from ...ir.graph.op import Algebra, Compile, Kernel, NotEvaluable, OpCall, Role
 from ...ir.tools import mixed_precision
-from ...ir.types.element_type import ELEMENT_TYPES, ElementType, from_numpy
+from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind, from_numpy
 from ...ir.types.shape import Shape, tuple_shape
 from ..plan.kernels import GROUPS, StackedKernel
 from .embedding import embed
@@ -32,12 +32,18 @@ ELEMENTS = ELEMENT_TYPES["u64"]  # the type that numpy's kernels take field elem
 
 
 class FieldKernels:
-    """A kernel provider. `oracle` is that of the trial that runs; `uncovered` lists what cannot be proved, and why."""
+    """A kernel provider. `oracle` is that of the trial that runs; `uncovered` lists what cannot be proved, and why.
+
+    `compared` has the pairs of numbers that comparisons of two single numbers met, by the names of these. Predicates
+    and trip counts mostly come from such.
+    """
 
     def __init__(self, module: Module, oracle: Oracle) -> None:
         self.oracle = oracle
-        self._run_once = _run_once(module)
+        self._run_once = _run(module)
+        self._run = _run(module, conditions=True)
         self.uncovered: dict[Instruction, str] = {}
+        self.compared: dict[str, set[tuple[int, ...]]] = {}
         self._meanings = Meanings(lambda: self.oracle)
 
     def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:
@@ -79,7 +85,9 @@ class FieldKernels:
             case Algebra.BILINEAR:
                 return bilinear(op, call, compile)
             case Algebra.ORDER:
-                return meanings.ordered(op, call, on_elements, compile, instruction.parent in self._run_once)
+                kernel = meanings.ordered(op, call, on_elements, compile, instruction.parent in self._run_once)
+                decides = call.shape.element.kind is Kind.PRED and call.shape.is_scalar
+                return self._noting(instruction.name, kernel) if decides and instruction.parent in self._run else kernel
             case Algebra.CONVERSION:
                 return meanings.conversion(call.operands[0].element, call.shape.element)
             case Algebra.FUNCTION:
@@ -90,9 +98,18 @@ class FieldKernels:
                 return opaque(op, call, lambda: self.oracle)
 
 
-def _run_once(module: Module) -> frozenset[Computation]:
+    def _noting(self, name: str, kernel: Kernel) -> Kernel:
+        def run(*operands: Any) -> Any:
+            pairs = zip(*(np.ravel(x).tolist() for x in operands), strict=True)  # of all devices, or of one
+            self.compared.setdefault(name, set()).update(pairs)
+            return kernel(*operands)
+
+        return run
+
+
+def _run(module: Module, conditions: bool = False) -> frozenset[Computation]:
     """The computations that run where they are called, on whole values: not those that are applied to elements, whose
-    comparisons have to be an order, nor those that end loops.
+    comparisons have to be an order, nor, without `conditions`, those that end loops.
     """
     found, work = set[Computation](), [module.entry]
     while work:
@@ -103,7 +120,7 @@ def _run_once(module: Module) -> frozenset[Computation]:
                 if i.op.role in (Role.CALL, Role.FUSION, Role.BRANCH):
                     work += i.called()
                 elif i.op.role is Role.LOOP:
-                    work += i.called()[1:]
+                    work += i.called() if conditions else i.called()[1:]
     return frozenset(found)
 
 

@@ -19,6 +19,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ..evaluator import UnpartitionedProgram
 from ..simulator import SimulatedProgram
+from .control import never_run, unlike
 from .field import UNDEFINED
 from .inputs import MODES, TrialInputs
 from .kernels import FieldKernels
@@ -88,7 +89,9 @@ class _Pair:
         """Runs both once. The verdict, if that already is one."""
         of_oracle, of_inputs = seed.spawn(2)
         mode = MODES[number % len(MODES)]
-        self.whole.kernels.oracle = self.divided.kernels.oracle = Oracle(of_oracle, mode.free)
+        oracle = Oracle(of_oracle, mode.free)
+        for side in (self.whole, self.divided):
+            side.kernels.oracle, side.kernels.compared = oracle, {}
         inputs = self.inputs.draw(of_inputs, mode)
         try:
             expected = self.whole.program.run(inputs)
@@ -101,9 +104,20 @@ class _Pair:
         difference = _difference(expected, found)
         if difference is not None:
             return self.verdict(number + 1, difference=difference)
+        if problem := self._other_decision():
+            return self.verdict(number + 1, problem=problem)
         defined = [np.asarray(x != UNDEFINED) if x.dtype == np.uint64 else True for x in expected]
         self.defined = [a | b for a, b in zip(self.defined or defined, defined, strict=True)]
         return None
+
+    def _other_decision(self) -> str:
+        """Describes what the devices decide otherwise, though no result shows it. Empty if they decide nothing so."""
+        ours = self.divided.kernels.compared
+        for name, pairs in self.whole.kernels.compared.items():
+            if ours.get(name, pairs) != pairs:
+                return f"{name} compares other numbers than in the original program"
+        plans = self.whole.program.executable.plan, self.divided.program.executable.plan
+        return unlike(*plans, self.divided.program.grid.size)
 
     def verdict(
         self, trials: int, difference: Difference | None = None, problem: str = "", differs: bool = False,
@@ -117,7 +131,10 @@ class _Pair:
             outcome = "unproved" if uncovered or missing or problem else "equal"
         outputs = sum(leaf.is_array for leaf in self.original.entry.root.shape.leaves())
         tested = tested_only(self.original)
-        return Verdict(outcome, outputs, trials, difference, problem, missing, tuple(uncovered), tested)
+        sides = (self.whole, self.divided) if trials else ()
+        never = (name for side in sides for name in never_run(side.program.executable.plan))
+        untaken = tuple(dict.fromkeys(never))
+        return Verdict(outcome, outputs, trials, difference, problem, missing, tuple(uncovered), tested, untaken)
 
 
 def _noted(side: str, instruction: Instruction, reason: str) -> Uncovered:

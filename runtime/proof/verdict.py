@@ -49,7 +49,8 @@ class Verdict:
 
     `difference` is the first one found; `problem` says what else ended it (devices that disagree about a result);
     `undefined` lists results that were undefined on both sides in every trial, `uncovered` ops without a meaning over a
-    field, `tested` what was tried with the values drawn and not shown for others.
+    field, `tested` what was tried with the values drawn and not shown for others, `never_run` the branches and loop
+    bodies that no trial took.
     """
 
     outcome: Outcome
@@ -60,6 +61,7 @@ class Verdict:
     undefined: tuple[Difference, ...]
     uncovered: tuple[Uncovered, ...]
     tested: tuple[str, ...]
+    never_run: tuple[str, ...] = ()
 
     @property
     def is_equal(self) -> bool:
@@ -72,7 +74,8 @@ class Verdict:
         if self.outcome != "equal":
             return f"{self.outcome}: " + "; ".join(reasons)
         tested = f"; tested only: {', '.join(self.tested)}" if self.tested else ""
-        return f"equal: {self.outputs} outputs, {self.trials} trials{tested}"
+        never = f"; never run: {', '.join(_few(self.never_run))}" if self.never_run else ""
+        return f"equal: {self.outputs} outputs, {self.trials} trials{tested}{never}"
 
 
 def _few(found: Sequence[object]) -> list[str]:

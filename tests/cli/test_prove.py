@@ -39,7 +39,7 @@ def test_a_wrong_program_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     done = hloom("prove", NAMED, "--json", cwd=tmp_path)
     found = json.loads(done.out)
     assert done.code == 1
-    assert set(found) == KEYS | {"tested"}
+    assert set(found) == KEYS | {"tested", "never_run"}
     assert found["outcome"] == "differs"
     assert found["difference"]["what"] == "another value"
 

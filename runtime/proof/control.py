@@ -1,0 +1,49 @@
+"""Compares how often branches and loop bodies have run, in a program and in its partitioned form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...ir.graph.op import Role
+from ..plan.interpreter import Plan, label
+
+
+def never_run(plan: Plan) -> tuple[str, ...]:
+    """Names the branches and loop bodies that have not run, but none inside of others."""
+    return tuple(name for name, callee in _callees(plan) if not callee.runs)
+
+
+def unlike(original: Plan, local: Plan, devices: int) -> str:
+    """Describes a branch or loop body that a device has run more or less often than the original program has. Empty if
+    there is none. Those of other names, or with more or fewer of their name, cannot be compared.
+    """
+    theirs, ours = _runs(original, devices), _runs(local, devices)
+    for name in theirs:
+        if len(theirs[name]) == len(ours.get(name, ())) and theirs[name] != ours[name]:
+            return f"{name} runs on some device more or less often than in the original program"
+    return ""
+
+
+def _runs(plan: Plan, devices: int) -> dict[str, list[list[int]]]:
+    """Returns how often each device has run what has a name, in order. What runs on one device alone runs on all."""
+    found: dict[str, list[list[int]]] = {}
+    for name, callee in _callees(plan):
+        runs = callee.runs
+        alike = list(plan.runs) == [0]
+        found.setdefault(name, []).append([runs[0 if alike else device] for device in range(devices)])
+    return {name: sorted(runs) for name, runs in found.items()}
+
+
+def _callees(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """Yields branches and loop bodies with their names, and those inside of what has run."""
+    for step in plan.steps:
+        for number, callee in enumerate(step.plans()):
+            match step.instruction.op.role, number:
+                case Role.BRANCH, _:
+                    yield f"branch {number} of {label(step.instruction)}", callee
+                case Role.LOOP, 1:
+                    yield f"the body of {label(step.instruction)}", callee
+                case _:
+                    pass
+            if callee.runs:
+                yield from _callees(callee)

@@ -1,0 +1,73 @@
+"""Branches and loops in proofs: what never runs is listed, and decisions have to be those of the original program."""
+
+from __future__ import annotations
+
+import hloom
+import pytest
+from hloom.runtime.proof.prove import prove
+
+CHOICE = """HloModule m
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+less { a = f32[8] parameter(0)  ROOT r = f32[8] negate(a) }
+more { a = f32[8] parameter(0)  ROOT r = f32[8] copy(a) }
+ENTRY e { x = f32[8] parameter(0), sharding={devices=[4]<=[4]}  i = s32[] parameter(1)  DECISION
+  ROOT y = f32[8] conditional(p, x, x), true_computation=less, false_computation=more }"""
+NEVER = "n = s32[] constant(1000000)  p = pred[] compare(i, n), direction=GT"
+OF_SUM = """zero = f32[] constant(0)  half = f32[] constant(0.5)
+  s = f32[] reduce(x, zero), dimensions={0}, to_apply=add
+  t = f32[] multiply(s, half)  p = pred[] compare(t, zero), direction=GT"""
+
+LOOP = """HloModule m
+body { s = (s32[], f32[8]) parameter(0)  i = s32[] get-tuple-element(s), index=0  one = s32[] constant(1)
+  j = s32[] add(i, one)  x = f32[8] get-tuple-element(s), index=1  y = f32[8] abs(x)  z = f32[8] multiply(y, y)
+  ROOT t = (s32[], f32[8]) tuple(j, z) }
+more { s = (s32[], f32[8]) parameter(0)  i = s32[] get-tuple-element(s), index=0  n = s32[] constant(TRIPS)
+  ROOT r = pred[] compare(i, n), direction=LT }
+ENTRY e { x = f32[8] parameter(0), sharding={devices=[4]<=[4]}  zero = s32[] constant(0)
+  s = (s32[], f32[8]) tuple(zero, x)  w = (s32[], f32[8]) while(s), condition=more, body=body
+  y = f32[8] get-tuple-element(w), index=1  ROOT z = f32[8] RESULT }"""
+
+
+def test_a_branch_that_never_runs_is_listed() -> None:
+    module = hloom.parse(CHOICE.replace("DECISION", NEVER))
+    verdict = prove(module, hloom.partition(module))
+    assert verdict.never_run == ("branch 0 of conditional y",)
+    assert str(verdict) == (
+        "equal: 1 outputs, 4 trials; tested only: i (s32); never run: branch 0 of conditional y"
+    )
+
+
+@pytest.mark.parametrize(("trips", "listed"), [(0, ("the body of while w",)), (3, ())])
+def test_a_body_that_never_runs_is_listed(trips: int, listed: tuple[str, ...]) -> None:
+    module = hloom.parse(LOOP.replace("TRIPS", str(trips)).replace("RESULT", "negate(y)"))
+    verdict = prove(module, hloom.partition(module))
+    assert verdict.outcome == "equal"
+    assert verdict.never_run == listed
+
+
+def test_both_branches_run_in_some_trial() -> None:
+    module = hloom.parse(CHOICE.replace("DECISION", OF_SUM))
+    verdict = prove(module, hloom.partition(module), trials=8)
+    assert verdict.outcome == "equal"
+    assert not verdict.never_run
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_predicate_of_other_numbers_is_found_though_it_is_the_same(seed: int) -> None:
+    """One bit would be right in every second trial."""
+    module = hloom.parse(CHOICE.replace("DECISION", OF_SUM))
+    local = hloom.partition(module).to_text()
+    assert "constant(0.5)" in local
+    verdict = prove(module, hloom.parse(local.replace("constant(0.5)", "constant(0.25)")), trials=1, seed=seed)
+    assert verdict.outcome != "equal"
+    assert verdict.outcome == "differs" or "p compares other numbers than in the original program" in str(verdict)
+
+
+def test_another_number_of_trips_is_found_though_no_result_depends_on_it() -> None:
+    module = hloom.parse(LOOP.replace("TRIPS", "3").replace("RESULT", "subtract(y, y)"))
+    local = hloom.partition(module).to_text()
+    assert "constant(3)" in local
+    assert prove(module, hloom.parse(local)).outcome == "equal"
+    verdict = prove(module, hloom.parse(local.replace("constant(3)", "constant(4)")))
+    assert verdict.outcome == "unproved"
+    assert "the body of while w runs on some device more or less often" in verdict.problem
