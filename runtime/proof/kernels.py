@@ -41,7 +41,7 @@ class FieldKernels:
     def __init__(self, module: Module, oracle: Oracle) -> None:
         self.oracle = oracle
         self._run_once = _run(module)
-        self._run = _run(module, conditions=True)
+        self._deciding = _run(module, conditions=True)
         self.uncovered: dict[Instruction, str] = {}
         self.compared: dict[str, set[tuple[int, ...]]] = {}
         self._meanings = Meanings(lambda: self.oracle)
@@ -87,7 +87,8 @@ class FieldKernels:
             case Algebra.ORDER:
                 kernel = meanings.ordered(op, call, on_elements, compile, instruction.parent in self._run_once)
                 decides = call.shape.element.kind is Kind.PRED and call.shape.is_scalar
-                return self._noting(instruction.name, kernel) if decides and instruction.parent in self._run else kernel
+                decides = decides and instruction.parent in self._deciding
+                return self._noting(instruction.name, kernel) if decides else kernel
             case Algebra.CONVERSION:
                 return meanings.conversion(call.operands[0].element, call.shape.element)
             case Algebra.FUNCTION:
@@ -96,7 +97,6 @@ class FieldKernels:
                 if instruction.called():
                     raise NotEvaluable("functions that call computations are not covered")
                 return opaque(op, call, lambda: self.oracle)
-
 
     def _noting(self, name: str, kernel: Kernel) -> Kernel:
         def run(*operands: Any) -> Any:

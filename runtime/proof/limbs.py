@@ -49,8 +49,9 @@ def in_limbs(op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
         if sum(x.size + y.size for x, y in pairs) > _TOGETHER:
             return [on_stack(x, y) for x, y in pairs]
         left, right = (np.array(side) for side in zip(*pairs, strict=True))
-        found = on_stack(left.reshape(-1, *lhs.dims), right.reshape(-1, *rhs.dims))
-        return list(found.reshape(*left.shape[: left.ndim - lhs.rank], *call.shape.dims))
+        uses = left.shape[: left.ndim - lhs.rank]
+        found = on_stack(left.reshape(math.prod(uses), *lhs.dims), right.reshape(math.prod(uses), *rhs.dims))
+        return list(found.reshape(*uses, *call.shape.dims))
 
     return StackedKernel(limbs.product(on_pairs, on_stack))
 

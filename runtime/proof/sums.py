@@ -6,25 +6,26 @@ random order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...ir.factors.sharding_rule import Monoid
+from ...ir.factors.sharding_rule import FactorKind, Monoid
 from ...ir.graph.clone import inlined
 from ...ir.graph.computation import Computation
-from ...ir.graph.monoid import reduction_monoid
+from ...ir.graph.monoid import elementwise_kernel, reduction_monoid
 from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
-from ...ir.types.element_type import ELEMENT_TYPES
-from .field import GREATEST, LEAST, ONE, UNDEFINED, ZERO, has_special, is_special, reduced, shifted
+from ...ir.types.element_type import ELEMENT_TYPES, ElementType
+from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, has_special, is_special, reduced, shifted
 from .limbs import in_limbs
 from .oracle import Oracle
 
 Array = np.ndarray[Any, Any]
 
 F64 = ELEMENT_TYPES["f64"]
+_TESTED = 16  # triples on which a computation has to be associative
 _LIMB = 31  # bits of an element that are summed at a time in 64 bits: of up to 2^33 elements
 
 
@@ -46,7 +47,34 @@ def fold(
             attributes = replace(call.attributes, **{op.folds_by: _called(computation)})
             return op.kernel(replace(on_elements, attributes=attributes), compile)
         case _:
+            kinds = {factor.kind for factor in op.sharding_rule(call).factors}
+            if kinds & {FactorKind.REDUCTION, FactorKind.PERMUTATION} and not _is_associative(computation, compile):
+                raise NotEvaluable("its computation is associative by laws of functions or rounding, if at all")
             return op.kernel(on_elements, compile)
+
+
+def _is_associative(computation: Computation, compile: Compile) -> bool:
+    """Whether the computation gives the same in any association of some random elements and small integers. Those whose
+    results are of other types than their parameters are never reassociated.
+    """
+    types = [p.shape.element for p in computation.parameters]
+    count = len(types) // 2
+    if types != [leaf.element for leaf in computation.root.shape.leaves()] * 2:
+        return True
+    function, random = elementwise_kernel(computation, compile), np.random.default_rng(0)
+
+    def drawn(element: ElementType) -> Array:
+        if element.is_float:
+            return random.integers(0, PRIME, _TESTED, np.uint64)
+        return random.integers(0, 2, _TESTED).astype(element.numpy)
+
+    def combined(left: Sequence[Array], right: Sequence[Array]) -> Sequence[Array]:
+        found = function(*left, *right)
+        return found if computation.root.shape.is_tuple else [found]
+
+    a, b, c = ([drawn(element) for element in types[:count]] for _ in range(3))
+    pairs = zip(combined(combined(a, b), c), combined(a, combined(b, c)), strict=True)
+    return all(bool((x == y).all()) for x, y in pairs)
 
 
 def _called(computation: Computation) -> Computation:

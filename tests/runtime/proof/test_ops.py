@@ -139,3 +139,23 @@ def test_stochastic_conversions_depend_on_their_bits(target: str) -> None:
     module, other = module_of(text.replace("BITS", "r")), module_of(text.replace("BITS", "q"))
     assert prove(module, hloom.partition(module)).outcome == "equal"
     assert prove(module, hloom.partition(other)).outcome == "differs"
+
+
+@pytest.mark.parametrize(("computation", "outcome"), [
+    ("m = f32[] multiply(a, b)  s = f32[] add(a, b)  ROOT r = f32[] add(s, m)", "equal"),
+    ("p = pred[] compare(a, b), direction=GT  ROOT r = f32[] select(p, a, b)", "equal"),
+    ("c = f32[] abs(a)  d = f32[] abs(b)  ROOT r = f32[] maximum(c, d)", "unproved"),
+    ("c = f32[] exponential(a)  d = f32[] exponential(b)  s = f32[] add(c, d)  ROOT r = f32[] log(s)", "unproved"),
+    ("s = f32[] add(a, b)  c = bf16[] convert(s)  ROOT r = f32[] convert(c)", "unproved"),
+])  # fmt: skip
+def test_reductions_are_proved_if_they_are_associative(computation: str, outcome: str) -> None:
+    module = hloom.parse("HloModule m\nf { a = f32[] parameter(0)  b = f32[] parameter(1)  " + computation + """ }
+ENTRY e { x = f32[10,6] parameter(0), sharding={devices=[4,1]<=[4]}  i = f32[] parameter(1)
+  ROOT y = f32[6] reduce(x, i), dimensions={0}, to_apply=f }""")
+    assert prove(module, hloom.partition(module)).outcome == outcome
+
+
+def test_products_of_nothing_are_zero() -> None:
+    module = module_of("""x = f32[8,0] parameter(0), {rows}  y = f32[0,4] parameter(1)
+  ROOT z = f32[8,4] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}""")
+    assert prove(module, hloom.partition(module)).outcome == "equal"
