@@ -31,6 +31,8 @@ def opaque(op: AnyOp, call: OpCall[Any], oracle: Callable[[], Oracle]) -> Kernel
     """
     taken = [leaf for shape in call.operands for leaf in shape.leaves()]
     given = list(call.shape.leaves())
+    if any(leaf.element.is_complex for leaf in (*taken, *given)):
+        raise NotEvaluable("opaque functions of complex numbers are not covered")
     if not any(leaf.is_array for leaf in given):
         return lambda *_: unflatten([None] * len(given), call.shape)
     name, rule = _name(op, call), op.sharding_rule(call)
@@ -76,6 +78,8 @@ class _Slices:
         passing = [f for f, kind in enumerate(kinds) if kind is FactorKind.PASS]
         axes = [f for dim in value for f in dim]
         own = [f for f in passing if f in axes]
+        if len(own) < sum(f in passing for f in axes):
+            raise NotEvaluable("its sharding rule has a factor twice in one value")
         self.has_all = own == passing
         self._sizes = [rule.factors[f].size for f in axes]
         self._order = sorted(range(len(axes)), key=lambda n: (axes[n] not in own, axes[n] if axes[n] in own else n))

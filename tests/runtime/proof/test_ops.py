@@ -5,6 +5,7 @@ from __future__ import annotations
 import hloom
 import pytest
 from hloom.ir.graph.module import Module
+from hloom.ir.ops.calls.custom_call import USER_BEHAVIOURS, Behaviour
 from hloom.runtime.proof.prove import prove
 from support.harmless_faults import check_harmless
 from support.planted_faults import faults
@@ -108,6 +109,18 @@ def test_a_foreign_call_without_effect_is_a_function() -> None:
     for right, wrong in (("exponential", "tanh"), ('backend_config="1"', 'backend_config="2"')):
         assert right in local.to_text()
         assert prove(module, hloom.parse(local.to_text().replace(right, wrong))).outcome == "differs"
+
+
+@pytest.mark.parametrize(("rule", "outcome"), [
+    ("([i j], [k]) -> [i k] replicate={j, k}", "equal"), (None, "equal"),
+    ("([i j], [k]) -> [i k] reduction={j} replicate={k}", "unproved"),
+])  # fmt: skip
+def test_calls_of_users_go_by_their_rules(rule: str | None, outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(USER_BEHAVIOURS, "mine", Behaviour())  # is taken away afterwards
+    hloom.custom_call("mine", rule=rule, replace=True)
+    module = module_of("""x = f32[10,6] parameter(0), {rows}  w = f32[3] parameter(1)
+  y = f32[10,3] custom-call(x, w), custom_call_target="mine", {rows}  ROOT z = f32[10,3] negate(y), {last}""")
+    assert prove(module, hloom.partition(module)).outcome == outcome
 
 
 RULE = "#sdy.op_sharding_rule<([i, j])->([i, j]) {{i=8, j=6}}, custom>"
