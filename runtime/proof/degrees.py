@@ -126,7 +126,7 @@ class _Degrees:
                 return highest
             case Algebra.CONVERSION:
                 return max(highest, 1)
-            case Algebra.MADE | Algebra.FUNCTION:
+            case Algebra.MADE | Algebra.FUNCTION | Algebra.OPAQUE:
                 return 1
             case _:
                 raise NoBound
@@ -138,7 +138,7 @@ class _Degrees:
         return max(degrees)
 
     def _folded(self, i: Instruction, degrees: list[int]) -> int:
-        monoid, highest = reduction_monoid(i.called()[0]), max(degrees)
+        monoid, highest = reduction_monoid(getattr(i.attributes, i.op.folds_by)), max(degrees)
         if monoid is None:
             raise NoBound
         return highest * max(o.shape.num_elements for o in i.operands) if monoid is Monoid.MULTIPLY else highest
