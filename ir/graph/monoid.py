@@ -149,11 +149,10 @@ def _per_element(kernel: Kernel, computation: Computation) -> Kernel:
     is_tuple = computation.root.shape.is_tuple
 
     def run(*arrays: Any) -> Any:
-        results = [np.empty(arrays[0].shape, dtype) for dtype in leaves]
-        for place in np.ndindex(*arrays[0].shape):
-            value = kernel(*(np.asarray(a[place]) for a in arrays))
-            for result, part in zip(results, value if is_tuple else (value,), strict=True):
-                result[place] = part
-        return tuple(results) if is_tuple else results[0]
+        shape = arrays[0].shape
+        values = [kernel(*(np.asarray(a[place]) for a in arrays)) for place in np.ndindex(*shape)]
+        parts = zip(*(v if is_tuple else (v,) for v in values), strict=True)  # of the types that the kernel gives
+        stacked = [np.stack(part).reshape(shape) for part in parts] or [np.empty(shape, dtype) for dtype in leaves]
+        return tuple(stacked) if is_tuple else stacked[0]
 
     return run

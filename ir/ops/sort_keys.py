@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..graph.clone import clone_instruction
+from ..graph.computation import Computation
 from ..graph.monoid import maps_scalars
-from ..graph.op import Compile, NotEvaluable
+from ..graph.op import Compile, Kernel, NotEvaluable, Role
 from ..types.element_type import Kind
 from .comparison import Compare, CompareAttributes, ComparisonType, holds
 from .numerics import Array, total_order_key
 
 if TYPE_CHECKING:
-    from ..graph.computation import Computation
     from ..graph.instruction import Instruction
 
 _MOST_KEYS = 6
@@ -61,6 +62,7 @@ class Comparator:
         self.compile = compile
         self._sides: dict[Instruction, int] = {}  # the elements that an instruction depends on: left, right, both
         self._forms: dict[Instruction, int] = {}  # equal for equal functions of the left and the right element
+        self._values: Kernel | None = None
         self._number_forms()
         self._left = {self._forms[i]: i for i, side in self._sides.items() if side == _LEFT}
         self.keys = self._find_keys()
@@ -71,14 +73,23 @@ class Comparator:
         """Computes numbers for each key, the primary one first, from the sorted arrays; None without keys."""
         if self.keys is None:
             return None
-        values: dict[Instruction, Array] = dict(zip(self.computation.parameters[::2], elements, strict=True))
-        for i in self.computation:
-            if i not in values and not self._sides[i] & _RIGHT and all(o in values for o in i.operands):
-                self._apply(i, values)
-        if not all(key.value in values for key in self.keys):
-            return None
+        if self._values is None:
+            self._values = self.compile(self._of_left())
+        values = self._values(*(x for element in elements for x in (element, element)))
         shape = elements[0].shape
-        return [key.numbers(np.broadcast_to(values[key.value], shape)) for key in self.keys]
+        return [key.numbers(np.broadcast_to(v, shape)) for key, v in zip(self.keys, values, strict=True)]
+
+    def _of_left(self) -> Computation:
+        """Returns the computation of the keys' values from the left elements. Its parameters are the comparator's."""
+        keys = self.keys or []
+        needed = _needed(keys)
+        found = Computation(f"{self.computation.name}_keys")
+        copies: dict[Instruction, Instruction] = {}
+        for i in self.computation:
+            if i.op.role is Role.PARAMETER or i in needed:
+                copies[i] = clone_instruction(found, i, [copies[o] for o in i.operands], lambda called: called)
+        found.add("tuple", [copies[key.value] for key in keys])
+        return found
 
     def _number_forms(self) -> None:
         numbers: dict[Hashable, int] = {}
@@ -115,7 +126,8 @@ class Comparator:
         order = None if table is None else _lexicographic(table, list(range(len(comparisons))))
         if order is None:
             return None
-        return [SortKey(self._left[comparisons[c].form], comparisons[c].total, descending) for c, descending in order]
+        keys = [SortKey(self._left[comparisons[c].form], comparisons[c].total, descending) for c, descending in order]
+        return keys if all(map(_takes_arrays, _needed(keys))) else None
 
     def _comparisons_of_root(self) -> list[Comparison] | None:
         """Returns all comparisons that the root depends on; None if it depends on an element in another way."""
@@ -157,7 +169,7 @@ class Comparator:
 
     def _apply(self, i: Instruction, values: dict[Instruction, Array]) -> None:
         """Computes an instruction on arrays of any shape, if its op supports that."""
-        if maps_scalars(i) or not (i.operands or i in self.computation.parameters):
+        if _takes_arrays(i) and i.op.role is not Role.PARAMETER:
             try:
                 values[i] = i.op.kernel(i.call, self.compile)(*(values[o] for o in i.operands))
             except NotEvaluable:  # reported when the comparator itself runs
@@ -169,6 +181,22 @@ class Comparison(NamedTuple):
 
     form: int
     total: bool
+
+
+def _needed(keys: Sequence[SortKey]) -> set[Instruction]:
+    """Returns the keys' values and everything that they depend on."""
+    needed, work = set["Instruction"](), [key.value for key in keys]
+    while work:
+        i = work.pop()
+        if i not in needed:
+            needed.add(i)
+            work += i.operands
+    return needed
+
+
+def _takes_arrays(i: Instruction) -> bool:
+    """Whether the kernel of an instruction on scalars takes arrays as well, or has no operands."""
+    return not i.operands or maps_scalars(i)
 
 
 def _is_predicate(i: Instruction) -> bool:
