@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,9 @@ def split_inputs(
     return [[part(a, p, device) for a, p in zip(arrays, wanted, strict=True)] for device in devices]
 
 
-def join_outputs(outputs: Sequence[Sequence[Array]], places: Sequence[Placement], grid: ProcessGrid) -> list[Array]:
+def join_outputs(
+    outputs: Sequence[Sequence[Array]], places: Sequence[Placement], grid: ProcessGrid, kernels: KernelProvider = NUMPY
+) -> list[Array]:
     """Joins the results of all devices into global results. Raises CompileError where replicas disagree."""
     partitions = grid.partitions
     joined: list[Array] = []
@@ -57,8 +60,9 @@ def join_outputs(outputs: Sequence[Sequence[Array]], places: Sequence[Placement]
         if place.tiling is None:
             joined.append(np.stack(parts))
             continue
+        add = partial(kernels.add, place.shape.element)
         wholes = [
-            assemble(parts[i : i + partitions], place.tiling, place.shape.dims, f"result {number}")
+            assemble(parts[i : i + partitions], place.tiling, place.shape.dims, f"result {number}", add)
             for i in range(0, len(parts), partitions)
         ]
         joined.append(common_value(wholes, f"result {number}"))

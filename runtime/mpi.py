@@ -84,7 +84,8 @@ class MpiProgram:
         gathered: list[list[list[Array]]] | None = self.comm.gather(mine, root=0)
         if gathered is None:
             return None
-        return join_outputs([device for rank in gathered for device in rank], self.results, self.grid)
+        per_device = [device for rank in gathered for device in rank]
+        return join_outputs(per_device, self.results, self.grid, self.executable.kernels)
 
     def close(self) -> None:
         """Frees the communicators; all ranks must call it."""

@@ -46,7 +46,7 @@ class SimulatedProgram:
         devices, kernels = range(self.grid.size), self.executable.kernels
         local = split_inputs(inputs, self.parameters, devices, self.grid, poison, kernels)
         per_device = self.executable.run(devices, local, LocalFabric())
-        return Simulation(join_outputs(per_device, self.results, self.grid), per_device)
+        return Simulation(join_outputs(per_device, self.results, self.grid, kernels), per_device)
 
 
 def run_devices(

@@ -20,6 +20,8 @@ class Algebra(Enum):
     BILINEAR   sums of products of the first operand with the second
     ORDER      looks at floats by comparing them, and hands them on: its kernel works on the elements of any order
     CONVERSION the same numbers in another element type
+    BITS       the bits of the elements of an array as elements of another type
+    TRANSFORM  discrete Fourier transform of rows: sums of products with powers of a root of unity
     FUNCTION   any function of the elements at one place
     OPAQUE     any function that can be divided by the op's sharding rule, and by this alone: a whole matrix, a batch of
                them
@@ -33,5 +35,7 @@ class Algebra(Enum):
     BILINEAR = "bilinear"
     ORDER = "order"
     CONVERSION = "conversion"
+    BITS = "bits"
+    TRANSFORM = "transform"
     FUNCTION = "function"
     OPAQUE = "opaque"

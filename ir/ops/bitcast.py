@@ -67,9 +67,9 @@ class Bitcast(Op[Attributes]):
         source, target = (factors[: s.rank] for factors, s in zip(values, shapes, strict=True))
         return builder.rule([source], [target])
 
-    def algebra_of(self, call: OpCall[Attributes]) -> Algebra | None:
+    def algebra_of(self, call: OpCall[Attributes]) -> Algebra:
         """Without another element type the elements only move."""
-        return Algebra.MOVE if call.operands[0].element is call.shape.element else None
+        return Algebra.MOVE if call.operands[0].element is call.shape.element else Algebra.BITS
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         (operand,), result = call.operands, call.shape

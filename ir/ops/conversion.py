@@ -91,6 +91,9 @@ class BitcastConvert(Op[Attributes]):
     def reads_format(self, call: OpCall[Attributes]) -> bool:
         return call.operands[0].element is not call.shape.element
 
+    def algebra_of(self, call: OpCall[Attributes]) -> Algebra:
+        return Algebra.MOVE if call.operands[0].element is call.shape.element else Algebra.BITS
+
     def maps_scalars(self, call: OpCall[Attributes]) -> bool:
         return call.operands[0].element.bits == call.shape.element.bits
 

@@ -83,6 +83,7 @@ class SetDimensionSize(Op[DimensionSizeAttributes]):
     """
 
     opcode = "set-dimension-size"
+    algebra = Algebra.MOVE
     infers_dynamic = True
     refuses_values = True
     attributes = DimensionSizeAttributes
@@ -132,6 +133,7 @@ class DynamicReshape(Op[Attributes]):
     """Reshapes an array to sizes given as further operands, in row-major order. Sizes must be within the bounds."""
 
     opcode = "dynamic-reshape"
+    algebra = Algebra.MOVE
     infers_dynamic = True
     refuses_values = True
     arity = (1, None)

@@ -199,8 +199,8 @@ _unary("round-nearest-afz", "Rounds to the nearest integer, halves away from zer
        ranges=r.ROUNDING)  # fmt: skip
 _unary("round-nearest-even", "Rounds to the nearest integer, halves to the even one.", {F: np.rint}, ranges=r.ROUNDING)
 _row(Predicate, "is-finite", "Whether x is neither infinite nor NaN.", {F: np.isfinite}, algebra=Algebra.FIELD)
-_row(ComponentUnary, "real", "The real part.", {F: np.asarray, C: np.real})
-_row(ComponentUnary, "imag", "The imaginary part; 0 for floats.", {F: np.zeros_like, C: np.imag})
+_row(ComponentUnary, "real", "The real part.", {F: np.asarray, C: np.real}, algebra=Algebra.FIELD)
+_row(ComponentUnary, "imag", "The imaginary part; 0 for floats.", {F: np.zeros_like, C: np.imag}, algebra=Algebra.FIELD)
 
 _transcendental("erf", "The error function.", n.error_function, F, ranges=r.function(image=r.OPEN_UNIT))
 _transcendental("cbrt", "Cube root.", np.cbrt, F)
@@ -240,7 +240,7 @@ _binary("maximum", "The larger; NaN if one is NaN. Of complex numbers that with 
 _binary("minimum", "The smaller; NaN if one is NaN. Of complex numbers that with the smaller real part.",
         {**_all(np.minimum, P, S, U, F), C: n.minimum_complex}, ranges=r.MINIMUM, algebra=Algebra.ORDER)  # fmt: skip
 _binary("atan2", "The angle of the point (y, x), from -pi to pi.", {F: np.arctan2, C: n.atan2_complex})
-_row(Composition, "complex", "x + iy.", {F: n.make_complex})
+_row(Composition, "complex", "x + iy.", {F: n.make_complex}, algebra=Algebra.FIELD)
 _binary("and", "Logical and of preds, bitwise and of integers.", _all(np.bitwise_and, P, S, U), ranges=r.BITS)
 _binary("or", "Logical or of preds, bitwise or of integers.", _all(np.bitwise_or, P, S, U), ranges=r.BITS)
 _binary("xor", "Exclusive or of preds, bitwise of integers.", _all(np.bitwise_xor, P, S, U), ranges=r.BITS)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
-from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import ELEMENT_TYPES, ElementType, Kind
 from ..types.shape import Shape
 from .checks import require_kind, require_static, text
@@ -49,6 +49,7 @@ class Fft(Op[FftAttributes]):
     """
 
     opcode = "fft"
+    algebra = Algebra.TRANSFORM
     attributes = FftAttributes
 
     def infer_shape(self, operands: Sequence[Shape], attributes: FftAttributes, declared: Shape | None) -> Shape:

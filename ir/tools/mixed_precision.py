@@ -13,17 +13,20 @@ sense. Control flow forwards values unchanged, and so do ops that compute nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from ..graph.dynamic_sizes import result_shape, same_bounds
 from ..graph.instruction import Instruction
-from ..graph.op import AnyOp, Compile, Kernel, ShapeError, Value
+from ..graph.op import AnyOp, Kernel, OpCall, ShapeError, Value
 from ..ops import numerics
 from ..types.element_type import ElementType, precision
 from ..types.shape import Shape, tuple_shape
+
+KernelOfCall = Callable[[OpCall[Any]], Kernel]
+Conversion = Callable[[ElementType, ElementType], Kernel]
 
 
 def inferred_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any) -> Shape:
@@ -78,32 +81,35 @@ def float_types(shapes: Iterable[Shape]) -> list[ElementType]:
     return sorted(found, key=precision, reverse=True)
 
 
-def kernel(instruction: Instruction, compile: Compile) -> Kernel:
-    """Returns the op's kernel, surrounded by conversions if precision is mixed. Raises the errors of the kernel."""
+def kernel(instruction: Instruction, make: KernelOfCall, convert: Conversion = numerics.convert) -> Kernel:
+    """Returns the op's kernel, surrounded by conversions if precision is mixed. Raises the errors of the kernel.
+
+    `make` gives the kernel of the op for a call, `convert` the function from one element type to another.
+    """
     call, shapes = instruction.call, computed(instruction)
     if shapes is None:
-        return instruction.op.kernel(call, compile)
+        return make(call)
     operands, shape = shapes
-    function = instruction.op.kernel(replace(call, operands=operands, shape=shape), compile)
-    before = [_conversion(s, t) for s, t in zip(call.operands, operands, strict=True)]
-    after = _conversion(shape, call.shape)
+    function = make(replace(call, operands=operands, shape=shape))
+    before = [_conversion(s, t, convert) for s, t in zip(call.operands, operands, strict=True)]
+    after = _conversion(shape, call.shape, convert)
 
     def run(*values: Value) -> Value:
         given = values[len(values) - len(before) :]  # the random state may precede the operands
-        converted = (convert(v) for convert, v in zip(before, given, strict=True))
+        converted = (into(v) for into, v in zip(before, given, strict=True))
         return after(function(*values[: -len(before)], *converted))
 
     return run
 
 
-def _conversion(source: Shape, target: Shape) -> Kernel:
-    parts = [_conversion(s, t) for s, t in zip(source.elements, target.elements, strict=True)]
-    convert = None if source.element is target.element else numerics.convert(source.element, target.element)
+def _conversion(source: Shape, target: Shape, convert: Conversion) -> Kernel:
+    parts = [_conversion(s, t, convert) for s, t in zip(source.elements, target.elements, strict=True)]
+    into = None if source.element is target.element else convert(source.element, target.element)
 
     def run(value: Any) -> Any:
         if target.is_tuple:
             return tuple(part(v) for part, v in zip(parts, value, strict=True))
-        return value if convert is None else convert(value)
+        return value if into is None else into(value)
 
     return run
 

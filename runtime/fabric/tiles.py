@@ -9,7 +9,7 @@ bit, except for NaN payloads.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from ...ir.sharding.tiling import Tiling
 from ...ir.types.element_type import Kind, from_numpy
 
 Array = np.ndarray[Any, Any]
+Add = Callable[[Array, Array], Array]
 
 
 def digit_value(digits: Digits, place: int) -> int:
@@ -49,10 +50,12 @@ def tile_slices(tiling: Tiling, dims: tuple[int, ...], device: int) -> tuple[sli
 
 def poison_value(dtype: np.dtype[Any]) -> np.generic[Any]:
     """Returns a value that is conspicuous in results: NaN (or the largest number if there is none), the largest
-    integer, True.
+    integer, True. Complex numbers have NaN with all bits set in both parts.
     """
     element = from_numpy(dtype)
-    if element.is_float or element.is_complex:
+    if element.is_complex:
+        return np.full(dtype.itemsize, 255, np.uint8).view(dtype)[0]
+    if element.is_float:
         value = np.full((1,), np.nan).astype(dtype)[0]
         return value if np.isnan(value) else identity(Monoid.MINIMUM, element)
     return dtype.type(True) if element.kind is Kind.PRED else identity(Monoid.MINIMUM, element)
@@ -85,9 +88,11 @@ def copied_bytes(dims: tuple[int, ...], dtype: np.dtype[Any], tiling: Tiling) ->
     return 0 if is_view else math.prod(local) * dtype.itemsize
 
 
-def assemble(locals_: Sequence[Array], tiling: Tiling, dims: tuple[int, ...], what: str = "value") -> Array:
-    """Joins what devices 0, 1, .. hold into the global array of these dimensions. Only the value's own device counts if
-    it has one.
+def assemble(
+    locals_: Sequence[Array], tiling: Tiling, dims: tuple[int, ...], what: str = "value", add: Add = np.add
+) -> Array:
+    """Joins what devices 0, 1, .. hold into the global array of these dimensions; `add` sums up unreduced parts. Only
+    the value's own device counts if it has one.
 
     Raises CompileError if devices that hold the same tile disagree; `what` names the value in the message.
     """
@@ -106,7 +111,7 @@ def assemble(locals_: Sequence[Array], tiling: Tiling, dims: tuple[int, ...], wh
             continue
         seen[key] = device
         if product(tiling.unreduced) > 1:
-            result[where] += part
+            result[where] = add(result[where], part)
         else:
             result[where] = part
     return result

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 from ...ir.diagnostics import Diagnostic, Severity
@@ -242,7 +243,8 @@ class _Builder:
             return value
         result = self.new_buffer()
         if border.leaves_region:
-            self.emit_collective(join(instruction, border, self.owner.grid), [value], [result])
+            add = partial(self.owner.kernels.add, border.whole.element)
+            self.emit_collective(join(instruction, border, self.owner.grid, add), [value], [result])
         else:
             self.push(ShardStep(instruction, border, self.owner.grid.partitions, value, result))
         return result

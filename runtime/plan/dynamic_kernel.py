@@ -10,15 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 from ...ir.graph.dynamic_sizes import is_called_static, result_shape
-from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall, Value
+from ...ir.graph.op import AnyOp, Kernel, NotEvaluable, OpCall, Value
+from ...ir.tools.mixed_precision import KernelOfCall
 from ...ir.types.shape import Shape
 
 Sizes = tuple[tuple[int, ...], ...]
 
 
-def for_any_sizes(op: AnyOp, call: OpCall[Any], kernel: Kernel, compile: Compile) -> Kernel:
-    """Returns a kernel for operands of any sizes; `kernel` is made for the bounds. The result raises NotEvaluable or
-    ShapeError for sizes that the op cannot have.
+def for_any_sizes(op: AnyOp, call: OpCall[Any], kernel: Kernel, make: KernelOfCall) -> Kernel:
+    """Returns a kernel for operands of any sizes; `kernel` is made for the bounds, and `make` makes others. The result
+    raises NotEvaluable or ShapeError for sizes that the op cannot have.
     """
     operands = call.operands
     if not any(shape.is_array and any(shape.dynamic) for shape in operands) or not all(s.is_array for s in operands):
@@ -35,13 +36,13 @@ def for_any_sizes(op: AnyOp, call: OpCall[Any], kernel: Kernel, compile: Compile
         sizes = tuple(value.shape for value in values)
         made = known.get(sizes)
         if made is None:
-            made = known[sizes] = _kernel_for(op, call, sizes, compile)
+            made = known[sizes] = make(_call_for(op, call, sizes))
         return made(*values)
 
     return run
 
 
-def _kernel_for(op: AnyOp, call: OpCall[Any], sizes: Sizes, compile: Compile) -> Kernel:
+def _call_for(op: AnyOp, call: OpCall[Any], sizes: Sizes) -> OpCall[Any]:
     shapes = tuple(_sized(shape, size) for shape, size in zip(call.operands, sizes, strict=True))
     declared = None
     if op.result_hint:
@@ -49,7 +50,7 @@ def _kernel_for(op: AnyOp, call: OpCall[Any], sizes: Sizes, compile: Compile) ->
             size, bound = next((size, s) for size, s in zip(sizes, call.operands, strict=True) if size != s.dims)
             raise NotEvaluable(f"an operand of size {list(size)}: {bound.without_layout()} must be full here")
         declared = _sized(call.shape, sizes[0])
-    return op.kernel(OpCall(shapes, call.attributes, op.infer_shape(shapes, call.attributes, declared)), compile)
+    return OpCall(shapes, call.attributes, op.infer_shape(shapes, call.attributes, declared))
 
 
 def _sized(shape: Shape, size: tuple[int, ...]) -> Shape:

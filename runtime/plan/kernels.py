@@ -17,11 +17,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.op import Compile, Kernel
+from ...ir.graph.op import Compile, Kernel, OpCall
 from ...ir.ops.control import Call, Conditional, Fusion, While
 from ...ir.tools import mixed_precision
 from ...ir.types.element_type import ElementType
 from .dynamic_kernel import for_any_sizes
+
+Array = np.ndarray[Any, Any]
 
 GROUPS = (Call, Fusion, While, Conditional)
 
@@ -47,6 +49,10 @@ class KernelProvider(Protocol):
         """Returns the type of arrays that hold an element type; None if there is none."""
         ...
 
+    def add(self, element: ElementType, x: Array, y: Array) -> Array:
+        """Returns the sum of two arrays that hold an element type: parts of a result that is left unreduced."""
+        ...
+
 
 class StackedKernel:
     """A kernel that also takes a stack of uses: all operands may have one more dimension in front, which the result
@@ -68,11 +74,18 @@ class NumpyKernels:
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
         if isinstance(instruction.op, GROUPS):
             return None
-        kernel = mixed_precision.kernel(instruction, compile)
-        return for_any_sizes(instruction.op, instruction.call, kernel, compile)
+        op = instruction.op
+
+        def make(call: OpCall[Any]) -> Kernel:
+            return op.kernel(call, compile)
+
+        return for_any_sizes(op, instruction.call, mixed_precision.kernel(instruction, make), make)
 
     def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:
         return element.numpy
+
+    def add(self, element: ElementType, x: Array, y: Array) -> Array:
+        return x + y
 
 
 NUMPY = NumpyKernels()

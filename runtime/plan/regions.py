@@ -7,7 +7,7 @@ the tiles. Collectives inside run unchanged.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ...ir.sharding.replica_groups import enumerate_groups, over_digits
 from ...ir.tools.spmd import RegionBoundary
 from ..fabric.collective import Collective, Operands
 from ..fabric.process_grid import GroupMode, ProcessGrid
-from ..fabric.tiles import shard, tile_slices
+from ..fabric.tiles import Add, shard, tile_slices
 from .interpreter import NO_DEVICE, Frame, Interpreter, Step
 
 Array = np.ndarray[Any, Any]
@@ -55,23 +55,23 @@ class ShardStep(Step):
         self.take(frames)
 
 
-def join(instruction: Instruction, border: RegionBoundary, grid: ProcessGrid) -> Collective:
+def join(instruction: Instruction, border: RegionBoundary, grid: ProcessGrid, add: Add) -> Collective:
     """Returns the collective that joins the tiles of one array where it leaves a region; all devices get the whole
-    array.
+    array. `add` sums up unreduced parts.
     """
     tiling = border.tiling
     digits = (*(d for dim in tiling.dims for d in dim), *tiling.unreduced)
     partitions = enumerate_groups(over_digits(grid.partitions, digits, tiling.order), grid.partitions)
     groups = grid.process_groups(GroupMode.CROSS_PARTITION, partitions)
-    return Collective(instruction, instruction.opcode, (border.whole,), groups, meaning=partial(_joined, border))
+    return Collective(instruction, instruction.opcode, (border.whole,), groups, meaning=partial(_joined, border, add))
 
 
-def _joined(border: RegionBoundary, members: list[Operands]) -> list[Operands]:
+def _joined(border: RegionBoundary, add: Add, members: list[Operands]) -> list[Operands]:
     tiling, whole, part = border.tiling, border.whole, border.part
     counts = [tiling.tiles(d) for d in range(part.rank)]
     parts = [m[0] for m in members]
     summands = product(tiling.unreduced)
-    tiles = [_sum(parts[i : i + summands]) for i in range(0, len(parts), summands)]
+    tiles = [reduce(add, parts[i : i + summands]) for i in range(0, len(parts), summands)]
     if len(tiles) == 1:
         return [[tiles[0]]] * len(members)
     grid = np.stack(tiles).reshape(*counts, *part.dims)
@@ -79,10 +79,3 @@ def _joined(border: RegionBoundary, members: list[Operands]) -> list[Operands]:
     padded = grid.transpose(axes).reshape([c * n for c, n in zip(counts, part.dims, strict=True)])
     result = np.ascontiguousarray(padded[tuple(slice(0, n) for n in whole.dims)])
     return [[result]] * len(members)
-
-
-def _sum(parts: list[Array]) -> Array:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total

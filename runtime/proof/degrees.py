@@ -18,6 +18,7 @@ from ...ir.graph.module import Module
 from ...ir.graph.monoid import reduction_monoid
 from ...ir.graph.op import Algebra, Role
 from ...ir.ops.elementwise import Elementwise
+from ...ir.ops.fft import FftAttributes
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.tools.trip_count import trip_count
 from ...ir.types.element_type import Kind
@@ -126,16 +127,18 @@ class _Degrees:
                 return highest
             case Algebra.CONVERSION:
                 return max(highest, 1)
-            case Algebra.MADE | Algebra.FUNCTION | Algebra.OPAQUE:
+            case Algebra.TRANSFORM:  # at most one random linear map of rows for each dimension
+                return highest + len(i.attributes_as(FftAttributes).fft_length)
+            case Algebra.MADE | Algebra.FUNCTION | Algebra.OPAQUE | Algebra.BITS:
                 return 1
             case _:
                 raise NoBound
 
     def _operation(self, i: Instruction, degrees: list[int]) -> int:
         function = i.op.functions.get(Kind.FLOAT) if isinstance(i.op, Elementwise) else None
-        if function in (np.multiply, np.divide):  # the inverse of the divisor is a function of it
-            return degrees[0] + (degrees[1] if function is np.multiply else 1)
-        return max(degrees)
+        if function is np.divide:  # the inverse of the divisor, or of the norm of a complex one, is a function of it
+            return degrees[0] + 1 + (degrees[1] if i.shape.element.is_complex else 0)
+        return sum(degrees) if function is np.multiply else max(degrees)
 
     def _folded(self, i: Instruction, degrees: list[int]) -> int:
         monoid, highest = reduction_monoid(getattr(i.attributes, i.op.folds_by)), max(degrees)

@@ -7,13 +7,14 @@ is a little wider at both ends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...ir.graph.module import Module
 from ...ir.graph.value_range import Demand, joined
+from ...ir.types.element_type import component
 from ...ir.types.shape import Shape
 from ..inputs.demands import input_demands
 from ..inputs.draw import RandomStream, draw_demanded, streams
@@ -21,6 +22,7 @@ from ..inputs.inputs import require_room
 from ..inputs.leaves import input_leaves
 from .embedding import embed
 from .field import PRIME
+from .pairs import from_words
 
 Array = np.ndarray[Any, Any]
 
@@ -64,6 +66,9 @@ class TrialInputs:
 def _drawn(
     leaf: Shape, demand: Demand, stream: RandomStream, mode: Mode, generator: np.random.Generator, sizes: list[int]
 ) -> Array:
+    if leaf.element.is_complex:
+        both = replace(leaf, element=component(leaf.element), dims=(*leaf.dims, 2), dynamic=(), layout=None)
+        return from_words(_drawn(both, demand, stream, mode, generator, sizes))
     if leaf.element.is_float:
         elements = generator.integers(0, PRIME, leaf.dims, np.uint64)
         if not mode.ties:

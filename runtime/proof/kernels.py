@@ -14,21 +14,24 @@ import numpy as np
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
-from ...ir.graph.monoid import maps_scalars
-from ...ir.graph.op import Algebra, Compile, Kernel, NotEvaluable, OpCall, Role
+from ...ir.graph.op import Algebra, AnyOp, Compile, Kernel, NotEvaluable, OpCall, Role
 from ...ir.tools import mixed_precision
-from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind, from_numpy
-from ...ir.types.shape import Shape, tuple_shape
+from ...ir.types.element_type import ElementType, Kind, from_numpy
+from ...ir.types.shape import array
+from ..plan.dynamic_kernel import for_any_sizes
 from ..plan.kernels import GROUPS, StackedKernel
+from . import field, pairs
+from .bits import recast
 from .embedding import embed
 from .formulas import formula
 from .meanings import Meanings
 from .opaque import opaque
 from .oracle import Oracle
+from .pairs import carried, is_exact
 from .sums import bilinear, fold
+from .transforms import fourier
 
-_STRUCTURE = (Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT)
-ELEMENTS = ELEMENT_TYPES["u64"]  # the type that numpy's kernels take field elements for
+Array = np.ndarray[Any, Any]
 
 
 class FieldKernels:
@@ -47,7 +50,12 @@ class FieldKernels:
         self._meanings = Meanings(lambda: self.oracle)
 
     def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:
-        return ELEMENTS.numpy if element.is_float else element.numpy
+        return carried(array(element)).element.numpy
+
+    def add(self, element: ElementType, x: Array, y: Array) -> Array:
+        if pairs.is_pairs(x):
+            return pairs.add(x, y)
+        return field.add(x, y) if element.is_float else x + y
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
         if isinstance(instruction.op, GROUPS) or not _has_floats(instruction.call):
@@ -60,24 +68,26 @@ class FieldKernels:
 
     def _kernel(self, instruction: Instruction, compile: Compile) -> Kernel:
         op, call = instruction.op, instruction.call
-        algebra = op.algebra_of(call)
-        if algebra is None:
-            raise NotEvaluable("the op does not say what it is over a field")
-        _require_plain(instruction)
-        kernel = self._meaning(instruction, algebra, compile)
-        shapes = {operand.dims for operand in call.operands}
-        return StackedKernel(kernel) if op.maps_scalars(call) and shapes == {call.shape.dims} else kernel
 
-    def _meaning(self, instruction: Instruction, algebra: Algebra, compile: Compile) -> Kernel:
-        op, call, meanings = instruction.op, instruction.call, self._meanings
-        on_elements = replace(call, operands=tuple(map(_on_elements, call.operands)), shape=_on_elements(call.shape))
-        match algebra:
+        def make(call: OpCall[Any]) -> Kernel:
+            return self._meaning(instruction, call, compile)
+
+        kernel = mixed_precision.kernel(instruction, make, self._meanings.conversion)
+        return for_any_sizes(op, call, StackedKernel(kernel) if _is_stackable(call, op) else kernel, make)
+
+    def _meaning(self, instruction: Instruction, call: OpCall[Any], compile: Compile) -> Kernel:
+        """The kernel of an instruction for a call, which may have other types and sizes than its own."""
+        op, meanings = instruction.op, self._meanings
+        on_elements = replace(call, operands=tuple(map(carried, call.operands)), shape=carried(call.shape))
+        match op.algebra_of(call):
+            case None:
+                raise NotEvaluable("the op does not say what it is over a field")
             case Algebra.MOVE:
                 return op.kernel(on_elements, compile)
             case Algebra.MADE:
                 return _made(op.kernel(call, compile))
             case Algebra.FIELD:
-                return meanings.operation(op)
+                return meanings.operation(op, call)
             case Algebra.FOLD:
                 return fold(op, call, on_elements, compile, lambda: self.oracle)
             case Algebra.FORMULA:
@@ -91,6 +101,13 @@ class FieldKernels:
                 return self._noting(instruction.name, kernel) if decides else kernel
             case Algebra.CONVERSION:
                 return meanings.conversion(call.operands[0].element, call.shape.element)
+            case Algebra.BITS:
+                return recast(op, call, compile, lambda: self.oracle)
+            case Algebra.TRANSFORM:
+                is_empty = 0 in (*call.operands[0].dims, *call.shape.dims, *call.attributes.fft_length)
+                if is_empty:
+                    return op.kernel(on_elements, compile)
+                return fourier(call.attributes, call.shape.rank, lambda: self.oracle)
             case Algebra.FUNCTION:
                 return meanings.function(op, call, compile)
             case Algebra.OPAQUE:
@@ -100,8 +117,8 @@ class FieldKernels:
 
     def _noting(self, name: str, kernel: Kernel) -> Kernel:
         def run(*operands: Any) -> Any:
-            pairs = zip(*(np.ravel(x).tolist() for x in operands), strict=True)  # of all devices, or of one
-            self.compared.setdefault(name, set()).update(pairs)
+            numbers = (np.ravel(part).tolist() for x in operands for part in pairs.parts(x))
+            self.compared.setdefault(name, set()).update(zip(*numbers, strict=True))  # of all devices, or of one
             return kernel(*operands)
 
         return run
@@ -125,48 +142,23 @@ def _run(module: Module, conditions: bool = False) -> frozenset[Computation]:
 
 
 def _has_floats(call: OpCall[Any]) -> bool:
-    leaves = (leaf for shape in (*call.operands, call.shape) for leaf in shape.leaves())
-    return any(leaf.element.is_float or leaf.element.is_complex for leaf in leaves)
+    return not all(is_exact(leaf) for shape in (*call.operands, call.shape) for leaf in shape.leaves())
 
 
-def _require_plain(instruction: Instruction) -> None:
-    """Raises NotEvaluable for uses that no algebra covers."""
-    call = instruction.call
-    leaves = [leaf for shape in (*call.operands, call.shape) for leaf in shape.leaves()]
-    if any(leaf.element.is_complex for leaf in leaves):
-        raise NotEvaluable("complex numbers are not covered")
-    if any(leaf.element.name == "f8e8m0fnu" for leaf in leaves):
-        raise NotEvaluable("f8e8m0fnu, which has no zero, is not covered")
-    if any(any(leaf.dynamic) for leaf in leaves if leaf.is_array):
-        raise NotEvaluable("dynamic dimensions of floats are not covered")
-    if instruction.op.applies_calls and not all(map(_is_elementwise, instruction.called())):
-        raise NotEvaluable("it applies a computation that is not element-wise")
-    if mixed_precision.computed(instruction) is not None:
-        raise NotEvaluable("mixed precision is not covered")
-
-
-def _is_elementwise(computation: Computation) -> bool:
-    """Whether the kernel of the computation takes arrays of any shape."""
-    return all(i.op.role in _STRUCTURE or maps_scalars(i) for i in computation)
-
-
-def _on_elements(shape: Shape) -> Shape:
-    if shape.is_tuple:
-        return tuple_shape(tuple(map(_on_elements, shape.elements)))
-    return shape.with_element(ELEMENTS) if shape.element.is_float else shape
+def _is_stackable(call: OpCall[Any], op: AnyOp) -> bool:
+    """Whether the kernel of a use takes one more dimension."""
+    shapes = (*call.operands, call.shape)
+    return op.maps_scalars(call) and all(s.is_array and s.dims == call.shape.dims and not s.is_dynamic for s in shapes)
 
 
 def _made(kernel: Kernel) -> Kernel:
     value = kernel()
 
-    def element(part: Any) -> Any:
+    def embedded(part: Any) -> Any:
         if isinstance(part, tuple):
-            return tuple(map(element, part))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        return embed(part) if _is_float(part) else part
+            return tuple(map(embedded, part))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        element = from_numpy(part.dtype)
+        return embed(part) if element.is_float or element.is_complex else part
 
-    made = element(value)
+    made = embedded(value)
     return lambda: made
-
-
-def _is_float(array: Any) -> bool:
-    return from_numpy(array.dtype).is_float

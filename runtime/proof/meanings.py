@@ -15,20 +15,22 @@ import numpy as np
 
 from ...ir.graph.attributes import NONE
 from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall, op_named
+from ...ir.ops import numerics
 from ...ir.ops.elementwise import Elementwise
 from ...ir.ops.numerics import numpy_type
 from ...ir.ops.structure import unchanged
-from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind
+from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind, component
 from ...ir.types.shape import Shape, array
-from . import field
+from . import field, pairs
 from .embedding import as_integers, embed, is_small
 from .field import GREATEST, LEAST, UNDEFINED, ZERO, has_special, is_special
 from .formulas import Functions
 from .oracle import Oracle
+from .transforms import with_angles
 
 Array = np.ndarray[Any, Any]
 
-F64 = ELEMENT_TYPES["f64"]
+F64, C128 = ELEMENT_TYPES["f64"], ELEMENT_TYPES["c128"]
 _MOST_COMPARISONS = 200_000  # by one instruction, on all devices and in all trials
 _OPERATIONS: dict[Any, Kernel] = {
     np.add: field.add,
@@ -37,6 +39,18 @@ _OPERATIONS: dict[Any, Kernel] = {
     np.divide: field.divide,
     np.negative: field.negate,
     np.isfinite: field.is_element,
+    np.asarray: pairs.real,
+    np.zeros_like: pairs.imaginary,
+    numerics.make_complex: pairs.pair,
+}
+_OPERATIONS_ON_PAIRS: dict[Any, Kernel] = {
+    np.add: pairs.add,
+    np.subtract: pairs.subtract,
+    np.multiply: pairs.multiply,
+    np.divide: pairs.divide,
+    np.negative: pairs.negate,
+    np.real: pairs.real,
+    np.imag: pairs.imaginary,
 }
 
 
@@ -46,12 +60,14 @@ class Meanings:
     def __init__(self, oracle: Callable[[], Oracle]) -> None:
         self._oracle = oracle
 
-    def operation(self, op: AnyOp) -> Kernel:
+    def operation(self, op: AnyOp, call: OpCall[Any]) -> Kernel:
         """The field's operation for an op's numpy function. Raises NotEvaluable."""
-        function = op.functions.get(Kind.FLOAT) if isinstance(op, Elementwise) else None
-        if function not in _OPERATIONS:
+        kind = call.operands[0].element.kind
+        known = _OPERATIONS_ON_PAIRS if kind is Kind.COMPLEX else _OPERATIONS
+        function = op.functions.get(kind) if isinstance(op, Elementwise) else None
+        if function not in known:
             raise NotEvaluable("its function is no operation of a field that is known here")
-        return _OPERATIONS[function]
+        return known[function]
 
     # -- comparisons
 
@@ -60,8 +76,8 @@ class Meanings:
     ) -> Kernel:
         """The op's own kernel on keys. A comparison may also be free: any function of two different numbers."""
         kernel = op.kernel(on_elements, compile)
-        floats = [n for n, shape in enumerate(call.operands) if shape.element.is_float]
-        if not op.is_elementwise:
+        floats = [n for n, shape in enumerate(call.operands) if not pairs.is_exact(shape)]
+        if not op.is_elementwise or call.operands[-1].element.is_complex:
             return self._keyed(kernel, call, floats)
         of_nan = _at(op, call, compile, [np.nan])
         unordered: Array = embed(of_nan)[0] if call.shape.element.is_float else of_nan[0]
@@ -90,10 +106,11 @@ class Meanings:
         def run(*operands: Any) -> Any:
             oracle, keyed = self._oracle(), list(operands)
             for n in floats:
-                keyed[n] = oracle.keys(operands[n])
+                keyed[n] = pairs.on_words(oracle.keys, operands[n])
             found = kernel(*keyed)
-            parts = [found] if call.shape.is_array else found
-            made = [oracle.elements(v) if s.element.is_float else v for s, v in zip(shapes, parts, strict=True)]
+            made = [found] if call.shape.is_array else list(found)
+            for n, (shape, part) in enumerate(zip(shapes, made, strict=True)):
+                made[n] = part if pairs.is_exact(shape) else pairs.on_words(oracle.elements, part)
             return made[0] if call.shape.is_array else tuple(made)
 
         return run
@@ -102,10 +119,18 @@ class Meanings:
 
     def function(self, op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
         """A random function. One of one operand has its true values at 0 and the infinities. Raises NotEvaluable."""
-        source, target = call.operands[0].element, call.shape.element
-        if not op.is_elementwise or not source.is_float or (not target.is_float and len(call.operands) == 1):
+        shapes, source, target = (*call.operands, call.shape), call.operands[0].element, call.shape.element
+        is_complex = any(s.element.is_complex for s in shapes)
+        if not op.is_elementwise or pairs.is_exact(shapes[0]) or (pairs.is_exact(call.shape) and len(shapes) == 2):
             raise NotEvaluable("functions of other than floats at one place are not covered")
         name = f"{op.opcode} {getattr(call.attributes, 'exponent_bits', '')}{'' if source is target else target}"
+        if is_complex:
+            return self._complex_function(name, op, call, compile)
+        function = op.functions.get(Kind.FLOAT) if isinstance(op, Elementwise) else None
+        return with_angles(function, self._real_function(name, op, call, compile), self._oracle)
+
+    def _real_function(self, name: str, op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
+        target = call.shape.element
         codes = [unchanged if shape.element.is_float else embed for shape in call.operands]
         if len(codes) > 1:
 
@@ -124,6 +149,21 @@ class Meanings:
 
         return run
 
+    def _complex_function(self, name: str, op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
+        """A random function of all parts, one for each part of the result. One of one operand is the true one at 0."""
+        values = [f"{name} {part}" for part in ("real", "imaginary")[: 1 + call.shape.element.is_complex]]
+        at_zero = embed(_at(op, call, compile, [0.0]))[0] if len(call.operands) == 1 else None
+
+        def run(*operands: Array) -> Array:
+            parts = [part for x in operands for part in pairs.parts(x)]
+            found = [self._oracle().value(value, *parts) for value in values]
+            result = pairs.pair(*found) if len(found) > 1 else found[0]
+            if at_zero is None:
+                return result
+            return np.where(reduce(np.logical_and, (part == ZERO for part in parts)), at_zero, result)
+
+        return run
+
     def functions(self, compile: Compile) -> Functions:
         """The functions that formulas take. The root is that of the op, for other programs compute it by that."""
         shape = array(F64, ())
@@ -132,11 +172,13 @@ class Meanings:
 
     def conversion(self, source: ElementType, target: ElementType) -> Kernel:
         """The same numbers in another type, rounded where that holds fewer."""
+        if source.is_complex or target.is_complex:
+            return self._complex_conversion(source, target)
         if not source.is_float:
             return embed
 
         def rounded(x: Array) -> Array:
-            return self._oracle().rounded(target.name, x)
+            return self._oracle().rounded(target, x)
 
         if target.is_float:
             if np.can_cast(numpy_type(source), numpy_type(target), "safe"):
@@ -151,6 +193,21 @@ class Meanings:
             return np.where(small, as_integers(np.where(small, x, ZERO)).astype(target.numpy), other)
 
         return to_integer
+
+    def _complex_conversion(self, source: ElementType, target: ElementType) -> Kernel:
+        """Both parts converted; of a real number the imaginary part is 0, and to one only the real part is."""
+        convert = self.conversion(component(source), component(target))
+
+        def both(x: Array) -> Array:
+            return pairs.on_words(convert, x)
+
+        def first(x: Array) -> Array:
+            return convert(pairs.real(x))
+
+        def with_zero(x: Array) -> Array:
+            return pairs.pair(convert(x), np.full(x.shape, ZERO))
+
+        return with_zero if not source.is_complex else both if target.is_complex else first
 
 
 def _some_integers(x: Array, target: ElementType) -> Array:
@@ -170,9 +227,13 @@ def _relation(op: AnyOp, call: OpCall[Any], compile: Compile) -> str:
 
 def _at(op: AnyOp, call: OpCall[Any], compile: Compile, *points: list[float]) -> Array:
     """An element-wise op of floats at some points, in f64; all operands are alike if there is one list of them."""
-    shape: Shape = array(F64, (len(points[0]),))
-    operands = tuple(shape for _ in call.operands)
-    result = shape if call.shape.element.is_float else array(call.shape.element, shape.dims)
-    kernel = op.kernel(replace(call, operands=operands, shape=result), compile)
+
+    def wide(shape: Shape) -> Shape:
+        element = shape.element
+        return array(element if pairs.is_exact(shape) else C128 if element.is_complex else F64, (len(points[0]),))
+
+    operands = tuple(map(wide, call.operands))
+    kernel = op.kernel(replace(call, operands=operands, shape=wide(call.shape)), compile)
+    values = points if len(points) > 1 else points * len(operands)
     with np.errstate(all="ignore"):
-        return np.asarray(kernel(*map(np.array, points if len(points) > 1 else points * len(operands))))
+        return np.asarray(kernel(*(np.array(v, s.element.numpy) for v, s in zip(values, operands, strict=True))))

@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .embedding import is_small
+from ...ir.ops.numerics import numpy_type
+from ...ir.types.element_type import ElementType
+from .embedding import held
 from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, P, is_special, product, reduced
+from .memo import Memo
 
 Array = np.ndarray[Any, Any]
 
@@ -23,15 +26,23 @@ _MARK = np.uint64((1 << 20) - 1)
 
 class Oracle:
     """The random choices of a trial; the same seed makes the same ones. `is_free` says that comparisons may take their
-    answers from a function instead of the order.
+    answers from a function instead of the order; `pi` is half of a turn, for cosine and sine. `exhausted` says
+    why a difference may be none: some choice is not as random as it has to be.
     """
 
     def __init__(self, seed: np.random.SeedSequence, is_free: bool = False) -> None:
         self.is_free = is_free
-        words = [int(w) % (PRIME - 1) + 1 for w in np.random.PCG64(seed).random_raw(4)]
+        self.exhausted = ""
+        words = [int(w) % (PRIME - 1) + 1 for w in np.random.PCG64(seed).random_raw(5)]
         self._added, self._factor = np.uint64(words[0]), np.uint64(words[1] | 1)
         self._slope, self._shift = np.uint64(words[2]), np.uint64(words[3])
+        self.pi = np.uint64(words[4])
         self._inverse = np.uint64(pow(words[2], -1, PRIME))
+        self._memos: dict[tuple[str, ...], Memo] = {}
+
+    def memo(self, *name: str) -> Memo:
+        """A function of this name that is made up as it is asked."""
+        return self._memos.setdefault(name, Memo())
 
     def value(self, name: str, *arguments: Array) -> Array:
         """A random function of this name: field elements; UNDEFINED where an argument is."""
@@ -55,11 +66,11 @@ class Oracle:
         infinite = np.where(keys == _FIRST, LEAST, np.where(keys == _LAST, GREATEST, UNDEFINED))
         return np.where(special, infinite, found)
 
-    def rounded(self, name: str, x: Array) -> Array:
-        """A random rounding of this name: rounding twice is rounding once, and small integers stay."""
-        mark = _number(name) & _MARK
-        stays = ((x & _MARK) == mark) | is_special(x) | is_small(x, 8)
-        return np.where(stays, x, (self.value("round to " + name, x) & ~_MARK) | mark)
+    def rounded(self, element: ElementType, x: Array) -> Array:
+        """A random rounding to a type: rounding twice is rounding once, and short numbers of the type stay."""
+        mark = _number(element.name) & _MARK
+        stays = ((x & _MARK) == mark) | is_special(x) | held(x, numpy_type(element))
+        return np.where(stays, x, (self.value(f"round to {element}", x) & ~_MARK) | mark)
 
     def _mixed(self, x: Array) -> Array:
         x = (x + self._added) * self._factor

@@ -20,10 +20,11 @@ from ...ir.graph.module import Module
 from ..evaluator import UnpartitionedProgram
 from ..simulator import SimulatedProgram
 from .control import never_run, unlike
-from .field import UNDEFINED
 from .inputs import MODES, TrialInputs
 from .kernels import FieldKernels
 from .oracle import Oracle
+from .pairs import differ, is_exact, undefined
+from .transforms import lengths_without_roots
 from .verdict import Difference, Uncovered, Verdict, tested_only
 
 Array = np.ndarray[Any, Any]
@@ -76,6 +77,10 @@ class _Pair:
         self.uncovered: list[Uncovered] = []
         self._prepare(self.whole, UnpartitionedProgram, original)
         self._prepare(self.divided, SimulatedProgram, local)
+        (expected, _), (lengths, transforms) = map(lengths_without_roots, (original, local))
+        if lengths != expected:
+            reason = "the field has no roots of unity for transforms of these lengths, which are not the original's"
+            self.uncovered += [_noted(self.divided.name, i, reason) for i in transforms]
 
     def _prepare(self, side: _Side, program: Callable[[Module, FieldKernels], Any], module: Module) -> None:
         try:
@@ -100,13 +105,16 @@ class _Pair:
         try:
             found = self.divided.program.simulate(inputs, poison=True).outputs
         except CompileError as error:
-            return self.verdict(number + 1, problem=error.diagnostics[0].message, differs=True)
-        difference = _difference(expected, found)
+            return self.verdict(number + 1, problem=error.diagnostics[0].message, differs=not oracle.exhausted)
+        exact = [is_exact(leaf) for leaf in self.original.entry.root.shape.leaves() if leaf.is_array]
+        difference = _difference(expected, found, exact)
+        if difference is not None and oracle.exhausted:
+            return self.verdict(number + 1, problem=oracle.exhausted)
         if difference is not None:
             return self.verdict(number + 1, difference=difference)
         if problem := self._other_decision():
             return self.verdict(number + 1, problem=problem)
-        defined = [np.asarray(x != UNDEFINED) if x.dtype == np.uint64 else True for x in expected]
+        defined = [is_integer or ~undefined(x) for x, is_integer in zip(expected, exact, strict=True)]
         self.defined = [a | b for a, b in zip(self.defined or defined, defined, strict=True)]
         return None
 
@@ -143,16 +151,16 @@ def _noted(side: str, instruction: Instruction, reason: str) -> Uncovered:
     return Uncovered(side, instruction.opcode, instruction.name, reason, place)
 
 
-def _difference(expected: Sequence[Array], found: Sequence[Array]) -> Difference | None:
-    """The first element in which results differ."""
+def _difference(expected: Sequence[Array], found: Sequence[Array], exact: Sequence[bool]) -> Difference | None:
+    """The first element in which results differ; `exact` ones are not floats."""
     if len(expected) != len(found):
         return Difference(min(len(expected), len(found)), (), f"there are {len(found)} results, not {len(expected)}", 0)
     for number, (want, have) in enumerate(zip(expected, found, strict=True)):
         if want.shape != have.shape or want.dtype != have.dtype:
             return Difference(number, (), "another shape or type", have.size)
-        wrong = np.asarray(want != have)
+        wrong = differ(want, have)
         if wrong.any():
-            leaks = have.dtype == np.uint64 and bool((have[wrong] == UNDEFINED).all())
+            leaks = not exact[number] and bool(undefined(have)[wrong].all())
             return _first(number, wrong, "padding, or what has no value" if leaks else "another value")
     return None
 

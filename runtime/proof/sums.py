@@ -17,7 +17,9 @@ from ...ir.graph.clone import inlined
 from ...ir.graph.computation import Computation
 from ...ir.graph.monoid import elementwise_kernel, reduction_monoid
 from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
-from ...ir.types.element_type import ELEMENT_TYPES, ElementType
+from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind
+from ..plan.kernels import StackedKernel
+from . import pairs
 from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, has_special, is_special, reduced, shifted
 from .limbs import in_limbs
 from .oracle import Oracle
@@ -32,18 +34,19 @@ _LIMB = 31  # bits of an element that are summed at a time in 64 bits: of up to 
 def fold(
     op: AnyOp, call: OpCall[Any], on_elements: OpCall[Any], compile: Compile, oracle: Callable[[], Oracle]
 ) -> Kernel:
-    """Sums by limbs, greatest and least by keys, whatever else by calling the computation. Raises NotEvaluable."""
+    """Sums of floats by limbs, extremes by keys, whatever else by calling the computation. Raises NotEvaluable."""
     computation = getattr(call.attributes, op.folds_by)
     folded = range(len(call.operands)) if op.folded is None else op.folded
     floats = [n for n, shape in enumerate(call.operands) if n in folded and shape.element.is_float]
+    is_complex = any(leaf.element.is_complex for leaf in call.shape.leaves())
     match reduction_monoid(computation):
-        case Monoid.ADD:
+        case Monoid.ADD if not is_complex:
             return _summed(op.kernel(on_elements, compile), floats)
         case Monoid.MAXIMUM:
             return _extreme(op.kernel(on_elements, compile), floats, oracle)
         case Monoid.MINIMUM:
             return _extreme(op.kernel(on_elements, compile), floats, oracle, least=True)
-        case Monoid.MULTIPLY:
+        case Monoid.ADD | Monoid.MULTIPLY:
             attributes = replace(call.attributes, **{op.folds_by: _called(computation)})
             return op.kernel(replace(on_elements, attributes=attributes), compile)
         case _:
@@ -64,6 +67,8 @@ def _is_associative(computation: Computation, compile: Compile) -> bool:
     function, random = elementwise_kernel(computation, compile), np.random.default_rng(0)
 
     def drawn(element: ElementType) -> Array:
+        if element.is_complex:
+            return pairs.from_words(random.integers(0, PRIME, (_TESTED, 2), np.uint64))
         if element.is_float:
             return random.integers(0, PRIME, _TESTED, np.uint64)
         return random.integers(0, 2, _TESTED).astype(element.numpy)
@@ -73,8 +78,8 @@ def _is_associative(computation: Computation, compile: Compile) -> bool:
         return found if computation.root.shape.is_tuple else [found]
 
     a, b, c = ([drawn(element) for element in types[:count]] for _ in range(3))
-    pairs = zip(combined(combined(a, b), c), combined(a, combined(b, c)), strict=True)
-    return all(bool((x == y).all()) for x, y in pairs)
+    both = zip(combined(combined(a, b), c), combined(a, combined(b, c)), strict=True)
+    return not any(pairs.differ(x, y).any() for x, y in both)
 
 
 def _called(computation: Computation) -> Computation:
@@ -134,8 +139,15 @@ def _extreme(kernel: Kernel, floats: list[int], oracle: Callable[[], Oracle], le
 def bilinear(op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
     """The op's own kernel in f64 on limbs that are so short that its sums are exact. Raises NotEvaluable."""
     factors, rest = call.operands[:2], call.operands[2:]
-    of_floats = all(s.is_array and s.element.is_float for s in (*factors, call.shape))
-    if not of_floats or any(s.element.is_float for s in rest):
+    kinds = {s.element.kind for s in (*factors, call.shape)}
+    if kinds not in ({Kind.FLOAT}, {Kind.COMPLEX}) or not all(map(pairs.is_exact, rest)):
         raise NotEvaluable("products of other than two arrays of floats are not covered")
     operands = (*(s.with_element(F64) for s in factors), *rest)
-    return in_limbs(op, replace(call, operands=operands, shape=call.shape.with_element(F64)), compile)
+    product = in_limbs(op, replace(call, operands=operands, shape=call.shape.with_element(F64)), compile)
+    if kinds == {Kind.FLOAT}:
+        return product
+
+    def by_parts(x: Array, y: Array, *rest: Array) -> Array:
+        return pairs.bilinear(lambda a, b: product(a, b, *rest), x, y)
+
+    return StackedKernel(by_parts) if isinstance(product, StackedKernel) else by_parts

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Algebra
+from .pairs import is_exact
 
 _FEW = 3  # of a kind are shown
 
@@ -84,12 +86,22 @@ def _few(found: Sequence[object]) -> list[str]:
 
 
 def tested_only(module: Module) -> tuple[str, ...]:
-    """Lists what trials execute but do not generalise: inputs that are not floats, and comparisons of floats."""
+    """Lists what trials execute but do not generalise: inputs that are not floats, comparisons of floats and their
+    conversions to integers.
+    """
     leaves = [(p.name, leaf) for p in module.entry.parameters for leaf in p.shape.leaves()]
-    found = [f"{name} ({leaf.element})" for name, leaf in leaves if leaf.is_array and not leaf.element.is_float]
-    compared = sum(
-        i.op.algebra_of(i.call) is Algebra.ORDER and any(o.shape.element.is_float for o in i.operands)
+    found = [f"{name} ({leaf.element})" for name, leaf in leaves if leaf.is_array and is_exact(leaf)]
+    compared, turned = _uses(module, Algebra.ORDER), _uses(module, Algebra.CONVERSION, Algebra.BITS)
+    turned = [i for i in turned if i.shape.element.is_integer]
+    counted = {"comparisons of floats": compared, "conversions of floats to integers": turned}
+    return (*dict.fromkeys(found), *(f"{len(uses)} {what}" for what, uses in counted.items() if uses))
+
+
+def _uses(module: Module, *algebras: Algebra) -> list[Instruction]:
+    """The uses of floats by ops of these algebras."""
+    return [
+        i
         for computation in module
         for i in computation
-    )
-    return (*dict.fromkeys(found), *([f"{compared} comparisons of floats"] if compared else ()))
+        if i.op.algebra_of(i.call) in algebras and not all(is_exact(o.shape) for o in i.operands)
+    ]

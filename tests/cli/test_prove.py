@@ -15,7 +15,8 @@ from support.command_line import NAMED, hloom
 KEYS = {"program", "devices", "outcome", "outputs", "trials", "difference", "problem", "undefined", "uncovered"}
 
 UNCOVERED = """HloModule m
-ENTRY e { x = c64[8] parameter(0), sharding={devices=[2]<=[2]}  ROOT y = c64[8] negate(x) }"""
+ENTRY e { x = c64[2,1025] parameter(0), sharding={devices=[2,1]<=[2]}
+  ROOT y = c64[2,1025] fft(x), fft_type=FFT, fft_length={1025} }"""
 
 
 def test_a_right_program_is_equal(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ def test_a_right_program_is_equal(tmp_path: Path) -> None:
 def test_an_uncovered_op_is_named_with_its_place(tmp_path: Path) -> None:
     done = hloom("prove", "-", cwd=tmp_path, text=UNCOVERED)
     assert done.code == 3
-    assert done.out.startswith("unproved: negate y of the original program (<stdin>:2): complex numbers are not")
+    assert done.out.startswith("unproved: fft y of the original program (<stdin>:3): a transform of 1025")
 
 
 def test_a_wrong_program_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

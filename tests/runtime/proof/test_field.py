@@ -8,8 +8,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.runtime.proof import field
-from hloom.runtime.proof.embedding import as_integers, embed, is_small
+from hloom.runtime.proof.embedding import as_integers, embed, is_short, is_small
 from hloom.runtime.proof.field import GREATEST, LEAST, PRIME, UNDEFINED
 from hloom.runtime.proof.oracle import Oracle
 
@@ -105,12 +106,12 @@ def test_keys_are_an_order_between_the_infinities() -> None:
 
 def test_rounding_twice_is_rounding_once() -> None:
     a = elements(9)
-    once = oracle().rounded("bf16", a)
-    assert (oracle().rounded("bf16", once) == once).all()
+    once = oracle().rounded(ELEMENT_TYPES["bf16"], a)
+    assert (oracle().rounded(ELEMENT_TYPES["bf16"], once) == once).all()
     assert (once[is_small(a, 8)] == a[is_small(a, 8)]).all()
-    large = ~is_small(a, 8)
+    large = ~is_short(a)
     assert (once != a)[large].mean() > 0.99
-    assert (oracle().rounded("f16", a) != once)[large].all()
+    assert (oracle().rounded(ELEMENT_TYPES["f16"], a) != once)[large].all()
 
 
 def test_shifts_are_products_by_powers_of_two() -> None:

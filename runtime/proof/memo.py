@@ -1,0 +1,49 @@
+"""Functions on 64-bit numbers that are made up as they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+class Memo:
+    """A function that keeps the first value that it is given at each place."""
+
+    def __init__(self) -> None:
+        self._places = np.zeros(0, np.uint64)  # in ascending order
+        self._values = np.zeros(0, np.uint64)
+
+    def values(self, places: Array, make: Callable[[Array], Array]) -> Array:
+        """The values at these places; `make` gives those at new ones."""
+        distinct, back = np.unique(places.reshape(-1), return_inverse=True)
+        new = distinct[~self.has(distinct)]
+        if new.size:
+            self.keep(new, make(new))
+        found = self._values[np.searchsorted(self._places, distinct)] if distinct.size else distinct
+        return found[back].reshape(places.shape)
+
+    def keep(self, places: Array, values: Array) -> None:
+        """Sets values at places that have none."""
+        places, first = np.unique(places, return_index=True)
+        is_new = ~self.has(places)
+        both = np.concatenate([self._places, places[is_new]])
+        order = np.argsort(both, kind="stable")
+        self._places = both[order]
+        self._values = np.concatenate([self._values, values[first][is_new]])[order]
+
+    def may_be(self, places: Array, values: Array) -> Array:
+        """Where a place has no other value than this one."""
+        found = self.has(places)
+        found[found] = self._values[np.searchsorted(self._places, places[found])] != values[found]
+        return ~found
+
+    def has(self, places: Array) -> Array:
+        """Where a place has a value."""
+        if not self._places.size:
+            return np.zeros(places.shape, np.bool_)
+        at = np.minimum(np.searchsorted(self._places, places), self._places.size - 1)
+        return np.asarray(self._places[at] == places)
