@@ -18,6 +18,7 @@ from ...ir.graph.op import AnyOp, Kernel, NotEvaluable, OpCall, RandomState
 from ...ir.types.element_type import Kind
 from ...ir.types.shape import Shape
 from ..plan.steps import flatten, unflatten
+from . import pairs
 from .embedding import embed
 from .field import ONE, UNDEFINED
 from .oracle import Oracle
@@ -31,8 +32,6 @@ def opaque(op: AnyOp, call: OpCall[Any], oracle: Callable[[], Oracle]) -> Kernel
     """
     taken = [leaf for shape in call.operands for leaf in shape.leaves()]
     given = list(call.shape.leaves())
-    if any(leaf.element.is_complex for leaf in (*taken, *given)):
-        raise NotEvaluable("opaque functions of complex numbers are not covered")
     if not any(leaf.is_array for leaf in given):
         return lambda *_: unflatten([None] * len(given), call.shape)
     name, rule = _name(op, call), op.sharding_rule(call)
@@ -88,7 +87,9 @@ class _Slices:
 
     def seen(self, random: Oracle, name: str, x: Array) -> Array:
         """Returns a number per index that stands for all of its slice. It is UNDEFINED where an element is."""
-        codes = x if self.shape.element.is_float else embed(x)
+        if pairs.is_pairs(x):
+            return random.value(name, *(self.seen(random, name, part) for part in pairs.parts(x)))
+        codes = embed(x) if pairs.is_exact(self.shape) else x
         slices = codes.reshape(self._sizes).transpose(self._order).reshape(*self._indices, self._elements)
         hashed = random.value(name, slices, self._places)
         undefined = (slices == UNDEFINED).any(-1)
@@ -96,17 +97,22 @@ class _Slices:
 
     def made(self, random: Oracle, name: str, seen: Sequence[Array]) -> Array:
         """Returns the result that is a function of these numbers at each place of a slice."""
-        values = random.value(name, *(x[..., None] for x in seen), self._places)
-        slices = np.broadcast_to(values, (*self._indices, self._elements))
-        turned = slices.reshape([self._sizes[n] for n in self._order])
-        found = turned.transpose(np.argsort(self._order)).reshape(self.shape.dims)
-        element = self.shape.element
-        if element.is_float:
+        if self.shape.element.is_complex:
+            return pairs.pair(*(self._elements_made(random, f"{name} {part}", seen) for part in ("real", "imaginary")))
+        found = self._elements_made(random, name, seen)
+        if self.shape.element.is_float:
             return found
+        element = self.shape.element
         if element.kind is Kind.PRED:
             return (found & ONE) == ONE
         # Integers number rows or columns. A single one tells of a failure, which is rare.
         return (found % np.uint64(max(self._elements, 1) + random.is_free)).astype(element.numpy)
+
+    def _elements_made(self, random: Oracle, name: str, seen: Sequence[Array]) -> Array:
+        values = random.value(name, *(x[..., None] for x in seen), self._places)
+        slices = np.broadcast_to(values, (*self._indices, self._elements))
+        turned = slices.reshape([self._sizes[n] for n in self._order])
+        return turned.transpose(np.argsort(self._order)).reshape(self.shape.dims)
 
     @property
     def _places(self) -> Array:

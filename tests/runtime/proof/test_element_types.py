@@ -78,6 +78,10 @@ ENTRY e { x = c64[8,4] parameter(0), sharding={devices=[1,4]<=[4]}  w = c64[4,6]
   ROOT y = c64[8,6] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0},
     sharding={devices=[1,1,4]<=[4] last_tile_dims={unreduced}} }"""
 
+MATRICES = """HloModule m
+ENTRY e { x = c64[8,3,3] parameter(0), sharding={devices=[4,1,1]<=[4]}
+  ROOT y = c64[8,3,3] cholesky(x), lower=true }"""
+
 DYNAMIC = """HloModule m
 add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
 ENTRY e { x = f32[8,4] parameter(0)  n = s32[] parameter(1)  z = f32[] constant(0)
@@ -87,6 +91,7 @@ ENTRY e { x = f32[8,4] parameter(0)  n = s32[] parameter(1)  z = f32[] constant(
 PROGRAMS = {
     "complex": COMPLEX, "transform": TRANSFORM, "random": RANDOM, "mixed": MIXED, "not_elementwise": NOT_ELEMENTWISE,
     "sorted_by_bits": SORTED_BY_BITS, "scales": SCALES, "unreduced": UNREDUCED, "dynamic": DYNAMIC,
+    "matrices": MATRICES,
 }  # fmt: skip
 
 
@@ -117,7 +122,8 @@ def test_programs_are_equal(name: str) -> None:
         ("mixed", "b = bf16[8,4] multiply(a, x)", "b = f32[8,4] multiply(a, x)"),
         ("not_elementwise", "add(p, s)", "subtract(s, p)"), ("not_elementwise", "constant(1)", "constant(2)"),
         ("sorted_by_bits", "direction=LT", "direction=GT"), ("scales", "maximum", "minimum"),
-        ("dynamic", "tanh(d)", "copy(d)"), ("dynamic", "add(t, d)", "subtract(t, d)"),
+        ("matrices", "lower=true", "lower=false"), ("dynamic", "tanh(d)", "copy(d)"),
+        ("dynamic", "add(t, d)", "subtract(t, d)"),
     ],
 )  # fmt: skip
 def test_other_programs_differ(name: str, right: str, wrong: str) -> None:
