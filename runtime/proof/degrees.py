@@ -23,6 +23,7 @@ from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.tools.trip_count import trip_count
 from ...ir.types.element_type import Kind
 from .field import PRIME
+from .oracle import ROUNDED_BITS, UNCOUNTED_BITS, Counts
 
 _MOST_STEPS = 200_000  # instructions looked at, one in a loop once per trip
 
@@ -44,12 +45,12 @@ def largest_degree(module: Module) -> int | None:
     return found.largest
 
 
-def chance(hashed: int, rounded: int, outputs: int, degree: int, rounding_bits: int) -> float:
-    """The probability that a trial misses a difference, at most: that two different arguments of functions, or two
-    different elements of results, are equal; or that two roundings are.
+def chance(made: Counts, outputs: int, degree: int) -> float:
+    """The probability that a trial on random elements misses a difference, at most: that two different arguments of
+    functions, or two different elements of results, are equal; that two roundings are; that a divisor is a count.
     """
-    collisions = (hashed * hashed / 2 + outputs) * degree / PRIME
-    return min(1.0, collisions + rounded * rounded / 2 / 2**rounding_bits)
+    collisions = (made.hashed**2 / 2 + outputs) * degree / PRIME
+    return min(1.0, collisions + made.rounded**2 / 2**ROUNDED_BITS / 2 + made.inverted / 2**UNCOUNTED_BITS)
 
 
 class _Degrees:

@@ -23,6 +23,7 @@ class Functions:
     """The functions that kernels need besides the operations of the field."""
 
     root: Callable[[Array], Array]  # the reciprocal of the square root
+    quotient: Callable[[Array, Array], Array]
     conversion: Callable[[ElementType, ElementType], Kernel]
 
 
@@ -38,10 +39,15 @@ def formula(kernel: Kernel, call: OpCall[Any], functions: Functions) -> Kernel:
 
 
 class Elements(NDArrayOperatorsMixin):
-    """An array of elements that stand for floats of a type. It has the part of numpy's arrays that kernels use."""
+    """An array of elements that stand for floats of a type. It has the part of numpy's arrays that kernels use.
 
-    def __init__(self, codes: Array, element: ElementType, functions: Functions) -> None:
-        self.codes, self.element, self._functions = codes, element, functions
+    A square root knows its `reciprocal`, which other programs compute in its place.
+    """
+
+    def __init__(
+        self, codes: Array, element: ElementType, functions: Functions, reciprocal: Array | None = None
+    ) -> None:
+        self.codes, self.element, self._functions, self.reciprocal = codes, element, functions, reciprocal
 
     @property
     def dtype(self) -> Any:
@@ -59,11 +65,15 @@ class Elements(NDArrayOperatorsMixin):
         return self._like(total(self.codes, axis, keepdims))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **others: Any) -> Any:
-        known = _ARITHMETIC.get(ufunc)
+        known = self._functions.quotient if ufunc is np.divide else _ARITHMETIC.get(ufunc)
         if method != "__call__" or others or (known is None and ufunc is not np.sqrt):
             return NotImplemented
         codes = [x.codes if isinstance(x, Elements) else embed(x) for x in inputs]
-        return self._like(field.inverse(self._functions.root(*codes)) if known is None else known(*codes))
+        if known is None:
+            root = self._functions.root(*codes)
+            return Elements(self._functions.quotient(_ONE, root), self.element, self._functions, root)
+        divisor = inputs[-1].reciprocal if ufunc is np.divide and isinstance(inputs[-1], Elements) else None
+        return self._like(known(*codes) if divisor is None else field.multiply(codes[0], divisor))
 
     def _like(self, codes: Array) -> Elements:
         return Elements(codes, self.element, self._functions)
@@ -73,10 +83,10 @@ def _square(x: Array) -> Array:
     return field.multiply(x, x)
 
 
+_ONE = np.array(field.ONE)
 _ARITHMETIC: dict[np.ufunc, Kernel] = {
     np.add: field.add,
     np.subtract: field.subtract,
     np.multiply: field.multiply,
-    np.divide: field.divide,
     np.square: _square,
 }

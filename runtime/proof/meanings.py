@@ -36,7 +36,6 @@ _OPERATIONS: dict[Any, Kernel] = {
     np.add: field.add,
     np.subtract: field.subtract,
     np.multiply: field.multiply,
-    np.divide: field.divide,
     np.negative: field.negate,
     np.isfinite: field.is_element,
     np.asarray: pairs.real,
@@ -47,7 +46,6 @@ _OPERATIONS_ON_PAIRS: dict[Any, Kernel] = {
     np.add: pairs.add,
     np.subtract: pairs.subtract,
     np.multiply: pairs.multiply,
-    np.divide: pairs.divide,
     np.negative: pairs.negate,
     np.real: pairs.real,
     np.imag: pairs.imaginary,
@@ -65,9 +63,17 @@ class Meanings:
         kind = call.operands[0].element.kind
         known = _OPERATIONS_ON_PAIRS if kind is Kind.COMPLEX else _OPERATIONS
         function = op.functions.get(kind) if isinstance(op, Elementwise) else None
+        if function is np.divide:
+            return self._quotient if kind is Kind.FLOAT else self._complex_quotient
         if function not in known:
             raise NotEvaluable("its function is no operation of a field that is known here")
         return known[function]
+
+    def _quotient(self, x: Array, y: Array) -> Array:
+        return field.multiply(x, self._oracle().reciprocal(y))
+
+    def _complex_quotient(self, x: Array, y: Array) -> Array:
+        return pairs.divide(x, y, self._oracle().reciprocal)
 
     # -- comparisons
 
@@ -168,7 +174,8 @@ class Meanings:
         """The functions that formulas take. The root is that of the op, for other programs compute it by that."""
         shape = array(F64, ())
         root = op_named("rsqrt")
-        return Functions(self.function(root, OpCall((shape,), NONE, shape), compile), self.conversion)
+        kernel = self.function(root, OpCall((shape,), NONE, shape), compile)
+        return Functions(kernel, self._quotient, self.conversion)
 
     def conversion(self, source: ElementType, target: ElementType) -> Kernel:
         """The same numbers in another type, rounded where that holds fewer."""

@@ -7,31 +7,46 @@ random oracle; it is mixing, not cryptography, since programs do not choose thei
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...ir.ops.numerics import numpy_type
 from ...ir.types.element_type import ElementType
-from .embedding import held
-from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, P, is_special, product, reduced
+from .embedding import held, is_small
+from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, P, inverse, is_special, product, reduced, shifted
 from .memo import Memo
 
 Array = np.ndarray[Any, Any]
 
 _MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 0xD6E8FEB86659FD93))
 _FIRST, _LAST = ZERO, np.uint64(1 << 62)  # keys of the infinities; those of elements lie between
-_MARK = np.uint64((1 << 20) - 1)
+_MARKED = 20  # bits of rounded elements that say that they are
+_MARK = np.uint64((1 << _MARKED) - 1)
+_COUNT = 20  # bits of counts, which have exact inverses
+ROUNDED_BITS = 61 - _MARKED  # random bits of a rounded element
+UNCOUNTED_BITS = 61 - _COUNT - 4 - 1  # a random element is a count, or a fraction of one, once in two to this
+
+
+@dataclass
+class Counts:
+    """Counts the values of functions in a trial: all, those of roundings, and those of reciprocals."""
+
+    hashed: int = 0
+    rounded: int = 0
+    inverted: int = 0
 
 
 class Oracle:
     """The random choices of a trial; the same seed makes the same ones. `is_free` says that comparisons may take their
     answers from a function instead of the order; `pi` is half of a turn, for cosine and sine. `exhausted` says
-    why a difference may be none: some choice is not as random as it has to be.
+    why a difference may be none: some choice is not as random as it has to be. `made` counts the random elements.
     """
 
     def __init__(self, seed: np.random.SeedSequence, is_free: bool = False) -> None:
         self.is_free = is_free
+        self.made = Counts()
         self.exhausted = ""
         words = [int(w) % (PRIME - 1) + 1 for w in np.random.PCG64(seed).random_raw(5)]
         self._added, self._factor = np.uint64(words[0]), np.uint64(words[1] | 1)
@@ -51,7 +66,21 @@ class Oracle:
         for argument in arguments:
             undefined = undefined | (argument == UNDEFINED)
             state = self._mixed(state ^ self._mixed(argument))
-        return np.where(undefined, UNDEFINED, reduced(state >> np.uint64(3)))
+        found = np.where(undefined, UNDEFINED, reduced(state >> np.uint64(3)))
+        self.made.hashed += found.size
+        return found
+
+    def reciprocal(self, x: Array) -> Array:
+        """A random function that inverts counts, and the fractions of 16 between them, exactly; of infinities it is 0.
+
+        Nothing is known of 1 / 0. True inverses of all numbers would make values fractions of ever higher degrees, and
+        programs hardly use their laws.
+        """
+        special = is_special(x)
+        is_count = is_small(shifted(np.where(special, ZERO, x), 4), _COUNT + 4)
+        exact = inverse(np.where(is_count | special, x, ONE)) if (is_count | special).any() else ZERO
+        self.made.inverted += x.size
+        return np.where(is_count | special, exact, self.value("reciprocal", x))
 
     def keys(self, x: Array) -> Array:
         """Returns keys, ordered as the elements are. Those of LEAST and GREATEST are the ends; UNDEFINED is last."""
@@ -70,6 +99,7 @@ class Oracle:
         """A random rounding to a type: rounding twice is rounding once, and short numbers of the type stay."""
         mark = _number(element.name) & _MARK
         stays = ((x & _MARK) == mark) | is_special(x) | held(x, numpy_type(element))
+        self.made.rounded += x.size
         return np.where(stays, x, (self.value(f"round to {element}", x) & ~_MARK) | mark)
 
     def _mixed(self, x: Array) -> Array:

@@ -130,10 +130,10 @@ def power(x: tuple[int, int], exponent: int) -> tuple[int, int]:
     return result
 
 
-def divide(x: Array, y: Array) -> Array:
+def divide(x: Array, y: Array, reciprocal: Callable[[Array], Array] = field.inverse) -> Array:
     """x / y, the product of x with the conjugate of y and the inverse of the norm of y, which is 0 for 0 alone."""
     c, d = parts(y)
-    scale = field.inverse(field.add(field.multiply(c, c), field.multiply(d, d)))
+    scale = reciprocal(field.add(field.multiply(c, c), field.multiply(d, d)))
     return multiply(multiply(x, conjugate(y)), pair(scale, np.full(y.shape, ZERO)))
 
 

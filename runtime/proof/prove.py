@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ...ir.graph.module import Module
 from ..evaluator import UnpartitionedProgram
 from ..simulator import SimulatedProgram
 from .control import never_run, unlike
+from .degrees import chance, largest_degree
 from .inputs import MODES, TrialInputs
 from .kernels import FieldKernels
 from .oracle import Oracle
@@ -68,12 +70,13 @@ class _Pair:
     """Both programs and what trials have shown of their results."""
 
     def __init__(self, original: Module, local: Module) -> None:
-        self.original = original
+        self.original, self.local = original, local
         oracle = Oracle(np.random.SeedSequence(0))
         self.whole = _Side("original", FieldKernels(original, oracle))
         self.divided = _Side("partitioned", FieldKernels(local, oracle))
         self.inputs = TrialInputs(original)
         self.defined: list[Any] = []
+        self.chance = 1.0
         self.uncovered: list[Uncovered] = []
         self._prepare(self.whole, UnpartitionedProgram, original)
         self._prepare(self.divided, SimulatedProgram, local)
@@ -114,9 +117,21 @@ class _Pair:
             return self.verdict(number + 1, difference=difference)
         if problem := self._other_decision():
             return self.verdict(number + 1, problem=problem)
+        if not mode.ties:
+            self.chance *= self._missed(oracle, expected)
         defined = [is_integer or ~undefined(x) for x, is_integer in zip(expected, exact, strict=True)]
         self.defined = [a | b for a, b in zip(self.defined or defined, defined, strict=True)]
         return None
+
+    def _missed(self, oracle: Oracle, outputs: Sequence[Array]) -> float:
+        """The chance that a trial on random elements missed a difference, at most."""
+        if None in (degrees := self._degrees):
+            return 1.0
+        return chance(oracle.made, sum(x.size for x in outputs), sum(d or 0 for d in degrees))
+
+    @cached_property
+    def _degrees(self) -> list[int | None]:
+        return [largest_degree(module) for module in (self.original, self.local)]
 
     def _other_decision(self) -> str:
         """Describes what the devices decide otherwise, though no result shows it. Empty if they decide nothing so."""
@@ -142,7 +157,9 @@ class _Pair:
         sides = (self.whole, self.divided) if trials else ()
         never = (name for side in sides for name in never_run(side.program.executable.plan))
         untaken = tuple(dict.fromkeys(never))
-        return Verdict(outcome, outputs, trials, difference, problem, missing, tuple(uncovered), tested, untaken)
+        missed = self.chance if outcome == "equal" else 1.0
+        return Verdict(
+            outcome, outputs, trials, missed, difference, problem, missing, tuple(uncovered), tested, untaken)
 
 
 def _noted(side: str, instruction: Instruction, reason: str) -> Uncovered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -49,6 +50,8 @@ class Uncovered:
 class Verdict:
     """The outcome of a proof.
 
+    `chance` bounds the probability that different expressions were taken for equal, where both programs select the same
+    elements; 1 if no bound is known (see docs/proving.md).
     `difference` is the first one found; `problem` says what else ended it (devices that disagree about a result);
     `undefined` lists results that were undefined on both sides in every trial, `uncovered` ops without a meaning over a
     field, `tested` what was tried with the values drawn and not shown for others, `never_run` the branches and loop
@@ -58,6 +61,7 @@ class Verdict:
     outcome: Outcome
     outputs: int
     trials: int
+    chance: float
     difference: Difference | None
     problem: str
     undefined: tuple[Difference, ...]
@@ -77,7 +81,15 @@ class Verdict:
             return f"{self.outcome}: " + "; ".join(reasons)
         tested = f"; tested only: {', '.join(self.tested)}" if self.tested else ""
         never = f"; never run: {', '.join(_few(self.never_run))}" if self.never_run else ""
-        return f"equal: {self.outputs} outputs, {self.trials} trials{tested}{never}"
+        missed = "no bound is known" if self.chance >= 1 else f"wrong with probability <= {_rounded_up(self.chance)}"
+        return f"equal: {self.outputs} outputs, {self.trials} trials; value flow: {missed}{tested}{never}"
+
+
+def _rounded_up(chance: float) -> str:
+    """A probability with one digit, not less than it is: `3e-10`."""
+    power = math.floor(math.log10(max(chance, 1e-99)))
+    digit = math.ceil(chance / 10.0**power)
+    return f"1e{power + 1}" if digit == 10 else f"{digit}e{power}"
 
 
 def _few(found: Sequence[object]) -> list[str]:

@@ -32,9 +32,7 @@ def test_a_branch_that_never_runs_is_listed() -> None:
     module = hloom.parse(CHOICE.replace("DECISION", NEVER))
     verdict = prove(module, hloom.partition(module))
     assert verdict.never_run == ("branch 0 of conditional y",)
-    assert str(verdict) == (
-        "equal: 1 outputs, 4 trials; tested only: i (s32); never run: branch 0 of conditional y"
-    )
+    assert str(verdict).endswith("; tested only: i (s32); never run: branch 0 of conditional y")
 
 
 @pytest.mark.parametrize(("trips", "listed"), [(0, ("the body of while w",)), (3, ())])

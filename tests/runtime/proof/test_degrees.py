@@ -1,0 +1,76 @@
+"""Degrees of values, and the bounds that follow from them."""
+
+from __future__ import annotations
+
+import hloom
+import numpy as np
+import pytest
+from hloom.runtime.proof.degrees import chance, largest_degree
+from hloom.runtime.proof.field import PRIME
+from hloom.runtime.proof.oracle import UNCOUNTED_BITS, Counts, Oracle
+from hloom.runtime.proof.prove import prove
+from hloom.runtime.proof.verdict import Verdict
+
+PROGRAM = """HloModule m
+add {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }}
+mul {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] multiply(a, b) }}
+odd {{ a = f32[] parameter(0)  b = f32[] parameter(1)  e = f32[] exponential(a)  ROOT c = f32[] add(e, b) }}
+body {{ s = (s32[], f32[8]) parameter(0)  i = s32[] get-tuple-element(s), index=0  one = s32[] constant(1)
+  j = s32[] add(i, one)  x = f32[8] get-tuple-element(s), index=1  z = f32[8] multiply(x, x)
+  ROOT t = (s32[], f32[8]) tuple(j, z) }}
+more {{ s = (s32[], f32[8]) parameter(0)  i = s32[] get-tuple-element(s), index=0  n = s32[] constant(3)
+  ROOT r = pred[] compare(i, n), direction=LT }}
+ENTRY e {{ x = f32[8] parameter(0), sharding={{devices=[4]<=[4]}}  y = f32[8] parameter(1)
+  zero = s32[] constant(0)  o = f32[] constant(0)  w = f32[8,8] parameter(2)
+  s = (s32[], f32[8]) tuple(zero, x)
+  ROOT z = {} }}"""
+
+
+@pytest.mark.parametrize(("root", "degree"), [
+    ("f32[8] add(x, y)", 1),
+    ("f32[8] multiply(x, y)", 2),
+    ("f32[8] divide(x, y)", 2),
+    ("f32[8] exponential(x)", 1),
+    ("f32[8] dot(x, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}", 2),
+    ("f32[] reduce(x, o), dimensions={0}, to_apply=add", 1),
+    ("f32[] reduce(x, o), dimensions={0}, to_apply=mul", 8),
+    ("f32[] reduce(x, o), dimensions={0}, to_apply=odd", None),
+    ("(s32[], f32[8]) while(s), condition=more, body=body", 8),
+])  # fmt: skip
+def test_degrees(root: str, degree: int | None) -> None:
+    assert largest_degree(hloom.parse(PROGRAM.format(root))) == degree
+
+
+def test_collisions_grow_with_the_square_of_the_hashes() -> None:
+    made = Counts(hashed=1000)
+    assert chance(made, 10, 3) == (1000**2 / 2 + 10) * 3 / PRIME
+    assert chance(Counts(rounded=1000), 0, 1) > chance(made, 0, 1000)
+    assert chance(Counts(hashed=10**12), 0, 1) == 1.0
+
+
+def test_counts_have_true_inverses_and_other_elements_seldom_do() -> None:
+    oracle = Oracle(np.random.SeedSequence(1))
+    counts = np.arange(1, 5000, dtype=np.uint64)
+    assert ((counts.astype(object) * oracle.reciprocal(counts).astype(object)) % PRIME == 1).all()
+    drawn = np.random.default_rng(2).integers(1, PRIME, 5000, np.uint64)
+    assert not ((drawn.astype(object) * oracle.reciprocal(drawn).astype(object)) % PRIME == 1).any()
+    assert oracle.made.inverted == 9999
+    assert 2**UNCOUNTED_BITS * (2 * 2**24 - 1) < PRIME < 2**UNCOUNTED_BITS * (2 * 2**24 + 1)
+
+
+def _proved(root: str, trials: int) -> Verdict:
+    module = hloom.parse(PROGRAM.format(root))
+    return prove(module, hloom.partition(module), trials)
+
+
+def test_the_bound_falls_with_trials_on_random_elements() -> None:
+    one, two, three = (_proved("f32[8] exponential(x)", n).chance for n in (1, 2, 3))
+    assert 0 < one < 1e-12
+    assert two == one
+    assert three == pytest.approx(one * one)
+
+
+def test_programs_without_a_bound_say_so() -> None:
+    verdict = _proved("f32[8] map(x, y), dimensions={0}, to_apply=odd", 1)
+    assert verdict.chance == 1
+    assert "value flow: no bound is known" in str(verdict)
