@@ -87,6 +87,8 @@ def _running(commands: Commands) -> None:
     _add_werror(run)
 
     prove = _command(commands, "prove", "prove that the partitioned program equals the original, over a finite field")
+    prove.add_argument("local", metavar="LOCAL", nargs="?",
+                       help="a program per device that another partitioner made of FILE (default: Hloom makes it)")
     prove.add_argument("--trials", type=positive, metavar="N", default=4, help="number of runs")
     prove.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of the trials")
     _add_werror(prove)

@@ -1,11 +1,12 @@
-"""`hloom prove`: whether the partitioned program equals the original, over a finite field."""
+"""`hloom prove`: whether a partitioned program equals the original, over a finite field."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
 
-from ..ir.graph.module import clone_module
+from .. import frontends
+from ..ir.graph.module import Module, clone_module
 from ..ir.tools.spmd import is_per_device
 from ..passes.pipelines import partition
 from ..runtime.proof.prove import prove
@@ -16,15 +17,13 @@ _CODES = {"equal": EXIT_OK, "differs": EXIT_CHECK_FAILED, "unproved": EXIT_UNPRO
 
 
 def prove_command(args: argparse.Namespace) -> int:
-    """Partitions the program and proves the result. Raises CompileError for bad input."""
+    """Proves a partitioned program: the second file, or else what Hloom makes. Raises CompileError for bad input."""
     program = read_program(args)
     if is_per_device(program):
-        raise argparse.ArgumentTypeError("a program per device needs the one that it was made from: use hloom.prove")
-    local = clone_module(program)
-    context = context_for(args)
-    with working("partitioning"):
-        partition(local, context)
-    report(args, context)
+        raise argparse.ArgumentTypeError("a program per device comes second: hloom prove ORIGINAL LOCAL")
+    if args.local is not None and args.devices is not None:
+        raise argparse.ArgumentTypeError("--devices does not apply: LOCAL is partitioned already")
+    local = _partitioned(args, program) if args.local is None else frontends.load(args.local)
     with working(f"proving on {local.num_partitions} devices"):
         verdict = prove(program, local, args.trials, args.seed)
     if args.json:
@@ -32,3 +31,11 @@ def prove_command(args: argparse.Namespace) -> int:
     else:
         print(verdict)
     return _CODES[verdict.outcome]
+
+
+def _partitioned(args: argparse.Namespace, program: Module) -> Module:
+    local, context = clone_module(program), context_for(args)
+    with working("partitioning"):
+        partition(local, context)
+    report(args, context)
+    return local

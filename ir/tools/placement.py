@@ -2,7 +2,8 @@
 
 The entry parameters and the root of a LOCAL module have shardings (none: replicated), and `Module.global_layout` has
 the global shapes; without it, local shapes and tile counts give them. Shardings place data on partitions; all replicas
-hold the same data. A per-device program of another compiler need not specify its placement.
+hold the same data. A per-device program of another compiler need not specify its placement; the program that it was
+made from may.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 
 from ..diagnostics import fail
 from ..graph.instruction import Instruction
-from ..graph.module import Module, Stage
-from ..sharding.sharding import leaf_shardings
+from ..graph.module import EntryLayout, Module, Stage, clone_module
+from ..sharding.sharding import REPLICATED, Sharding, TupleSharding, leaf_shardings
 from ..sharding.tiling import Tiling
 from ..types.shape import Shape
 from .spmd import devices_problem, is_per_device
@@ -67,3 +68,40 @@ def _placements(module: Module, instruction: Instruction, whole: Shape | None) -
             )
         found.append(Placement(shape, tiling))
     return found
+
+
+def placed_like(local: Module, original: Module) -> Module:
+    """Returns a per-device program that says where its inputs and outputs lie: a foreign one as a LOCAL copy.
+
+    The global shapes are those of `original`, the program that it was made from. A parameter or result that has no
+    sharding has that of `original`. Raises CompileError if both differ in number or types of parameters or results.
+    """
+    pairs = [*zip(local.entry.parameters, original.entry.parameters), (local.entry.root, original.entry.root)]
+    counts = [len(m.entry.parameters) for m in (local, original)]
+    if counts[0] != counts[1]:
+        fail(f"the per-device program has {counts[0]} parameters, the original {counts[1]}")
+    for ours, theirs in pairs:
+        _require_same_types(ours, theirs)
+    if local.stage is not Stage.GLOBAL:
+        return local
+    placed = clone_module(local)
+    placed.stage = Stage.LOCAL
+    shapes = tuple(p.shape for p in original.entry.parameters)
+    placed.global_layout = EntryLayout(shapes, original.entry.root.shape)
+    for ours, (_, theirs) in zip([*placed.entry.parameters, placed.entry.root], pairs, strict=True):
+        found = tuple(a or b or REPLICATED for a, b in zip(_said(ours), _said(theirs), strict=True))
+        ours.shardy, ours.sharding = None, TupleSharding(found) if ours.shape.is_tuple else found[0]
+    return placed
+
+
+def _require_same_types(ours: Instruction, theirs: Instruction) -> None:
+    kinds = [[leaf.element if leaf.is_array else None for leaf in i.shape.leaves()] for i in (ours, theirs)]
+    if kinds[0] != kinds[1]:
+        fail(f"{ours.name} of the per-device program is {ours.shape.without_layout()}, in the original "
+             f"{theirs.name} is {theirs.shape.without_layout()}", ours.location)
+
+
+def _said(instruction: Instruction) -> list[Sharding | None]:
+    """The shardings of the leaves; a manual one does not say where an array lies."""
+    leaves = list(instruction.shape.leaves())
+    return [None if s is None or s.has_manual else s for s in leaf_shardings(instruction.annotation, len(leaves))]

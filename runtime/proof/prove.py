@@ -18,6 +18,7 @@ import numpy as np
 from ...ir.diagnostics import CompileError
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.tools.placement import placed_like
 from ..evaluator import UnpartitionedProgram
 from ..simulator import SimulatedProgram
 from .control import never_run, unlike
@@ -38,13 +39,14 @@ def prove(original: Module, local: Module, trials: int = TRIALS, seed: int = 0) 
     """Whether a program per device, simulated on all devices, computes what the original does.
 
     The padding of inputs is undefined. More trials lower the chance that a difference is missed; the first four differ
-    in what inputs are like.
+    in what inputs are like. `local` may be the work of another partitioner: a parameter or result of it that has no
+    sharding lies on the devices as `original` says.
 
     Raises CompileError for programs that cannot be run, and ValueError for no trials.
     """
     if trials < 1:
         raise ValueError("at least one trial is needed")
-    both = _Pair(original, local)
+    both = _Pair(original, placed_like(local, original))
     if both.uncovered:
         return both.verdict(0, uncovered=both.uncovered)
     for number in range(trials):

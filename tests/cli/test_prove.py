@@ -51,4 +51,13 @@ def test_a_program_per_device_has_no_original(tmp_path: Path) -> None:
     local = hloom("partition", NAMED, cwd=tmp_path).out
     done = hloom("prove", "-", cwd=tmp_path, text=local)
     assert done.code == 2
-    assert "use hloom.prove" in done.err
+    assert "hloom prove ORIGINAL LOCAL" in done.err
+
+
+def test_the_work_of_another_partitioner(tmp_path: Path) -> None:
+    local = hloom("partition", NAMED, cwd=tmp_path).out
+    (tmp_path / "right.hlo").write_text(local)
+    (tmp_path / "wrong.hlo").write_text(local.replace("all-reduce(", "copy(").replace("copy(", "negate(", 1))
+    done = hloom("prove", NAMED, "right.hlo", cwd=tmp_path)
+    assert (done.code, done.out) == (0, "equal: 2 outputs, 4 trials\n")
+    assert hloom("prove", NAMED, "right.hlo", "--devices", "4", cwd=tmp_path).code == 2
