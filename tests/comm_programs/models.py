@@ -14,7 +14,7 @@ from typing import cast
 
 import hloom
 from hloom.ir.graph.instruction import Instruction
-from hloom.ir.graph.module import Module, Stage
+from hloom.ir.graph.module import Module, Stage, clone_module
 from hloom.ir.ops.calls.custom_call import CustomCallAttributes, behaviour
 from hloom.ir.sharding.sharding import AnySharding, Sharding, ShardingKind, Spelling, TupleSharding
 from hloom.passes.base import PassContext, run_pipeline
@@ -56,6 +56,19 @@ def as_sharded(module: Module) -> Module:
         for instruction in computation:
             _write(instruction, instruction.sharding)
     return _plain(sharded, module.name, sharded.num_partitions)
+
+
+def as_listed(module: Module) -> Module:
+    """A copy with all annotations as device lists, which XLA's own propagation reads. It says nothing of where its
+    instructions come from.
+    """
+    copy = clone_module(module)
+    copy.stack_frames = ""
+    for computation in copy:
+        for instruction in computation:
+            _write(instruction, instruction.annotation)
+            instruction.metadata = instruction.location = None
+    return _plain(copy, module.name, module.num_partitions)
 
 
 def _write(instruction: Instruction, sharding: AnySharding | None) -> None:

@@ -84,7 +84,7 @@ def run_manual(text: str, inputs: Sequence[Array], partitions: int, shapes: Sequ
     Results that several devices hold must be equal on them, to the bit.
     """
     program = compile_text(text, partitions=partitions)
-    return _run_partitioned(program, inputs, shapes)
+    return run_partitioned(program, inputs, shapes)
 
 
 def run_global(
@@ -94,12 +94,15 @@ def run_global(
     program = compile_text(text, partitions=partitions, shardy=True)
     if partitions == 1:
         return program.run([inputs])[0]
-    return _run_partitioned(program, inputs, shapes)
+    return run_partitioned(program, inputs, shapes)
 
 
-def _run_partitioned(program: Executable, inputs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+def run_partitioned(
+    program: Executable, inputs: Sequence[Array], shapes: Sequence[tuple[int, ...]], padding: float = math.nan
+) -> list[Array]:
+    """Runs a program that XLA partitioned on global arrays; floats are padded with this number."""
     cut = [
-        shards_of(value, Tiles.of(sharding, value.ndim, len(program.devices)))
+        shards_of(value, Tiles.of(sharding, value.ndim, len(program.devices)), padding)
         for value, sharding in zip(inputs, program.loaded.get_parameter_shardings(), strict=True)
     ]
     results = program.run([[shards[d] for shards in cut] for d in range(len(program.devices))])
@@ -137,10 +140,10 @@ class Tiles:
         return tuple(slice(a, min(a + size, n)) for a, size, n in zip(starts, sizes, shape, strict=True))
 
 
-def shards_of(value: Array, tiles: Tiles) -> list[Array]:
-    """One tile per device, padded with NaN or the type's largest number."""
+def shards_of(value: Array, tiles: Tiles, padding: float = math.nan) -> list[Array]:
+    """One tile per device, padded with this number, integers with the type's largest one."""
     dims = tuple(-(-n // t) for n, t in zip(value.shape, tiles.counts, strict=True))
-    filler = True if value.dtype == bool else np.iinfo(value.dtype).max if value.dtype.kind in "iu" else math.nan
+    filler = True if value.dtype == bool else np.iinfo(value.dtype).max if value.dtype.kind in "iu" else padding
     shards: list[Array] = []
     for index in tiles.index:
         shard = np.full(dims, filler, value.dtype)
