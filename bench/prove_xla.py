@@ -36,7 +36,6 @@ from hloom.ir.sharding.sharding import TupleSharding
 from hloom.ir.tools.spmd import parts
 from hloom.passes.base import PassContext
 from hloom.passes.cleanup.dce import DeadCodeElimination
-from hloom.runtime.inputs.inputs import inputs_for_module
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -44,15 +43,12 @@ from comm_programs.cases import programs as small_programs
 from comm_programs.models import as_listed, models, with_fixed_ends
 from programs.random.generate import program as random_program
 from shrink import shrink
-from support.compare import compare
 from support.random_shardings import random_sharding
-from support.xla_partitioner import DEVICES, Run, XlaPartitioner, XlaRefusal
+from support.xla_partitioner import DEVICES, XlaPartitioner, XlaRefusal, numbers_differ
 
 Array = np.ndarray[Any, Any]
 
-PADDING = (np.nan, 100.0)  # of inputs: maxima of XLA's collectives may drop a NaN
 TRIVIAL = {"parameter", "constant", "tuple", "get-tuple-element", "broadcast", "iota", "custom-call", "copy"}
-DISAGREE = "hold different values"  # what devices that have the same tile should not
 KINDS = ("ops", "models", "jax", "random")
 
 
@@ -124,25 +120,6 @@ def by_xla(module: Module, xla: XlaPartitioner) -> tuple[Module, Module]:
     texts = xla.partition(module.to_text(), module.num_partitions)
     simple, local = (hloom.parse(text, module.name) for text in texts)
     return simple, local
-
-
-def numbers_differ(module: Module, xla: XlaPartitioner) -> dict[int, str]:
-    """How XLA's results on all devices differ from those on one device, by result. Raises XlaRefusal."""
-    shapes = [leaf.dims for leaf in module.entry.root.shape.leaves()]
-    runs = [Run(inputs_for_module(module, seed=seed), padding) for seed, padding in enumerate(PADDING)]
-    beyond = [x + x.dtype.type(9) if x.dtype.kind == "i" else x for x in runs[0].inputs]  # indices beyond their range
-    runs.append(Run(beyond))
-    found: dict[int, str] = {}
-    expected = xla.run(module.to_text(), runs, shapes, 1)
-    try:
-        results = xla.run(module.to_text(), runs, shapes, module.num_partitions)
-    except XlaRefusal as error:
-        if DISAGREE not in str(error):
-            raise
-        return dict.fromkeys(range(len(shapes)), str(error))
-    for result, wanted in zip(results, expected, strict=True):
-        found |= {d.output: str(d) for d in compare(result, wanted).differences}
-    return found
 
 
 def verdicts(module: Module, local: Module, trials: int = 4) -> list[tuple[int | None, hloom.Verdict]]:

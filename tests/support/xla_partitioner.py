@@ -20,11 +20,16 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from hloom.ir.graph.module import Module
+from hloom.runtime.inputs.inputs import inputs_for_module
+from support.compare import compare
 
 Array = np.ndarray[Any, Any]
 
 DEVICES = 12
 _PASS = "spmd-partitioning"
+_PADDING = (math.nan, 100.0)  # of inputs: maxima of XLA's collectives may drop a NaN
+_DISAGREE = "hold different values"  # what devices that have the same tile should not
 _PATIENCE = 60.0  # seconds for one program
 
 
@@ -92,6 +97,25 @@ class XlaPartitioner:
         if not is_fine:
             raise XlaRefusal(answer)
         return answer
+
+
+def numbers_differ(module: Module, xla: XlaPartitioner) -> dict[int, str]:
+    """How XLA's results on all devices differ from those on one device, by result. Raises XlaRefusal."""
+    shapes = [leaf.dims for leaf in module.entry.root.shape.leaves()]
+    runs = [Run(inputs_for_module(module, seed=seed), padding) for seed, padding in enumerate(_PADDING)]
+    beyond = [x + x.dtype.type(9) if x.dtype.kind == "i" else x for x in runs[0].inputs]  # indices beyond their range
+    runs.append(Run(beyond))
+    found: dict[int, str] = {}
+    expected = xla.run(module.to_text(), runs, shapes, 1)
+    try:
+        results = xla.run(module.to_text(), runs, shapes, module.num_partitions)
+    except XlaRefusal as error:
+        if _DISAGREE not in str(error):
+            raise
+        return dict.fromkeys(range(len(shapes)), str(error))
+    for result, wanted in zip(results, expected, strict=True):
+        found |= {d.output: str(d) for d in compare(result, wanted).differences}
+    return found
 
 
 def _serve(connection: Any) -> None:
