@@ -22,6 +22,7 @@ from ..inputs.inputs import require_room
 from ..inputs.leaves import input_leaves
 from .embedding import embed
 from .field import PRIME
+from .oracle import Place
 from .pairs import from_words
 
 Array = np.ndarray[Any, Any]
@@ -32,15 +33,24 @@ _BEYOND = 2  # integers beyond each end of a range
 
 @dataclass(frozen=True)
 class Mode:
-    """Kind of a trial: floats mostly equal, integers beyond their range, comparisons independent of each other."""
+    """Kind of a trial: floats mostly equal, integers beyond their range, comparisons independent of each other, the
+    place of 0 in the order.
+    """
 
     ties: bool = False
     beyond: bool = False
     free: bool = False
+    zero: Place | None = None
 
 
-# Trial n has mode n, then again from the first on.
-MODES = (Mode(), Mode(ties=True, beyond=True), Mode(beyond=True, free=True), Mode(ties=True))
+# Trial n has mode n, then again from the first on. A maximum in place of a sum with zeros shows where 0 is the greatest
+# element, a minimum where it is the least.
+MODES = (
+    Mode(),
+    Mode(ties=True, beyond=True, zero="greatest"),
+    Mode(beyond=True, free=True, zero="least"),
+    Mode(ties=True),
+)
 
 
 class TrialInputs:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, P, inverse, is_
 from .memo import Memo
 
 Array = np.ndarray[Any, Any]
+
+Place = Literal["least", "greatest"]  # of an element in the order
 
 _MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 0xD6E8FEB86659FD93))
 _FIRST, _LAST = ZERO, np.uint64(1 << 62)  # keys of the infinities; those of elements lie between
@@ -40,18 +42,19 @@ class Counts:
 
 class Oracle:
     """The random choices of a trial; the same seed makes the same ones. `is_free` says that comparisons may take their
-    answers from a function instead of the order; `pi` is half of a turn, for cosine and sine. `exhausted` says
-    why a difference may be none: some choice is not as random as it has to be. `made` counts the random elements.
+    answers from a function instead of the order; `zero` is the place of 0 in the order, if that is not random too; `pi`
+    is half of a turn, for cosine and sine. `exhausted` says why a difference may be none: some choice is not as random
+    as it has to be. `made` counts the random elements.
     """
 
-    def __init__(self, seed: np.random.SeedSequence, is_free: bool = False) -> None:
+    def __init__(self, seed: np.random.SeedSequence, is_free: bool = False, zero: Place | None = None) -> None:
         self.is_free = is_free
         self.made = Counts()
         self.exhausted = ""
         words = [int(w) % (PRIME - 1) + 1 for w in np.random.PCG64(seed).random_raw(5)]
         self._added, self._factor = np.uint64(words[0]), np.uint64(words[1] | 1)
-        self._slope, self._shift = np.uint64(words[2]), np.uint64(words[3])
-        self.pi = np.uint64(words[4])
+        self._slope, self.pi = np.uint64(words[2]), np.uint64(words[4])
+        self._shift = np.uint64(words[3]) if zero is None else {"least": ZERO, "greatest": P - ONE}[zero]
         self._inverse = np.uint64(pow(words[2], -1, PRIME))
         self._memos: dict[tuple[str, ...], Memo] = {}
 

@@ -99,7 +99,7 @@ class _Pair:
         """Runs both once. The verdict, if that already is one."""
         of_oracle, of_inputs = seed.spawn(2)
         mode = MODES[number % len(MODES)]
-        oracle = Oracle(of_oracle, mode.free)
+        oracle = Oracle(of_oracle, mode.free, mode.zero)
         for side in (self.whole, self.divided):
             side.kernels.oracle, side.kernels.compared = oracle, {}
         inputs = self.inputs.draw(of_inputs, mode)

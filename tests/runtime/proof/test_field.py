@@ -104,6 +104,13 @@ def test_keys_are_an_order_between_the_infinities() -> None:
     assert keys[-1] == UNDEFINED
 
 
+def test_zero_is_an_end_of_the_order() -> None:
+    a = elements(10)
+    keys = {z: Oracle(np.random.SeedSequence(1), zero=z).keys(a) for z in ("least", "greatest")}
+    assert (a[keys["least"] == keys["least"].min()] == 0).all()
+    assert (a[keys["greatest"] == keys["greatest"].max()] == 0).all()
+
+
 def test_rounding_twice_is_rounding_once() -> None:
     a = elements(9)
     once = oracle().rounded(ELEMENT_TYPES["bf16"], a)
