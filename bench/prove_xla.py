@@ -23,15 +23,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import hloom
-import numpy as np
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.graph.monoid import identity, reduction_monoid
 from hloom.ir.graph.op import Role
 from hloom.ir.ops.structure import ConstantAttributes
-from hloom.ir.sharding.mesh import Mesh
 from hloom.ir.sharding.sharding import TupleSharding
 from hloom.ir.tools.spmd import parts
 from hloom.passes.base import PassContext
@@ -43,10 +40,7 @@ from comm_programs.cases import programs as small_programs
 from comm_programs.models import as_listed, models, with_fixed_ends
 from programs.random.generate import program as random_program
 from shrink import shrink
-from support.random_shardings import random_sharding
 from support.xla_partitioner import DEVICES, XlaPartitioner, XlaRefusal, numbers_differ
-
-Array = np.ndarray[Any, Any]
 
 TRIVIAL = {"parameter", "constant", "tuple", "get-tuple-element", "broadcast", "iota", "custom-call", "copy"}
 KINDS = ("ops", "models", "jax", "random")
@@ -69,25 +63,6 @@ class Row:
 # -- programs
 
 
-def jax_programs(seed: int) -> Iterator[tuple[str, Module]]:
-    """JAX programs with random shardings on their parameters and on some other values."""
-    from programs.jax_programs import PROGRAMS, text_of
-    from support.virtual_devices import eight_devices
-
-    eight_devices()
-    mesh = Mesh((("x", 2), ("y", 4)))
-    for number, (name, make) in enumerate(PROGRAMS.items()):
-        module = hloom.parse(text_of(make()), name)
-        if any("sharding" in line for line in module.to_text().splitlines()):
-            continue
-        rng = np.random.default_rng((seed, number))
-        for i in module.entry:
-            if i.shape.is_array and (i.opcode == "parameter" or (rng.random() < 0.3 and i is not module.entry.root)):
-                i.sharding = random_sharding(rng, mesh, i.shape)
-        module.num_partitions = mesh.size
-        yield name, module
-
-
 def wanted(arguments: argparse.Namespace) -> Iterator[tuple[str, Module]]:
     """The programs to prove, their shardings as XLA reads them."""
     for path in arguments.files:
@@ -100,7 +75,9 @@ def wanted(arguments: argparse.Namespace) -> Iterator[tuple[str, Module]]:
     if "models" in kinds:
         yield from ((name, with_fixed_ends(name, make())) for name, make in models().items())
     if "jax" in kinds:
-        yield from jax_programs(arguments.seed)
+        from support.sharded_jax import sharded_jax_programs
+
+        yield from sharded_jax_programs(arguments.seed)
     if "random" in kinds:
         for seed in range(arguments.seed, arguments.seed + arguments.count):
             yield f"random {seed}", random_program(random.Random(seed).randint)

@@ -1,12 +1,12 @@
 """Partitioned programs with one mistake in them, as a wrong partitioner would make: what a check has to find.
 
-`faults` lists the mistakes that can be planted in a LOCAL module, by kind and place; each is made in a copy of its own.
+`faults` lists the mistakes that can be planted in a LOCAL module, by kind and place; `all_faults` adds those of
+`planted_edits`, which tests on numbers hardly see. Each is made in a copy of its own.
 Whether a mistake shows in the results is for the caller to find out (a mask may not matter, a group may hold copies).
 """
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.sharding.replica_groups import ExplicitGroups, Groups, enumerate_groups
 from hloom.ir.types.literal import Literal
+from support.planted_edits import EDITS, Fits, Plant, attributes_of, change, literal_of
 
 SCALE = 1e-6
-Plant = Callable[[Computation, Instruction], None]
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,24 @@ class Fault:
         computation = next(c for c in copy if c.name == self.computation)
         instruction = computation.find(self.instruction)
         assert instruction is not None
-        next(plant for kind, _, plant in _KINDS if kind == self.kind)(computation, instruction)
+        next(plant for kind, _, plant in (*_KINDS, *EDITS) if kind == self.kind)(computation, instruction)
         return copy
 
 
 def faults(module: Module) -> Iterator[Fault]:
+    """The mistakes of a wrong partitioner that can be planted in a LOCAL module."""
+    yield from _listed(module, _KINDS)
+
+
+def all_faults(module: Module) -> Iterator[Fault]:
     """All mistakes that can be planted in a LOCAL module."""
+    yield from _listed(module, [*_KINDS, *EDITS])
+
+
+def _listed(module: Module, kinds: list[tuple[str, Fits, Plant]]) -> Iterator[Fault]:
     for computation in module:
         for instruction in computation:
-            for kind, fits, _ in _KINDS:
+            for kind, fits, _ in kinds:
                 if fits(instruction):
                     yield Fault(kind, computation.name, instruction.name)
 
@@ -57,14 +66,6 @@ def some(found: Sequence[Fault], each: int) -> list[Fault]:
     for fault in found:
         kinds.setdefault(fault.kind, []).append(fault)
     return [f for kind in kinds.values() for f in random.Random(1).sample(kind, min(each, len(kind)))]
-
-
-def _attributes(instruction: Instruction) -> Any:
-    return instruction.attributes
-
-
-def _change(instruction: Instruction, **changes: Any) -> None:
-    instruction.attributes = dataclasses.replace(_attributes(instruction), **changes)
 
 
 # -- collectives
@@ -87,7 +88,7 @@ def _in_a_ring(instruction: Instruction) -> bool:
 
 
 def _with_groups(instruction: Instruction, groups: Any) -> None:
-    _change(instruction, replica_groups=ExplicitGroups(tuple(map(tuple, groups))))
+    change(instruction, replica_groups=ExplicitGroups(tuple(map(tuple, groups))))
 
 
 def _wrong_groups(_: Computation, instruction: Instruction) -> None:
@@ -111,13 +112,13 @@ def _is_sum(instruction: Instruction) -> bool:
 
 
 def _wrong_monoid(_: Computation, instruction: Instruction) -> None:
-    reducer: Computation = _attributes(instruction).to_apply
+    reducer: Computation = attributes_of(instruction).to_apply
     assert reducer.parent is not None
     other = reducer.parent.clone_computation(reducer, "wrong_monoid")
     root = other.root
     made = other.build("minimum" if root.opcode == "maximum" else "maximum", *root.operands)
     other.root = made
-    _change(instruction, to_apply=other)
+    change(instruction, to_apply=other)
 
 
 def _counted_twice(computation: Computation, instruction: Instruction) -> None:
@@ -125,15 +126,15 @@ def _counted_twice(computation: Computation, instruction: Instruction) -> None:
 
 
 def _lost_pair(_: Computation, instruction: Instruction) -> None:
-    _change(instruction, source_target_pairs=_attributes(instruction).source_target_pairs[:-1])
+    change(instruction, source_target_pairs=attributes_of(instruction).source_target_pairs[:-1])
 
 
 def _turned_pairs(_: Computation, instruction: Instruction) -> None:
     """Each device gets what its neighbour should have had."""
-    pairs: Pairs = _attributes(instruction).source_target_pairs
+    pairs: Pairs = attributes_of(instruction).source_target_pairs
     targets = [t for _, t in pairs]
     turned = tuple(zip((s for s, _ in pairs), [*targets[1:], targets[0]], strict=True))
-    _change(instruction, source_target_pairs=turned)
+    change(instruction, source_target_pairs=turned)
 
 
 # -- masks, offsets, halos
@@ -143,36 +144,32 @@ def _forgotten_mask(computation: Computation, instruction: Instruction) -> None:
     computation.replace_all_uses(instruction, instruction.operands[1])
 
 
-def _literal(instruction: Instruction) -> Any:
-    return _attributes(instruction).literal.array if instruction.opcode == "constant" else None
-
-
 def _is_offset(instruction: Instruction) -> bool:
-    array = _literal(instruction)
+    array = literal_of(instruction)
     return array is not None and array.dtype.kind in "iu" and array.size > 0
 
 
 def _is_scale(instruction: Instruction) -> bool:
-    array = _literal(instruction)
+    array = literal_of(instruction)
     return array is not None and array.dtype == np.float32 and bool(np.isfinite(array).all() and array.any())
 
 
 def _with_literal(instruction: Instruction, array: Any) -> None:
-    _change(instruction, literal=Literal(array))
+    change(instruction, literal=Literal(array))
 
 
 def _off_by_one(_: Computation, instruction: Instruction) -> None:
-    array = _literal(instruction)
+    array = literal_of(instruction)
     _with_literal(instruction, np.asarray(array + 1).astype(array.dtype))
 
 
 def _wrong_scale(_: Computation, instruction: Instruction) -> None:
-    array = _literal(instruction)
+    array = literal_of(instruction)
     _with_literal(instruction, np.asarray(array * (1 + SCALE)).astype(array.dtype))
 
 
 def _is_halo(instruction: Instruction) -> bool:
-    dims: SliceDims = _attributes(instruction).slice if instruction.opcode == "slice" else ()
+    dims: SliceDims = attributes_of(instruction).slice if instruction.opcode == "slice" else ()
     return any(
         d.start > 0 and d.stride == 1 and d.limit == n
         for d, n in zip(dims, instruction.operands[0].shape.dims if dims else (), strict=True)
@@ -181,8 +178,8 @@ def _is_halo(instruction: Instruction) -> bool:
 
 def _shifted_slice(_: Computation, instruction: Instruction) -> None:
     """What should begin at the end of the halo begins one element before."""
-    dims: SliceDims = _attributes(instruction).slice
-    _change(instruction, slice=tuple(SliceDim(d.start - 1, d.limit - 1, d.stride) if d.start else d for d in dims))
+    dims: SliceDims = attributes_of(instruction).slice
+    change(instruction, slice=tuple(SliceDim(d.start - 1, d.limit - 1, d.stride) if d.start else d for d in dims))
 
 
 # -- numbers
@@ -240,7 +237,7 @@ def _keeps_shape(instruction: Instruction) -> bool:
     return instruction.opcode in ("all-reduce", "collective-permute") and instruction.shape.is_array
 
 
-_KINDS: list[tuple[str, Callable[[Instruction], bool], Plant]] = [
+_KINDS: list[tuple[str, Fits, Plant]] = [
     ("wrong groups", _has_groups, _wrong_groups),
     ("turned groups", _in_a_ring, _turned_groups),
     ("lost collective", _keeps_shape, _lost_collective),
