@@ -145,7 +145,7 @@ def run_proto(data: bytes) -> str:
 
 
 def run_pipeline(text: str) -> str:
-    """Propagated, partitioned, measured, printed for XLA, evaluated and simulated if that takes little."""
+    """Propagated, partitioned, measured, printed for XLA, evaluated, simulated and proved if that takes little."""
     module = hloom.parse(text)
     devices = None if "sharding" in text else 4
     reached = ["parsed"]
@@ -172,6 +172,10 @@ def run_pipeline(text: str) -> str:
             with refusals():
                 hloom.simulate(local, make_inputs([p.shape for p in module.entry.parameters]))
                 reached.append("simulated")
+                verdict = hloom.prove(module, local, trials=1)
+                if verdict.outcome == "differs":
+                    raise Wrong(f"the partitioned program differs: {verdict}")
+                reached.append("proved" if verdict.is_equal else "simulated")
     return reached[-1]
 
 

@@ -18,7 +18,7 @@ from fuzzing.targets import TARGETS, Wrong
 COUNTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "text": (300, 20_000, ("refused", "serialized")),
     "proto": (300, 10_000, ("refused", "serialized")),
-    "pipeline": (150, 10_000, ("refused", "partitioned", "simulated")),
+    "pipeline": (150, 10_000, ("refused", "partitioned", "simulated", "proved")),
     "sweep": (250, 20_000, ("refused", "parsed", "partitioned")),
     "strings": (600, 10_000, ("refused", "read")),
     "cli": (100, 2_000, ("exit code 0", "exit code 2", "exit code 65")),
@@ -52,6 +52,17 @@ def test_many(target: str) -> None:
 def test_programs_of_jax() -> None:
     pytest.importorskip("jax")
     check(campaign("lowered", range(1000)))
+
+
+def test_a_partitioned_program_that_differs_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """HloModule m
+ENTRY e { x = f32[8] parameter(0), sharding={devices=[2]<=[2]}  ROOT y = f32[8] negate(x) }"""
+    assert attempt(TARGETS["pipeline"], text) == "proved"
+    wrong = hloom.partition(hloom.parse(text.replace("negate", "abs")))
+    monkeypatch.setattr(hloom, "partition", lambda *arguments: wrong)  # pyright: ignore
+    found = attempt(TARGETS["pipeline"], text)
+    assert isinstance(found, Crash)
+    assert "the partitioned program differs" in found.report
 
 
 def test_inputs_depend_on_seeds_alone() -> None:
