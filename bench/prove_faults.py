@@ -5,7 +5,7 @@
 Mistakes of all kinds (up to N of a kind and program) are planted in partitioned programs: the examples, the golden
 cases that are evaluated, and JAX programs with random shardings (which need JAX). A mistake counts if it changes a
 result for some input (see tests/support/fault_census.py). `only the proof` are mistakes that it finds and that those
-inputs do not show.
+inputs do not show; `unproved` are those that do and of which the proof says nothing.
 `--part 1/4` takes every fourth program, from the first on.
 """
 
@@ -30,7 +30,7 @@ from support.planted_faults import all_faults, some
 
 KINDS = ("examples", "golden", "jax")
 SMALL = ("mlp_named", "mlp_train", "transformer_scan_train")
-COLUMNS = ("planted", "harmless", "caught", "missed", "only the proof")
+COLUMNS = ("planted", "harmless", "caught", "missed", "unproved", "only the proof")
 
 
 def programs(kinds: list[str]) -> Iterator[tuple[str, str, Module]]:
@@ -76,7 +76,7 @@ def main() -> None:
                 continue
             for table, key in ((rows, kind), (by_kind, fault.kind)):
                 table.setdefault(key, Counter()).update(["planted", found])
-            if arguments.missed and found in ("missed", "only the proof"):
+            if arguments.missed and found in ("missed", "unproved", "only the proof"):
                 print(f"{found}: {name}: {fault.kind} at {fault.instruction} of {fault.computation}", flush=True)
     for table in (rows, by_kind):
         _show(table)
@@ -88,7 +88,7 @@ def _show(table: dict[str, Counter[str]]) -> None:
     width = max(map(len, table), default=0)
     print(" " * width, *(column.rjust(14) for column in COLUMNS), "   found")
     for name, counts in [*sorted(table.items()), ("all", sum(table.values(), Counter[str]()))]:
-        counted = counts["caught"] + counts["missed"]
+        counted = counts["caught"] + counts["missed"] + counts["unproved"]
         share = f"{counts['caught'] / counted:8.1%}" if counted else " " * 8
         print(name.ljust(width), *(f"{counts[column]:14,}" for column in COLUMNS), share)
 

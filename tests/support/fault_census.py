@@ -27,7 +27,7 @@ from hloom.runtime.simulator import simulate
 from support.planted_faults import Fault
 
 Array = np.ndarray[Any, Any]
-Outcome = Literal["caught", "missed", "harmless", "only the proof", "no program"]
+Outcome = Literal["caught", "missed", "unproved", "harmless", "only the proof", "no program"]
 WIDE = 1e-12  # change of a result in f64, relative to its largest magnitude, that is no rounding
 _SECONDS = 30.0  # for one mistake
 _BEYOND = Mode(beyond=True)
@@ -88,7 +88,7 @@ class Census:
         if not self._shows(bad) or not self._shows_in_f64(bad):
             return "harmless"
         self.reasons[fault] = str(verdict)
-        return "missed"
+        return "missed" if verdict.is_equal else "unproved"
 
     def _shows(self, bad: Module) -> bool:
         return any(_differ(bad, x, right, _has_other_bits) for x, right in zip(self.inputs, self._right, strict=True))

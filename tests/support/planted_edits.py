@@ -185,7 +185,10 @@ def _another_op(computation: Computation, instruction: Instruction) -> None:
 
 
 def _has_another_op(instruction: Instruction) -> bool:
-    shape = instruction.shape
+    """Not in a reduction's computation: a reduction by differences has no one result."""
+    shape, parent = instruction.shape, instruction.parent
+    if shape.is_array and shape.rank == 0 and parent is not None and parent.root is instruction:
+        return False
     if instruction.opcode not in _OTHER_OPS or not shape.is_array or not shape.element.is_number:
         return False
     return shape.element.is_float or len(instruction.operands) == 2
