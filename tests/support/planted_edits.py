@@ -122,7 +122,8 @@ def _is_table(instruction: Instruction) -> bool:
 def _wrong_entry(_: Computation, instruction: Instruction) -> None:
     """One entry of a table is too large by one."""
     array = np.array(literal_of(instruction))
-    array.reshape(-1)[_chosen(instruction, list(range(array.size)))] += 1
+    place = _chosen(instruction, list(range(array.size)))
+    array.reshape(-1)[place : place + 1] += 1
     change(instruction, literal=Literal(array))
 
 

@@ -23,9 +23,12 @@ WRONG_IN = ("0.10.2",)  # versions of jaxlib
 each = pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
 
 
-def test_there_are_programs() -> None:
+def test_programs_are_small_and_documented() -> None:
     assert len(FILES) >= 3
-    assert max(len(path.read_text().splitlines()) for path in FILES) <= 20
+    page = (FOLDER.parents[1] / "docs" / "proving.md").read_text()
+    for path in FILES:
+        assert len(path.read_text().splitlines()) <= 20
+        assert f"```text\n{path.read_text()}```" in page, path.name
 
 
 @each
