@@ -136,7 +136,8 @@ class Shape:
         """Returns the same dimensions and layout with another element type; see `Layout.for_element`."""
         if element is self.element:
             return self
-        return replace(self, element=element, layout=self.layout and self.layout.for_element(element))
+        layout = self.layout and self.layout.for_element(element)
+        return Shape(element, self.dims, layout, self.elements, self.dynamic, self.is_buffer)
 
     def with_element_size_of(self, other: Shape) -> Shape:
         """Returns this shape with the element size of the other's layout, if that has one."""
@@ -148,7 +149,9 @@ class Shape:
         """Returns this shape with all layouts removed."""
         if self.is_tuple:
             return tuple_shape(tuple(e.without_layout() for e in self.elements))
-        return self if self.layout is None else replace(self, layout=None)
+        if self.layout is None:
+            return self
+        return Shape(self.element, self.dims, None, (), self.dynamic, self.is_buffer)
 
     def compatible(self, other: Shape) -> bool:
         """Whether the shapes are equal up to layouts."""

@@ -78,24 +78,23 @@ class FieldKernels:
     def _meaning(self, instruction: Instruction, call: OpCall[Any], compile: Compile) -> Kernel:
         """The kernel of an instruction for a call, which may have other types and sizes than its own."""
         op, meanings = instruction.op, self._meanings
-        on_elements = replace(call, operands=tuple(map(carried, call.operands)), shape=carried(call.shape))
         match op.algebra_of(call):
             case None:
                 raise NotEvaluable("the op does not say what it is over a field")
             case Algebra.MOVE:
-                return op.kernel(on_elements, compile)
+                return op.kernel(_on_elements(call), compile)
             case Algebra.MADE:
                 return _made(op.kernel(call, compile))
             case Algebra.FIELD:
                 return meanings.operation(op, call)
             case Algebra.FOLD:
-                return fold(op, call, on_elements, compile, lambda: self.oracle)
+                return fold(op, call, _on_elements(call), compile, lambda: self.oracle)
             case Algebra.FORMULA:
                 return formula(op.kernel(call, compile), call, meanings.functions(compile))
             case Algebra.BILINEAR:
                 return bilinear(op, call, compile)
             case Algebra.ORDER:
-                kernel = meanings.ordered(op, call, on_elements, compile, instruction.parent in self._run_once)
+                kernel = meanings.ordered(op, call, _on_elements(call), compile, instruction.parent in self._run_once)
                 decides = call.shape.element.kind is Kind.PRED and call.shape.is_scalar
                 decides = decides and instruction.parent in self._deciding
                 return self._noting(instruction.name, kernel) if decides else kernel
@@ -106,7 +105,7 @@ class FieldKernels:
             case Algebra.TRANSFORM:
                 is_empty = 0 in (*call.operands[0].dims, *call.shape.dims, *call.attributes.fft_length)
                 if is_empty:
-                    return op.kernel(on_elements, compile)
+                    return op.kernel(_on_elements(call), compile)
                 return fourier(call.attributes, call.shape.rank, lambda: self.oracle)
             case Algebra.FUNCTION:
                 return meanings.function(op, call, compile)
@@ -149,6 +148,11 @@ def _is_stackable(call: OpCall[Any], op: AnyOp) -> bool:
     """Whether the kernel of a use takes one more dimension."""
     shapes = (*call.operands, call.shape)
     return op.maps_scalars(call) and all(s.is_array and s.dims == call.shape.dims and not s.is_dynamic for s in shapes)
+
+
+def _on_elements(call: OpCall[Any]) -> OpCall[Any]:
+    """The call on the arrays that hold elements."""
+    return replace(call, operands=tuple(map(carried, call.operands)), shape=carried(call.shape))
 
 
 def _made(kernel: Kernel) -> Kernel:
