@@ -18,7 +18,7 @@ from fuzzing.targets import TARGETS, Wrong
 COUNTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "text": (300, 20_000, ("refused", "serialized")),
     "proto": (300, 10_000, ("refused", "serialized")),
-    "pipeline": (150, 10_000, ("refused", "partitioned", "simulated", "proved")),
+    "pipeline": (150, 10_000, ("refused", "partitioned", "proved")),
     "sweep": (250, 20_000, ("refused", "parsed", "partitioned")),
     "strings": (600, 10_000, ("refused", "read")),
     "cli": (100, 2_000, ("exit code 0", "exit code 2", "exit code 65")),

@@ -54,7 +54,7 @@ class Census:
         draw = np.random.default_rng(6)
         numbers: list[Array] = [draw.integers(-1, 2, x.shape) for x in found[0]]
         ties = [n.astype(x.dtype) if _is_float(x) else x for n, x in zip(numbers, found[0], strict=True)]
-        return [*found, ties, [x if _is_float(x) else b for x, b in zip(found[1], beyond, strict=True)]]
+        return [*found, ties, [b if x.dtype.kind in "iu" else x for x, b in zip(found[1], beyond, strict=True)]]
 
     @cached_property
     def _right(self) -> list[list[Array]]:
