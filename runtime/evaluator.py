@@ -14,6 +14,7 @@ from .fabric.local import LocalFabric
 from .fabric.process_grid import ProcessGrid
 from .fabric.tiles import common_value
 from .plan.executable import Executable
+from .plan.interpreter import Observer
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.limits import check_device_count
 
@@ -31,10 +32,10 @@ class UnpartitionedProgram:
         self.grid = reference_grid(module)
         self.executable = Executable(module, self.grid, kernels)
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
+    def run(self, inputs: Sequence[Array], observer: Observer | None = None) -> list[Array]:
         """Takes one array per leaf of the parameters and returns one per leaf of the result."""
         devices = range(self.grid.size)
-        results = self.executable.run(devices, [inputs] * len(devices), LocalFabric())
+        results = self.executable.run(devices, [inputs] * len(devices), LocalFabric(), observer)
         return [common_value(parts, f"result {number}") for number, parts in enumerate(zip(*results, strict=True))]
 
 

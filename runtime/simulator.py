@@ -14,6 +14,7 @@ from .fabric.local import LocalFabric
 from .fabric.process_grid import ProcessGrid
 from .global_arrays import join_outputs, split_inputs
 from .plan.executable import Executable
+from .plan.interpreter import Observer
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.limits import check_device_count
 
@@ -41,11 +42,11 @@ class SimulatedProgram:
         self.parameters, self.results = placements(module)
         self.executable = Executable(module, self.grid, kernels)
 
-    def simulate(self, inputs: Sequence[Array], poison: bool = False) -> Simulation:
+    def simulate(self, inputs: Sequence[Array], poison: bool = False, observer: Observer | None = None) -> Simulation:
         """Takes global arrays and returns global and local results."""
         devices, kernels = range(self.grid.size), self.executable.kernels
         local = split_inputs(inputs, self.parameters, devices, self.grid, poison, kernels)
-        per_device = self.executable.run(devices, local, LocalFabric())
+        per_device = self.executable.run(devices, local, LocalFabric(), observer)
         return Simulation(join_outputs(per_device, self.results, self.grid, kernels), per_device)
 
 

@@ -141,7 +141,7 @@ class _Builder:
     def __init__(self, owner: Compilation, computation: Computation) -> None:
         self.owner = owner
         self.computation = computation
-        self.plan = Plan(computation.name)
+        self.plan = Plan(computation)
         self.constants: set[int] = set()
         self.pending: dict[int, WaitStep] = {}  # buffers that a started collective will fill
 
@@ -221,6 +221,7 @@ class _Builder:
             self.plan.template[result] = kernel()
         except NotEvaluable:
             return False  # reported if it is executed
+        self.plan.folded[result] = instruction
         self.constants.add(result)
         return True
 

@@ -15,7 +15,7 @@ from ...ir.types.shape import Shape
 from ..fabric.process_grid import ProcessGrid
 from .call_graph import live_in
 from .compile import Compilation
-from .interpreter import Fabric, Interpreter, label
+from .interpreter import Fabric, Interpreter, Observer, label
 from .kernels import NUMPY, KernelProvider
 from .limits import memory, too_large
 
@@ -46,7 +46,10 @@ class Executable:
         """The leaves of all parameters, in order: what one device takes."""
         return [leaf for p in self.module.entry.parameters for leaf in p.shape.leaves()]
 
-    def run(self, devices: Sequence[int], inputs: Sequence[Sequence[Array]], fabric: Fabric) -> list[list[Array]]:
+    def run(
+        self, devices: Sequence[int], inputs: Sequence[Sequence[Array]], fabric: Fabric,
+        observer: Observer | None = None,
+    ) -> list[list[Array]]:  # fmt: skip
         """Runs the program on these devices, each with its own inputs; returns the arrays of the result per device.
 
         Raises CompileError if inputs do not fit the parameters or the program cannot be run.
@@ -59,7 +62,7 @@ class Executable:
         frames = [self.plan.frame(device, values) for device, values in zip(devices, checked, strict=True)]
         del checked, inputs
         with np.errstate(all="ignore"):
-            results = Interpreter(self.grid, fabric).execute(self.plan, frames)
+            results = Interpreter(self.grid, fabric, observer).execute(self.plan, frames)
         arrays = [n for n, leaf in enumerate(self.module.entry.root.shape.leaves()) if leaf.is_array]
         return [[values[n] for n in arrays] for values in results]
 

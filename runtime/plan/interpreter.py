@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...ir.diagnostics import CompileError, InternalError, fail
+from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import NotEvaluable, RandomState, ShapeError, Value
 from ..fabric.collective import Collective
@@ -64,15 +65,17 @@ class Step:
 @dataclass
 class Plan:
     """A compiled computation. `parameters` and `results` are the buffers of the leaves; `template` is a fresh frame
-    with the constants. `runs` counts how often each device has run it.
+    with the constants, and `folded` names the instructions that these come from. `runs` counts how often each device
+    has run it.
     """
 
-    name: str
+    computation: Computation
     steps: list[Step] = field(default_factory=list[Step])
     parameters: tuple[int, ...] = ()
     results: tuple[int, ...] = ()
     template: Frame = field(default_factory=lambda: [None])
     runs: Counter[int] = field(default_factory=Counter[int])
+    folded: dict[int, Instruction] = field(default_factory=dict[int, Instruction])
 
     def frame(self, device: int, arguments: list[Value]) -> Frame:
         """Returns the buffers of one device before the first step."""
@@ -95,12 +98,20 @@ class Fabric(Protocol):
         ...
 
 
+class Observer(Protocol):
+    """Sees the values of a run: the frames of the active devices before the first step of a plan, and after each."""
+
+    def begin(self, plan: Plan, frames: list[Frame]) -> None: ...
+    def after(self, plan: Plan, step: Step, frames: list[Frame]) -> None: ...
+
+
 class Interpreter:
     """Runs plans on a fabric, for one run. Errors of the program become CompileErrors at the instruction."""
 
-    def __init__(self, grid: ProcessGrid, fabric: Fabric) -> None:
+    def __init__(self, grid: ProcessGrid, fabric: Fabric, observer: Observer | None = None) -> None:
         self.grid = grid
         self.fabric = fabric
+        self.observer = observer
         self._random: dict[int, RandomState] = {}
 
     def random_state(self, device: int) -> RandomState:
@@ -109,11 +120,15 @@ class Interpreter:
 
     def execute(self, plan: Plan, frames: list[Frame]) -> list[list[Value]]:
         """Runs the plan on the frames of the active devices; returns the leaves of the result of each."""
-        step = None
+        step, observer = None, self.observer
         plan.runs.update([frame[0] for frame in frames])
         try:
+            if observer is not None:
+                observer.begin(plan, frames)
             for step in plan.steps:
                 step.run(frames, self)
+                if observer is not None:
+                    observer.after(plan, step, frames)
         except (CompileError, InternalError, TimeLimit, RankFailed):
             raise
         except (NotEvaluable, ShapeError) as error:
