@@ -42,7 +42,8 @@ from .passes.spmd.emit.local_op import LocalOp
 from .report.budget import assert_collectives
 from .report.explain import explain
 from .runtime import RankFailed, evaluate, run, simulate
-from .runtime.proof.prove import prove
+from .runtime.proof.relations.located import prove
+from .runtime.proof.relations.relate import Relations, relate
 from .runtime.proof.verdict import Verdict
 from .runtime.xla import run_on_xla
 
@@ -67,6 +68,7 @@ __all__ = [
     "Pass",
     "PassContext",
     "RankFailed",
+    "Relations",
     "Severity",
     "Sharding",
     "Snapshot",
@@ -95,6 +97,7 @@ __all__ = [
     "propagate",
     "prove",
     "register",
+    "relate",
     "reshard_plan",
     "run",
     "run_on_xla",

@@ -25,6 +25,10 @@ def _dispatch(args: argparse.Namespace, argv: list[str]) -> int:
         from .cli.prove import prove_command
 
         return prove_command(args)
+    if args.command == "relate":
+        from .cli.relate import relate_command
+
+        return relate_command(args)
     commands: dict[str, Callable[[argparse.Namespace], int]] = {
         "partition": text.partition_command, "shard": shardings.shard, "opt": text.opt, "verify": text.verify,
         "show": parts.show, "isolate": parts.isolate_command, "diff": parts.diff, "eval": evaluate.evaluate_command,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Parser]  # pyright: ignore[reportPrivateUsage]
 
 
-_WITH_JSON = ("run", "eval", "comm", "shard", "explain", "rules", "reshard", "diff", "verify", "prove")
+_WITH_JSON = ("run", "eval", "comm", "shard", "explain", "rules", "reshard", "diff", "verify", "prove", "relate")
 
 
 def make_parser() -> Parser:
@@ -92,6 +92,12 @@ def _running(commands: Commands) -> None:
     prove.add_argument("--trials", type=positive, metavar="N", default=4, help="number of runs")
     prove.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of the trials")
     _add_werror(prove)
+
+    relate = _command(commands, "relate", "print which part of which value each value of the partitioned program is")
+    relate.add_argument("only", metavar="PATTERN", nargs="*",
+                        help="show only values with these names, in which * matches anything")
+    relate.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of the run")
+    _add_werror(relate)
 
     evaluate = _command(commands, "eval", "run an unpartitioned program on one device", devices=False)
     for made in (run, evaluate):

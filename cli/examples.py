@@ -7,6 +7,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hloom run examples/transformer_train.hlo --ranks 4 --out results",
     ),
     "prove": ("hloom prove examples/mlp_named.hlo", "hloom prove examples/mlp_named.hlo --mesh x=3,y=5 --trials 8"),
+    "relate": ("hloom relate examples/mlp_named.hlo", "hloom relate examples/mlp_named.hlo 'all-*' --mesh x=3,y=5"),
     "eval": (
         "hloom eval examples/mlp_named.hlo --inputs zeros",
         "hloom eval examples/mlp_named.hlo --seed 7 --out one",

@@ -9,7 +9,7 @@ from .. import frontends
 from ..ir.graph.module import Module, clone_module
 from ..ir.tools.spmd import is_per_device
 from ..passes.pipelines import partition
-from ..runtime.proof.prove import prove
+from ..runtime.proof.relations.located import prove
 from .common import EXIT_CHECK_FAILED, EXIT_OK, EXIT_UNPROVED, context_for, print_json, read_program, report
 from .progress import working
 

@@ -77,6 +77,7 @@ ROOMS: dict[str, set[str]] = {
     "runtime": {"runtime/fabric", "runtime/inputs", "runtime/plan", "runtime/ranks"},
     "runtime/check": {"runtime", "runtime/plan"},
     "runtime/proof": {"runtime", "runtime/inputs", "runtime/plan"},
+    "runtime/proof/relations": {"runtime", "runtime/fabric", "runtime/plan", "runtime/proof"},
 }
 # Folders in which no files import each other in a circle, imports in functions and for type checkers included.
 WITHOUT_CIRCLES = ("ir", "passes", "runtime")

@@ -28,25 +28,31 @@ from .kernels import FieldKernels
 from .oracle import Oracle
 from .pairs import differ, is_exact, undefined
 from .transforms import lengths_without_roots
-from .verdict import Difference, Uncovered, Verdict, tested_only
+from .verdict import Difference, Origin, Uncovered, Verdict, tested_only
 
 Array = np.ndarray[Any, Any]
 
 TRIALS = 4
 
 
-def prove(original: Module, local: Module, trials: int = TRIALS, seed: int = 0) -> Verdict:
+Locate = Callable[[UnpartitionedProgram, SimulatedProgram, Sequence[Array], Oracle], "Origin | None"]
+
+
+def prove(
+    original: Module, local: Module, trials: int = TRIALS, seed: int = 0, locate: Locate | None = None
+) -> Verdict:
     """Whether a program per device, simulated on all devices, computes what the original does.
 
     The padding of inputs is undefined. More trials lower the chance that a difference is missed; the first four differ
     in what inputs are like. `local` may be the work of another partitioner: a parameter or result of it that has no
-    sharding lies on the devices as `original` says.
+    sharding lies on the devices as `original` says. `locate` finds the first wrong instruction of programs that differ on
+    some inputs.
 
     Raises CompileError for programs that cannot be run, and ValueError for no trials.
     """
     if trials < 1:
         raise ValueError("at least one trial is needed")
-    both = _Pair(original, placed_like(local, original))
+    both = _Pair(original, placed_like(local, original), locate)
     if both.uncovered:
         return both.verdict(0, uncovered=both.uncovered)
     for number in range(trials):
@@ -71,8 +77,8 @@ class _Side:
 class _Pair:
     """Both programs and what trials have shown of their results."""
 
-    def __init__(self, original: Module, local: Module) -> None:
-        self.original, self.local = original, local
+    def __init__(self, original: Module, local: Module, locate: Locate | None) -> None:
+        self.original, self.local, self.locate = original, local, locate
         oracle = Oracle(np.random.SeedSequence(0))
         self.whole = _Side("original", FieldKernels(original, oracle))
         self.divided = _Side("partitioned", FieldKernels(local, oracle))
@@ -110,13 +116,15 @@ class _Pair:
         try:
             found = self.divided.program.simulate(inputs, poison=True).outputs
         except CompileError as error:
-            return self.verdict(number + 1, problem=error.diagnostics[0].message, differs=not oracle.exhausted)
+            origin = None if oracle.exhausted else self._origin(inputs)
+            problem, differs = error.diagnostics[0].message, not oracle.exhausted
+            return self.verdict(number + 1, problem=problem, differs=differs, origin=origin)
         exact = [is_exact(leaf) for leaf in self.original.entry.root.shape.leaves() if leaf.is_array]
         difference = _difference(expected, found, exact)
         if difference is not None and oracle.exhausted:
             return self.verdict(number + 1, problem=oracle.exhausted)
         if difference is not None:
-            return self.verdict(number + 1, difference=difference)
+            return self.verdict(number + 1, difference=difference, origin=self._origin(inputs))
         if problem := self._other_decision():
             return self.verdict(number + 1, problem=problem)
         if not mode.ties:
@@ -144,9 +152,15 @@ class _Pair:
         plans = self.whole.program.executable.plan, self.divided.program.executable.plan
         return unlike(*plans, self.divided.program.grid.size)
 
+    def _origin(self, inputs: Sequence[Array]) -> Origin | None:
+        """The first wrong instruction in a run on these inputs."""
+        if self.locate is None:
+            return None
+        return self.locate(self.whole.program, self.divided.program, inputs, self.whole.kernels.oracle)
+
     def verdict(
         self, trials: int, difference: Difference | None = None, problem: str = "", differs: bool = False,
-        uncovered: Sequence[Uncovered] = (),
+        uncovered: Sequence[Uncovered] = (), origin: Origin | None = None,
     ) -> Verdict:  # fmt: skip
         undefined = [_first(n, ~np.asarray(d), "undefined in every trial") for n, d in enumerate(self.defined)]
         missing = tuple(d for d in undefined if d is not None)
@@ -161,7 +175,8 @@ class _Pair:
         untaken = tuple(dict.fromkeys(never))
         missed = self.chance if outcome == "equal" else 1.0
         return Verdict(
-            outcome, outputs, trials, missed, difference, problem, missing, tuple(uncovered), tested, untaken)
+            outcome, outputs, trials, missed, difference, problem, missing, tuple(uncovered), tested, untaken, origin
+        )  # fmt: skip
 
 
 def _noted(side: str, instruction: Instruction, reason: str) -> Uncovered:

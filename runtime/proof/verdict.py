@@ -47,6 +47,27 @@ class Uncovered:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """The first wrong instruction of the partitioned program, the cause that the partitioner noted for it, and an
+    element that it gets wrong on a device: what that should be, and what it is.
+    """
+
+    opcode: str
+    name: str
+    place: str
+    cause: str
+    op_name: str
+    device: int | None = None
+    element: tuple[int, ...] = ()
+    what: str = ""
+
+    def __str__(self) -> str:
+        notes = ", ".join(filter(None, (self.place, self.cause or self.op_name)))
+        element = f", device {self.device} element {list(self.element)}: {self.what}" if self.device is not None else ""
+        return f"first wrong: {self.opcode} {self.name}{f' ({notes})' if notes else ''}{element}"
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The outcome of a proof.
 
@@ -68,6 +89,7 @@ class Verdict:
     uncovered: tuple[Uncovered, ...]
     tested: tuple[str, ...]
     never_run: tuple[str, ...] = ()
+    origin: Origin | None = None
 
     @property
     def is_equal(self) -> bool:
@@ -76,6 +98,7 @@ class Verdict:
     def __str__(self) -> str:
         reasons = [str(self.difference)] if self.difference else []
         reasons += [self.problem] if self.problem else []
+        reasons += [str(self.origin)] if self.origin else []
         reasons += _few(self.undefined) + _few(self.uncovered)
         if self.outcome != "equal":
             return f"{self.outcome}: " + "; ".join(reasons)

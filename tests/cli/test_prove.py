@@ -14,6 +14,7 @@ from support.command_line import NAMED, hloom
 
 KEYS = {
     "program", "devices", "outcome", "outputs", "trials", "chance", "difference", "problem", "undefined", "uncovered",
+    "origin",
 }  # fmt: skip
 
 UNCOVERED = """HloModule m
@@ -45,6 +46,7 @@ def test_a_wrong_program_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert set(found) == KEYS | {"tested", "never_run"}
     assert found["outcome"] == "differs"
     assert found["difference"]["what"] == "another value"
+    assert found["origin"]["name"] == "total"
 
 
 def test_a_program_per_device_has_no_original(tmp_path: Path) -> None:

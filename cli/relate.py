@@ -1,0 +1,57 @@
+"""`hloom relate`: which part of which value of the original each value of the partitioned program is."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from ..ir.diagnostics import fail
+from ..ir.graph.module import clone_module
+from ..ir.tools.names import fits, name_pattern, suggestions
+from ..ir.tools.spmd import is_per_device
+from ..passes.pipelines import partition
+from ..runtime.proof.relations.relate import Row, relate
+from .common import EXIT_OK, context_for, print_json, read_program, report
+from .progress import working
+
+_HEAD = ("value", "op", "per device", "is")
+
+
+def relate_command(args: argparse.Namespace) -> int:
+    """Partitions the program and prints one line per value of the result. Raises CompileError for bad input."""
+    program = read_program(args)
+    if is_per_device(program):
+        raise argparse.ArgumentTypeError("a program per device needs the one that it was made from: use hloom.relate")
+    local = clone_module(program)
+    context = context_for(args)
+    with working("partitioning"):
+        partition(local, context)
+    report(args, context)
+    with working(f"relating on {local.num_partitions} devices"):
+        found = relate(program, local, args.seed)
+    rows = found.rows()
+    shown = _matching(rows, args.only)
+    counts = Counter(row.kind for row in rows)
+    if args.json:
+        print_json({"program": program.name, "devices": local.num_partitions, "complete": found.is_complete,
+                    "counts": counts, "values": [asdict(row) for row in shown]})  # fmt: skip
+        return EXIT_OK
+    cells = [_HEAD, *((row.name, row.opcode, row.shape, row.relation) for row in shown)]
+    widths = [max(len(row[i]) for row in cells) for i in range(3)]
+    for row in cells:
+        print("  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3])))
+    print(f"\n{len(rows)} values: {', '.join(f'{n} {kind}' for kind, n in counts.most_common())}"
+          + ("" if found.is_complete else "; the others are too large to be recorded"))  # fmt: skip
+    return EXIT_OK
+
+
+def _matching(rows: Sequence[Row], patterns: Sequence[str]) -> list[Row]:
+    """Returns the rows whose names match one of the patterns; all if there are none."""
+    wanted = [name_pattern(text) for text in patterns]
+    shown = [r for r in rows if not wanted or any(fits(p, (r.name, r.name.rpartition("/")[2])) for p in wanted)]
+    if not shown:
+        fail(f"no value is called {' or '.join(patterns)}",
+             help="values: " + suggestions(patterns[0], (r.name for r in rows)))  # fmt: skip
+    return shown

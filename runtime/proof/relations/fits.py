@@ -1,0 +1,188 @@
+"""Places of arrays of one device in values of the original: a tile at an offset, or rearranged elements.
+
+A tile may reach beyond the ends of the value. What lies there is padding, and may be anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from .index import Index, Source, is_telling
+
+Array = np.ndarray[Any, Any]
+Dims = tuple[int, ...]
+
+_MOST_TILES = 256  # of one value, that are compared one by one
+_MOST_OFFSETS = 1 << 16  # of windows that are tried
+_PROBES = 8  # elements that are compared at all offsets
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A tile at `offset`. With `strides` an array whose first element is at `offset[0]` of the flat value, and whose
+    neighbours along each dimension lie so many elements apart there.
+    """
+
+    offset: Dims
+    strides: Dims | None = None
+
+    def positions(self, shape: Dims, dims: Dims) -> Array:
+        """The place of each element in the flat value of these dimensions; -1 outside of it."""
+        if self.strides is not None:
+            return self.offset[0] + _spread(shape, [np.arange(n) * s for n, s in zip(shape, self.strides, strict=True)])
+        places = [np.arange(n) + o for n, o in zip(shape, self.offset, strict=True)]
+        flat = _spread(shape, [p * math.prod(dims[k + 1 :]) for k, p in enumerate(places)])
+        outside = _spread(shape, [(p < 0) | (p >= n) for p, n in zip(places, dims, strict=True)])
+        return np.where(outside, -1, flat)
+
+
+def _spread(shape: Dims, parts: Sequence[Array]) -> Array:
+    """The sum of one array per dimension."""
+    total = np.zeros(shape, np.int64)
+    for k, part in enumerate(parts):
+        total += part.reshape((-1,) + (1,) * (len(shape) - k - 1))
+    return total
+
+
+def tiles_in(index: Index, array: Array) -> dict[int, tuple[Source, Fit]]:
+    """The values of the original that the array is a tile of, by their identity, each with the place of the tile."""
+    found: dict[int, tuple[Source, Fit]] = {}
+    for sources, at in index.candidates(array):
+        for source in sources:
+            if id(source) not in found and source.array.ndim == array.ndim:
+                fit = _tile_at(source, array, at)
+                if fit is not None:
+                    found[id(source)] = source, fit
+        if found:
+            break
+    return found
+
+
+def _tile_at(source: Source, array: Array, at: Dims) -> Fit | None:
+    first = int(source.positions_of(np.asarray(array[at])))
+    origin = np.unravel_index(first, source.array.shape)
+    fit = Fit(tuple(int(o) - a for o, a in zip(origin, at, strict=True)))
+    return fit if _is_tile(source, array, fit.offset) else None
+
+
+def _is_tile(source: Source, array: Array, offset: Dims) -> bool:
+    """Whether all elements inside of the value agree, and there are more of these than of those elements of the value
+    that would be padding.
+    """
+    bounds = list(zip(offset, array.shape, source.array.shape, strict=True))
+    mine = tuple(slice(max(0, -o), max(0, n - o)) for o, _, n in bounds)
+    part = array[mine]
+    if not np.array_equal(part, source.array[tuple(slice(max(0, o), max(0, o + k)) for o, k, _ in bounds)]):
+        return False
+    beyond = array.size - part.size
+    if not part.size or not beyond or not source.is_float or beyond < part.size:
+        return bool(part.size)
+    outside = np.ones(array.shape, np.bool_)
+    outside[mine] = False
+    rest = array[outside]
+    return int((is_telling(rest) & (source.positions_of(rest) >= 0)).sum()) <= part.size
+
+
+def usual_tile(source: Source, array: Array) -> Fit | None:
+    """The tile of a value that most elements of the array are in."""
+    if source.array.ndim != array.ndim:
+        return None
+    positions = source.positions_of(array)
+    known = (positions >= 0) & is_telling(array)
+    if not known.any():
+        return None
+    origins = np.stack(np.unravel_index(positions[known], source.array.shape), 1) - np.argwhere(known)
+    offsets, votes = np.unique(origins, axis=0, return_counts=True)
+    return Fit(tuple(map(int, offsets[votes.argmax()])))
+
+
+def usual_share(source: Source, array: Array, fit: Fit) -> float:
+    """The part of the elements inside of the value that are in the tile."""
+    positions = fit.positions(array.shape, source.array.shape)
+    inside = positions >= 0
+    right = inside & (source.array.reshape(-1)[np.maximum(positions, 0)] == array)
+    return float(right.sum()) / max(1, int(inside.sum()))
+
+
+def tile_with_holes(source: Source, array: Array) -> Fit | None:
+    """The tile of a value that the array is but for elements of one number."""
+    fit = usual_tile(source, array)
+    if fit is None:
+        return None
+    positions = fit.positions(array.shape, source.array.shape)
+    wrong = array[(positions >= 0) & (source.array.reshape(-1)[positions] != array)]
+    return fit if 2 * wrong.size < array.size and not is_telling(wrong).any() and (wrong == wrong[:1]).all() else None
+
+
+def rearranged_in(index: Index, array: Array) -> dict[int, tuple[Source, Fit]]:
+    """The values of the original that hold all elements at regular distances: slices of other rank, transposes,
+    reshapes.
+    """
+    found: dict[int, tuple[Source, Fit]] = {}
+    for sources, _ in index.candidates(array):
+        for source in sources:
+            if id(source) not in found:
+                fit = _regular(source.positions_of(array))
+                if fit is not None:
+                    found[id(source)] = source, fit
+        break
+    return found
+
+
+def _regular(positions: Array) -> Fit | None:
+    if (positions < 0).any():
+        return None
+    base = int(positions[(0,) * positions.ndim])
+    strides: list[int] = []
+    for k, n in enumerate(positions.shape):
+        after = tuple(int(j == k) for j in range(positions.ndim))
+        strides.append(int(positions[after]) - base if n > 1 else 0)
+    fit = Fit((base,), tuple(strides))
+    if any(s < 0 for s in strides) or not np.array_equal(fit.positions(positions.shape, ()), positions):
+        return None
+    return fit
+
+
+def likely_tile(source: Source, array: Array) -> Fit | None:
+    """The tile of a value that the array is, for numbers that are in many values: one at a multiple of its size, else
+    the one that has the most elements inside of the value, which are half of it at least.
+    """
+    counts = [-(-n // k) if k else 1 for k, n in zip(array.shape, source.array.shape, strict=True)]
+    if math.prod(counts) <= _MOST_TILES:
+        for place in product(*map(range, counts)):
+            offset = tuple(p * k for p, k in zip(place, array.shape, strict=True))
+            if _is_tile(source, array, offset):
+                return Fit(offset)
+    return _window(source, array)
+
+
+def _window(source: Source, array: Array) -> Fit | None:
+    """Some elements rule out most offsets; the others are compared."""
+    spans = [n + k - 1 for n, k in zip(source.array.shape, array.shape, strict=True)]
+    if not array.ndim or not array.size or math.prod(spans) > _MOST_OFFSETS:
+        return None
+    margins = [(k - 1, k - 1) for k in array.shape]
+    values = np.pad(source.array, margins)
+    inside = np.pad(np.ones(source.array.shape, np.bool_), margins)
+    fits = np.ones(spans, np.bool_)
+    for at in np.linspace(0, array.size - 1, _PROBES).astype(np.int64):
+        place = tuple(map(int, np.unravel_index(int(at), array.shape)))
+        part = tuple(slice(p, p + n) for p, n in zip(place, spans, strict=True))
+        fits &= ~inside[part] | (values[part] == array[place])
+    found: list[tuple[int, Dims]] = []
+    for index in np.argwhere(fits)[:_MOST_TILES]:
+        offset = tuple(int(i) - k + 1 for i, k in zip(index, array.shape, strict=True))
+        bounds = zip(offset, array.shape, source.array.shape, strict=True)
+        found.append((math.prod(min(n, o + k) - max(0, o) for o, k, n in bounds), offset))
+    for size, offset in sorted(found, reverse=True):
+        if 2 * size < array.size:
+            break
+        if _is_tile(source, array, offset):
+            return Fit(offset)
+    return None

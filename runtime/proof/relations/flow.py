@@ -1,0 +1,130 @@
+"""The flow of values through the plans of a program: which values each value is made from, leaf by leaf.
+
+Tuples have no values of their own: their elements are known by the instructions that compute them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ....ir.graph.instruction import Instruction
+from ...plan.interpreter import Plan, Step
+from ...plan.steps import CallStep, ConditionalStep, StartStep, WaitStep, WhileStep
+
+
+@dataclass(frozen=True)
+class Place:
+    """One leaf of the value of an instruction."""
+
+    instruction: Instruction
+    leaf: int = 0
+
+    def __str__(self) -> str:
+        name = self.instruction.name
+        return f"{name}[{self.leaf}]" if self.instruction.shape.is_tuple else name
+
+
+Owners = dict[int, Place]
+
+
+@dataclass(frozen=True)
+class Making:
+    """The step that makes a value (of a collective the one that starts it), and the values that it reads."""
+
+    step: Step
+    reads: tuple[Place | None, ...]
+
+
+class Flow:
+    """The values that each value of a program is made from. `owners` names the value of each buffer, by plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.entry = plan
+        self.owners: dict[int, Owners] = {}
+        self.making: dict[Place, Making] = {}
+        self._operands: dict[Place, dict[Place, None]] = {}
+        self._visit(plan)
+        self.inputs = frozenset(self.owners[id(plan)][b] for b in plan.parameters)
+
+    def operands(self, place: Place) -> Iterable[Place]:
+        """The values that a value is made from: of a parameter those at calls, of a loop the results of its body."""
+        return self._operands.get(place, ())
+
+    def results(self) -> list[Place | None]:
+        """The leaves of the program's result; None where nothing computes one."""
+        return [self.owners[id(self.entry)].get(b) for b in self.entry.results]
+
+    def made_from(self, places: Iterable[Place]) -> set[Place]:
+        """These values and all that depend on them."""
+        users: dict[Place, list[Place]] = {}
+        for place, operands in self._operands.items():
+            for operand in operands:
+                users.setdefault(operand, []).append(place)
+        found = set(places)
+        stack = list(found)
+        while stack:
+            new = [p for p in users.get(stack.pop(), ()) if p not in found]
+            found.update(new)
+            stack += new
+        return found
+
+    def places(self) -> Iterable[Place]:
+        """All values."""
+        return (place for owners in self.owners.values() for place in owners.values())
+
+    def _visit(self, plan: Plan) -> Owners:
+        if id(plan) in self.owners:
+            return self.owners[id(plan)]
+        owners = self.owners[id(plan)] = {b: Place(i) for b, i in plan.folded.items()}
+        leaves = (Place(p, n) for p in plan.computation.parameters for n in range(p.shape.num_leaves))
+        owners.update(zip(plan.parameters, leaves, strict=True))
+        started: dict[int, StartStep] = {}
+        for step in plan.steps:
+            if isinstance(step, StartStep):
+                started[step.writes[0]] = step
+                continue
+            for leaf, buffer in enumerate(step.writes):
+                owners[buffer] = Place(step.instruction, leaf)
+            maker = started[step.reads[0]] if isinstance(step, WaitStep) else step
+            reads = [owners.get(b) for b in maker.reads]
+            self.making.update(dict.fromkeys((owners[b] for b in step.writes), Making(maker, tuple(reads))))
+            self._connect(step, owners, reads)
+        return owners
+
+    def _connect(self, step: Step, owners: Owners, reads: list[Place | None]) -> None:
+        writes = [owners[b] for b in step.writes]
+        if isinstance(step, WhileStep):
+            self._parameters(step.condition, reads)
+            self._parameters(step.body, reads)
+            after = self._results(step.body)
+            for plan in (step.condition, step.body):
+                self._parameters(plan, after)
+            self._link(writes, reads)
+            self._link(writes, after)
+        elif isinstance(step, CallStep):
+            self._parameters(step.callee, reads)
+            self._link(writes, self._results(step.callee))
+        elif isinstance(step, ConditionalStep):
+            for branch, part in zip(step.branches, step.slices, strict=True):
+                self._parameters(branch, reads[part])
+                self._link(writes, self._results(branch))
+            for write in writes:
+                self._link([write], reads[:1])
+        else:
+            for write in writes:
+                for read in reads:
+                    self._link([write], [read])
+
+    def _results(self, plan: Plan) -> list[Place | None]:
+        owners = self._visit(plan)
+        return [owners.get(b) for b in plan.results]
+
+    def _parameters(self, plan: Plan, values: Sequence[Place | None]) -> None:
+        owners = self._visit(plan)
+        self._link([owners[b] for b in plan.parameters], values)
+
+    def _link(self, places: Sequence[Place], values: Sequence[Place | None]) -> None:
+        for place, value in zip(places, values, strict=True):
+            if value is not None:
+                self._operands.setdefault(place, {})[value] = None

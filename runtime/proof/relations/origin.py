@@ -1,0 +1,325 @@
+"""Finds the first wrong instruction of a partitioned program whose results differ from those of the original.
+
+The search begins at an element of a result that should be another one, and goes back: through instructions that move
+elements to the place where it was taken from, through element-wise ones to the operand that is not the one of the
+original. Where it is not known what the element should be made from, it goes on with operands that have no relation to
+the original.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ....ir.tools.placement import Placement
+from ...fabric.tiles import tile_slices
+from ..verdict import Origin
+from .fits import Dims, Fit, usual_share, usual_tile
+from .flow import Place
+from .index import Source, is_telling, leaf_is_float
+from .moves import moves, taken_from
+from .relate import Relations
+from .relation import Kind
+
+Array = np.ndarray[Any, Any]
+
+_PARTS = (Kind.PARTIAL, Kind.MASKED)
+_VOTED = 3  # values of the original that an array may be a tile of
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """An element of a value on a device in one run, the element that belongs there, and where the original has it."""
+
+    place: Place
+    run: int
+    device: int
+    at: Dims
+    want: Any
+    source: Source
+    position: int
+
+
+class Search:
+    """The search for the first wrong instruction. `placements` are those of the results."""
+
+    def __init__(self, relations: Relations, placements: Sequence[Placement]) -> None:
+        self.relations = relations
+        self.flow = relations.flow
+        self.known = relations.by_place
+        self._order = {v.place: n for n, v in enumerate(relations.values)}
+        self._results = list(zip(self.flow.results(), relations.whole.results(), placements, strict=True))
+        self._source_of = {p: s for s in relations.index.sources for p in s.places}
+
+    def origin(self) -> Origin | None:
+        """The first wrong instruction; None if no result has a wrong element."""
+        ends = [end for wrong in self._wrong_results() for end in [self._followed(wrong)]]
+        if not ends:
+            return None
+        return self._described(min(ends, key=lambda e: self._order[e.place if isinstance(e, Wrong) else e]))
+
+    def _wrong_results(self) -> Iterator[Wrong]:
+        """The first wrong element of each result."""
+        for place, whole, placement in self._results:
+            source = self._source_of.get(whole) if whole is not None else None
+            if place is None or place not in self.known or source is None or placement.tiling is None:
+                continue
+            for device in self.known[place].runs[-1]:
+                partition = device % self.relations.devices.grid.partitions
+                slices = tile_slices(placement.tiling, placement.shape.dims, partition)
+                run = len(self.known[place].runs) - 1
+                found = self._mismatch(place, run, device, source, Fit(tuple(int(s.start) for s in slices)))
+                if found is not None:
+                    yield found
+                    break
+
+    def _mismatch(self, place: Place, run: int, device: int, source: Source, fit: Fit) -> Wrong | None:
+        array = self.known[place].runs[run][device]
+        positions = fit.positions(array.shape, source.array.shape)
+        if not source.array.size:
+            return None
+        wanted = source.array.reshape(-1)[np.maximum(positions, 0)]
+        wrong = np.argwhere((positions >= 0) & (wanted != array))
+        if not len(wrong):
+            return None
+        at = tuple(map(int, wrong[0]))
+        return Wrong(place, run, device, at, wanted[at], source, int(positions[at]))
+
+    # -- back from a wrong element
+
+    def _followed(self, wrong: Wrong) -> Wrong | Place:
+        """The instruction that makes the element wrong."""
+        seen: set[tuple[Place, int]] = set()
+        while (wrong.place, wrong.run) not in seen:
+            seen.add((wrong.place, wrong.run))
+            place = wrong.place
+            if place not in self.flow.making:
+                before = self._carried(wrong)
+            elif moves(place):
+                return self._moved(wrong)
+            else:
+                before = self._computed(wrong)
+            if before is None:
+                return self._without(place, wrong)
+            if self._kind(before.place) in _PARTS and self._kind(place) not in _PARTS:
+                return self._before(place, before.place, _PARTS)[0]
+            wrong = before
+        return wrong
+
+    def _carried(self, wrong: Wrong) -> Wrong | None:
+        """The same element where a loop or a call got it from."""
+        have = self._array(wrong)[wrong.at]
+        for operand in self.flow.operands(wrong.place):
+            for run, arrays in enumerate(self.known[operand].runs if operand in self.known else ()):
+                array = arrays.get(wrong.device)
+                if array is not None and array.shape == self._array(wrong).shape and array[wrong.at] == have:
+                    return replace(wrong, place=operand, run=run)
+        return None
+
+    def _computed(self, wrong: Wrong) -> Wrong | None:
+        """The element of an operand of an element-wise op that is not the one of the original."""
+        place = wrong.place
+        operands = self._reads(place)
+        meant = self._meant(wrong) if place.instruction.op.is_elementwise else None
+        for operand, value in zip(operands or (), meant or (), strict=meant is not None):
+            source = self._source_of.get(value)
+            if operand not in self.known or source is None:
+                return None
+            array = self._array(replace(wrong, place=operand))
+            at = wrong.at if array.ndim else ()
+            position = wrong.position if source.array.ndim else 0
+            want = source.array.reshape(-1)[position]
+            if array[at] != want:
+                return Wrong(operand, self._run(operand, wrong.run), wrong.device, at, want, source, position)
+        return None
+
+    def _meant(self, wrong: Wrong) -> list[Place] | None:
+        """The operands of the same op of the original."""
+        own = wrong.place.instruction
+        for value in sorted(wrong.source.places, key=lambda v: v.instruction.name != own.name):
+            making = self.relations.whole.making.get(value)
+            reads = [r for r in making.reads if r is not None] if making is not None else []
+            if value.instruction.op is own.op and len(reads) == len(self._reads(wrong.place)):
+                return reads
+        return None
+
+    # -- through moves
+
+    def _moved(self, wrong: Wrong) -> Wrong | Place:
+        """Follows an element through moves; the instruction to blame is the first one of them that could have taken
+        the right one.
+        """
+        blamed: Wrong | None = None
+        joined: Place | None = None
+        current, seen = wrong, set[Place]()
+        while moves(current.place) and current.place in self.flow.making and current.place not in seen:
+            seen.add(current.place)
+            reads = [r for r in self._reads(current.place) if r in self.known]
+            if self._holds(current, reads):
+                blamed = current
+            if sum(leaf_is_float(r) == leaf_is_float(current.place) and _rank(r) > 0 for r in reads) > 1:
+                joined = current.place
+            runs = [self.known[r].runs[self._run(r, current.run)] for r in reads]
+            taken = taken_from(self.flow, runs, current.place, current.device, current.at)
+            if taken is None:
+                break
+            place, device, at = taken
+            if self._kind(place) in _PARTS and self._kind(current.place) not in _PARTS:
+                return self._before(current.place, place, _PARTS)[0]
+            current = replace(current, place=place, run=self._run(place, current.run), device=device, at=at)
+        if blamed is not None:
+            return blamed
+        if current.place in seen:
+            return joined or replace(wrong, place=current.place, device=current.device, at=current.at)
+        if self._is_right(current):
+            return joined or wrong
+        return self._followed(current)
+
+    def _holds(self, wrong: Wrong, reads: Sequence[Place]) -> bool:
+        """Whether the right element is in an operand: of any device where they communicate."""
+        alike = [r for r in reads if leaf_is_float(r) == leaf_is_float(wrong.place)]
+        runs = [self.known[r].runs[self._run(r, wrong.run)] for r in alike]
+        exchanged = wrong.place.instruction.op.is_collective
+        arrays = [a for run in runs for d, a in run.items() if exchanged or d == wrong.device]
+        return any(bool((a == wrong.want).any()) for a in arrays)
+
+    def _is_right(self, wrong: Wrong) -> bool:
+        """Whether the value is related to the original, so that its elements are just at another place."""
+        kind = self.known[wrong.place].relation.kind
+        return kind in (Kind.TILE, Kind.REARRANGED)
+
+    # -- where the element that belongs there is not known
+
+    def _without(self, place: Place, wrong: Wrong) -> Wrong | Place:
+        """Goes on with the operands without a relation, to the first instruction that surely is to blame, else to the
+        first one that has none of them.
+        """
+        ends: list[tuple[bool, int, Wrong | Place]] = []
+        found, stack = {place}, [place]
+        while stack:
+            place = stack.pop()
+            out = self._out_of_line(place) if place is not wrong.place else None
+            operands = [p for p in self.flow.operands(place) if p in self.known and leaf_is_float(p)]
+            before = [p for p in operands if self._kind(p) is Kind.NONE]
+            before = before or [p for p in operands if self._kind(p) is Kind.HOLES and not moves(place)]
+            stack += [p for p in before if p not in found]
+            found.update(before)
+            blamed = self._followed(out) if out is not None else self._misused(place)
+            if blamed is not None or not before:
+                at = wrong if place is wrong.place else place
+                ends.append((blamed is None and not moves(place), self._order[place], blamed or at))
+        return min(ends, key=lambda e: e[:2])[2] if ends else wrong
+
+    def _kind(self, place: Place) -> Kind | None:
+        return self.known[place].relation.kind if place in self.known else None
+
+    def _out_of_line(self, place: Place) -> Wrong | None:
+        """An element that is not the one that most others let expect."""
+        related = self.known[place]
+        run = next((n for n, r in enumerate(related.relations) if r.kind in (Kind.NONE, Kind.HOLES)), 0)
+        votes: Counter[int] = Counter()
+        for array in related.runs[run].values():
+            for sources, _ in self.relations.index.candidates(array):
+                votes.update(id(s) for s in sources if s.array.ndim == array.ndim)
+        sources = {id(s): s for s in self.relations.index.sources}
+        for number, _ in votes.most_common(_VOTED):
+            for device, array in related.runs[run].items():
+                fit = usual_tile(sources[number], array)
+                if fit is not None and 2 * usual_share(sources[number], array, fit) > 1:
+                    found = self._mismatch(place, run, device, sources[number], fit)
+                    if found is not None:
+                        return found
+        return None
+
+    def _misused(self, place: Place) -> Place | None:
+        """The instruction behind an operand that is not what the same op of the original has there."""
+        operands = self._reads(place)
+        meant = self._counterpart(place, operands)
+        for operand, value in zip(operands, meant or (), strict=meant is not None):
+            kind = self.known[operand].relation.kind
+            if kind in _PARTS:
+                return self._before(place, operand, _PARTS)[0]
+            if kind is Kind.CONSTANT and not self._is(operand, value) and self._is_telling(operand):
+                return self._before(place, operand, (Kind.CONSTANT,))[1]
+        return None
+
+    def _counterpart(self, place: Place, operands: Sequence[Place]) -> list[Place] | None:
+        """The operands of the value of the original that is made like this one, by the same op from most of the same
+        operands.
+        """
+        best, most = None, 0
+        for value, making in self.relations.whole.making.items():
+            found = [r for r in making.reads if r is not None]
+            if value.instruction.op is place.instruction.op and len(found) == len(operands):
+                same = sum(map(self._is, operands, found))
+                score = 2 * same + (value.instruction.name == place.instruction.name)
+                if score > most and same >= len(operands) - 1 and all(o in self.known for o in operands):
+                    best, most = found, score
+        return best
+
+    def _is(self, place: Place, value: Place) -> bool:
+        source = self.known[place].relation.source if place in self.known else None
+        return source is not None and self._source_of.get(value) is source
+
+    def _is_telling(self, place: Place) -> bool:
+        return leaf_is_float(place) and any(is_telling(a).any() for r in self.known[place].runs for a in r.values())
+
+    def _before(self, user: Place, place: Place, kinds: tuple[Kind, ...]) -> tuple[Place, Place]:
+        """The first value of these kinds that leads to this one through such values alone, and its user on the way.
+        It ends where two of these meet, as sums do that are combined together.
+        """
+        seen: set[Place] = set()
+        while place not in seen:
+            seen.add(place)
+            before = [p for p in self.flow.operands(place) if p in self.known]
+            found = [p for p in before if self.known[p].relation.kind in kinds]
+            if len(found) == 1:
+                user, place = place, found[0]
+        return user, place
+
+    # -- values
+
+    def _reads(self, place: Place) -> list[Place]:
+        making = self.flow.making.get(place)
+        return [r for r in making.reads if r is not None] if making is not None else []
+
+    def _run(self, place: Place, run: int) -> int:
+        return min(run, len(self.known[place].runs) - 1)
+
+    def _array(self, wrong: Wrong) -> Array:
+        return self.known[wrong.place].runs[self._run(wrong.place, wrong.run)][wrong.device]
+
+    # -- the description
+
+    def _described(self, blamed: Wrong | Place) -> Origin:
+        instruction = (blamed.place if isinstance(blamed, Wrong) else blamed).instruction
+        location = instruction.location
+        origin = Origin(
+            instruction.opcode,
+            instruction.name,
+            f"{location.source.name}:{location.line}" if location is not None else "",
+            str(instruction.frontend_attributes.get("hloom.cause", "")),
+            instruction.metadata.op_name if instruction.metadata else "",
+        )
+        if not isinstance(blamed, Wrong):
+            return origin
+        have = np.asarray(self._array(blamed)[blamed.at])
+        position = int(blamed.source.positions_of(have)) if blamed.source.is_float and is_telling(have) else -1
+        what = f"is {_named(blamed.source, position)}" if position >= 0 else "is no element of that value"
+        return replace(
+            origin, device=blamed.device, element=blamed.at,
+            what=f"should be {_named(blamed.source, blamed.position)}, {what}",
+        )  # fmt: skip
+
+
+def _rank(place: Place) -> int:
+    return list(place.instruction.shape.leaves())[place.leaf].rank
+
+
+def _named(source: Source, position: int) -> str:
+    at = [int(i) for i in np.unravel_index(position, source.array.shape)]
+    return f"element {at} of {source.places[0]}"

@@ -1,0 +1,61 @@
+"""Records the values of a run: of all instructions, on all devices, in the first iterations of loops."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ...plan.interpreter import Frame, Plan, Step
+from .flow import Flow, Owners, Place
+
+Array = np.ndarray[Any, Any]
+Run = dict[int, Array]  # the array of each device
+
+_MOST_RUNS = 4  # of one computation
+_MOST_BYTES = 1 << 30  # of one program; later values are not recorded
+
+
+class Recorder:
+    """Keeps the values of one run of a program, in the order in which they are computed.
+
+    `values` has one entry per execution of an instruction; `is_complete` says that no value was left out for its size.
+    """
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self.values: dict[Place, list[Run]] = {}
+        self.is_complete = True
+        self._runs: Counter[int] = Counter()
+        self._bytes = 0
+        self._kept: set[int] = set()
+
+    def begin(self, plan: Plan, frames: list[Frame]) -> None:
+        """Records parameters and constants."""
+        self._runs[id(plan)] += 1
+        self._record(plan, (*plan.folded, *plan.parameters), frames)
+
+    def after(self, plan: Plan, step: Step, frames: list[Frame]) -> None:
+        """Records the results of a step."""
+        self._record(plan, step.writes, frames)
+
+    def _record(self, plan: Plan, buffers: Iterable[int], frames: list[Frame]) -> None:
+        owners: Owners = self.flow.owners.get(id(plan), {})
+        if self._runs[id(plan)] > _MOST_RUNS:
+            return
+        for buffer in buffers:
+            place = owners.get(buffer)
+            run = {f[0]: f[buffer] for f in frames if isinstance(f[buffer], np.ndarray | np.generic)}
+            if place is not None and run and self._fits(run):
+                self.values.setdefault(place, []).append({d: np.asarray(a) for d, a in run.items()})
+
+    def _fits(self, run: Run) -> bool:
+        new = {id(a): a.nbytes for a in run.values() if id(a) not in self._kept}
+        if self._bytes + sum(new.values()) > _MOST_BYTES:
+            self.is_complete = False
+            return False
+        self._bytes += sum(new.values())
+        self._kept.update(new)
+        return True

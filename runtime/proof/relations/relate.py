@@ -1,0 +1,142 @@
+"""Relates all values of a partitioned program to those of the original, by one run of both over the field."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ....ir.diagnostics import CompileError
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.module import Module
+from ...evaluator import UnpartitionedProgram
+from ...simulator import SimulatedProgram
+from ..inputs import MODES, TrialInputs
+from ..kernels import FieldKernels
+from ..oracle import Oracle
+from .devices import Devices
+from .find import Finder
+from .flow import Flow, Place
+from .index import Index
+from .record import Recorder, Run
+from .relation import Kind, Relation
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Related:
+    """A value of the partitioned program, its arrays in each run of its computation, and its relation in each."""
+
+    place: Place
+    runs: list[Run]
+    relations: list[Relation]
+
+    @property
+    def relation(self) -> Relation:
+        """The relation of all runs together: NONE if one has none."""
+        return max(self.relations, key=lambda r: _ORDER.index(r.kind))
+
+    @property
+    def instruction(self) -> Instruction:
+        return self.place.instruction
+
+
+@dataclass(frozen=True)
+class Row:
+    """A value in words: its kind of relation, the value of the original, the offsets of its tiles by device, and all
+    that as a text.
+    """
+
+    name: str
+    opcode: str
+    shape: str
+    kind: str
+    value: str
+    offsets: dict[int, list[int]]
+    relation: str
+
+
+_ORDER = (Kind.CONSTANT, Kind.DEVICE, Kind.TILE, Kind.REARRANGED, Kind.MASKED, Kind.PARTIAL, Kind.HOLES, Kind.NONE)
+
+
+@dataclass(frozen=True)
+class Relations:
+    """The relations of all values of a partitioned program, in the order in which they are computed.
+
+    `flow` is that of the partitioned program, `whole` that of the original; `index` has the values of the latter.
+    """
+
+    flow: Flow
+    whole: Flow
+    index: Index
+    devices: Devices
+    values: list[Related]
+    is_complete: bool
+
+    def rows(self) -> list[Row]:
+        """Describes each value."""
+        return [self._row(value) for value in self.values]
+
+    def _row(self, value: Related) -> Row:
+        shape = list(value.instruction.shape.leaves())[value.place.leaf]
+        relation, parent = value.relation, value.instruction.parent
+        inside = f"{parent.name}/" if parent is not None and parent is not self.flow.entry.computation else ""
+        return Row(
+            inside + str(value.place),
+            value.instruction.opcode,
+            str(shape.without_layout()),
+            relation.kind.value,
+            str(relation.value or ""),
+            {d: list(offset) for d, offset in relation.offsets().items()},
+            relation.text(self.devices, shape.dims),
+        )
+
+    @cached_property
+    def by_place(self) -> dict[Place, Related]:
+        return {v.place: v for v in self.values}
+
+    def counts(self) -> dict[str, int]:
+        """The number of values per kind of relation."""
+        return dict(Counter(v.relation.kind.value for v in self.values))
+
+
+def related(
+    original: UnpartitionedProgram, local: SimulatedProgram, inputs: Sequence[Array], oracle: Oracle
+) -> Relations:
+    """Runs both programs, whose kernels use `oracle`, on these inputs."""
+    whole = Recorder(Flow(original.executable.plan))
+    original.run(inputs, whole)
+    flow = Flow(local.executable.plan)
+    recorder = Recorder(flow)
+    with suppress(CompileError):  # devices that disagree about a result: its values are there all the same
+        local.simulate(inputs, poison=True, observer=recorder)
+    collectives = local.executable.compilation.collectives
+    devices = Devices(local.module, (c.groups for c in collectives if c.groups))
+    drawn = {p for p in flow.places() if p.instruction.op.is_stateful}
+    by_device = {p for p in flow.places() if p.instruction.op.is_device_id}
+    varying = flow.made_from(drawn | flow.inputs)
+    finder = Finder(Index(whole.values), devices, oracle, varying, flow.made_from(by_device))
+    with np.errstate(all="ignore"):
+        values = [Related(p, runs, [finder.relate(p, r) for r in runs]) for p, runs in recorder.values.items()]
+    complete = whole.is_complete and recorder.is_complete
+    return Relations(flow, whole.flow, finder.index, devices, values, complete)
+
+
+def relate(original: Module, local: Module, seed: int = 0) -> Relations:
+    """Relates the values of a program per device to those of the program that it was made from.
+
+    `relate(..).rows()` says for each value which part of which value of the original a device holds.
+
+    Raises CompileError for programs that cannot be run over the field.
+    """
+    of_oracle, of_inputs = np.random.SeedSequence((seed, 0)).spawn(2)
+    oracle = Oracle(of_oracle)
+    whole = UnpartitionedProgram(original, FieldKernels(original, oracle))
+    divided = SimulatedProgram(local, FieldKernels(local, oracle))
+    return related(whole, divided, TrialInputs(original).draw(of_inputs, MODES[0]), oracle)
