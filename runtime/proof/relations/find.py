@@ -17,7 +17,7 @@ from ..oracle import Oracle
 from .devices import Devices, Grouping
 from .fits import Fit, likely_tile, rearranged_in, tile_with_holes, tiles_in
 from .flow import Place
-from .index import Index, Source, is_telling, leaf_is_float
+from .index import Index, Source, holds_elements, is_telling
 from .record import Run
 from .relation import Kind, Relation
 
@@ -34,13 +34,13 @@ _MOST_COMPARED = 64  # values of the original, for an array of numbers that are 
 class Finder:
     """Finds relations to the values in `index`.
 
-    `oracle` has the order of elements of the run. `varying` are the values that depend on inputs, `by_device` those
-    that depend on the device number.
+    `oracle` has the order of elements of the run; without one, there are no extremes of parts, and no tiles with holes.
+    `varying` are the values that depend on inputs, `by_device` those that depend on the device number.
     """
 
     index: Index
     devices: Devices
-    oracle: Oracle
+    oracle: Oracle | None
     varying: set[Place]
     by_device: set[Place]
 
@@ -49,14 +49,14 @@ class Finder:
 
     def relate(self, place: Place, run: Run) -> Relation:
         """The relation of a value in one run."""
-        is_float = leaf_is_float(place)
+        is_float = holds_elements(place, next(iter(run.values())))
         found = None
         if is_float and any(is_telling(a).any() for a in run.values()):
             found = (
                 self._tile(place, run, tiles_in)
                 or self._partial(place, run)
                 or self._tile(place, run, rearranged_in)
-                or self._holes(place, run)
+                or (self._holes(place, run) if self.oracle is not None else None)
             )  # fmt: skip
         if found is None and (not is_float or all(np.unique(a).size <= _FEW for a in run.values())):
             found = self._aligned(place, run, is_float)
@@ -66,9 +66,12 @@ class Finder:
         return found or Relation(Kind.NONE)
 
     def _tile(self, place: Place, run: Run, search: Callable[[Index, Array], Found]) -> Relation | None:
-        found = {d: self._searched(a, search) for d, a in run.items() if is_telling(a).any()}
-        if not all(found.values()):
-            return None
+        found: dict[int, Found] = {}
+        for device, array in run.items():
+            if is_telling(array).any():
+                found[device] = self._searched(array, search)
+                if not found[device]:
+                    return None
         common = set[int].intersection(*(set(f) for f in found.values()))
         blank = [d for d in run if d not in found]
         if not common or any(not _is_padding(run[d]) for d in blank):
@@ -105,11 +108,11 @@ class Finder:
     # -- parts that devices combine
 
     def _partial(self, place: Place, run: Run) -> Relation | None:
-        for monoid, combine in (
-            (Monoid.ADD, field.add),
-            (Monoid.MAXIMUM, self._extreme(np.maximum)),
-            (Monoid.MINIMUM, self._extreme(np.minimum)),
-        ):
+        combined: dict[Monoid, Combine] = {Monoid.ADD: field.add}
+        if self.oracle is not None:
+            combined[Monoid.MAXIMUM] = _extreme(self.oracle, np.maximum)
+            combined[Monoid.MINIMUM] = _extreme(self.oracle, np.minimum)
+        for monoid, combine in combined.items():
             for grouping in self.devices.groupings:
                 found = self._combined(place, run, grouping, combine)
                 if found is not None:
@@ -123,6 +126,9 @@ class Finder:
             return None
         wholes: Run = {}
         for group in grouping.groups:
+            some = reduce(combine, [self.index.sample(run[d]) for d in group])
+            if is_telling(some).any() and not self.index.holds(some).any():
+                return None
             whole = reduce(combine, [run[d] for d in group])
             if len(wholes) == 0 and not is_telling(whole).any() and is_telling(run[group[0]]).any():
                 return None
@@ -130,12 +136,6 @@ class Finder:
                 return None
             wholes.update(dict.fromkeys(group, whole))
         return self._tile(place, wholes, tiles_in) if any(is_telling(a).any() for a in wholes.values()) else None
-
-    def _extreme(self, choose: Combine) -> Combine:
-        def combine(a: Array, b: Array) -> Array:
-            return self.oracle.elements(choose(self.oracle.keys(a), self.oracle.keys(b)))
-
-        return combine
 
     # -- numbers that are in many values
 
@@ -173,6 +173,13 @@ class Finder:
                 if found is not None:
                     return Relation(Kind.PARTIAL, found.source, found.value, found.fits, grouping, Monoid.ADD)
         return None
+
+
+def _extreme(oracle: Oracle, choose: Combine) -> Combine:
+    def combine(a: Array, b: Array) -> Array:
+        return oracle.elements(choose(oracle.keys(a), oracle.keys(b)))
+
+    return combine
 
 
 def _is_padding(array: Array) -> bool:

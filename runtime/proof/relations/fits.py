@@ -117,7 +117,7 @@ def tile_with_holes(source: Source, array: Array) -> Fit | None:
         return None
     positions = fit.positions(array.shape, source.array.shape)
     wrong = array[(positions >= 0) & (source.array.reshape(-1)[positions] != array)]
-    return fit if 2 * wrong.size < array.size and not is_telling(wrong).any() and (wrong == wrong[:1]).all() else None
+    return fit if 2 * wrong.size <= array.size and not is_telling(wrong).any() and (wrong == wrong[:1]).all() else None
 
 
 def rearranged_in(index: Index, array: Array) -> dict[int, tuple[Source, Fit]]:

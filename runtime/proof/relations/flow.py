@@ -37,7 +37,11 @@ class Making:
 
 
 class Flow:
-    """The values that each value of a program is made from. `owners` names the value of each buffer, by plan."""
+    """The values that each value of a program is made from.
+
+    `owners` names the value of each buffer, by plan; `making` tells how values are made, those of calls and loops left
+    out.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.entry = plan
@@ -88,7 +92,8 @@ class Flow:
                 owners[buffer] = Place(step.instruction, leaf)
             maker = started[step.reads[0]] if isinstance(step, WaitStep) else step
             reads = [owners.get(b) for b in maker.reads]
-            self.making.update(dict.fromkeys((owners[b] for b in step.writes), Making(maker, tuple(reads))))
+            if not step.plans():
+                self.making.update(dict.fromkeys((owners[b] for b in step.writes), Making(maker, tuple(reads))))
             self._connect(step, owners, reads)
         return owners
 

@@ -55,8 +55,8 @@ class Index:
         self.sources: list[Source] = []
         known: dict[Any, Source] = {}
         for place, runs in values.items():
-            is_float = leaf_is_float(place)
             for array in {id(a): a for run in runs for a in run.values()}.values():
+                is_float = holds_elements(place, array)
                 key = (array.shape, array.dtype.str, is_float, array.tobytes())
                 if key not in known:
                     known[key] = Source(array, is_float)
@@ -78,6 +78,16 @@ class Index:
         self._elements, self._numbers = elements[order], numbers[order]
         self._times = np.append(0, np.cumsum(times[order]))
 
+    def sample(self, array: Array) -> Array:
+        """Returns some elements of an array, from all over it."""
+        flat = array.reshape(-1)
+        return flat[np.linspace(0, flat.size - 1, min(flat.size, _SAMPLED)).astype(np.int64)]
+
+    def holds(self, elements: Array) -> Array:
+        """Where an element is in some value."""
+        low, high = self._range(elements)
+        return high > low
+
     def candidates(self, array: Array) -> Iterator[tuple[list[Source], tuple[int, ...]]]:
         """Yields the values that hold some element of the array, and where that is first in the array. Rare elements
         come first.
@@ -96,6 +106,12 @@ class Index:
 
     def _range(self, elements: Array) -> tuple[Array, Array]:
         return np.searchsorted(self._elements, elements), np.searchsorted(self._elements, elements, "right")
+
+
+def holds_elements(place: Place, array: Array) -> bool:
+    """Whether an array of a value holds field elements."""
+    element = list(place.instruction.shape.leaves())[place.leaf].element
+    return array.dtype == np.uint64 and element.name != "u64"
 
 
 def leaf_is_float(place: Place) -> bool:

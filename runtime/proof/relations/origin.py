@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.sharding.tiling import Tiling
 from ....ir.tools.placement import Placement
 from ...fabric.tiles import tile_slices
+from ..field import UNDEFINED
 from ..verdict import Origin
 from .fits import Dims, Fit, usual_share, usual_tile
 from .flow import Place
@@ -57,25 +59,32 @@ class Search:
 
     def origin(self) -> Origin | None:
         """The first wrong instruction; None if no result has a wrong element."""
-        ends = [end for wrong in self._wrong_results() for end in [self._followed(wrong)]]
+        ends = [self._followed(wrong) for wrong in self.results() if isinstance(wrong, Wrong)]
         if not ends:
             return None
         return self._described(min(ends, key=lambda e: self._order[e.place if isinstance(e, Wrong) else e]))
 
-    def _wrong_results(self) -> Iterator[Wrong]:
-        """The first wrong element of each result."""
+    def results(self) -> Iterator[Wrong | Source | None]:
+        """The first wrong element of each array of the result. If there is none, the value of the original that it is;
+        None if that is not known.
+        """
         for place, whole, placement in self._results:
             source = self._source_of.get(whole) if whole is not None else None
-            if place is None or place not in self.known or source is None or placement.tiling is None:
+            if not placement.shape.is_array:
                 continue
-            for device in self.known[place].runs[-1]:
-                partition = device % self.relations.devices.grid.partitions
-                slices = tile_slices(placement.tiling, placement.shape.dims, partition)
-                run = len(self.known[place].runs) - 1
-                found = self._mismatch(place, run, device, source, Fit(tuple(int(s.start) for s in slices)))
-                if found is not None:
-                    yield found
-                    break
+            if place is None or place not in self.known or source is None or placement.tiling is None:
+                yield None
+                continue
+            yield self._wrong_result(place, placement, placement.tiling, source) or source
+
+    def _wrong_result(self, place: Place, placement: Placement, tiling: Tiling, source: Source) -> Wrong | None:
+        run = len(self.known[place].runs) - 1
+        for device in self.known[place].runs[run]:
+            slices = tile_slices(tiling, placement.shape.dims, device % self.relations.devices.grid.partitions)
+            found = self._mismatch(place, run, device, source, Fit(tuple(int(s.start) for s in slices)))
+            if found is not None:
+                return found
+        return None
 
     def _mismatch(self, place: Place, run: int, device: int, source: Source, fit: Fit) -> Wrong | None:
         array = self.known[place].runs[run][device]
@@ -93,6 +102,8 @@ class Search:
 
     def _followed(self, wrong: Wrong) -> Wrong | Place:
         """The instruction that makes the element wrong."""
+        if self._kind(wrong.place) in _PARTS:
+            return wrong.place
         seen: set[tuple[Place, int]] = set()
         while (wrong.place, wrong.run) not in seen:
             seen.add((wrong.place, wrong.run))
@@ -155,9 +166,11 @@ class Search:
         """
         blamed: Wrong | None = None
         joined: Place | None = None
+        last = wrong
         current, seen = wrong, set[Place]()
         while moves(current.place) and current.place in self.flow.making and current.place not in seen:
             seen.add(current.place)
+            last = current if self._reads(current.place) else last
             reads = [r for r in self._reads(current.place) if r in self.known]
             if self._holds(current, reads):
                 blamed = current
@@ -171,13 +184,9 @@ class Search:
             if self._kind(place) in _PARTS and self._kind(current.place) not in _PARTS:
                 return self._before(current.place, place, _PARTS)[0]
             current = replace(current, place=place, run=self._run(place, current.run), device=device, at=at)
-        if blamed is not None:
-            return blamed
-        if current.place in seen:
-            return joined or replace(wrong, place=current.place, device=current.device, at=current.at)
-        if self._is_right(current):
-            return joined or wrong
-        return self._followed(current)
+        if current.place not in seen and not self._is_right(current) and self.flow.operands(current.place):
+            return self._followed(current)
+        return blamed or joined or last
 
     def _holds(self, wrong: Wrong, reads: Sequence[Place]) -> bool:
         """Whether the right element is in an operand: of any device where they communicate."""
@@ -208,7 +217,7 @@ class Search:
             before = before or [p for p in operands if self._kind(p) is Kind.HOLES and not moves(place)]
             stack += [p for p in before if p not in found]
             found.update(before)
-            blamed = self._followed(out) if out is not None else self._misused(place)
+            blamed = self._followed(out) if out is not None else None if before else self._misused(place)
             if blamed is not None or not before:
                 at = wrong if place is wrong.place else place
                 ends.append((blamed is None and not moves(place), self._order[place], blamed or at))
@@ -245,7 +254,22 @@ class Search:
                 return self._before(place, operand, _PARTS)[0]
             if kind is Kind.CONSTANT and not self._is(operand, value) and self._is_telling(operand):
                 return self._before(place, operand, (Kind.CONSTANT,))[1]
-        return None
+        masked = [o for o in operands if self._is_padded(o) and _rank(o) > 0]
+        return masked[0] if masked and not moves(place) else None
+
+    def _is_padded(self, place: Place) -> bool:
+        """Whether the value is a tile with one number beyond the ends of the original's value: a mask makes such."""
+        related = self.known.get(place)
+        if related is None or related.relation.kind is not Kind.TILE or related.relation.source is None:
+            return False
+        relation, source = related.relation, related.relation.source
+        beyond = [
+            array[fit.positions(array.shape, source.array.shape) < 0]
+            for array, fit in ((related.runs[0].get(d), f) for d, f in relation.fits.items())
+            if fit is not None and array is not None
+        ]
+        numbers = np.unique(np.concatenate(beyond)) if beyond else np.zeros(0, np.uint64)
+        return numbers.size == 1 and int(numbers[0]) != int(UNDEFINED)
 
     def _counterpart(self, place: Place, operands: Sequence[Place]) -> list[Place] | None:
         """The operands of the value of the original that is made like this one, by the same op from most of the same

@@ -107,9 +107,12 @@ class Relations:
 
 
 def related(
-    original: UnpartitionedProgram, local: SimulatedProgram, inputs: Sequence[Array], oracle: Oracle
+    original: UnpartitionedProgram, local: SimulatedProgram, inputs: Sequence[Array], oracle: Oracle | None
 ) -> Relations:
-    """Runs both programs, whose kernels use `oracle`, on these inputs."""
+    """Runs both programs on these inputs. `oracle` has the order of elements; None if they have none.
+
+    Raises CompileError if the original cannot run.
+    """
     whole = Recorder(Flow(original.executable.plan))
     original.run(inputs, whole)
     flow = Flow(local.executable.plan)

@@ -1,0 +1,93 @@
+"""The first wrong instruction: planted mistakes are named, or what uses them directly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import hloom
+import pytest
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.module import Module
+from support.command_line import EXAMPLES
+from support.golden import golden_texts
+from support.planted_faults import Fault, faults, some
+
+
+def near(local: Module, bad: Module, fault: Fault) -> set[str]:
+    """The names of the planted instruction and of what was added, and of their direct users; where a lost collective
+    made a result, its operand is the result.
+    """
+    before = {i.name for c in local for i in c}
+    found = {i.name for c in bad for i in c} - before
+    for module in (local, bad):
+        for planted in (i for c in module for i in c if c.name == fault.computation and i.name == fault.instruction):
+            found |= {planted.name, *(u.name for u in _users(planted))}
+            if fault.kind == "lost collective" and any(u.op.role is not None for u in planted.users):
+                found.add(planted.operands[0].name)
+            if planted.parent is not None and planted.parent.root is planted:
+                found |= {o.name for o in planted.operands}
+    return found
+
+
+def _users(instruction: Instruction) -> Iterator[Instruction]:
+    for user in instruction.users:
+        yield user
+        if user.op.role is not None:
+            yield from _users(user)
+
+
+def named(module: Module, each: int) -> list[tuple[Fault, str, bool]]:
+    """Each planted mistake that is found, with the instruction that is named for it, and whether that is right."""
+    local = hloom.partition(module)
+    found: list[tuple[Fault, str, bool]] = []
+    for fault in some(list(faults(local)), each):
+        bad = fault.plant(local)
+        try:
+            verdict = hloom.prove(module, bad, trials=2)
+        except hloom.CompileError:  # the mistake took the sharding from a result
+            continue
+        if verdict.outcome == "differs":
+            name = verdict.origin.name if verdict.origin is not None else ""
+            found.append((fault, str(verdict.origin), name in near(local, bad, fault)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "each"), [("mlp_named", 3), ("mlp_train", 1), pytest.param("transformer_train", 2, marks=pytest.mark.slow)]
+)
+def test_mistakes_in_examples_are_named(name: str, each: int) -> None:
+    found = named(hloom.load(EXAMPLES / f"{name}.hlo"), each)
+    wrong = [(fault, origin) for fault, origin, right in found if not right]
+    assert len(found) >= 8
+    assert len(wrong) <= 0.1 * len(found), wrong
+
+
+def test_mistakes_in_halos_and_partial_sums_are_named() -> None:
+    found: list[tuple[Fault, str, bool]] = []
+    for text in (*golden_texts("halo", "EVAL")[:30:4], *golden_texts("spmd", "EVAL")[:8:2]):
+        found += [f for f in named(hloom.parse(text), 1) if f[0].kind != "off by one"]
+    wrong = [(fault, origin) for fault, origin, right in found if not right]
+    assert len(found) > 30
+    assert len(wrong) <= 0.25 * len(found), wrong
+
+
+ROWS = """HloModule m
+ENTRY e { x = f32[8,6] parameter(0), sharding={mesh['a'=4], [{'a'}, {}]}
+  ROOT y = f32[8,6] tanh(x), sharding={mesh['a'=4], [{}, {}]} }"""
+
+
+def test_the_element_and_what_it_should_be_are_named() -> None:
+    module = hloom.parse(ROWS)
+    local = hloom.partition(module)
+    fault = next(f for f in faults(local) if f.kind == "turned groups")
+    verdict = hloom.prove(module, fault.plant(local))
+    assert verdict.origin is not None
+    assert (verdict.origin.opcode, verdict.origin.device, verdict.origin.element) == ("all-gather", 0, (0, 0))
+    assert verdict.origin.what in ("should be element [0, 0] of y, is element [2, 0] of y",
+                                   "should be element [0, 0] of x, is element [2, 0] of x")  # fmt: skip
+    assert "first wrong: all-gather" in str(verdict)
+
+
+def test_right_programs_have_no_origin() -> None:
+    module = hloom.parse(ROWS)
+    assert hloom.prove(module, hloom.partition(module), trials=1).origin is None
