@@ -68,6 +68,22 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """Counts the outputs and values per device that are right for all inputs, not only for those tried."""
+
+    outputs: int
+    all_outputs: int
+    values: int
+    all_values: int
+
+    def __str__(self) -> str:
+        values = f"{self.values} of {self.all_values} values"
+        if self.outputs == self.all_outputs:
+            return f"shown for all inputs ({values})"
+        return f"{self.outputs} of {self.all_outputs} outputs shown for all inputs ({values})"
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The outcome of a proof.
 
@@ -90,6 +106,7 @@ class Verdict:
     tested: tuple[str, ...]
     never_run: tuple[str, ...] = ()
     origin: Origin | None = None
+    shown: Shown | None = None
 
     @property
     def is_equal(self) -> bool:
@@ -102,10 +119,12 @@ class Verdict:
         reasons += _few(self.undefined) + _few(self.uncovered)
         if self.outcome != "equal":
             return f"{self.outcome}: " + "; ".join(reasons)
-        tested = f"; tested only: {', '.join(self.tested)}" if self.tested else ""
+        shown = f"; {self.shown}" if self.shown is not None else ""
+        all_shown = self.shown is not None and self.shown.outputs == self.shown.all_outputs
+        tested = f"; tested only: {', '.join(self.tested)}" if self.tested and not all_shown else ""
         never = f"; never run: {', '.join(_few(self.never_run))}" if self.never_run else ""
         missed = "no bound is known" if self.chance >= 1 else f"wrong with probability <= {_rounded_up(self.chance)}"
-        return f"equal: {self.outputs} outputs, {self.trials} trials; value flow: {missed}{tested}{never}"
+        return f"equal: {self.outputs} outputs, {self.trials} trials; value flow: {missed}{shown}{tested}{never}"
 
 
 def _rounded_up(chance: float) -> str:

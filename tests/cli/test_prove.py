@@ -14,7 +14,7 @@ from support.command_line import NAMED, hloom
 
 KEYS = {
     "program", "devices", "outcome", "outputs", "trials", "chance", "difference", "problem", "undefined", "uncovered",
-    "origin",
+    "origin", "shown",
 }  # fmt: skip
 
 UNCOVERED = """HloModule m

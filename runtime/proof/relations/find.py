@@ -50,17 +50,16 @@ class Finder:
     def relate(self, place: Place, run: Run) -> Relation:
         """The relation of a value in one run."""
         is_float = holds_elements(place, next(iter(run.values())))
-        found = None
-        if is_float and any(is_telling(a).any() for a in run.values()):
-            found = (
-                self._tile(place, run, tiles_in)
-                or self._partial(place, run)
-                or self._tile(place, run, rearranged_in)
-                or (self._holes(place, run) if self.oracle is not None else None)
-            )  # fmt: skip
-        if found is None and (not is_float or all(np.unique(a).size <= _FEW for a in run.values())):
+        telling = is_float and any(is_telling(a).any() for a in run.values())
+        alike = not is_float or all(np.unique(a).size <= _FEW for a in run.values())
+        found = self._tile(place, run, tiles_in) if telling else None
+        if found is None and alike:
             found = self._aligned(place, run, is_float)
-            found = found or (self._counted(place, run, is_float) if place in self.varying else None)
+        if found is None and telling:
+            found = self._partial(place, run) or self._tile(place, run, rearranged_in)
+            found = found or (self._holes(place, run) if self.oracle is not None else None)
+        if found is None and alike and place in self.varying:
+            found = self._counted(place, run, is_float)
         if found is None and place not in self.varying:
             found = Relation(Kind.DEVICE if place in self.by_device else Kind.CONSTANT)
         return found or Relation(Kind.NONE)

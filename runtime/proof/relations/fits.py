@@ -6,6 +6,7 @@ A tile may reach beyond the ends of the value. What lies there is padding, and m
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -91,15 +92,15 @@ def _is_tile(source: Source, array: Array, offset: Dims) -> bool:
 
 def usual_tile(source: Source, array: Array) -> Fit | None:
     """The tile of a value that most elements of the array are in."""
-    if source.array.ndim != array.ndim:
+    if source.array.ndim != array.ndim or not array.ndim:
         return None
     positions = source.positions_of(array)
     known = (positions >= 0) & is_telling(array)
     if not known.any():
         return None
     origins = np.stack(np.unravel_index(positions[known], source.array.shape), 1) - np.argwhere(known)
-    offsets, votes = np.unique(origins, axis=0, return_counts=True)
-    return Fit(tuple(map(int, offsets[votes.argmax()])))
+    offsets: Counter[Dims] = Counter(map(tuple, origins.tolist()))
+    return Fit(offsets.most_common(1)[0][0])
 
 
 def usual_share(source: Source, array: Array, fit: Fit) -> float:
@@ -128,25 +129,32 @@ def rearranged_in(index: Index, array: Array) -> dict[int, tuple[Source, Fit]]:
     for sources, _ in index.candidates(array):
         for source in sources:
             if id(source) not in found:
-                fit = _regular(source.positions_of(array))
+                fit = _regular(source, array)
                 if fit is not None:
                     found[id(source)] = source, fit
         break
     return found
 
 
-def _regular(positions: Array) -> Fit | None:
-    if (positions < 0).any():
+def _regular(source: Source, array: Array) -> Fit | None:
+    """The distances that the telling elements have, if the others have them too."""
+    positions = source.positions_of(array)
+    known = is_telling(array)
+    if (positions[known] < 0).any():
         return None
-    base = int(positions[(0,) * positions.ndim])
-    strides: list[int] = []
-    for k, n in enumerate(positions.shape):
-        after = tuple(int(j == k) for j in range(positions.ndim))
-        strides.append(int(positions[after]) - base if n > 1 else 0)
-    fit = Fit((base,), tuple(strides))
-    if any(s < 0 for s in strides) or not np.array_equal(fit.positions(positions.shape, ()), positions):
+    places = np.argwhere(known)
+    varying = [k for k, n in enumerate(array.shape) if n > 1]
+    equations = np.append(places[:, varying], np.ones((len(places), 1)), 1)
+    solved = np.rint(np.linalg.lstsq(equations, positions[known], None)[0]).astype(np.int64).tolist()
+    strides = [0] * array.ndim
+    for k, stride in zip(varying, solved, strict=False):
+        strides[k] = stride
+    fit = Fit((solved[-1],), tuple(strides))
+    if min(strides, default=0) < 0 or solved[-1] < 0:
         return None
-    return fit
+    found = fit.positions(array.shape, ())
+    inside = array.size > 0 and int(found.max()) < source.array.size
+    return fit if inside and np.array_equal(source.array.reshape(-1)[found], array) else None
 
 
 def likely_tile(source: Source, array: Array) -> Fit | None:

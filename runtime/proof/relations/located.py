@@ -1,8 +1,9 @@
-"""Proves programs equal, and names the first wrong instruction of those that differ."""
+"""Proves programs equal, says what holds for all inputs, and names the first wrong instruction of those that differ."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..prove import prove as proved
 from ..verdict import Origin, Verdict
 from .origin import Search
 from .relate import related
+from .shown import shown
 
 Array = np.ndarray[Any, Any]
 
@@ -29,7 +31,8 @@ def prove(original: Module, local: Module, trials: int = TRIALS, seed: int = 0) 
 
     Raises CompileError for programs that cannot be run, and ValueError for no trials.
     """
-    return proved(original, local, trials, seed, _origin)
+    verdict = proved(original, local, trials, seed, _origin)
+    return replace(verdict, shown=shown(original, local, seed)) if verdict.is_equal else verdict
 
 
 def _origin(

@@ -56,10 +56,14 @@ class Search:
         self._order = {v.place: n for n, v in enumerate(relations.values)}
         self._results = list(zip(self.flow.results(), relations.whole.results(), placements, strict=True))
         self._source_of = {p: s for s in relations.index.sources for p in s.places}
+        self._begun: set[Place] = set()  # where the search has been, from one result
 
     def origin(self) -> Origin | None:
         """The first wrong instruction; None if no result has a wrong element."""
-        ends = [self._followed(wrong) for wrong in self.results() if isinstance(wrong, Wrong)]
+        ends: list[Wrong | Place] = []
+        for wrong in self.results():
+            self._begun.clear()
+            ends += [self._followed(wrong)] if isinstance(wrong, Wrong) else []
         if not ends:
             return None
         return self._described(min(ends, key=lambda e: self._order[e.place if isinstance(e, Wrong) else e]))
@@ -81,7 +85,8 @@ class Search:
         run = len(self.known[place].runs) - 1
         for device in self.known[place].runs[run]:
             slices = tile_slices(tiling, placement.shape.dims, device % self.relations.devices.grid.partitions)
-            found = self._mismatch(place, run, device, source, Fit(tuple(int(s.start) for s in slices)))
+            parts = (0,) * (source.array.ndim - len(slices))  # of complex numbers
+            found = self._mismatch(place, run, device, source, Fit((*(int(s.start) for s in slices), *parts)))
             if found is not None:
                 return found
         return None
@@ -102,8 +107,9 @@ class Search:
 
     def _followed(self, wrong: Wrong) -> Wrong | Place:
         """The instruction that makes the element wrong."""
-        if self._kind(wrong.place) in _PARTS:
+        if self._kind(wrong.place) in _PARTS or wrong.place in self._begun:
             return wrong.place
+        self._begun.add(wrong.place)
         seen: set[tuple[Place, int]] = set()
         while (wrong.place, wrong.run) not in seen:
             seen.add((wrong.place, wrong.run))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...plan.interpreter import Frame, Plan, Step
+from ..pairs import is_pairs, words
 from .flow import Flow, Owners, Place
 
 Array = np.ndarray[Any, Any]
@@ -47,9 +48,9 @@ class Recorder:
             return
         for buffer in buffers:
             place = owners.get(buffer)
-            run = {f[0]: f[buffer] for f in frames if isinstance(f[buffer], np.ndarray | np.generic)}
+            run = {f[0]: f[buffer] for f in frames if _is_array(f[buffer])}
             if place is not None and run and self._fits(run):
-                self.values.setdefault(place, []).append({d: np.asarray(a) for d, a in run.items()})
+                self.values.setdefault(place, []).append({d: _elements(a) for d, a in run.items()})
 
     def _fits(self, run: Run) -> bool:
         new = {id(a): a.nbytes for a in run.values() if id(a) not in self._kept}
@@ -59,3 +60,14 @@ class Recorder:
         self._bytes += sum(new.values())
         self._kept.update(new)
         return True
+
+
+def _is_array(x: Any) -> bool:
+    """Whether a buffer holds an array of numbers: not a token, nor an array with the sizes of its dimensions."""
+    return isinstance(x, np.ndarray | np.generic) and not x.dtype.names  # pyright: ignore[reportUnknownMemberType]
+
+
+def _elements(x: Any) -> Array:
+    """An array as it is; a complex one as its elements, with one more dimension for the parts."""
+    array = np.asarray(x)
+    return words(array) if is_pairs(array) else array

@@ -93,8 +93,8 @@ class Relations:
             str(shape.without_layout()),
             relation.kind.value,
             str(relation.value or ""),
-            {d: list(offset) for d, offset in relation.offsets().items()},
-            relation.text(self.devices, shape.dims),
+            {d: list(offset[: shape.rank]) for d, offset in relation.offsets().items()},
+            relation.text(self.devices, next(iter(value.runs[0].values())).shape, shape.rank),
         )
 
     @cached_property

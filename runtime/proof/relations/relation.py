@@ -48,11 +48,11 @@ class Relation:
     grouping: Grouping | None = None
     monoid: Monoid | None = None
 
-    def text(self, devices: Devices, shape: Dims) -> str:
-        """Describes the relation of a value of this shape per device."""
+    def text(self, devices: Devices, shape: Dims, rank: int) -> str:
+        """Describes the relation of a value of this rank with arrays of this shape per device."""
         if self.source is None:
             return self.kind.value
-        what = f"{self.value}{self._dims(self.source.array.shape, shape, devices)}"
+        what = f"{self.value}{self._dims(self.source.array.shape, shape, rank, devices)}"
         if self.grouping is not None and self.monoid is not None:
             monoid = "sum" if self.monoid is Monoid.ADD else self.monoid.value
             of = "masked" if self.kind is Kind.MASKED else f"partial {monoid}"
@@ -70,11 +70,11 @@ class Relation:
         """Whether devices of this shape hold less than the whole value."""
         return self.source is not None and (self.source.array.shape != shape or any(map(any, self.offsets().values())))
 
-    def _dims(self, whole: Dims, shape: Dims, devices: Devices) -> str:
+    def _dims(self, whole: Dims, shape: Dims, rank: int, devices: Devices) -> str:
         offsets = self.offsets()
         if len(whole) != len(shape) or not self.is_divided(shape):
             return ""
-        dims = [_dim({d: o[k] for d, o in offsets.items()}, n, devices) for k, n in enumerate(shape)]
+        dims = [_dim({d: o[k] for d, o in offsets.items()}, n, devices) for k, n in enumerate(shape)][:rank]
         return f" [{', '.join(dims)}]"
 
 

@@ -93,7 +93,7 @@ def test_hardly_any_value_of_the_examples_is_unrelated(name: str) -> None:
     module = hloom.load(EXAMPLES / f"{name}.hlo")
     found = relate(module, hloom.partition(module))
     assert found.is_complete
-    assert found.counts().get("none found", 0) <= 0.015 * len(found.values)
+    assert found.counts().get("none found", 0) <= 0.03 * len(found.values)
 
 
 def test_large_values_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

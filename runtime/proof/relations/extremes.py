@@ -1,0 +1,55 @@
+"""The greatest or least of several terms, in any order.
+
+It is a sum of random functions of the terms, for which order and grouping do not matter. A term that is such a sum
+itself is added as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import field
+from ..field import GREATEST, LEAST, ONE, UNDEFINED, ZERO, is_special, product, reduced
+from ..oracle import Oracle
+
+Array = np.ndarray[Any, Any]
+
+_LIMB = np.uint64(31)  # bits that are summed at a time
+
+
+class Extremes:
+    """Extremes of one kind, `maximum` or `minimum`, in one run."""
+
+    def __init__(self, oracle: Oracle, name: str) -> None:
+        self._oracle = oracle
+        self._name = name
+        self._least, self._greatest = (LEAST, GREATEST) if name == "maximum" else (GREATEST, LEAST)
+        self._sums = np.zeros(0, np.uint64)  # terms that are extremes
+
+    def of_two(self, a: Array, b: Array) -> Array:
+        """The extreme of two terms at each place."""
+        both = self._known(field.add(self._summand(a), self._summand(b)))
+        both = np.where((a == b) | (b == self._least), a, np.where(a == self._least, b, both))
+        both = np.where((a == self._greatest) | (b == self._greatest), self._greatest, both)
+        return np.where((a == UNDEFINED) | (b == UNDEFINED), UNDEFINED, both)
+
+    def over(self, x: Array, start: Array, dims: tuple[int, ...] = ()) -> Array:
+        """The extremes along dimensions, together with one more term."""
+        terms = self._summand(x)
+        low, high = (terms & ((ONE << _LIMB) - ONE)).sum(dims), (terms >> _LIMB).sum(dims)
+        total = reduced(reduced(low) + product(reduced(high), ONE << _LIMB))
+        found = self._known(field.add(total, np.broadcast_to(self._summand(start), total.shape)))
+        found = np.where((x == self._least).all(dims) & (start == self._least), self._least, found)
+        greatest = (x == self._greatest).any(dims) | (start == self._greatest)
+        undefined = (x == UNDEFINED).any(dims) | (start == UNDEFINED)
+        return np.where(undefined, UNDEFINED, np.where(greatest, self._greatest, found))
+
+    def _summand(self, x: Array) -> Array:
+        added = np.where(np.isin(x, self._sums), x, self._oracle.value(f"term of {self._name}", x))
+        return np.where(is_special(x), ZERO, added)
+
+    def _known(self, sums: Array) -> Array:
+        self._sums = np.union1d(self._sums, sums.reshape(-1))
+        return np.asarray(sums)

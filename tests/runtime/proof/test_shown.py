@@ -1,0 +1,124 @@
+"""What is shown for all inputs: right programs on terms are, mistakes and what is not known are not."""
+
+from __future__ import annotations
+
+import hloom
+import numpy as np
+import pytest
+from hloom.runtime.proof.field import GREATEST, LEAST
+from hloom.runtime.proof.oracle import Oracle
+from hloom.runtime.proof.prove import prove
+from hloom.runtime.proof.relations.extremes import Extremes
+from hloom.runtime.proof.relations.shown import shown
+from hloom.runtime.proof.verdict import Shown
+from support.command_line import EXAMPLES
+from support.golden import golden_texts
+from support.planted_faults import faults, some
+
+FEW = ("partial", "spmd")
+SLOWER = ("halo", "indexed", "found")
+
+
+def shown_of(text: str, wrong: tuple[str, str] | None = None) -> Shown | None:
+    module = hloom.parse(text)
+    local = hloom.partition(module)
+    if wrong is not None:
+        assert wrong[0] in local.to_text()
+        local = hloom.parse(local.to_text().replace(*wrong, 1))
+    return shown(module, local)
+
+
+@pytest.mark.parametrize("name", ["mlp_named", "mlp_train"])
+def test_all_values_of_examples_are_shown(name: str) -> None:
+    module = hloom.load(EXAMPLES / f"{name}.hlo")
+    found = shown(module, hloom.partition(module))
+    assert found is not None
+    assert (found.outputs, found.values) == (found.all_outputs, found.all_values)
+    verdict = hloom.prove(module, hloom.partition(module), trials=1)
+    assert f"shown for all inputs ({found.values} of {found.values} values)" in str(verdict)
+    assert "tested only" not in str(verdict)
+
+
+@pytest.mark.parametrize("stem", ["partial", "spmd", *(pytest.param(s, marks=pytest.mark.slow) for s in SLOWER)])
+def test_no_mistake_is_shown(stem: str) -> None:
+    tried = 0
+    for text in golden_texts(stem, "EVAL")[:5] if stem in FEW else golden_texts(stem, "EVAL")[::2]:
+        module = hloom.parse(text)
+        local = hloom.partition(module)
+        right = shown(module, local)
+        for fault in some(list(faults(local)), 1) if right is not None and right.outputs else ():
+            bad = fault.plant(local)
+            if prove(module, bad, trials=3).outcome == "differs":
+                found = shown(module, bad)
+                assert found is None or found.outputs < found.all_outputs, fault
+                tried += 1
+    assert tried > 4
+
+
+MASKED = """HloModule m
+ENTRY e {{ x = {0}[10] parameter(0), sharding={{devices=[4]<=[4]}}  y = {0}[10] parameter(1)
+  more = pred[10] compare(x, y), direction=GT  both = {0}[10] add(x, y)
+  ROOT z = {0}[10] select(more, both, y) }}"""
+
+
+@pytest.mark.parametrize("element", ["f32", "s32"])
+def test_comparisons_and_integers_are_shown(element: str) -> None:
+    found = shown_of(MASKED.format(element))
+    assert found is not None
+    assert found.outputs == 1
+    other = shown_of(MASKED.format(element), ("direction=GT", "direction=GE"))
+    assert other is not None
+    assert other.outputs == 0
+
+
+@pytest.mark.parametrize("reduction", ["add", "maximum", "minimum"])
+def test_divided_reductions_are_shown(reduction: str) -> None:
+    start = {"add": "0", "maximum": "-inf", "minimum": "inf"}[reduction]
+    found = shown_of(f"""HloModule m
+f {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] {reduction}(a, b) }}
+ENTRY e {{ x = f32[14,3] parameter(0), sharding={{devices=[4,1]<=[4]}}  z = f32[] constant({start})
+  ROOT y = f32[3] reduce(x, z), dimensions={{0}}, to_apply=f, sharding={{replicated}} }}""")
+    assert found is not None
+    assert found.outputs == 1
+
+
+def test_look_ups_in_a_divided_table_are_not_shown() -> None:
+    text = """HloModule m
+ENTRY e { x = f32[32,8] parameter(0), sharding={devices=[4,1]<=[4]}  i = s32[6,1] parameter(1)
+  y = f32[6,8] gather(x, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1,
+    slice_sizes={1,8}
+  z = f32[32,8] negate(x), sharding={devices=[4,1]<=[4]}
+  ROOT t = (f32[6,8], f32[32,8]) tuple(y, z), sharding={{replicated}, {devices=[4,1]<=[4]}} }"""
+    found = shown_of(text)
+    assert found is not None
+    assert str(found).startswith("1 of 2 outputs shown for all inputs")
+    module = hloom.parse(text)
+    assert "tested only: i (s32)" in str(hloom.prove(module, hloom.partition(module), trials=1))
+
+
+@pytest.mark.parametrize(("end", "is_known"), [("5", True), ("parameter", False)])
+def test_loops_need_an_end_that_is_known(end: str, is_known: bool) -> None:
+    bound = "n = s32[] constant(5)" if is_known else "n = s32[] get-tuple-element(s), index=2"
+    found = shown_of(f"""HloModule m
+more {{ s = (s32[], f32[8], s32[]) parameter(0)  i = s32[] get-tuple-element(s), index=0
+  {bound}  ROOT m = pred[] compare(i, n), direction=LT }}
+step {{ s = (s32[], f32[8], s32[]) parameter(0)  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)  j = s32[] add(i, one)  x = f32[8] get-tuple-element(s), index=1
+  y = f32[8] tanh(x)  k = s32[] get-tuple-element(s), index=2  ROOT t = (s32[], f32[8], s32[]) tuple(j, y, k) }}
+ENTRY e {{ x = f32[8] parameter(0), sharding={{devices=[4]<=[4]}}  z = s32[] constant(0)  n = s32[] parameter(1)
+  s = (s32[], f32[8], s32[]) tuple(z, x, n)  w = (s32[], f32[8], s32[]) while(s), condition=more, body=step
+  ROOT y = f32[8] get-tuple-element(w), index=1 }}""")
+    assert (found is not None and found.outputs == 1) == is_known
+
+
+def test_extremes_do_not_depend_on_order() -> None:
+    of = Extremes(Oracle(np.random.SeedSequence(0)), "maximum")
+    x = np.random.default_rng(0).integers(1 << 40, 1 << 60, (6, 4), np.uint64)
+    least = np.full(1, LEAST)
+    whole = of.over(x, least, (0,))
+    parts = [of.over(part, least, (0,)) for part in (x[4:], x[:2], x[2:4])]
+    assert (of.of_two(of.of_two(parts[0], parts[1]), parts[2]) == whole).all()
+    assert (of.over(x[:-1], least, (0,)) != whole).all()
+    assert (of.of_two(x[0], np.full(4, LEAST)) == x[0]).all()
+    assert (of.over(np.full((6, 4), LEAST), least, (0,)) == LEAST).all()
+    assert (of.of_two(x[0], np.full(4, GREATEST)) == GREATEST).all()
