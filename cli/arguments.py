@@ -89,6 +89,8 @@ def _running(commands: Commands) -> None:
     prove = _command(commands, "prove", "prove that the partitioned program equals the original, over a finite field")
     prove.add_argument("local", metavar="LOCAL", nargs="?",
                        help="a program per device that another partitioner made of FILE (default: Hloom makes it)")
+    prove.add_argument("--all-inputs", action="store_true",
+                       help="of an equal program, also say what holds for all inputs, integers and comparisons too")
     prove.add_argument("--trials", type=positive, metavar="N", default=4, help="number of runs")
     prove.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of the trials")
     _add_werror(prove)

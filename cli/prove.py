@@ -25,7 +25,7 @@ def prove_command(args: argparse.Namespace) -> int:
         raise argparse.ArgumentTypeError("--devices does not apply: LOCAL is partitioned already")
     local = _partitioned(args, program) if args.local is None else frontends.load(args.local)
     with working(f"proving on {local.num_partitions} devices"):
-        verdict = prove(program, local, args.trials, args.seed)
+        verdict = prove(program, local, args.trials, args.seed, args.all_inputs)
     if args.json:
         print_json({"program": program.name, "devices": local.num_partitions, **asdict(verdict)})
     else:

@@ -45,8 +45,8 @@ def prove(
 
     The padding of inputs is undefined. More trials lower the chance that a difference is missed; the first four differ
     in what inputs are like. `local` may be the work of another partitioner: a parameter or result of it that has no
-    sharding lies on the devices as `original` says. `locate` finds the first wrong instruction of programs that differ on
-    some inputs.
+    sharding lies on the devices as `original` says. `locate` finds the first wrong instruction of programs that differ
+    on some inputs.
 
     Raises CompileError for programs that cannot be run, and ValueError for no trials.
     """

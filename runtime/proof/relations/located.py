@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.graph.module import Module
+from ....ir.tools.placement import placed_like
 from ...evaluator import UnpartitionedProgram
 from ...simulator import SimulatedProgram
 from ..oracle import Oracle
@@ -22,17 +23,23 @@ from .shown import shown
 Array = np.ndarray[Any, Any]
 
 
-def prove(original: Module, local: Module, trials: int = TRIALS, seed: int = 0) -> Verdict:
+def prove(
+    original: Module, local: Module, trials: int = TRIALS, seed: int = 0, all_inputs: bool = False
+) -> Verdict:
     """Whether a program per device, simulated on all devices, computes what the original does, and if not, since which
     of its instructions.
 
     The padding of inputs is undefined. More trials lower the chance that a difference is missed; the first four differ
-    in what inputs are like.
+    in what inputs are like. `local` may be the work of another partitioner: a parameter or result of it that has no
+    sharding lies on the devices as `original` says. With `all_inputs` equal programs run once more to find what
+    holds for all inputs, integers and comparisons included.
 
     Raises CompileError for programs that cannot be run, and ValueError for no trials.
     """
     verdict = proved(original, local, trials, seed, _origin)
-    return replace(verdict, shown=shown(original, local, seed)) if verdict.is_equal else verdict
+    if not all_inputs or not verdict.is_equal:
+        return verdict
+    return replace(verdict, shown=shown(original, placed_like(local, original), seed))
 
 
 def _origin(
