@@ -25,9 +25,10 @@ def choose(op: OpSharding) -> Assignment:
     candidates: dict[tuple[tuple[int, Digits], ...], Assignment] = {}
     for assignment in _candidates(op):
         candidates.setdefault(tuple(sorted(assignment.items())), assignment)
-    if len(candidates) == 1:
-        return next(iter(candidates.values()))
-    return min(candidates.values(), key=lambda a: _rank(op, a))
+    found = list(candidates.values())
+    best = min(found, key=lambda a: _rank(op, a)) if len(found) > 1 else found[0]
+    further = list(_without_repetition(op, best)) if op.is_contraction else []
+    return min((best, *further), key=lambda a: _rank(op, a)) if further else best
 
 
 def choose_rule(
@@ -111,9 +112,16 @@ def _candidates(op: OpSharding) -> Iterator[Assignment]:
         moved = _moved(op, offers[first], legal(op, [offers[first]], op.independent), values[first])
         if moved is not None:
             yield moved
-        if op.is_contraction:
-            passed = {f: d for f, d in alone.items() if op.rule.factors[f].kind is FactorKind.PASS}
-            yield from further_divided(op, passed, [d for offer in offers for digits in offer.values() for d in digits])
+
+
+def _without_repetition(op: OpSharding, repeating: Assignment) -> Iterator[Assignment]:
+    """Yields assignments of a contraction that divide by the digits that this one leaves unused, along any factor."""
+    offers = [
+        value_digits(t.dims, f, op.rule)
+        for t, f in zip(op.tilings, op.rule.values(), strict=True) if t.order == op.order
+    ]  # fmt: skip
+    offered = [d for offer in offers for digits in offer.values() for d in digits]
+    yield from further_divided(op, repeating, offered)
 
 
 def further_divided(op: OpSharding, assignment: Assignment, digits: Iterable[Digit]) -> Iterator[Assignment]:
