@@ -44,6 +44,17 @@ def test_uneven_tiles_are_equal(mesh: dict[str, int]) -> None:
 @settings(max_examples=30, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(outer=REGIONS))
 def test_random_programs_are_equal(module: Module) -> None:
+    _check_random(module)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None, suppress_health_check=QUIET)
+@given(programs(outer=REGIONS))
+def test_a_thousand_random_programs_are_equal(module: Module) -> None:
+    _check_random(module)
+
+
+def _check_random(module: Module) -> None:
     verdict = prove(module, partitioned(module), trials=2)
     assert verdict.outcome == ("unproved" if verdict.uncovered else "equal"), f"{verdict}\n{module.to_text()}"
 
