@@ -48,7 +48,11 @@ def test_no_mistake_is_shown(stem: str) -> None:
         right = shown(module, local)
         for fault in some(list(faults(local)), 1) if right is not None and right.outputs else ():
             bad = fault.plant(local)
-            if prove(module, bad, trials=3).outcome == "differs":
+            try:
+                differs = prove(module, bad, trials=3).outcome == "differs"
+            except hloom.CompileError:  # the mistake took the sharding from a result
+                continue
+            if differs:
                 found = shown(module, bad)
                 assert found is None or found.outputs < found.all_outputs, fault
                 tried += 1
