@@ -27,7 +27,7 @@ def choose(op: OpSharding) -> Assignment:
         candidates.setdefault(tuple(sorted(assignment.items())), assignment)
     found = list(candidates.values())
     best = min(found, key=lambda a: _rank(op, a)) if len(found) > 1 else found[0]
-    further = list(_without_repetition(op, best)) if op.is_contraction else []
+    further = list(_without_repetition(op, best)) if op.is_contraction and op.device is None else []
     return min((best, *further), key=lambda a: _rank(op, a)) if further else best
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from ...ir.sharding.digit import product
+from ...ir.types.shape import Shape
+from ..resharding.base.moves import Plan
 from .assignment import Assignment, OpSharding
 
 
@@ -15,22 +18,33 @@ def cost(op: OpSharding, assignment: Assignment) -> float:
 
 def operand_cost(op: OpSharding, assignment: Assignment) -> float:
     """Returns the time to reshard the operands as the assignment needs them."""
-    total = 0.0
-    for value, (shape, tiling) in enumerate(zip(op.shapes[: len(op.rule.operands)], op.tilings, strict=False)):
-        if value not in op.free:
-            total += op.plan(tiling, op.tiling(value, assignment), shape).cost
-    return total
+    return sum(plan.cost for plan, _ in _operand_plans(op, assignment))
 
 
 def result_cost(op: OpSharding, assignment: Assignment) -> float:
     """Returns the time of the local form's exchange, and to reshard the results as they are wanted."""
     total = op.exchanged(op, assignment) if op.exchanged is not None else 0.0
+    return total + sum(plan.cost for plan, _ in _result_plans(op, assignment))
+
+
+def received_bytes(op: OpSharding, assignment: Assignment) -> float:
+    """Returns the bytes that a device receives to reshard the operands and the results, without a local form's own."""
+    plans = (*_operand_plans(op, assignment), *_result_plans(op, assignment))
+    return sum(plan.received * shape.element.byte_size for plan, shape in plans)
+
+
+def _operand_plans(op: OpSharding, assignment: Assignment) -> Iterator[tuple[Plan, Shape]]:
+    for value, (shape, tiling) in enumerate(zip(op.shapes[: len(op.rule.operands)], op.tilings, strict=False)):
+        if value not in op.free:
+            yield op.plan(tiling, op.tiling(value, assignment), shape), shape
+
+
+def _result_plans(op: OpSharding, assignment: Assignment) -> Iterator[tuple[Plan, Shape]]:
     reduced = op.reduced(assignment)
     for value in range(len(op.rule.operands), len(op.shapes)):
         shape, local = op.shapes[value], op.tiling(value, assignment)
         source = local.partial(reduced, op.order) if reduced and not op.use.stays_partial else local
-        total += op.plan(source, op.tilings[value], shape).cost
-    return total
+        yield op.plan(source, op.tilings[value], shape), shape
 
 
 def work(op: OpSharding, assignment: Assignment) -> float:
@@ -55,21 +69,8 @@ def points(op: OpSharding, assignment: Assignment) -> int:
     return math.prod(-(-f.size // product(assignment.get(i, ()))) for i, f in enumerate(op.rule.factors))
 
 
-def received_bytes(op: OpSharding, assignment: Assignment) -> float:
-    """Returns the bytes that a device receives to reshard the operands and the results, without a local form's own."""
-    reduced, total = op.reduced(assignment), 0.0
-    for value, shape in enumerate(op.shapes):
-        if value not in op.free:
-            inside = op.tiling(value, assignment)
-            if value < len(op.rule.operands):
-                plan = op.plan(op.tilings[value], inside, shape)
-            else:
-                plan = op.plan(inside.partial(reduced, op.order) if reduced else inside, op.tilings[value], shape)
-            total += plan.received * shape.element.byte_size
-    return total
-
-
 def tiles_cost(op: OpSharding, assignment: Assignment) -> float:
+    """Returns the time in which a device reads and writes its tiles."""
     total = 0.0
     for value, shape in enumerate(op.shapes):
         if value not in op.free:

@@ -50,3 +50,16 @@ def test_a_contraction_is_divided_along_another_factor_than_its_operands() -> No
     local = hloom.partition(hloom.parse(GATHERED))
     dots = [i.shape.dims for i in local.entry if i.opcode == "dot"]
     assert dots == [(4, 1024, 2048)]
+
+
+def test_what_runs_on_one_device_is_not_divided_there() -> None:
+    """Where work is slow, the op leaves the device that has an operand, and is divided among all."""
+    text = """HloModule m
+ENTRY e { x = f32[64,64] parameter(0), sharding={maximal device=1}
+  w = f32[64,64] parameter(1), sharding={devices=[2,2]<=[4]}
+  ROOT y = f32[64,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}, sharding={maximal device=1} }"""
+    module = hloom.parse(text)
+    local = hloom.partition(module, machine=parse_machine("work=f32:1K"))
+    dot = next(i for i in local.entry if i.opcode == "dot")
+    assert dot.operands[0].shape.num_elements * dot.shape.dims[1] * 4 == 64**3
+    assert hloom.prove(module, local, trials=1).is_equal
