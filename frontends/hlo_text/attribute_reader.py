@@ -38,8 +38,9 @@ _COMMA = re.compile(rf",\s*({IDENT})=")
 _NAMED = re.compile(rf"({IDENT})=")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*|\"(?:[^\"\\]|\\.)*\"")
 # Values without nested braces, comments or single quotes, which most are.
+SIMPLE_BRACES = re.compile(r"\{(?:[^{}\"'/]++|\"(?:[^\"\\]++|\\.)*+\")*+\}", re.DOTALL)
 _SIMPLE = re.compile(
-    r"\{(?:[^{}\"'/]++|\"(?:[^\"\\]++|\\.)*+\")*+\}|%?[A-Za-z0-9_.\-]++(?=[,\s])|\"(?:[^\"\\]++|\\.)*+\"", re.DOTALL
+    SIMPLE_BRACES.pattern + r"|%?[A-Za-z0-9_.\-]++(?=[,\s])|\"(?:[^\"\\]++|\\.)*+\"", re.DOTALL
 )
 
 Own = tuple[str, str, int]  # name, text, place
@@ -55,6 +56,7 @@ class AttributeReader(Cursor):
         self.poisoned_computations: set[str] = set()
         self.meshes: Mapping[str, Mesh] = {}
         self.warnings: list[Diagnostic] = []
+        self.is_repeatable = True
         self._known: dict[tuple[Any, ...], Attributes] = {}
         self._known_shardy: dict[str, tuple[tuple[Sharding, ...], bool]] = {}
 
@@ -166,6 +168,8 @@ class AttributeReader(Cursor):
         alike = not any("{" in text and _is_of_one_use(fields[name].type, text) for name, text, _ in own)
         if alike and warned == len(self.warnings):
             self._known[key] = result
+        else:
+            self.is_repeatable = False
         return result
 
     def _decode(self, field: AttributeField, text: str, start: int, declared: Any) -> Any:
@@ -283,7 +287,7 @@ class AttributeReader(Cursor):
     def set_metadata(self, instruction: Instruction, text: str, start: int) -> None:
         if not text.startswith("{"):
             self.error("metadata: text in braces expected", start, start + len(text))
-        instruction.metadata = _metadata(text)
+        instruction.metadata = metadata_of(text)
 
     def set_backend_config(self, instruction: Instruction, text: str, start: int) -> None:
         if text.startswith("{"):
@@ -369,7 +373,7 @@ def _is_of_one_use(kind: Any, text: str) -> bool:
 
 
 @lru_cache(maxsize=65536)
-def _metadata(text: str) -> Metadata:
+def metadata_of(text: str) -> Metadata:
     return Metadata(text[1:-1])
 
 

@@ -7,11 +7,11 @@ spaces, operands with shapes, nested operands) goes through the cursor step by s
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ...ir import ops as ops  # registers all ops
-from ...ir.graph.attributes import NONE, attribute_fields
-from ...ir.graph.computation import Computation
+from ...ir.diagnostics import SourceFile
+from ...ir.graph.attributes import NONE, Attributes, attribute_fields
 from ...ir.graph.dynamic_sizes import may_repeat, result_shape, same_bounds
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import OPS, AnyOp, ShapeError, find_op
@@ -23,7 +23,8 @@ from ...ir.types.shape import Shape
 from .attribute_reader import AttributeReader, Common, Own
 from .cursor import Poisoned
 from .errors import TextError, did_you_mean
-from .scan import COMMENT, IDENT, bracket_end
+from .repeated_lines import Body, RepeatedLines
+from .scan import COMMENT, IDENT, KEYWORDS, bracket_end
 from .shapes import parse_shape, read_shape, shape_end
 
 NESTING_LIMIT = 60
@@ -34,21 +35,10 @@ _HEAD = re.compile(
     r"([a-z][a-z0-9]*\[[0-9,]*\](?:\{[0-9,]*\})?|\([^()/=]*\))\s+"
     r"([a-z][a-z0-9\-]*)\(([^(){}\"/\[]*)\)",
 )
-_BARE_OPERAND = re.compile(rf"%?({IDENT})")
 _IDENT = re.compile(IDENT)
 _SHAPE_AHEAD = re.compile(rf"[A-Za-z][A-Za-z0-9]*(?:\s|{COMMENT})*\[|\(|b\(")
 _CALL_AHEAD = re.compile(rf"({IDENT})\s*\(")
 _INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
-
-
-@dataclass
-class Body:
-    """A computation being read, and the names of its instructions that could not be read."""
-
-    computation: Computation
-    poisoned: set[str] = field(default_factory=set[str])
-    root_place: int | None = None
-    implicit_parameters: bool = False  # unknown operands become parameters (modules of a single instruction)
 
 
 @dataclass
@@ -67,10 +57,30 @@ class Head:
 class InstructionReader(AttributeReader):
     """Reads instructions into a computation."""
 
+    def __init__(self, source: SourceFile) -> None:
+        super().__init__(source)
+        self._repeated = RepeatedLines(source, self._inline_attributes)
+
+    def _inline_attributes(self, op: AnyOp, text: str, start: int) -> Attributes:
+        assert op.inline is not None
+        return self.own_attributes(op, [(op.inline, text, start)], None, start)
+
+    def repeated_lines(self, body: Body) -> None:
+        """Reads the lines from the cursor on that are like earlier ones."""
+        self.place = self._repeated.read(self.place, body)
+
     def instruction(self, body: Body) -> None:
         """Reads one instruction. Raises Syntax, or Poisoned if an operand could not be read; the cursor's place is then
         arbitrary.
         """
+        line = self._repeated.missed
+        self.is_repeatable = True
+        instruction = self._new_instruction(body)
+        fills_line = line is not None and self.place <= line.next and not self.text[self.place : line.next].strip()
+        if line is not None and fills_line and self.is_repeatable:
+            self._repeated.keep(line, instruction)
+
+    def _new_instruction(self, body: Body) -> Instruction:
         head = self._head(body)
         computation = body.computation
         if computation.find(head.name) is not None or head.name in body.poisoned:
@@ -78,10 +88,11 @@ class InstructionReader(AttributeReader):
             self.error(f"instruction '{head.name}' is defined twice", head.start, head.start + len(head.name),
                        notes=self.note("first defined here", earlier.location) if earlier else ())
         body.poisoned.add(head.name)
-        self._finish(body, head)
+        instruction = self._finish(body, head)
         body.poisoned.discard(head.name)
+        return instruction
 
-    def _finish(self, body: Body, head: Head) -> None:
+    def _finish(self, body: Body, head: Head) -> Instruction:
         inline, operands = self._inside(body, head)
         self.place = head.inside[1] + 1
         shape = _meant(head.op, operands, head.shape)
@@ -107,6 +118,7 @@ class InstructionReader(AttributeReader):
                            notes=self.note("the first is here", body.computation.root.location))
             body.root_place = head.start
             body.computation.root = instruction
+        return instruction
 
     def _annotate(self, body: Body, instruction: Instruction, common: list[Common]) -> None:
         instruction.parent = body.computation
@@ -132,7 +144,7 @@ class InstructionReader(AttributeReader):
             return self._slow_head(body)
         name = match[2] or match[3]
         start = match.start(2) - 1 if match[2] else match.start(3)
-        if name in ELEMENT_TYPES or (name in _KEYWORDS and not match[2]):
+        if name in ELEMENT_TYPES or (name in KEYWORDS and not match[2]):
             return self._slow_head(body)
         try:
             shape = parse_shape(match[4])
@@ -154,7 +166,7 @@ class InstructionReader(AttributeReader):
             body.poisoned.add(name)
             self.error(f"an instruction cannot be called '{name}': that is the name of an element type", start,
                        self.place, f"rename it, to '{name}_' for example, here and where it is used")
-        if name in _KEYWORDS and self.text[start] != "%":
+        if name in KEYWORDS and self.text[start] != "%":
             self.error(f"'{name}' is a keyword", start, self.place, f"write %{name}")
         if self.text[start] != "%" and self.text.startswith("=", self.place):
             self.error(f"'{name}=' reads as an attribute", start, self.place + 1,
@@ -303,12 +315,6 @@ class InstructionReader(AttributeReader):
         instruction = Instruction(name, op, operands, attributes, declared, self.location(start, end + 1))
         body.computation.append(instruction)
         return instruction
-
-
-_KEYWORDS = frozenset((
-    "true", "false", "inf", "HloModule", "ENTRY", "ROOT", "maximal", "replicated", "manual", "last_tile_dim_replicate",
-    "shard_as", "shard_like", "unknown", "unreduced", "nan",
-))  # fmt: skip
 
 
 def _holds_literal(op: AnyOp) -> bool:

@@ -22,7 +22,7 @@ from .errors import TextError
 from .header import read_header
 from .instruction_reader import NESTING_LIMIT, Body, InstructionReader
 from .scan import COMMENT, IDENT, STRING, skip_space
-from .shapes import in_default_order
+from .shapes import in_default_order, is_shape
 
 ERROR_LIMIT = 50
 
@@ -40,7 +40,8 @@ _NEXT_START = re.compile(
 _BRACE = re.compile(rf"[{{}}]|{STRING}|{COMMENT}", re.DOTALL)
 _COMPUTATION_AHEAD = re.compile(rf"(?:ENTRY\b|%?{IDENT}\s*\{{|%{IDENT}\s*\()")
 _AFTER_COMPUTATION = re.compile(rf"\Z|,|(?:ENTRY\s+)?%?{IDENT}\s*[({{]")
-_PARAMETER_NAME = re.compile(rf"%?({IDENT})\s*:")
+# A parameter of a signature, with its shape where that is a plain array.
+_PARAMETER = re.compile(rf"(%?{IDENT}\s*:)(?:\s*([a-z][a-z0-9]*+\[[0-9,]*+\](?:\{{[0-9,]*+\}})?+)(?=[,)]))?+")
 
 
 class ModuleReader(InstructionReader):
@@ -180,11 +181,13 @@ class ModuleReader(InstructionReader):
         self.expect("(", "before the parameters")
         if not self.accept(")"):
             while True:
-                match = _PARAMETER_NAME.match(self.text, self.skip())
+                match = _PARAMETER.match(self.text, self.skip())
                 if match is None:
                     self.unexpected("parameter 'name: shape'")
                 self.place = match.end()
-                self.shape()
+                if match[2] is None or not is_shape(match[2]):
+                    self.place = match.end(1)
+                    self.shape()
                 if self.accept(")"):
                     break
                 self.expect(",", "or ')' after a parameter")
@@ -208,9 +211,11 @@ class ModuleReader(InstructionReader):
         body = Body(computation)
         errors = len(self.found)
         while True:
+            self.repeated_lines(body)
             begin = self.skip()
             try:
-                if self.accept("}"):
+                if self.text.startswith("}", begin):
+                    self.place += 1
                     break
                 if self.place < len(self.text):
                     self.instruction(body)
@@ -266,7 +271,7 @@ class ModuleReader(InstructionReader):
 
     def _drop_tuples(self) -> None:
         """Replaces computations that nobody else calls by their copies with a plain result, under unused names."""
-        if self.found:
+        if self.found or not self._plain:
             return
         called = {c for computation in self.module for instruction in computation for c in instruction.called()}
         for original, copy in self._plain.items():

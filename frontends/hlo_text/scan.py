@@ -15,13 +15,20 @@ IDENT = r"[A-Za-z_][A-Za-z0-9_.\-]*"
 COMMENT = r"(?>/\*[\s\S]*?\*/|//[^\n\r]*[\n\r]?)"
 STRING = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
 
+KEYWORDS = frozenset((
+    "true", "false", "inf", "HloModule", "ENTRY", "ROOT", "maximal", "replicated", "manual", "last_tile_dim_replicate",
+    "shard_as", "shard_like", "unknown", "unreduced", "nan",
+))  # fmt: skip
+"""Words that name instructions only behind a `%`."""
+
 _SPACE = re.compile(rf"(?:[ \t\r\n]+|{COMMENT})*")
 _COMMENT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|/\*.*?\*/|//[^\n\r]*", re.DOTALL)
 _RAW_BRACES = re.compile(r"[^{}\"]+|\"(?:[^\"\\]|\\.)*\"|([{}])", re.DOTALL)
+_INNERMOST = r"[^()\[\]{}\"/]*+"
 _BRACKETS = re.compile(
-    r"[^(){}\[\]\"/]+|\"(?:[^\"\\]|\\.)*\"|/\*.*?\*/|//[^\n\r]*|/|([({\[])|([)}\]])", re.DOTALL
+    rf"\[{_INNERMOST}\]|\{{{_INNERMOST}\}}|\({_INNERMOST}\)|\"(?:[^\"\\]|\\.)*\"|/\*.*?\*/|//[^\n\r]*"
+    r"|([({\[])|([)}\]])|(\")", re.DOTALL
 )
-_SIMPLE_BRACES = re.compile(r"\{[^{}\"/]*\}")
 _STRING = re.compile(STRING, re.DOTALL)
 _MESH = re.compile(r"mesh\s*\[[^\]]*\](?:\s*,\s*device_ids=\((?:[^()]|\([^()]*\))*\))?\s*,?\s*\{[^{}]*\}")
 _IOTA = re.compile(r"\[[^\]\n]*\]\s*<=\s*\[[^\]\n]*\](?:\s*T\s*\([^)\n]*\))?")
@@ -50,27 +57,18 @@ def bracket_end(text: str, start: int) -> int:
     """Returns the place after the bracket that closes the one at `start`. Raises TextError if it is missing or
     mismatched.
     """
-    if text[start] == "{":
-        simple = _SIMPLE_BRACES.match(text, start)
-        if simple:
-            return simple.end()
     stack: list[tuple[str, int]] = []
-    place = start
-    while place < len(text):
-        match = _BRACKETS.match(text, place)
-        if match is None:
-            break
-        place = match.end()
+    for match in _BRACKETS.finditer(text, start):
         if match[1]:
-            stack.append((match[1], place - 1))
+            stack.append((match[1], match.start()))
         elif match[2]:
             opening, at = stack.pop()
             if _PARTNER[opening] != match[2]:
                 raise TextError(f"'{opening}' is closed by '{match[2]}'", at, at + 1)
-            if not stack:
-                return place
-    if place < len(text) and text[place] == '"':
-        raise TextError("string is not closed", place)
+        elif match[3]:
+            raise TextError("string is not closed", match.start())
+        if not stack:
+            return match.end()
     raise TextError(f"'{text[start]}' is not closed", start)
 
 

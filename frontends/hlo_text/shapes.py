@@ -37,6 +37,15 @@ def parse_shape(text: str) -> Shape:
     return shape
 
 
+def is_shape(text: str) -> bool:
+    """Returns whether `parse_shape` takes the text."""
+    try:
+        parse_shape(text)
+    except (TextError, ValueError):
+        return False
+    return True
+
+
 def read_shape(text: str, start: int) -> tuple[Shape, int]:
     """Parses the shape at `start`; returns it and where it ends. Raises TextError."""
     end = shape_end(text, start)

@@ -28,12 +28,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from ..diagnostics import CompileError, Diagnostic, Location, Severity
-from ..graph.attributes import ParameterAttributes
+from ..graph.attributes import ParameterAttributes, called_fields
 from ..graph.computation import Computation
 from ..graph.dynamic_sizes import result_shape, same_bounds
 from ..graph.instruction import Instruction
@@ -41,12 +42,17 @@ from ..graph.module import Module, Stage
 from ..graph.op import ShapeError
 from ..ops.calls.custom_call import target_of
 from ..ops.collective_groups import GroupAttributes
-from ..sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
-from ..sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
 from ..types.shape import Shape
 from .mixed_precision import computed
+from .sharding_checks import groups_problem, sharding_problem
 
 MOST_BYTES = 2**63 - 1
+
+Calls = Mapping[Computation, Sequence[tuple[Instruction, Computation]]]
+"""The calls of each computation of a module: instruction and computation."""
+
+Valid = set[tuple[Any, ...]]
+"""Ops, attributes and shapes, and shardings and shapes, that fit, by identity: alike layers share these objects."""
 
 
 def check(module: Module) -> None:
@@ -59,13 +65,20 @@ def check(module: Module) -> None:
 def verify(module: Module) -> list[Diagnostic]:
     """Returns every violation of the invariants of the module's stage."""
     found: list[Diagnostic] = []
-    members = set(module.computations)
+    calls = {c: [(i, called) for i in c if called_fields(type(i.attributes)) for called in i.called()]
+             for c in module.computations}
+    valid: Valid = set()
     for computation in module.computations:
-        found += _computation(computation, members)
+        found += _computation(computation, valid)
+        for instruction, called in calls[computation]:
+            if called not in calls:
+                found.append(_error(f"{instruction.name}: calls {called.name}, which is not in the module",
+                                    instruction.location))
         for instruction in computation:
-            found += _shardings(instruction, module)
-    found += _recursion(module)
-    found += _shared_starts(module)
+            if instruction.annotation is not None:
+                found += _shardings(instruction, module, valid)
+    found += _recursion(calls)
+    found += _shared_starts(calls)
     if not found:
         found += _entry_layout(module)
         found += _aliases(module)
@@ -84,31 +97,23 @@ def _note(message: str, where: Location | None) -> Diagnostic:
 # -- graph and shapes
 
 
-def _computation(computation: Computation, members: set[Computation]) -> Iterator[Diagnostic]:
+def _computation(computation: Computation, valid: Valid) -> Iterator[Diagnostic]:
     defined: set[Instruction] = set()
-    uses: dict[Instruction, Counter[Instruction]] = {}
-    no_uses: Counter[Instruction] = Counter()
+    uses = 0
     for instruction in computation:
-        if not defined.issuperset(instruction.operands):
-            late = next(o for o in instruction.operands if o not in defined)
+        operands = instruction.operands
+        if not defined.issuperset(operands):
+            late = next(o for o in operands if o not in defined)
             yield _error(f"{instruction.name}: operand {late.name} is not defined before it", instruction.location)
-        elif not defined.issuperset(instruction.control_predecessors):
+        elif instruction.control_predecessors and not defined.issuperset(instruction.control_predecessors):
             yield _error(f"{instruction.name}: a control predecessor is not defined before it", instruction.location)
         else:
-            yield from _shape(instruction)
-        for operand in instruction.operands:
-            counter = uses.get(operand)
-            if counter is None:
-                counter = uses[operand] = Counter()
-            counter[instruction] += 1
-        for called in instruction.called():
-            if called not in members:
-                yield _error(f"{instruction.name}: calls {called.name}, which is not in the module",
-                             instruction.location)
+            findings = _shape(instruction, valid)
+            if findings:
+                yield from findings
+        uses += len(operands)
         defined.add(instruction)
-    for instruction in computation:
-        if instruction.users != uses.get(instruction, no_uses):
-            yield _error(f"{instruction.name}: its user list does not match the operands", instruction.location)
+    yield from _users(computation, uses)
     if len(computation) == 0:
         yield _error(f"computation {computation.name} has no instructions", computation.location)
     elif computation.root not in defined:
@@ -116,7 +121,49 @@ def _computation(computation: Computation, members: set[Computation]) -> Iterato
     yield from _parameters(computation)
 
 
-def _shape(instruction: Instruction) -> Iterator[Diagnostic]:
+def _users(computation: Computation, uses: int) -> Iterator[Diagnostic]:
+    """Compares user lists with the `uses` operands of the computation's instructions."""
+    listed = 0
+    for instruction in computation:
+        listed += sum(instruction.users.values())
+    if uses == listed and all(map(_is_listed, computation)):
+        return
+    counted: dict[Instruction, Counter[Instruction]] = defaultdict(Counter)
+    for instruction in computation:
+        for operand in instruction.operands:
+            counted[operand][instruction] += 1
+    for instruction in computation:
+        if instruction.users != counted[instruction]:
+            yield _error(f"{instruction.name}: its user list does not match the operands", instruction.location)
+
+
+def _is_listed(instruction: Instruction) -> bool:
+    """Returns whether the user lists of all operands count this instruction right."""
+    operands = instruction.operands
+    counts = Counter(operands) if len(operands) > 1 and len(set(operands)) < len(operands) else None
+    return all(operand.users.get(instruction) == (1 if counts is None else counts[operand]) for operand in operands)
+
+
+def _shape(instruction: Instruction, valid: Valid) -> Sequence[Diagnostic]:
+    shapes = [id(o.shape) for o in instruction.operands]
+    key = (instruction.op, id(instruction.attributes), id(instruction.shape), *shapes)
+    if key in valid:
+        return _position(instruction)
+    found = list(_call(instruction))
+    if not found:
+        valid.add(key)
+    return found
+
+
+def _position(instruction: Instruction) -> Sequence[Diagnostic]:
+    try:
+        instruction.op.check_use(instruction)
+    except ShapeError as error:
+        return [_error(error.message, instruction.location, error.help, *_operand_notes(instruction))]
+    return ()
+
+
+def _call(instruction: Instruction) -> Iterator[Diagnostic]:
     low, high = instruction.op.arity
     count = len(instruction.operands)
     if count < low or (high is not None and count > high):
@@ -128,10 +175,9 @@ def _shape(instruction: Instruction) -> Iterator[Diagnostic]:
         yield _error(f"{instruction.name}: {instruction.shape.without_layout()} has too many elements for 64 bits",
                      instruction.location)
         return
-    try:
-        instruction.op.check_use(instruction)
-    except ShapeError as error:
-        yield _error(error.message, instruction.location, error.help, *_operand_notes(instruction))
+    wrong_place = _position(instruction)
+    if wrong_place:
+        yield from wrong_place
         return
     try:
         inferred = result_shape(
@@ -173,11 +219,10 @@ def _parameters(computation: Computation) -> Iterator[Diagnostic]:
             return
 
 
-def _recursion(module: Module) -> Iterator[Diagnostic]:
+def _recursion(calls_of: Calls) -> Iterator[Diagnostic]:
     """Searches depth first with an explicit stack; a call to a computation still on it closes a cycle."""
-    calls_of = {c: [(i, called) for i in c for called in i.called()] for c in module.computations}
     done: dict[Computation, bool] = {}
-    for start in module.computations:
+    for start in calls_of:
         stack = [(start, iter(calls_of[start]))] if start not in done else []
         done.setdefault(start, False)
         while stack:
@@ -195,11 +240,11 @@ def _recursion(module: Module) -> Iterator[Diagnostic]:
                 stack.append((called, iter(calls_of.get(called, []))))
 
 
-def _shared_starts(module: Module) -> Iterator[Diagnostic]:
+def _shared_starts(calls_of: Calls) -> Iterator[Diagnostic]:
     first: dict[Computation, Instruction] = {}
-    for instruction in (i for computation in module.computations for i in computation if i.op.calls_alone):
-        for called in instruction.called():
-            other = first.setdefault(called, instruction)
+    for calls in calls_of.values():
+        for instruction, called in calls:
+            other = first.setdefault(called, instruction) if instruction.op.calls_alone else instruction
             if other is not instruction:
                 yield _error(f"{instruction.name}: {called.name} is started elsewhere too", instruction.location, None,
                              _note(f"{other.name} starts it here", other.location))
@@ -243,60 +288,20 @@ def _entry_layout(module: Module) -> Iterator[Diagnostic]:
 # -- shardings
 
 
-def _shardings(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:
+def _shardings(instruction: Instruction, module: Module, valid: Valid) -> Iterator[Diagnostic]:
     for sharding in (instruction.sharding, instruction.shardy):
-        if sharding is not None:
+        key = (id(sharding), id(instruction.shape))
+        if sharding is not None and key not in valid:
             problem = sharding_problem(sharding, instruction.shape, _settled(module))
             if problem:
                 yield _error(f"{instruction.name}: {problem}", instruction.location)
+            else:
+                valid.add(key)
 
 
 def _settled(module: Module) -> int | None:
     """Returns the number of devices, or None while a program for one partition may still be run on any number."""
     return None if module.num_partitions == 1 and module.stage is Stage.GLOBAL else module.num_partitions
-
-
-def sharding_problem(sharding: AnySharding, shape: Shape, devices: int | None) -> str | None:
-    """Returns why a sharding does not fit a value of this shape on `devices` (None: any number); None if it fits."""
-    if isinstance(sharding, TupleSharding):
-        leaves = list(shape.leaves())
-        # Custom-calls of shard groups have an empty tuple as result, with one sharding.
-        if shape.is_tuple and not leaves and len(sharding.elements) == 1:
-            return None
-        if len(sharding.elements) != len(leaves):
-            return f"sharding has {len(sharding.elements)} entries, {shape.without_layout()} has {len(leaves)} leaves"
-        pairs = zip(sharding.elements, leaves, strict=True)
-        return next((p for s, leaf in pairs if (p := _single_problem(s, leaf, devices))), None)
-    if shape.is_tuple:
-        return next((p for leaf in shape.leaves() if (p := _single_problem(sharding, leaf, devices))), None)
-    return _single_problem(sharding, shape, devices)
-
-
-def _single_problem(sharding: Sharding, shape: Shape, devices: int | None) -> str | None:
-    if sharding.kind is not ShardingKind.TILED:
-        return device_problem(sharding, devices)
-    if sharding.dims and len(sharding.dims) != shape.rank:
-        return f"sharding has {len(sharding.dims)} dimensions, {shape.without_layout()} has rank {shape.rank}"
-    try:
-        sharding.tiling(shape.rank)
-    except (KeyError, ValueError) as error:
-        return f"sharding: {error.args[0]}"
-    return device_problem(sharding, devices)
-
-
-def device_problem(sharding: Sharding, devices: int | None) -> str | None:
-    """Returns which devices a sharding names that do not exist, or lacks; None if it fits. `devices=None` allows any.
-
-    As in XLA, a mesh whose axes are not used can have any size.
-    """
-    if devices is None or sharding.fits_any_mesh:
-        return None
-    mesh = sharding.mesh if sharding.kind is ShardingKind.TILED else None
-    if mesh is not None and mesh.axes and mesh.size != devices:
-        return f"sharding is over {mesh.size} devices, the module has {devices}"
-    explicit = mesh.order if mesh is not None and mesh.axes and isinstance(mesh.order, tuple) else ()
-    greatest = sharding.device if sharding.kind is ShardingKind.MAXIMAL else max(explicit, default=0)
-    return f"sharding names device {greatest}, the module has {devices}" if greatest >= devices else None
 
 
 # -- stages
@@ -333,16 +338,3 @@ def _local(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:
             yield _error(f"{instruction.name}: {problem}", instruction.location)
     if target_of(instruction) == "Sharding":
         yield _error(f"{instruction.name}: a Sharding custom-call in a partitioned program", instruction.location)
-
-
-def groups_problem(groups: ReplicaGroups, devices: int) -> str | None:
-    """Returns why replica groups do not fit this number of devices; None if they do."""
-    if isinstance(groups, ExplicitGroups):
-        ids = [i for group in groups.lists for i in group]
-        if ids and max(ids) >= devices:
-            return f"replica groups name device {max(ids)}, the module has {devices}"
-        return "replica groups name a device twice" if len(set(ids)) != len(ids) else None
-    total = groups.num_groups * groups.group_size if isinstance(groups, IotaGroups) else 0
-    if isinstance(groups, MeshGroups):
-        total = groups.mesh.size
-    return f"replica groups are over {total} devices, the module has {devices}" if total > devices else None

@@ -20,8 +20,8 @@ from ...ir.sharding.digit import Digit, Digits, merge
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ...ir.sharding.tiling import Tiling
+from ...ir.tools.sharding_checks import device_problem
 from ...ir.tools.spmd import Order, main_order, parts
-from ...ir.tools.verifier import device_problem
 from ..base import PassContext
 from .constraints import apply_constraints
 from .devices import anonymous_mesh, main_mesh, num_devices

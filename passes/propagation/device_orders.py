@@ -24,8 +24,8 @@ from ...ir.graph.module import Module
 from ...ir.sharding.digit import Digit, Digits, primes, product, recognise, split
 from ...ir.sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
 from ...ir.sharding.tiling import Tiling
+from ...ir.tools.sharding_checks import device_problem
 from ...ir.tools.spmd import Order, parts
-from ...ir.tools.verifier import device_problem
 from ...ir.types.literal import Array
 from ..base import Pass, PassContext
 

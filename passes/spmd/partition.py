@@ -26,8 +26,8 @@ from ...ir.ops.collectives import CollectivePermuteAttributes
 from ...ir.sharding.replica_groups import enumerate_groups
 from ...ir.sharding.sharding import leaf_shardings
 from ...ir.sharding.tiling import Tiling
+from ...ir.tools.sharding_checks import groups_problem
 from ...ir.tools.spmd import main_order
-from ...ir.tools.verifier import groups_problem
 from ...ir.types.shape import Shape
 from ..base import Pass, PassContext, refuse_starts
 from ..op_sharding.decide import Decider

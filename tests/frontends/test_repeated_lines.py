@@ -1,0 +1,119 @@
+"""Lines like earlier ones are copied: module, places and messages are those of reading every line."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import hloom
+import pytest
+from fuzzing.programs import corpus, large, program
+from hloom.frontends.hlo_text.repeated_lines import Body, Line, RepeatedLines
+
+TWICE = """HloModule m
+ENTRY e {
+  a = f32[4]{0} parameter(0)
+  b = f32[4]{0} exponential(a), metadata={op_name="first"}
+  c = f32[4]{0} exponential(b), metadata={op_name="second"}
+  d = f32[4]{0} exponential(c), metadata={op_name="third"}
+  ROOT r = f32[4]{0} add(c, d)
+}
+"""
+
+
+def described(text: str) -> object:
+    """All that reading a text gives: messages with their places, or instructions with theirs."""
+    try:
+        module = hloom.parse(text)
+    except hloom.CompileError as error:
+        return str(error)
+    lines = [(i.name, i.location and (i.location.start, i.location.end), i.metadata, i.attributes, i.shape,
+              i.sharding, i.shardy, [o.name for o in i.operands], c.root is i) for c in module for i in c]
+    return [str(lines), module.to_text(), [str(w) for w in module.warnings]]
+
+
+def nothing(_: RepeatedLines, place: int, __: Body) -> int:
+    return place
+
+
+@pytest.fixture
+def line_by_line(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], object]:
+    def read(text: str) -> object:
+        with monkeypatch.context() as patch:
+            patch.setattr(RepeatedLines, "read", nothing)
+            return described(text)
+
+    return read
+
+
+def kept(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
+    """Reads a text and returns how many of its lines were not copied though they have the common form."""
+    count = 0
+    original = RepeatedLines.keep
+
+    def keep(self: RepeatedLines, line: Line, instruction: hloom.Instruction) -> None:
+        nonlocal count
+        count += 1
+        original(self, line, instruction)
+
+    monkeypatch.setattr(RepeatedLines, "keep", keep)
+    hloom.parse(text)
+    return count
+
+
+def test_a_line_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kept(monkeypatch, TWICE) == 3  # the parameter, one exponential, the sum
+    module = hloom.parse(TWICE)
+    assert [i.metadata.op_name for i in module.entry if i.metadata] == ["first", "second", "third"]
+    assert module.entry.root.name == "r"
+
+
+@pytest.mark.parametrize("change", [
+    ("exponential(c)", "exponential(missing)"),
+    ("d = f32[4]{0} exp", "c = f32[4]{0} exp"),
+    ("d = f32[4]{0} exp", "ROOT d = f32[4]{0} exp"),
+    ('"third"}', '"third"}\n  , sharding={replicated}'),
+    ('"third"}', '"third"} /* open'),
+    ('"third"}', '"third"}, metadata={op_name="fourth"}'),
+    ("  d = f32", "  true = f32"),
+    ("  d = f32", "  f32 = f32"),
+    ("a = f32[4]{0} parameter(0)", "a = f32[3]{0} parameter(0)"),
+])  # fmt: skip
+def test_changed_lines(change: tuple[str, str], line_by_line: Callable[[str], object]) -> None:
+    text = TWICE.replace(*change)
+    assert text != TWICE
+    assert described(text) == line_by_line(text)
+
+
+def test_operands_of_other_shapes_are_not_copied() -> None:
+    text = TWICE.replace("c = f32[4]{0} exponential(b)", "c = f32[1,4]{1,0} reshape(b)")
+    with pytest.raises(hloom.CompileError, match="declared shape f32"):
+        hloom.parse(text)
+
+
+def test_computations_in_place_are_read_each_time(line_by_line: Callable[[str], object]) -> None:
+    call = "f32[4]{0} call(a), to_apply={ x = f32[4]{0} parameter(0) ROOT y = f32[4]{0} negate(x) }"
+    text = TWICE.replace("f32[4]{0} exponential(a)", call).replace("f32[4]{0} exponential(b)", call)
+    module = hloom.parse(text)
+    called = [i.called()[0] for i in module.entry if i.opcode == "call"]
+    assert called[0] is not called[1]
+    assert described(text) == line_by_line(text)
+
+
+def test_real_programs(line_by_line: Callable[[str], object]) -> None:
+    for text in (*random.Random(0).sample(corpus(), 60), *large()):
+        assert described(text) == line_by_line(text)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_damaged_programs(seed: int, line_by_line: Callable[[str], object]) -> None:
+    text = program(random.Random(seed), corpus())
+    assert described(text) == line_by_line(text)
+
+
+@pytest.mark.slow
+def test_many_damaged_programs(line_by_line: Callable[[str], object]) -> None:
+    for seed in range(5_000):
+        rng = random.Random(seed)
+        text = program(rng, large() if seed % 20 == 0 else corpus())
+        assert described(text) == line_by_line(text), seed
