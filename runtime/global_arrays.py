@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir.tools.placement import Placement
 from .fabric.process_grid import ProcessGrid
-from .fabric.tiles import assemble, common_value, copied_bytes, shard
+from .fabric.tiles import assemble, common_value, copied_bytes, shards
 from .plan.executable import check_inputs
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.limits import require_memory
@@ -41,12 +41,13 @@ def split_inputs(
     copies = (copied_bytes(p.shape.dims, a.dtype, p.tiling) for a, p in zip(arrays, wanted, strict=True) if p.tiling)
     require_memory(sum(copies) * len(devices), f"the tiles of the inputs on {len(devices)} devices")
 
-    def part(array: Array, place: Placement, device: int) -> Array:
+    def parts(array: Array, place: Placement) -> list[Array]:
         if place.tiling is None:
-            return array[device] if array.ndim > place.shape.rank else array
-        return shard(array, place.tiling, device % grid.partitions, poison)
+            return [array[device] if array.ndim > place.shape.rank else array for device in devices]
+        return shards(array, place.tiling, [device % grid.partitions for device in devices], poison)
 
-    return [[part(a, p, device) for a, p in zip(arrays, wanted, strict=True)] for device in devices]
+    of_inputs = [parts(a, p) for a, p in zip(arrays, wanted, strict=True)]
+    return [[of_devices[n] for of_devices in of_inputs] for n in range(len(devices))]
 
 
 def join_outputs(

@@ -78,6 +78,26 @@ def shard(array: Array, tiling: Tiling, device: int, poison: bool = False) -> Ar
     return result
 
 
+def shards(array: Array, tiling: Tiling, devices: Sequence[int], poison: bool = False) -> list[Array]:
+    """Returns the shard of each of these devices. Devices that hold the same tile share one array, so that what they
+    compute of it is computed once.
+    """
+    made: dict[tuple[int, ...], Array] = {}
+    found: list[Array] = []
+    for device in devices:
+        tile = _tile(tiling, device)
+        if tile not in made:
+            made[tile] = shard(array, tiling, device, poison)
+        found.append(made[tile])
+    return found
+
+
+def _tile(tiling: Tiling, device: int) -> tuple[int, ...]:
+    """Numbers the tile that a device holds, with its part of an unreduced value, and whether it holds it at all."""
+    place = place_of(tiling, device)
+    return (*(digit_value(d, place) for d in (*tiling.dims, tiling.unreduced)), tiling.device in (None, device))
+
+
 def copied_bytes(dims: tuple[int, ...], dtype: np.dtype[Any], tiling: Tiling) -> int:
     """Returns the bytes that `shard` allocates for one device: none for a whole array, or for whole consecutive rows,
     since these are views.
@@ -101,8 +121,9 @@ def assemble(
     for device, local in enumerate(locals_):
         if tiling.device not in (None, device):
             continue
-        place = place_of(tiling, device)
-        key = tuple(digit_value(d, place) for d in (*tiling.dims, tiling.unreduced))
+        key = _tile(tiling, device)
+        if key in seen and locals_[seen[key]] is local:
+            continue
         where = tile_slices(tiling, dims, device)
         part = local[tuple(slice(0, s.stop - s.start) for s in where)]
         if key in seen:

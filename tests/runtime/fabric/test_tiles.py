@@ -11,7 +11,7 @@ from hloom.ir.diagnostics import CompileError
 from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.sharding.tiling import Tiling
 from hloom.ir.types.element_type import ELEMENT_TYPES
-from hloom.runtime.fabric.tiles import assemble, poison_value, shard
+from hloom.runtime.fabric.tiles import assemble, poison_value, shard, shards
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +49,24 @@ def test_shards_follow_the_tile_array(text: str, tiles: np.ndarray, dims: tuple[
         shards[device] = shard(whole, place, device)
         np.testing.assert_array_equal(shards[device], padded)
     np.testing.assert_array_equal(assemble([shards[d] for d in range(len(shards))], place, dims), whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "arrays"),
+    [
+        ("{devices=[2,4]<=[8]}", 8),
+        ("{devices=[2,1,4]<=[8] last_tile_dim_replicate}", 2),
+        ("{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}", 2),
+        ("{replicated}", 1),
+        ("{maximal device=2}", 2),
+    ],
+)
+def test_devices_share_the_tiles_that_they_have_in_common(text: str, arrays: int) -> None:
+    place, whole = tiling(text, 2), np.arange(15.0).reshape(3, 5)
+    found = shards(whole, place, range(8), poison=True)
+    for device, part in enumerate(found):
+        np.testing.assert_array_equal(part, shard(whole, place, device, poison=True))
+    assert len({id(part) for part in found}) == arrays
 
 
 @given(st.integers(0, 20), st.sampled_from([1, 2, 4]), st.booleans())
