@@ -56,8 +56,19 @@ class ComputeStep(Step):
         first = dict(zip(reversed(keys), reversed(frames), strict=True))
         if len(first) < 2 or any(frames[0][i].size > _STACKED for i in self.reads):
             return {}
-        found = self.kernel(*[np.array([frame[i] for frame in first.values()]) for i in self.reads])
+        found = self.kernel(*[_stack([frame[i] for frame in first.values()]) for i in self.reads])
         return dict(zip(first, found, strict=True))
+
+
+def _stack(arrays: list[Any]) -> Any:
+    """Returns the arrays behind each other in a new first dimension; what is repeated stays so, without a copy."""
+    first = arrays[0]
+    if all(array is first for array in arrays):
+        return np.broadcast_to(first, (len(arrays), *first.shape))
+    repeated = tuple(slice(1) if step == 0 else slice(None) for step in first.strides)
+    if 0 in first.strides and all(array.strides == first.strides for array in arrays):
+        return np.broadcast_to(np.array([a[repeated] for a in arrays]), (len(arrays), *first.shape))
+    return np.array(arrays)
 
 
 class TupleComputeStep(Step):

@@ -43,6 +43,11 @@ def has_special(*arrays: Array) -> bool:
     return any(x.size > 0 and bool(x.max() >= P) for x in arrays)
 
 
+def distinct(x: Array) -> Array:
+    """One of the elements that a broadcast repeats, as a view of the same rank."""
+    return x[tuple(slice(1) if step == 0 else slice(None) for step in x.strides)] if 0 in x.strides else x
+
+
 def reduced(x: Array) -> Array:
     """Any 64-bit numbers modulo p."""
     x = (x >> _61) + (x & P)
@@ -52,9 +57,19 @@ def reduced(x: Array) -> Array:
 def product(a: Array, b: Array | Number) -> Array:
     """a * b for field elements alone."""
     a_high, a_low, b_high, b_low = a >> _31, a & _LOW_31, b >> _31, b & _LOW_31
-    middle = a_low * b_high + a_high * b_low
-    # 2^62 is 2, 2^61 is 1; the sum is less than 2^64.
-    return reduced(a_high * (b_high << ONE) + (middle >> _30) + ((middle & _LOW_30) << _31) + a_low * b_low)
+    # 2^62 is 2, 2^61 is 1; the sum is less than 2^64. Written over where it can be: new arrays take most of the time.
+    middle, total = a_low * b_high, a_low * b_low
+    middle += a_high * b_low
+    b_high <<= ONE
+    total += a_high * b_high
+    total += middle >> _30
+    middle &= _LOW_30
+    middle <<= _31
+    total += middle
+    high = total >> _61
+    total &= P
+    total += high
+    return np.minimum(total, total - P)
 
 
 def shifted(a: Array, bits: int) -> Array:

@@ -48,6 +48,7 @@ class FieldKernels:
         self.uncovered: dict[Instruction, str] = {}
         self.compared: dict[str, set[tuple[int, ...]]] = {}
         self._meanings = Meanings(lambda: self.oracle)
+        self._known: dict[tuple[AnyOp, OpCall[Any]], Kernel] = {}
 
     def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:
         return carried(array(element)).element.numpy
@@ -58,22 +59,29 @@ class FieldKernels:
         return field.add(x, y) if element.is_float else x + y
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
-        if isinstance(instruction.op, GROUPS) or not _has_floats(instruction.call):
+        call = instruction.call
+        if isinstance(instruction.op, GROUPS) or not _has_floats(call):
             return None
+        use = instruction.op, call
+        if use in self._known:
+            return self._known[use]
         try:
-            return self._kernel(instruction, compile)
+            kernel = self._kernel(instruction, call, compile)
         except NotEvaluable as error:
             self.uncovered[instruction] = error.message
             raise
+        if instruction.op.algebra_of(call) is not Algebra.ORDER:  # whose kernels know where the instruction is
+            self._known[use] = kernel
+        return kernel
 
-    def _kernel(self, instruction: Instruction, compile: Compile) -> Kernel:
-        op, call = instruction.op, instruction.call
+    def _kernel(self, instruction: Instruction, call: OpCall[Any], compile: Compile) -> Kernel:
+        op = instruction.op
 
         def make(call: OpCall[Any]) -> Kernel:
             return self._meaning(instruction, call, compile)
 
         kernel = mixed_precision.kernel(instruction, make, self._meanings.conversion)
-        return for_any_sizes(op, call, StackedKernel(kernel) if _is_stackable(call, op) else kernel, make)
+        return for_any_sizes(op, call, _of_distinct(kernel) if _is_stackable(call, op) else kernel, make)
 
     def _meaning(self, instruction: Instruction, call: OpCall[Any], compile: Compile) -> Kernel:
         """The kernel of an instruction for a call, which may have other types and sizes than its own."""
@@ -148,6 +156,17 @@ def _is_stackable(call: OpCall[Any], op: AnyOp) -> bool:
     """Whether the kernel of a use takes one more dimension."""
     shapes = (*call.operands, call.shape)
     return op.maps_scalars(call) and all(s.is_array and s.dims == call.shape.dims and not s.is_dynamic for s in shapes)
+
+
+def _of_distinct(kernel: Kernel) -> StackedKernel:
+    """The same kernel, which computes what a broadcast repeats once."""
+
+    def run(*operands: Any) -> Any:
+        found = kernel(*map(field.distinct, operands))
+        shape = operands[0].shape
+        return found if found.shape == shape else np.broadcast_to(found, shape)
+
+    return StackedKernel(run)
 
 
 def _on_elements(call: OpCall[Any]) -> OpCall[Any]:

@@ -22,7 +22,8 @@ Array = np.ndarray[Any, Any]
 
 Place = Literal["least", "greatest"]  # of an element in the order
 
-_MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 0xD6E8FEB86659FD93))
+_MIXING = [(np.uint64(shift), np.uint64(factor)) for shift, factor in (
+    (30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 0xD6E8FEB86659FD93))]  # fmt: skip
 _FIRST, _LAST = ZERO, np.uint64(1 << 62)  # keys of the infinities; those of elements lie between
 _MARKED = 20  # bits of rounded elements that say that they are
 _MARK = np.uint64((1 << _MARKED) - 1)
@@ -80,10 +81,12 @@ class Oracle:
         programs hardly use their laws.
         """
         special = is_special(x)
-        is_count = is_small(shifted(np.where(special, ZERO, x), 4), _COUNT + 4)
-        exact = inverse(np.where(is_count | special, x, ONE)) if (is_count | special).any() else ZERO
+        is_known = special | is_small(shifted(np.where(special, ZERO, x), 4), _COUNT + 4)
         self.made.inverted += x.size
-        return np.where(is_count | special, exact, self.value("reciprocal", x))
+        found = self.value("reciprocal", x)
+        if is_known.any():
+            found[is_known] = inverse(x[is_known])
+        return found
 
     def keys(self, x: Array) -> Array:
         """Returns keys, ordered as the elements are. Those of LEAST and GREATEST are the ends; UNDEFINED is last."""
@@ -106,9 +109,11 @@ class Oracle:
         return np.where(stays, x, (self.value(f"round to {element}", x) & ~_MARK) | mark)
 
     def _mixed(self, x: Array) -> Array:
-        x = (x + self._added) * self._factor
+        x = x + self._added
+        x *= self._factor
         for shift, factor in _MIXING:
-            x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+            x ^= x >> shift
+            x *= factor
         return x ^ (x >> np.uint64(32))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ from ...ir.graph.clone import inlined
 from ...ir.graph.computation import Computation
 from ...ir.graph.monoid import elementwise_kernel, reduction_monoid
 from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
+from ...ir.ops.reduce import Reduce
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind
 from ..plan.kernels import StackedKernel
 from . import pairs
-from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, has_special, is_special, reduced, shifted
+from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, add, has_special, is_special, reduced, shifted
 from .limbs import in_limbs
 from .oracle import Oracle
 
@@ -40,6 +42,9 @@ def fold(
     floats = [n for n, shape in enumerate(call.operands) if n in folded and shape.element.is_float]
     is_complex = any(leaf.element.is_complex for leaf in call.shape.leaves())
     match reduction_monoid(computation):
+        case Monoid.ADD if isinstance(op, Reduce) and call.shape.is_array and call.shape.element.is_float:
+            rank, dimensions = call.operands[0].rank, call.attributes.dimensions
+            return StackedKernel(partial(_reduced, axes=tuple(d - rank for d in dimensions)))
         case Monoid.ADD if not is_complex:
             return _summed(op.kernel(on_elements, compile), floats)
         case Monoid.MAXIMUM:
@@ -109,6 +114,12 @@ def _summed(kernel: Kernel, floats: list[int]) -> Kernel:
         return total
 
     return run
+
+
+def _reduced(x: Array, start: Array, axes: tuple[int, ...]) -> Array:
+    """The sums along dimensions, counted from the last, each added to the start of its use."""
+    found = total(x, axes)
+    return add(found, start.reshape(start.shape + (1,) * (found.ndim - start.ndim)))
 
 
 def total(x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
