@@ -4,14 +4,13 @@ Inputs are random elements, integers and predicates too. So what an op compares 
 of an input: a comparison is a function of which nothing is known, and a choice between two values is the polynomial
 p a + (1 - p) b. Equal results are equal for all inputs, but for the chance that random elements coincide.
 
-Small integers are exact: indices and masks that follow from the number of a device are computed as they are. Of other
-integers and predicates an op makes a random function, but for a few laws. An op that is not known here makes new random
-elements, which are equal to none.
+Small integers are exact: indices and masks that follow from the number of a device are computed as they are. What
+depends on a clamped integer is computed in each case of it (see `cases`). Of other integers and predicates an op makes
+a random function, but for a few laws. An op that is not known here makes new random elements, which are equal to none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,11 +21,12 @@ from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
 from ....ir.graph.monoid import reduction_monoid
-from ....ir.graph.op import Algebra, Compile, Kernel, NotEvaluable, OpCall, Role
-from ....ir.ops.comparison import Select
+from ....ir.graph.op import Algebra, AnyOp, Compile, Kernel, NotEvaluable, OpCall, Role
+from ....ir.ops.comparison import Clamp, Select
 from ....ir.ops.control import Conditional
 from ....ir.ops.conversion import Convert
 from ....ir.ops.elementwise import Elementwise
+from ....ir.ops.gather import Gather
 from ....ir.ops.reduce import Reduce
 from ....ir.ops.scatter import Scatter
 from ....ir.ops.window import ReduceWindow
@@ -35,18 +35,20 @@ from ....ir.types.element_type import ELEMENT_TYPES, ElementType, Kind
 from ....ir.types.shape import Shape
 from ...plan.kernels import GROUPS
 from .. import field
-from ..embedding import as_integers, embed, is_small
+from ..embedding import as_integers, embed
 from ..field import ONE, PRIME, UNDEFINED, ZERO, is_special
 from ..kernels import FieldKernels
 from ..oracle import Oracle
 from ..pairs import ELEMENTS
 from ..sums import fold
+from .cases import MOST, Cases
+from .codes import code, is_exact, number
 from .extremes import Extremes
+from .lookups import looked_up, scattered
 
 Array = np.ndarray[Any, Any]
 
 _F64 = ELEMENT_TYPES["f64"]
-_EXACT = 32  # bits of an integer that an element stands for
 _LAWS: dict[Any, Kernel] = {np.add: field.add, np.subtract: field.subtract, np.multiply: field.multiply,
                             np.negative: field.negate}  # fmt: skip
 
@@ -60,6 +62,7 @@ def _not(p: Array) -> Array:
 
 
 _LOGIC: dict[Any, Kernel] = {np.bitwise_and: field.multiply, np.bitwise_or: _either, np.invert: _not}
+_COMBINED: dict[Monoid | None, Kernel] = {Monoid.AND: field.multiply, Monoid.OR: _either}
 _INDICES: tuple[tuple[type[Any], tuple[int, ...]], ...] = ((Scatter, (1,)), (Reduce, ()), (ReduceWindow, ()))
 
 
@@ -71,13 +74,14 @@ class SymbolicKernels:
         self._generator = generator
         self._field = FieldKernels(module, oracle)
         self._extremes = {m: Extremes(oracle, m.value) for m in (Monoid.MAXIMUM, Monoid.MINIMUM)}
+        self._cases = Cases(oracle, self._drawn)
         self._ends: set[Instruction] = set()  # that say whether loops go on
 
     def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:
         return ELEMENTS.numpy if element.numpy is not None else None
 
     def add(self, element: ElementType, x: Array, y: Array) -> Array:
-        return field.add(_code(x), _code(y))
+        return field.add(code(x), code(y))
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
         op = instruction.op
@@ -107,13 +111,15 @@ class SymbolicKernels:
             raise NotEvaluable("not known")
         algebra, floats = op.algebra_of(call), all(s.element.is_float for s in leaves)
         if algebra is Algebra.MADE:
-            return partial(_same, embed(op.kernel(call, compile)()))
+            made = embed(op.kernel(call, compile)())
+            nan = self.oracle.value("nan", np.zeros(made.shape, np.uint64))
+            return partial(_same, np.where(made == UNDEFINED, nan, made))
         if isinstance(op, Select):
-            return self._select
+            return partial(self._by_cases, self._select, 1)
         if algebra is Algebra.MOVE and not op.applies_calls:
             count = len(call.operands)
             sources = [n for n in range(count) if n in op.element_sources]
-            return self._moved(call, op.kernel, compile, sources or [0] * (count == 1))
+            return self._moved(op, call, compile, sources or [0] * (count == 1))
         if algebra is Algebra.FOLD:
             return self._folded(instruction, compile)
         if floats and algebra in (Algebra.FIELD, Algebra.FUNCTION, Algebra.BILINEAR, Algebra.CONVERSION):
@@ -124,33 +130,37 @@ class SymbolicKernels:
             return self._elementwise(instruction, compile)
         raise NotEvaluable("not known")
 
-    def _moved(
-        self, call: OpCall[Any], kernel: Callable[[OpCall[Any], Compile], Kernel], compile: Compile, sources: list[int]
-    ) -> Kernel:
+    def _moved(self, op: AnyOp, call: OpCall[Any], compile: Compile, sources: list[int]) -> Kernel:
         if not sources:
             raise NotEvaluable("it does not say which operands it moves")
         operands = tuple(s.with_element(ELEMENTS) if n in sources else s for n, s in enumerate(call.operands))
-        run = kernel(replace(call, operands=operands, shape=call.shape.with_element(ELEMENTS)), compile)
-        return self._indexed(run, call, sources)
+        run = op.kernel(replace(call, operands=operands, shape=call.shape.with_element(ELEMENTS)), compile)
+        symbolic = partial(looked_up, run, call, self._cases) if isinstance(op, Gather) else None
+        return self._indexed(run, call, sources, symbolic)
 
-    def _indexed(self, run: Kernel, call: OpCall[Any], sources: list[int]) -> Kernel:
-        """A kernel on codes, whose other operands have to be exact."""
+    def _indexed(self, run: Kernel, call: OpCall[Any], sources: list[int], symbolic: Kernel | None = None) -> Kernel:
+        """A kernel on codes. The operands other than sources have to be exact, or `symbolic` may know the result."""
 
         def indexed(*operands: Any) -> Any:
-            codes = [_code(x) for x in operands]
-            if any(n not in sources and not _exact(x).all() for n, x in enumerate(codes)):
-                return self._fresh(call.shape)
-            return run(*(x if n in sources else _number(x, call.operands[n]) for n, x in enumerate(codes)))
+            codes = [code(x) for x in operands]
+            if any(n not in sources and not is_exact(x).all() for n, x in enumerate(codes)):
+                found = None if symbolic is None else symbolic(*codes)
+                return self._fresh(call.shape) if found is None else found
+            return run(*(x if n in sources else number(x, call.operands[n]) for n, x in enumerate(codes)))
 
         return indexed
 
     def _folded(self, instruction: Instruction, compile: Compile) -> Kernel:
         op, call = instruction.op, instruction.call
         indices = next((places for kind, places in _INDICES if isinstance(op, kind)), None)
-        if indices is None or call.shape.element.kind is Kind.PRED:
+        if indices is None:
             raise NotEvaluable("not known")
         monoid = reduction_monoid(call.attributes.to_apply)
         sources = [n for n in range(len(call.operands)) if n not in indices]
+        if call.shape.element.kind is Kind.PRED:
+            if monoid not in _COMBINED or not isinstance(op, Reduce):
+                raise NotEvaluable("not known")
+            return self._indexed(partial(_combined, _COMBINED[monoid], call.attributes.dimensions), call, sources)
         if monoid in self._extremes and isinstance(op, Reduce):
             dims: tuple[int, ...] = tuple(call.attributes.dimensions)
             return self._indexed(partial(self._extremes[monoid].over, dims=dims), call, sources)
@@ -160,27 +170,34 @@ class SymbolicKernels:
         codes = tuple(s.with_element(ELEMENTS) if n in sources else s for n, s in enumerate(call.operands))
         on_codes = replace(call, operands=codes, shape=call.shape.with_element(ELEMENTS))
         run = fold(op, replace(call, operands=floats), on_codes, compile, lambda: self.oracle)
-        return self._indexed(run, call, sources)
+        symbolic = partial(scattered, run, call, self.oracle) if isinstance(op, Scatter) else None
+        return self._indexed(run, call, sources, symbolic)
 
     def _elementwise(self, instruction: Instruction, compile: Compile) -> Kernel:
         """The op itself where all operands are exact, else its laws, else a random function."""
         op, call = instruction.op, instruction.call
         own, symbolic = op.kernel(call, compile), self._law(instruction)
 
-        def run(*operands: Any) -> Array:
-            codes = [_code(x) for x in operands]
-            exact = _exact(codes[0])
-            for code in codes[1:]:
-                exact = exact & _exact(code)
+        def once(*codes: Array) -> Array:
+            exact = is_exact(codes[0])
+            for part in codes[1:]:
+                exact = exact & is_exact(part)
             if exact.all():
-                return embed(own(*(_number(x, s) for x, s in zip(codes, call.operands, strict=True))))
+                return embed(own(*(number(x, s) for x, s in zip(codes, call.operands, strict=True))))
             found = np.broadcast_to(symbolic(*codes), exact.shape)
             if not exact.any():
                 return found
-            safe = (_number(np.where(_exact(x), x, ZERO), s) for x, s in zip(codes, call.operands, strict=True))
+            safe = (number(np.where(is_exact(x), x, ZERO), s) for x, s in zip(codes, call.operands, strict=True))
             return np.where(exact, embed(own(*safe)), found)
 
-        return run
+        return partial(self._by_cases, once, None) if op.maps_scalars(call) else lambda *x: once(*map(code, x))
+
+    def _by_cases(self, function: Kernel, deciding: int | None, *operands: Any) -> Array:
+        """A function of elements at one place: of each case, where the `deciding` first operands have cases."""
+        codes = [code(x) for x in operands]
+        is_known = all(is_exact(x).all() for x in codes[:deciding])
+        found = None if is_known else self._cases.split(codes, deciding)
+        return function(*codes) if found is None else self._cases.joined(found[0], function(*found[1]))
 
     def _law(self, instruction: Instruction) -> Kernel:
         op, call = instruction.op, instruction.call
@@ -196,19 +213,31 @@ class SymbolicKernels:
             return self._extremes[Monoid.MAXIMUM].of_two
         if function is np.minimum and Kind.PRED not in kinds:
             return self._extremes[Monoid.MINIMUM].of_two
-        types = ",".join(str(s.element) for s in (*call.operands, call.shape))
-        name = f"{op.opcode} {call.attributes} {types}"
-        return partial(self.oracle.value, name)
+        if isinstance(op, Clamp) and call.shape.element.is_integer:
+            return partial(self._clamp, call)
+        return self._function(call, op.opcode)
 
-    def _select(self, chosen: Any, first: Any, second: Any) -> Array:
-        p, a, b = (_code(x) for x in (chosen, first, second))
+    def _function(self, call: OpCall[Any], opcode: str) -> Kernel:
+        types = ",".join(str(s.element) for s in (*call.operands, call.shape))
+        return partial(self.oracle.value, f"{opcode} {call.attributes} {types}")
+
+    def _clamp(self, call: OpCall[Any], least: Array, x: Array, greatest: Array) -> Array:
+        """An integer of a known range, if the bounds are exact and the same everywhere."""
+        ends = [np.unique(as_integers(part)) for part in (least, greatest) if is_exact(part).all()]
+        if len(ends) == 2 and all(part.size == 1 for part in ends):
+            low, high = (int(part[0]) for part in ends)
+            if low <= high and (high + 1 - low) * x.size <= MOST:
+                return self._cases.joined(*self._cases.clamped(str(call.shape.element), x, low, high))
+        return self._function(call, "clamp")(least, x, greatest)
+
+    def _select(self, p: Array, a: Array, b: Array) -> Array:
         exact = np.where(p == ONE, a, np.where(p == ZERO, b, UNDEFINED))
-        if _exact(p).all():
+        if is_exact(p).all():
             return exact
         between = field.add(b, field.multiply(np.broadcast_to(p, a.shape), field.subtract(a, b)))
         special = is_special(a) | is_special(b)
         found = np.where(special, self.oracle.value("select", p, a, b), between)
-        return np.where(_exact(p) | (p == UNDEFINED), exact, np.where(a == b, a, found))
+        return np.where(is_exact(p) | (p == UNDEFINED), exact, np.where(a == b, a, found))
 
     # -- what is not known
 
@@ -221,32 +250,30 @@ class SymbolicKernels:
     def _fresh(self, shape: Shape) -> Any:
         if shape.is_tuple:
             return tuple(map(self._fresh, shape.elements))
-        return self._generator.integers(0, PRIME, shape.dims, np.uint64) if shape.is_array else None
+        return self._drawn(shape.dims) if shape.is_array else None
+
+    def _drawn(self, dims: tuple[int, ...]) -> Array:
+        return self._generator.integers(0, PRIME, dims, np.uint64)
 
     def _ending(self, kernel: Kernel) -> Kernel:
         def run(*operands: Any) -> Array:
-            found = _code(kernel(*operands))
-            if not _exact(found).all():
+            found = code(kernel(*operands))
+            if not is_exact(found).all():
                 raise NotEvaluable("the end of a loop depends on inputs")
             return found
 
         return run
 
 
+def _combined(combine: Kernel, dims: tuple[int, ...], x: Array, start: Array) -> Array:
+    """Predicates along dimensions, and one more, combined."""
+    kept = tuple(n for d, n in enumerate(x.shape) if d not in dims)
+    rows = np.moveaxis(x, dims, range(len(dims))).reshape(-1, *kept)
+    found = np.broadcast_to(start, kept)
+    for row in rows:
+        found = combine(found, row)
+    return found
+
+
 def _same(x: Array) -> Array:
     return x
-
-
-def _code(x: Any) -> Array:
-    """An array as codes: numbers of devices are not yet."""
-    array = np.asarray(x)
-    return array if array.dtype == np.uint64 else embed(array)
-
-
-def _exact(x: Array) -> Array:
-    return is_small(x, _EXACT)
-
-
-def _number(x: Array, shape: Shape) -> Array:
-    """The numbers of exact codes, in the type of a shape."""
-    return as_integers(x).astype(shape.element.numpy)

@@ -13,7 +13,7 @@ from hloom.runtime.proof.relations.shown import shown
 from hloom.runtime.proof.verdict import Shown
 from support.command_line import EXAMPLES
 from support.golden import golden_texts
-from support.planted_faults import faults, some
+from support.planted_faults import all_faults, faults, some
 
 FEW = ("partial", "spmd")
 SLOWER = ("halo", "indexed", "found")
@@ -86,18 +86,130 @@ ENTRY e {{ x = f32[14,3] parameter(0), sharding={{devices=[4,1]<=[4]}}  z = f32[
     assert found.outputs == 1
 
 
-def test_look_ups_in_a_divided_table_are_not_shown() -> None:
-    text = """HloModule m
-ENTRY e { x = f32[32,8] parameter(0), sharding={devices=[4,1]<=[4]}  i = s32[6,1] parameter(1)
-  y = f32[6,8] gather(x, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1,
-    slice_sizes={1,8}
-  z = f32[32,8] negate(x), sharding={devices=[4,1]<=[4]}
-  ROOT t = (f32[6,8], f32[32,8]) tuple(y, z), sharding={{replicated}, {devices=[4,1]<=[4]}} }"""
+def looked_up(index: str = "s32", rows: int = 30) -> str:
+    """A look-up in a table whose rows are divided, unevenly unless four divides them."""
+    return f"""HloModule m
+ENTRY e {{ x = f32[{rows},8] parameter(0), sharding={{devices=[4,1]<=[4]}}  i = {index}[6,1] parameter(1)
+  ROOT y = f32[6,8] gather(x, i), offset_dims={{1}}, collapsed_slice_dims={{0}}, start_index_map={{0}},
+    index_vector_dim=1, slice_sizes={{1,8}}, sharding={{replicated}} }}"""
+
+
+def scattered(rows: int = 30) -> str:
+    """The gradient of such a look-up."""
+    return f"""HloModule m
+f {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }}
+ENTRY e {{ x = f32[{rows},8] parameter(0), sharding={{devices=[4,1]<=[4]}}  i = s32[6,1] parameter(1)
+  u = f32[6,8] parameter(2), sharding={{devices=[1,2,2]<=[2,2]T(1,0) last_tile_dim_replicate}}
+  ROOT y = f32[{rows},8] scatter(x, i, u), update_window_dims={{1}}, inserted_window_dims={{0}}, to_apply=f,
+    scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, sharding={{devices=[4,1]<=[4]}} }}"""
+
+
+ALONG = """HloModule m
+ENTRY e { x = f32[3,16] parameter(0), sharding={devices=[1,4]<=[4]}  i = s32[3,1,1] parameter(1)
+  ROOT y = f32[3,1] gather(x, i), offset_dims={}, collapsed_slice_dims={1}, start_index_map={1},
+    operand_batching_dims={0}, start_indices_batching_dims={0}, index_vector_dim=2, slice_sizes={1,1},
+    sharding={replicated} }"""
+
+
+RIGHT = [*map(looked_up, ("s32", "u32", "s8")), looked_up("s32", 32), looked_up("s8", 300), scattered(), scattered(32)]
+
+
+@pytest.mark.parametrize("text", [*RIGHT, ALONG])
+def test_look_ups_in_a_divided_table_are_shown(text: str) -> None:
     found = shown_of(text)
     assert found is not None
-    assert str(found).startswith("1 of 2 outputs shown for all inputs")
+    assert found.outputs == found.all_outputs == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (looked_up(), ("multiply(%remainder, %constant.3)", "multiply(%remainder, %constant.2)")),  # 4 rows, not 8
+        (looked_up(), ("direction=LT", "direction=LE")),  # windows overlap
+        (looked_up(), ("direction=GE", "direction=GT")),  # a row is on no device
+        (looked_up(), ("all-reduce(%select)", "all-reduce(%y)")),  # no mask
+        (looked_up(), ("constant(29)", "constant(28)")),  # another bound
+        (looked_up(), ("subtract(%clamp", "subtract(%i")),  # out of bounds no row is found
+        (looked_up(), ("subtract(%clamp", "add(%clamp")),
+        (looked_up(), ("gather(%x, %subtract)", "gather(%x, %clamp)")),
+        (scattered(), ("multiply(%remainder, %constant.1)", "multiply(%remainder, %constant)")),
+        (scattered(), ("subtract(%i", "add(%i")),
+        (ALONG, ("direction=LT", "direction=LE")),
+        (ALONG, ("constant(15)", "constant(14)")),
+    ],
+)
+def test_mistakes_in_look_ups_are_not_shown(text: str, wrong: tuple[str, str]) -> None:
+    found = shown_of(text, wrong)
+    assert found is not None
+    assert found.outputs == 0
+
+
+@pytest.mark.parametrize("text", [looked_up(), scattered(), ALONG])
+def test_no_planted_mistake_in_a_look_up_is_shown(text: str) -> None:
+    module = hloom.parse(text)
+    local = hloom.partition(module)
+    tried = 0
+    for fault in all_faults(local):
+        bad = fault.plant(local)
+        try:
+            verdict = prove(module, bad, trials=8)
+        except hloom.CompileError:
+            continue
+        if verdict.outcome == "differs":
+            found = shown(module, bad)
+            assert found is None or found.outputs == 0, fault
+            tried += 1
+    assert tried > 2
+
+
+def test_a_look_up_at_two_numbers_is_not_shown() -> None:
+    text = """HloModule m
+ENTRY e { x = f32[32,8] parameter(0), sharding={devices=[4,1]<=[4]}  i = s32[6,2] parameter(1)
+  ROOT y = f32[6] gather(x, i), offset_dims={}, collapsed_slice_dims={0,1}, start_index_map={0,1}, index_vector_dim=1,
+    slice_sizes={1,1}, sharding={replicated} }"""
+    found = shown_of(text)
+    assert found is not None
+    assert found.outputs == 0
     module = hloom.parse(text)
     assert "tested only: i (s32)" in str(hloom.prove(module, hloom.partition(module), trials=1, all_inputs=True))
+
+
+@pytest.mark.parametrize("operation", ["and", "or"])
+def test_reductions_of_predicates_are_shown(operation: str) -> None:
+    start = {"and": "true", "or": "false"}[operation]
+    text = f"""HloModule m
+f {{ a = pred[] parameter(0)  b = pred[] parameter(1)  ROOT c = pred[] {operation}(a, b) }}
+ENTRY e {{ x = f32[14,3] parameter(0), sharding={{devices=[4,1]<=[4]}}  y = f32[14,3] parameter(1)
+  p = pred[14,3] compare(x, y), direction=GT  z = pred[] constant({start})
+  ROOT r = pred[3] reduce(p, z), dimensions={{0}}, to_apply=f, sharding={{replicated}} }}"""
+    found = shown_of(text)
+    assert found is not None
+    assert found.outputs == 1
+    other = {"and": "or", "or": "and"}[operation]
+    wrong = shown_of(text, (f"{operation}(%a, %b)", f"{other}(%a, %b)"))
+    assert wrong is not None
+    assert wrong.outputs == 0
+
+
+def test_nan_in_place_of_a_value_is_shown() -> None:
+    text = """HloModule m
+ENTRY e { x = f32[10] parameter(0), sharding={devices=[4]<=[4]}  p = pred[10] parameter(1)  n = f32[] constant(nan)
+  ns = f32[10] broadcast(n), dimensions={}  ROOT y = f32[10] select(p, x, ns) }"""
+    found = shown_of(text)
+    assert found is not None
+    assert found.outputs == 1
+    wrong = shown_of(text, ("constant(nan)", "constant(0)"))
+    assert wrong is not None
+    assert wrong.outputs == 0
+
+
+@pytest.mark.parametrize("name", ["transformer_train", pytest.param("transformer_scan_train", marks=pytest.mark.slow)])
+def test_all_outputs_of_transformers_are_shown(name: str) -> None:
+    module = hloom.load(EXAMPLES / f"{name}.hlo")
+    found = shown(module, hloom.partition(module))
+    assert found is not None
+    assert found.outputs == found.all_outputs
+    assert found.values > 0.98 * found.all_values
 
 
 @pytest.mark.parametrize(("end", "is_known"), [("5", True), ("parameter", False)])

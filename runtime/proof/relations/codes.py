@@ -1,0 +1,30 @@
+"""Codes of values on terms: field elements, which stand for small integers and predicates exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....ir.types.shape import Shape
+from ..embedding import as_integers, embed, is_small
+
+Array = np.ndarray[Any, Any]
+
+_EXACT = 32  # bits of an integer that an element stands for
+
+
+def code(x: Any) -> Array:
+    """An array as codes: numbers of devices are not yet."""
+    array = np.asarray(x)
+    return array if array.dtype == np.uint64 else embed(array)
+
+
+def is_exact(x: Array) -> Array:
+    """Where a code stands for a small integer."""
+    return is_small(x, _EXACT)
+
+
+def number(x: Array, shape: Shape) -> Array:
+    """The numbers of exact codes, in the type of a shape."""
+    return as_integers(x).astype(shape.element.numpy)
