@@ -33,12 +33,14 @@ from ..ir.sharding.sharding import (
     TupleSharding,
     leaf_shardings,
 )
+from ..ir.tools.unfused import unfused
 from ..ir.types.shape import Shape
 
 
 def replica_module(local: Module) -> Module:
     """Returns the program as N replicas: parameters and results are the tiles of each replica. Raises CompileError."""
     _require_local(local)
+    local = unfused(local)  # XLA fuses anew, and its CPU compiler takes no fusions of others
     new = shell_of(local)
     new.num_partitions, new.replica_count = 1, local.num_partitions
     _plain_header(new)
@@ -59,6 +61,7 @@ def manual_module(local: Module) -> Module:
     CompileError.
     """
     _require_local(local)
+    local = unfused(local)
     new = shell_of(local)
     _plain_header(new)
     new.allow_propagation_to_parameters = new.allow_propagation_to_output = None

@@ -26,6 +26,7 @@ from .cleanup.single_replica import SingleReplica
 from .cleanup.slice_of_pad import SliceOfPad
 from .cleanup.synchronous import Synchronous
 from .cleanup.uniform_precision import UniformPrecision
+from .fusion.fuse import Fusion
 from .propagation.device_orders import DeviceOrders
 from .propagation.propagate import Propagate
 from .propagation.shardy_regions import ShardyRegions
@@ -37,7 +38,7 @@ PASSES: dict[str, type[Pass]] = {
     for p in (
         Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
         ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, DeviceOrders, Propagate, SortPrefix,
-        SpmdPartition, LoopInvariants,
+        SpmdPartition, LoopInvariants, Fusion,
     )
 }
 

@@ -54,6 +54,7 @@ ROOMS: dict[str, set[str]] = {
     "passes/op_sharding": {"passes/resharding", "passes/resharding/base"},
     "passes/base": {"passes/op_sharding", "passes/resharding/base"},
     "passes/cleanup": {"passes/base"},
+    "passes/fusion": {"passes/base", "passes/cleanup"},
     "passes/annotating": set(),
     "passes/propagation": {"passes/base", "passes/op_sharding", "passes/resharding"},
     "passes/spmd/checks": {"passes/op_sharding"},
@@ -67,8 +68,8 @@ ROOMS: dict[str, set[str]] = {
         "passes/spmd/structure",
     },
     "passes": {
-        "passes/base", "passes/cleanup", "passes/op_sharding", "passes/propagation", "passes/resharding",
-        "passes/resharding/base", "passes/spmd",
+        "passes/base", "passes/cleanup", "passes/fusion", "passes/op_sharding", "passes/propagation",
+        "passes/resharding", "passes/resharding/base", "passes/spmd",
     },
     "runtime/ranks": set(),
     "runtime/fabric": {"runtime/ranks"},

@@ -79,6 +79,7 @@ class Compare(Op[CompareAttributes]):
     attributes = CompareAttributes
     arity = (2, 2)
     is_elementwise = True
+    is_fusible = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: CompareAttributes, declared: Shape | None) -> Shape:
         for operand in operands:
@@ -125,6 +126,7 @@ class Select(Op[Attributes]):
     additive_groups = (frozenset({1, 2}),)
     arity = (3, 3)
     is_elementwise = True
+    is_fusible = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
         chooser, on_true, on_false = operands
@@ -153,6 +155,7 @@ class Clamp(Op[Attributes]):
     typed_by = 1
     arity = (3, 3)
     is_elementwise = True
+    is_fusible = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
         least, value, greatest = operands

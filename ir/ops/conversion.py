@@ -27,6 +27,7 @@ class Convert(Op[Attributes]):
     algebra = Algebra.CONVERSION
     element_sources = frozenset({0})
     is_elementwise = True
+    is_fusible = True
     result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
@@ -137,6 +138,7 @@ class Copy(Op[Attributes]):
     algebra = Algebra.MOVE
     forwards_leaves = True
     is_elementwise = True
+    is_fusible = True
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
         return leaf_rule(leaves_of(call.operands), leaves_of([call.shape]))
@@ -163,6 +165,7 @@ class ReducePrecision(Op[ReducePrecisionAttributes]):
     element_sources = frozenset({0})
     attributes = ReducePrecisionAttributes
     is_elementwise = True
+    is_fusible = True
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: ReducePrecisionAttributes, declared: Shape | None

@@ -68,6 +68,7 @@ class Elementwise(Op[A]):
     """Base of element-wise ops. `functions` maps kinds of elements to functions, `ranges` holds the range analysis."""
 
     is_elementwise = True
+    is_fusible = True
     algebra = Algebra.FUNCTION
     functions: ClassVar[Functions]
     ranges: ClassVar[r.RangeRules] = r.RangeRules()

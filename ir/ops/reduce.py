@@ -46,6 +46,7 @@ class Reduce(Op[ReduceAttributes]):
     """Reduces n arrays of equal dimensions. Their n initial values follow as operands; n > 1 gives a tuple."""
 
     opcode = "reduce"
+    is_fusible = True
     algebra = Algebra.FOLD
     attributes = ReduceAttributes
     arity = (2, None)

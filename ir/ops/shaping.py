@@ -37,6 +37,7 @@ from .numerics import Array, numpy_type
 
 
 class _Move(Op[A]):
+    is_fusible = True
     algebra = Algebra.MOVE
     element_sources = frozenset({0})
     additive_groups = (frozenset({0}),)
@@ -370,6 +371,7 @@ class Iota(Op[IotaAttributes]):
     """Returns 0, 1, 2, .. along one dimension, repeated along the others."""
 
     opcode = "iota"
+    is_fusible = True
     algebra = Algebra.MADE
     attributes = IotaAttributes
     arity = (0, 0)
@@ -391,9 +393,7 @@ class Iota(Op[IotaAttributes]):
 
     def kernel(self, call: OpCall[IotaAttributes], compile: Compile) -> Kernel:
         shape, along = call.shape, call.attributes.iota_dimension
-        count = np.arange(shape.dims[along])
-        if shape.element.bits < 8:
-            count = count.astype(np.int8)
+        count = np.arange(shape.dims[along], dtype=np.int8 if shape.element.bits < 8 else None)
         placed = [shape.dims[along] if d == along else 1 for d in range(shape.rank)]
         value = np.broadcast_to(count.astype(numpy_type(shape.element)).reshape(placed), shape.dims)
         return lambda: value

@@ -1,0 +1,74 @@
+"""The loops of an op: sizes, the places at which it reads its operands, the loops that it folds.
+
+They follow from the op's sharding rule, which names the index of each dimension. Dimensions of size 1 have no loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ...ir.factors.sharding_rule import FactorKind, ValueFactors
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import AnyOp, OpCall, Role
+from ...ir.types.shape import Shape
+
+Places = tuple[int, ...]
+"""The loop that counts each dimension of a value, dimensions of size 1 left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """An op as loops of these `sizes` that read operand n at the places `reads[n]`. The result has the loops `kept`;
+    the op combines the elements along the others.
+    """
+
+    sizes: tuple[int, ...]
+    reads: tuple[Places, ...]
+    kept: Places
+
+    @property
+    def folds(self) -> bool:
+        return len(self.kept) < len(self.sizes)
+
+
+def form_of(instruction: Instruction) -> Form | None:
+    """Returns the loops of an instruction; None if loops over its elements do not compute it."""
+    op = instruction.op
+    if not (op.is_fusible or op.role is Role.CONSTANT) or instruction.control_predecessors:
+        return None
+    return _form(op, instruction.call)
+
+
+def sizes_of(shape: Shape) -> tuple[int, ...]:
+    """Returns the sizes of the dimensions that have loops."""
+    return tuple(size for size in shape.dims if size != 1)
+
+
+@lru_cache(maxsize=65536)
+def _form(op: AnyOp, call: OpCall[Any]) -> Form | None:
+    shapes = (*call.operands, call.shape)
+    if any(not s.is_array or s.is_dynamic or 0 in s.dims for s in shapes):
+        return None
+    rule = op.sharding_rule(call)
+    if any(f.kind not in (FactorKind.PASS, FactorKind.REDUCTION) for f in rule.factors):
+        return None
+    values = [_loops(v, s) for v, s in zip((*rule.operands, *rule.results), shapes, strict=True)]
+    largest = max(reversed(values), key=lambda v: -1 if v is None else len(v))  # the result's order if it has all
+    if largest is None or any(v is None or not set(v) <= set(largest) for v in values):
+        return None
+    place = {factor: n for n, factor in enumerate(largest)}
+    *reads, kept = [tuple(place[f] for f in v or ()) for v in values]
+    if kept != tuple(sorted(kept)) or (len(kept) < len(largest) and (rule.monoid is None or len(reads) != 2)):
+        return None
+    return Form(tuple(rule.factors[f].size for f in largest), tuple(reads), kept)
+
+
+def _loops(factors: ValueFactors, shape: Shape) -> tuple[int, ...] | None:
+    """Returns the one factor of each dimension of a value; None if a dimension is made of several, or twice of one."""
+    found = [dim for dim, size in zip(factors, shape.dims, strict=True) if size != 1]
+    if any(len(dim) != 1 for dim in found):
+        return None
+    loops = tuple(dim[0] for dim in found)
+    return loops if len(set(loops)) == len(loops) else None

@@ -1,0 +1,127 @@
+"""The pass `fusion`: replaces groups of instructions by `fusion` instructions.
+
+    before:  e = f32[8,64] exponential(x)
+             s = f32[8] reduce(e, zero), dimensions={1}
+             b = f32[8,64] broadcast(s), dimensions={0}
+             r = f32[8,64] divide(e, b)
+    after:   r = f32[8,64] fusion(x), kind=kInput, calls=fused
+
+A fusion reads and writes memory once, where its ops would each read their operands and write their results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...ir.graph.attributes import ParameterAttributes
+from ...ir.graph.clone import clone_instruction
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ...ir.graph.op import op_named
+from ...ir.ops.control import FusionAttributes, FusionKind
+from ...ir.ops.structure import GetTupleElementAttributes
+from ..base import Pass, PassContext
+from ..cleanup.dce import DeadCodeElimination
+from .groups import Group, Groups, Stands
+from .values import Values
+
+
+@dataclass(frozen=True)
+class Fusion(Pass):
+    """Fuses element-wise ops, broadcasts, transposes and reductions. `most` limits the ops of a fusion."""
+
+    name: ClassVar[str] = "fusion"
+    most: int = 128
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        changed = False
+        for computation in _run(module):
+            groups = Groups(computation, self.most)
+            for group in groups.found():
+                changed |= _fuse(module, computation, groups.values, group)
+            computation.sort()
+        if changed:
+            module.computations = module.callees_first()
+            DeadCodeElimination().run(module, context)
+        return changed
+
+
+def _run(module: Module) -> list[Computation]:
+    """Returns the entry and the computations that control flow runs from there."""
+    found = {module.entry: None}
+    stack = [module.entry]
+    while stack:
+        for called in (c for i in stack.pop() if i.op.is_control for c in i.called()):
+            if called not in found:
+                found[called] = None
+                stack.append(called)
+    return list(found)
+
+
+def _fuse(module: Module, computation: Computation, values: Values, group: Group) -> bool:
+    """Makes one instruction of a group; of a single op only if it reads values that need not be stored."""
+    if len(group.members) == 1 and not any(_is_worth_reading(values, o) for m in group.members for o in m.operands):
+        return False
+    results = [m for m in group.members if values.is_read_outside(m, dict(group.members))]
+    body = module.new_computation("fused_computation")
+    operands = _Body(body, values).copy(group, results)
+    folds = any(stands is not Stands.ELEMENT for stands in group.members.values())
+    attributes = FusionAttributes(FusionKind.INPUT if folds else FusionKind.LOOP, body)
+    fusion = computation.add("fusion", operands, attributes, body.root.shape, "fusion", results[-1])
+    for index, result in enumerate(results):
+        value = fusion
+        if len(results) > 1:
+            element = GetTupleElementAttributes(index)
+            value = computation.add("get-tuple-element", [fusion], element, result.shape, result.name, result)
+        value.sharding, value.shardy = result.sharding, result.shardy
+        value.frontend_attributes = result.frontend_attributes
+        computation.replace_all_uses(result, value)
+    return True
+
+
+def _is_worth_reading(values: Values, operand: Instruction) -> bool:
+    """Returns whether a free operand is an array, which would be stored for an unfused op."""
+    return values.is_free(operand) and bool(operand.shape.dims)
+
+
+class _Body:
+    """A fused computation being made."""
+
+    def __init__(self, body: Computation, values: Values) -> None:
+        self._body = body
+        self._values = values
+        self._copies: dict[Instruction, Instruction] = {}
+        self._operands: list[Instruction] = []
+
+    def copy(self, group: Group, results: list[Instruction]) -> list[Instruction]:
+        """Copies a group and the free values that it reads; returns the stored values that become operands."""
+        for member in group.members:
+            for value in member.operands:
+                self._provide(value, group)
+            self._clone(member)
+        if len(results) > 1:
+            copies = [self._copies[r] for r in results]
+            self._body.root = self._body.add("tuple", copies)
+        else:
+            self._body.root = self._copies[results[0]]
+        return self._operands
+
+    def _provide(self, value: Instruction, group: Group) -> None:
+        if value in self._copies:
+            return
+        if not self._values.is_free(value):
+            parameter = ParameterAttributes(len(self._operands))
+            self._operands.append(value)
+            self._copies[value] = self._body.add(
+                op_named("parameter"), [], parameter, value.shape, f"param_{parameter.number}"
+            )
+            return
+        for operand in value.operands:
+            self._provide(operand, group)
+        self._clone(value)
+
+    def _clone(self, instruction: Instruction) -> None:
+        operands = [self._copies[o] for o in instruction.operands]
+        self._copies[instruction] = clone_instruction(self._body, instruction, operands, lambda callee: callee)
