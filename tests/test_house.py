@@ -99,7 +99,7 @@ ABOUT_OPCODES = {
 
 # Distributions that the package may import, and those it may import only inside functions.
 ANYWHERE = {"numpy", "ml_dtypes"}
-LATE = {"lark", "mpi4py", "networkx"}
+LATE = {"lark", "llvmlite", "mpi4py", "networkx"}
 
 LONGEST = 400
 LONG_FILES: dict[str, str] = {}  # path: why it is one file all the same
@@ -326,7 +326,7 @@ def test_readme_has_the_two_commands() -> None:
     assert second[0] == ".venv/bin/pip install -q '.[test]' && .venv/bin/python -m pytest"
     example = first[0].split("hloom run ")[1].split()[0]
     assert (ROOT / example).is_file()
-    assert {"mpi", "xla", "test", "dev"} == set(PROJECT["project"]["optional-dependencies"])
+    assert {"mpi", "xla", "native", "test", "dev"} == set(PROJECT["project"]["optional-dependencies"])
 
 
 def test_private_names_stay_in_their_modules() -> None:
@@ -341,7 +341,8 @@ def test_ci_script_is_executable() -> None:
 
 PAGES = (
     "README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/communication.md", "docs/custom_calls.md",
-    "docs/editing.md", "docs/embedding.md", "docs/json.md", "docs/ops.md", "docs/resharding.md", "examples/README.md",
+    "docs/editing.md", "docs/embedding.md", "docs/json.md", "docs/native.md", "docs/ops.md", "docs/resharding.md",
+    "examples/README.md",
 )  # fmt: skip
 
 

@@ -1,0 +1,74 @@
+"""Compiles LLVM IR through llvmlite to object code, and loads object code."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+Native = Callable[[int], None]  # a compiled kernel: it takes the address of the array of buffer addresses
+
+
+@cache
+def _binding() -> Any:
+    """Returns llvmlite's binding. Raises ImportError without llvmlite."""
+    import llvmlite.binding as binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return binding
+
+
+@cache
+def is_available() -> bool:
+    """Whether llvmlite is installed and the processor has a fused multiply-add."""
+    try:
+        return "fma" in host()[1] and _binding().get_host_cpu_features().get("fma", False)
+    except (ImportError, OSError, RuntimeError):
+        return False
+
+
+@cache
+def host() -> tuple[str, str]:
+    """Returns LLVM's name of this processor and its features."""
+    binding = _binding()
+    return binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+
+
+def version() -> str:
+    """Returns the version of LLVM."""
+    return ".".join(map(str, _binding().llvm_version_info))
+
+
+def object_code(text: str, cpu: str = "", features: str = "") -> bytes:
+    """Returns the object code of LLVM IR, for this processor unless another is named."""
+    binding = _binding()
+    if not cpu:
+        cpu, features = host()
+    module = binding.parse_assembly(text)
+    module.verify()
+    machine = binding.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small"
+    )
+    options = binding.create_pipeline_tuning_options(speed_level=2)
+    options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
+    passes = binding.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(module, passes)
+    return machine.emit_object(module)
+
+
+class Loaded:
+    """Object code in memory, and one of its functions."""
+
+    def __init__(self, code: bytes, name: str = "kernel") -> None:
+        binding = _binding()
+        empty = binding.parse_assembly("")
+        machine = binding.Target.from_default_triple().create_target_machine()
+        self._engine = binding.create_mcjit_compiler(empty, machine)
+        self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        self.address: int = self._engine.get_function_address(name)
+        if not self.address:
+            raise ValueError(f"the object code has no function {name}")
+        self.run: Native = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.address)

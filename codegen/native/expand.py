@@ -1,0 +1,43 @@
+"""Replaces calls of functions by their expansions, which are written in the loop IR (see `functions`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .builder import Builder
+from .functions import EXPANSIONS
+from .loops import Do, Fold, Kernel, Nest, Node, Row, Store
+
+
+def expand(kernel: Kernel) -> Kernel:
+    """Returns a kernel without calls. Raises KeyError for a function without an expansion for its type."""
+    return Kernel(kernel.buffers, tuple(_nest(nest) for nest in kernel.nests))
+
+
+def _nest(nest: Nest) -> Nest:
+    builder = Builder(len(nest.rows))
+    known: dict[Node, Node] = {}
+
+    def made(nodes: tuple[Node, ...]) -> None:
+        for node in nodes:
+            operands = [known[o] for o in node.operands]
+            if node.do is Do.CALL:
+                expansion: Callable[..., Node] = EXPANSIONS[node.data, node.lane]
+                known[node] = expansion(builder, *operands)
+            else:
+                known[node] = builder.make(node.do, node.lane, *operands, data=node.data, varying=not node.uniform)
+
+    def store(store: Store) -> None:
+        builder.store(store.access, known[store.value], store.do, store.identity)
+
+    for step in nest.steps:
+        made(step.nodes)
+        for each in step.stores:
+            store(each)
+        if isinstance(step, Row):
+            builder.end_row()
+            continue
+        results: list[tuple[Fold, Node]] = [(f, builder.fold(f.do, f.identity, known[f.value])) for f in step.folds]
+        known.update((fold.result, result) for fold, result in results)
+        builder.end_strip()
+    return builder.finish(nest.rows, nest.columns, nest.unroll)

@@ -1,0 +1,276 @@
+"""Prints kernels as LLVM IR.
+
+The function takes one pointer: to the array of buffers. Loop counters and accumulators are stack slots, which LLVM's
+passes turn into registers. The copies of an unrolled strip are printed operation by operation, and all stores after
+all operations, so that copies overlap in the processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .llvm_operations import TYPES, Text, operation, splat, vector
+from .loops import LANES, Access, Do, Fold, Kernel, Lane, Nest, Node, Row, Store, Strip
+
+_INDICES = "<" + ", ".join(f"i64 {n}" for n in range(LANES)) + ">"
+HALVES = (8, 4, 2, 1)
+Slots = Mapping[Fold, list[str]]
+
+
+def llvm_text(kernel: Kernel, name: str = "kernel") -> str:
+    """Returns the text of a module with one function `name`. The kernel must have no calls left."""
+    return _Printer(kernel).print(name)
+
+
+class _Printer(Text):
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.slots: list[str] = []
+        self.counters: list[str] = []  # of the rows
+        self.row: dict[Node, str] = {}
+        self.bases: dict[Access, str] = {}
+
+    def print(self, name: str) -> str:
+        for number, _ in enumerate(self.kernel.buffers):
+            place = self.new(f"getelementptr ptr, ptr %buffers, i64 {number}")
+            self.lines.append(f"%b{number} = load ptr, ptr {place}")
+        head, self.lines = self.lines, []
+        for nest in self.kernel.nests:
+            self.rows(nest, 0)
+        body = "\n".join([*self.slots, *head, *self.lines])
+        declared = "\n".join(sorted(self.declared))
+        return f"define void @{name}(ptr noalias %buffers) {{\nentry:\n{body}\nret void\n}}\n{declared}\n"
+
+    # -- loops
+
+    def slot(self, kind: str) -> str:
+        name = f"%s{len(self.slots)}"
+        self.slots.append(f"{name} = alloca {kind}, align 64")
+        return name
+
+    def rows(self, nest: Nest, depth: int) -> None:
+        """Prints the loop over one dimension of rows, or the steps of a row."""
+        if depth < len(nest.rows):
+            counter = self.open_loop(nest.rows[depth], 1)
+            self.counters.append(counter)
+            self.rows(nest, depth + 1)
+            self.counters.pop()
+            self.close_loop()
+            return
+        self.row, self.bases = {}, {}
+        for step in nest.steps:
+            if isinstance(step, Row):
+                self.emit(step.nodes, [self.row], None, "0")
+                for store in step.stores:
+                    self.store_scalar(nest, store)
+            else:
+                self.strips(nest, step)
+
+    def open_loop(self, count: int, step: int, first: str = "0") -> str:
+        """Opens a loop whose counter goes from `first` in steps below `count`; returns the counter."""
+        slot, label = self.slot("i64"), self.label()
+        self.lines += [f"store i64 {first}, ptr {slot}", f"br label %head{label}", f"head{label}:"]
+        counter = self.new(f"load i64, ptr {slot}")
+        inside = self.new(f"icmp slt i64 {counter}, {count}")
+        self.lines += [f"br i1 {inside}, label %body{label}, label %exit{label}", f"body{label}:"]
+        self.open.append((slot, counter, step, label))
+        return counter
+
+    def close_loop(self) -> None:
+        slot, counter, step, label = self.open.pop()
+        after = self.new(f"add i64 {counter}, {step}")
+        self.lines += [f"store i64 {after}, ptr {slot}", f"br label %head{label}", f"exit{label}:"]
+
+    def strips(self, nest: Nest, strip: Strip) -> None:
+        for access in _accesses(strip):
+            self.base(access)
+        slots = {f: [self.slot(vector(f.value.lane)) for _ in range(nest.unroll)] for f in strip.folds}
+        for fold, accumulators in slots.items():
+            for slot in accumulators:
+                start = splat(fold.identity, fold.value.lane)
+                self.lines.append(f"store {vector(fold.value.lane)} {start}, ptr {slot}, align 64")
+        whole, tail = divmod(nest.columns, LANES)
+        grouped = whole - whole % nest.unroll
+        if grouped:
+            self.loop_of_strips(nest, strip, nest.unroll, 0, grouped, slots)
+        if whole > grouped:
+            self.loop_of_strips(nest, strip, 1, grouped, whole, slots)
+        if tail:
+            self.copies(nest, strip, str(whole * LANES), 1, tail, slots)
+        for fold, accumulators in slots.items():
+            self.row[fold.result] = self.folded(fold, accumulators)
+
+    def loop_of_strips(self, nest: Nest, strip: Strip, copies: int, first: int, last: int, slots: Slots) -> None:
+        column = self.open_loop(last * LANES, copies * LANES, str(first * LANES))
+        self.copies(nest, strip, column, copies, 0, slots)
+        self.close_loop()
+
+    def copies(self, nest: Nest, strip: Strip, column: str, count: int, tail: int, slots: Slots) -> None:
+        """Prints this many copies of a strip; of the lanes of one with a tail only the first ones exist."""
+        flags = ", ".join(f"i1 {'true' if n < tail else 'false'}" for n in range(LANES))
+        mask = f"<{flags}>" if tail else None
+        values: list[dict[Node, str]] = [{} for _ in range(count)]
+        self.emit(strip.nodes, values, mask, column)
+        for copy, known in enumerate(values):
+            for store in strip.stores:
+                value = self.value(store.value, known)
+                if store.do:
+                    old = self.load(store.access, store.value.lane, column, copy, mask)
+                    value = self.combined(nest, store, value, old)
+                self.store(store, value, column, copy, mask)
+        for fold, accumulators in slots.items():
+            kind = vector(fold.value.lane)
+            for copy, known in enumerate(values):
+                value = self.value(fold.value, known)
+                if mask:
+                    other = splat(fold.identity, fold.value.lane)
+                    value = self.new(f"select <16 x i1> {mask}, {kind} {value}, {kind} {other}")
+                old = self.new(f"load {kind}, ptr {accumulators[copy]}, align 64")
+                result = operation(self, fold.do, fold.value.lane, fold.value.lane, [old, value])
+                self.lines.append(f"store {kind} {result}, ptr {accumulators[copy]}, align 64")
+
+    def folded(self, fold: Fold, accumulators: list[str]) -> str:
+        """Combines the accumulators pairwise, then their lanes; returns the result in all lanes."""
+        lane, kind = fold.value.lane, vector(fold.value.lane)
+        values = [self.new(f"load {kind}, ptr {slot}, align 64") for slot in accumulators]
+        while len(values) > 1:
+            values = [operation(self, fold.do, lane, lane, values[n : n + 2]) for n in range(0, len(values), 2)]
+        (value,) = values
+        for half in HALVES:
+            places = ", ".join(f"i32 {(n + half) % LANES}" for n in range(LANES))
+            other = self.new(f"shufflevector {kind} {value}, {kind} poison, <16 x i32> <{places}>")
+            value = operation(self, fold.do, lane, lane, [value, other])
+        first = self.new(f"extractelement {kind} {value}, i32 0")
+        return self.in_all_lanes(first, TYPES[lane])
+
+    # -- values
+
+    def value(self, node: Node, known: Mapping[Node, str]) -> str:
+        if node.do is Do.CONSTANT:
+            return splat(node.data, node.lane)
+        return known[node] if node in known else self.row[node]
+
+    def emit(self, nodes: tuple[Node, ...], values: list[dict[Node, str]], mask: str | None, column: str) -> None:
+        for node in nodes:
+            for copy, known in enumerate(values):
+                if node.do is Do.CONSTANT:
+                    continue
+                if node.do is Do.LOAD:
+                    own = self.value(node.operands[0], known) if node.operands else None
+                    known[node] = self.load(node.data, node.lane, column, copy, self.both(own, mask))
+                elif node.do is Do.INDEX:
+                    known[node] = self.index(node, column, copy)
+                else:
+                    operands = [self.value(o, known) for o in node.operands]
+                    source = node.operands[-1].lane
+                    known[node] = operation(self, node.do, node.lane, source, operands)
+
+    def index(self, node: Node, column: str, copy: int) -> str:
+        if node.uniform:
+            loop: int = node.data
+            counter = self.counters[loop]
+            if node.lane is not Lane.I64:
+                counter = self.new(f"trunc i64 {counter} to {TYPES[node.lane]}")
+            return self.in_all_lanes(counter, TYPES[node.lane])
+        places = self.columns(column, copy)
+        if node.lane is Lane.I64:
+            return places
+        return self.new(f"trunc <16 x i64> {places} to {vector(node.lane)}")
+
+    def columns(self, column: str, copy: int) -> str:
+        first = self.in_all_lanes(self.shifted(column, copy), "i64")
+        return self.new(f"add <16 x i64> {first}, {_INDICES}")
+
+    def shifted(self, column: str, copy: int) -> str:
+        return self.new(f"add i64 {column}, {copy * LANES}") if copy else column
+
+    # -- memory
+
+    def base(self, access: Access) -> str:
+        """Returns the place of column 0 in the current row."""
+        if access not in self.bases:
+            place = str(access.offset)
+            for counter, stride in zip(self.counters, access.strides, strict=False):
+                if stride:
+                    step = self.new(f"mul i64 {counter}, {stride}")
+                    place = self.new(f"add i64 {place}, {step}")
+            kind = TYPES[self.kernel.buffers[access.buffer]]
+            self.bases[access] = self.new(f"getelementptr {kind}, ptr %b{access.buffer}, i64 {place}")
+        return self.bases[access]
+
+    def pointers(self, access: Access, column: str, copy: int) -> str:
+        """Returns the pointers of the lanes of a strip."""
+        places = self.columns(column, copy)
+        places = self.new(f"mul <16 x i64> {places}, {splat(access.column, Lane.I64)}")
+        kind = TYPES[self.kernel.buffers[access.buffer]]
+        return self.new(f"getelementptr {kind}, ptr {self.base(access)}, <16 x i64> {places}")
+
+    def contiguous(self, access: Access, column: str, copy: int) -> str:
+        kind = TYPES[self.kernel.buffers[access.buffer]]
+        return self.new(f"getelementptr {kind}, ptr {self.base(access)}, i64 {self.shifted(column, copy)}")
+
+    def both(self, mask: str | None, other: str | None) -> str | None:
+        return self.new(f"and <16 x i1> {mask}, {other}") if mask and other else mask or other
+
+    def load(self, access: Access, lane: Lane, column: str, copy: int, mask: str | None) -> str:
+        kind, wide, size = TYPES[lane], vector(lane), lane.bits // 8
+        if not access.column and mask is None:
+            return self.in_all_lanes(self.new(f"load {kind}, ptr {self.base(access)}, align {size}"), kind)
+        if access.column == 1 and mask is None:
+            return self.new(f"load {wide}, ptr {self.contiguous(access, column, copy)}, align {size}")
+        suffix = f"v16{_suffix(lane)}"
+        if access.column == 1:
+            place = self.contiguous(access, column, copy)
+            name = f"{wide} @llvm.masked.load.{suffix}.p0"
+            self.declared.add(f"declare {name}(ptr, i32, <16 x i1>, {wide})")
+            return self.new(f"call {name}(ptr {place}, i32 {size}, <16 x i1> {mask}, {wide} zeroinitializer)")
+        places = self.pointers(access, column, copy)
+        mask = mask or splat(1, Lane.MASK)
+        name = f"{wide} @llvm.masked.gather.{suffix}.v16p0"
+        self.declared.add(f"declare {name}(<16 x ptr>, i32, <16 x i1>, {wide})")
+        return self.new(f"call {name}(<16 x ptr> {places}, i32 {size}, <16 x i1> {mask}, {wide} zeroinitializer)")
+
+    def store(self, store: Store, value: str, column: str, copy: int, mask: str | None) -> None:
+        access, lane = store.access, store.value.lane
+        wide, size, suffix = vector(lane), lane.bits // 8, f"v16{_suffix(lane)}"
+        if access.column == 1 and mask is None:
+            self.lines.append(f"store {wide} {value}, ptr {self.contiguous(access, column, copy)}, align {size}")
+        elif access.column == 1:
+            name = f"void @llvm.masked.store.{suffix}.p0"
+            self.declared.add(f"declare {name}({wide}, ptr, i32, <16 x i1>)")
+            place = self.contiguous(access, column, copy)
+            self.lines.append(f"call {name}({wide} {value}, ptr {place}, i32 {size}, <16 x i1> {mask})")
+        else:
+            name = f"void @llvm.masked.scatter.{suffix}.v16p0"
+            self.declared.add(f"declare {name}({wide}, <16 x ptr>, i32, <16 x i1>)")
+            places, mask = self.pointers(access, column, copy), mask or splat(1, Lane.MASK)
+            self.lines.append(f"call {name}({wide} {value}, <16 x ptr> {places}, i32 {size}, <16 x i1> {mask})")
+
+    def combined(self, nest: Nest, store: Store, value: str, old: str) -> str:
+        """Returns a value combined with what the place of its store holds, if an earlier row stored there."""
+        assert store.do is not None
+        lane, kind = store.value.lane, vector(store.value.lane)
+        later = "false"
+        for loop in store.combined_rows(nest.rows):
+            again = self.new(f"icmp ne i64 {self.counters[loop]}, 0")
+            later = self.new(f"or i1 {later}, {again}")
+        old = self.new(f"select i1 {later}, {kind} {old}, {kind} {splat(store.identity, lane)}")
+        return operation(self, store.do, lane, lane, [old, value])
+
+    def store_scalar(self, nest: Nest, store: Store) -> None:
+        kind, value = TYPES[store.value.lane], self.value(store.value, {})
+        if store.do:
+            old = self.load(store.access, store.value.lane, "0", 0, None)
+            value = self.combined(nest, store, value, old)
+        first = self.new(f"extractelement {vector(store.value.lane)} {value}, i32 0")
+        self.lines.append(f"store {kind} {first}, ptr {self.base(store.access)}, align {store.value.lane.bits // 8}")
+
+
+def _accesses(strip: Strip) -> list[Access]:
+    loads = [node.data for node in strip.nodes if node.do is Do.LOAD]
+    return loads + [store.access for store in strip.stores]
+
+
+def _suffix(lane: Lane) -> str:
+    return lane.text if lane.is_float else TYPES[lane]

@@ -1,0 +1,229 @@
+"""Runs kernels by numpy, a block of rows at a time: the fallback without llvmlite or without a fused multiply-add.
+
+Reductions keep the order of the compiled kernels. Numpy has no fused multiply-add: in f32 its place is taken by f64
+arithmetic, rounded twice, in f64 by a product and a sum; functions are numpy's own unless they were expanded. So floats
+may differ from those of compiled kernels in the last bits, integers and masks do not. Of zeros of both signs numpy's
+maximum takes either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .loops import COMPARISONS, LANES, Access, Do, Fold, Function, Kernel, Lane, Nest, Node, Row, Store, Strip
+
+Array = np.ndarray[Any, Any]
+BLOCK = 1 << 15  # values of a block
+
+DTYPES: dict[Lane, np.dtype[Any]] = {
+    Lane.MASK: np.dtype(np.bool_), Lane.I8: np.dtype(np.int8), Lane.I16: np.dtype(np.int16),
+    Lane.I32: np.dtype(np.int32), Lane.I64: np.dtype(np.int64), Lane.F32: np.dtype(np.float32),
+    Lane.F64: np.dtype(np.float64),
+}  # fmt: skip
+
+
+def unsigned(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(f"u{dtype.itemsize}")
+
+
+def _fma(x: Array, y: Array, z: Array) -> Array:
+    if x.dtype == np.float64:
+        return x * y + z
+    return (x.astype(np.float64) * y + z).astype(np.float32)
+
+
+def _as_unsigned(function: Callable[..., Array]) -> Callable[..., Array]:
+    def run(*operands: Array) -> Array:
+        return function(*[o.view(unsigned(o.dtype)) for o in operands])
+
+    return run
+
+
+def _signed_quotient(x: Array, y: Array) -> Array:
+    return (x - np.fmod(x, y)) // y
+
+
+_PLAIN: dict[Do, Callable[..., Any]] = {
+    Do.ADD: np.add, Do.SUB: np.subtract, Do.MUL: np.multiply, Do.DIV: np.divide, Do.FMA: _fma, Do.SQRT: np.sqrt,
+    Do.FLOOR: np.floor, Do.CEIL: np.ceil, Do.TRUNC: np.trunc, Do.RINT: np.rint, Do.SDIV: _signed_quotient,
+    Do.SREM: np.fmod, Do.UDIV: _as_unsigned(np.floor_divide), Do.UREM: _as_unsigned(np.remainder),
+    Do.AND: np.bitwise_and, Do.OR: np.bitwise_or, Do.XOR: np.bitwise_xor, Do.SHL: np.left_shift,
+    Do.LSHR: _as_unsigned(np.right_shift), Do.ASHR: np.right_shift, Do.MAXIMUM: np.maximum, Do.MINIMUM: np.minimum,
+    Do.UMAXIMUM: _as_unsigned(np.maximum), Do.UMINIMUM: _as_unsigned(np.minimum), Do.EQ: np.equal, Do.NE: np.not_equal,
+    Do.LT: np.less, Do.LE: np.less_equal, Do.ULT: _as_unsigned(np.less), Do.ULE: _as_unsigned(np.less_equal),
+    Do.SELECT: np.where,
+}  # fmt: skip
+
+
+def _libm(function: Callable[[float], float]) -> Callable[..., Array]:
+    apply: Any = np.frompyfunc(function, 1, 1)
+
+    def run(x: Array) -> Array:
+        return apply(x).astype(x.dtype)
+
+    return run
+
+
+def _logistic(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+_FUNCTIONS: dict[Function, Callable[..., Any]] = {
+    Function.EXP: np.exp, Function.EXPM1: np.expm1, Function.LOG: np.log, Function.LOG1P: np.log1p,
+    Function.TANH: np.tanh, Function.SIN: np.sin, Function.COS: np.cos, Function.TAN: np.tan, Function.CBRT: np.cbrt,
+    Function.ATAN2: np.arctan2, Function.POW: np.power, Function.ERF: _libm(math.erf),
+    Function.LOGISTIC: _logistic,
+}  # fmt: skip
+
+
+def run_by_numpy(kernel: Kernel, buffers: Sequence[Array]) -> None:
+    """Runs a kernel on flat arrays of the element types of its buffers."""
+    with np.errstate(all="ignore"):
+        for nest in kernel.nests:
+            _Run(nest, buffers).run()
+
+
+class _Run:
+    """One nest. A block is some rows of the last row loop; values have the shape [rows, columns] or [rows, 1]."""
+
+    def __init__(self, nest: Nest, buffers: Sequence[Array]) -> None:
+        self.nest = nest
+        self.buffers = buffers
+        self.place: tuple[int, ...] = ()
+        self.first = 0
+        self.size = 1
+        self.values: dict[Node, Array] = {}
+
+    def run(self) -> None:
+        *outer, inner = self.nest.rows or (1,)
+        block = max(1, BLOCK // self.nest.columns)
+        for self.place in np.ndindex(*outer):
+            for self.first in range(0, inner, block):
+                self.size = min(block, inner - self.first)
+                self.values = {}
+                for step in self.nest.steps:
+                    self.step(step)
+
+    def step(self, step: Row | Strip) -> None:
+        for node in step.nodes:
+            self.values[node] = self.node(node)
+        for store in step.stores:
+            self.store(store)
+        if isinstance(step, Strip):
+            for fold in step.folds:
+                self.values[fold.result] = self.fold(fold)
+
+    def node(self, node: Node) -> Array:
+        do, dtype, operands = node.do, DTYPES[node.lane], [self.values[o] for o in node.operands]
+        if do is Do.CONSTANT:
+            return _constant(node.data, node.lane)
+        if do is Do.LOAD:
+            return self.load(node.data, operands[0] if operands else None)
+        if do is Do.INDEX:
+            return self.index(node.data).astype(dtype)
+        if do is Do.CALL:
+            return _FUNCTIONS[node.data](*operands).astype(dtype, copy=False)
+        if do in _PLAIN:
+            result = np.asarray(_PLAIN[do](*operands))
+            return result if do in COMPARISONS or result.dtype == dtype else result.view(dtype)
+        x = operands[0]
+        if do is Do.BITCAST:
+            return x.view(dtype)
+        if do in (Do.ZEXT, Do.FROM_UNSIGNED) and x.dtype != np.bool_:
+            x = x.view(unsigned(x.dtype))
+        if do is Do.SEXT and x.dtype == np.bool_:
+            return -x.astype(dtype)
+        if do is Do.TO_UNSIGNED:
+            return x.astype(unsigned(dtype)).view(dtype)
+        return x.astype(dtype)
+
+    def index(self, loop: int) -> Array:
+        if loop == len(self.nest.rows):
+            return np.arange(self.nest.columns)[None, :]
+        if loop == len(self.nest.rows) - 1:
+            return np.arange(self.first, self.first + self.size)[:, None]
+        return np.full((1, 1), self.place[loop])
+
+    def origin(self, access: Access) -> tuple[int, int]:
+        """Returns the place of the block's first element, and the stride of its rows."""
+        *outer, inner = access.strides[:-1] or (0,)
+        offset = access.offset + sum(p * s for p, s in zip(self.place, outer, strict=True))
+        return offset + self.first * inner, inner
+
+    def load(self, access: Access, mask: Array | None) -> Array:
+        if mask is not None:
+            first, stride = self.origin(access)
+            places = first + np.arange(self.size)[:, None] * stride + np.arange(self.nest.columns) * access.column
+            places, mask = np.broadcast_arrays(places, mask)
+            found = self.buffers[access.buffer][np.where(mask, places, 0)]
+            return np.where(mask, found, np.zeros((), found.dtype))
+        return self.view(access)
+
+    def view(self, access: Access) -> Array:
+        """Returns the block's elements as a view of the buffer."""
+        first, stride = self.origin(access)
+        buffer = self.buffers[access.buffer]
+        columns = self.nest.columns if access.column else 1
+        step = buffer.itemsize
+        return np.lib.stride_tricks.as_strided(
+            buffer[first:], (self.size, columns), (stride * step, access.column * step)
+        )
+
+    def store(self, store: Store) -> None:
+        access = store.access
+        shared = store.combined_rows(self.nest.rows) if store.do else []
+        if store.do is None or not shared:
+            self.view(access)[...] = self.values[store.value]
+            return
+        loop = len(self.nest.rows) - 1
+        within = loop in shared
+        starts = all(self.place[n] == 0 for n in shared if n < loop) and (not within or self.first == 0)
+        value = np.broadcast_to(self.values[store.value], (self.size, self.nest.columns if access.column else 1))
+        place = self.view(access)[:1] if within else self.view(access)
+        old = np.full_like(place, _constant(store.identity, store.value.lane)) if starts else place
+        place[...] = _folded(store.do, np.concatenate([old, value])) if within else _PLAIN[store.do](old, value)
+
+    def fold(self, fold: Fold) -> Array:
+        """Combines the columns in the order of the loop IR: an accumulator is a group of lanes of the middle axis."""
+        nest = self.nest
+        value = np.broadcast_to(self.values[fold.value], (self.size, nest.columns))
+        strips = -(-nest.columns // LANES)
+        identity = _constant(fold.identity, fold.value.lane)
+        padded = np.full((self.size, strips * LANES), identity, value.dtype)
+        padded[:, : nest.columns] = value
+        whole = nest.columns // LANES
+        grouped = whole - whole % nest.unroll
+        groups = padded[:, : grouped * LANES].reshape(self.size, -1, nest.unroll, LANES)
+        none = np.full((self.size, 1, nest.unroll, LANES), identity, value.dtype)
+        totals = _folded(fold.do, np.concatenate([none, groups], 1), 1)
+        rest = padded[:, grouped * LANES :].reshape(self.size, -1, LANES)
+        totals[:, 0] = _folded(fold.do, np.concatenate([totals[:, :1], rest], 1), 1)
+        combine = _PLAIN[fold.do]
+        while totals.shape[1] > 1:
+            totals = combine(totals[:, 0::2], totals[:, 1::2]).view(value.dtype)
+        result = totals[:, 0]
+        while (count := result.shape[1]) > 1:
+            result = combine(result[:, : count // 2], result[:, count // 2 :]).view(value.dtype)
+        return result
+
+
+def _folded(do: Do, values: Array, axis: int = 0) -> Array:
+    """Combines along an axis that is not the last, in order."""
+    function = _PLAIN[do]
+    if isinstance(function, np.ufunc):
+        return function.reduce(values, axis=axis, dtype=values.dtype)
+    result = np.take(values, 0, axis)
+    for n in range(1, values.shape[axis]):
+        result = function(result, np.take(values, n, axis)).view(values.dtype)
+    return result
+
+
+def _constant(bits: int, lane: Lane) -> Array:
+    if lane is Lane.MASK:
+        return np.full((1, 1), bool(bits))
+    dtype = DTYPES[lane]
+    return np.full((1, 1), bits, unsigned(dtype)).view(dtype)
