@@ -75,6 +75,7 @@ ROOMS: dict[str, set[str]] = {
     "runtime/fabric": {"runtime/ranks"},
     "runtime/plan": {"runtime/fabric", "runtime/ranks"},
     "runtime/inputs": {"runtime/plan"},
+    "runtime/native": {"runtime/plan"},
     "runtime": {"runtime/fabric", "runtime/inputs", "runtime/plan", "runtime/ranks"},
     "runtime/check": {"runtime", "runtime/plan"},
     "runtime/proof": {"runtime", "runtime/inputs", "runtime/plan"},

@@ -7,6 +7,7 @@ cannot be used after it. Constants are folded where this costs no rounding.
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 from .loops import COMPARISONS, FLOATS, Access, Do, Fold, Function, Lane, Nest, Node, Row, Step, Store, Strip
@@ -46,6 +47,8 @@ class Builder:
         self._folds: list[Fold] = []
         self._uniform: dict[Any, Node] = {}
         self._varying: dict[Any, Node] = {}
+        self._step_of: dict[Node, int] = {}
+        self.calls = 0  # how many calls of functions were made
 
     # -- structure
 
@@ -77,6 +80,12 @@ class Builder:
         """Stores a value: in the strip, or once per row if its place does not depend on the column. See `Store`."""
         (self._stores if access.column else self._row_stores).append(Store(access, value, do, identity))
 
+    def spill(self, node: Node, access: Access) -> None:
+        """Stores a value of an earlier strip, so that this one can load it."""
+        step = self._steps[self._step_of[node]]
+        assert isinstance(step, Strip)
+        self._steps[self._step_of[node]] = replace(step, stores=(*step.stores, Store(access, node)))
+
     def fold(self, do: Do, identity: int, value: Node) -> Node:
         """Returns the combination of all columns, for use after the strip."""
         result = Node(self._number(), Do.FOLDED, value.lane, uniform=True)
@@ -94,6 +103,7 @@ class Builder:
         stores, self._row_stores = self._row_stores, []
         self.end_row()
         if self._stores or self._folds:
+            self._step_of.update(dict.fromkeys(self._strip, len(self._steps)))
             self._steps.append(Strip(tuple(self._strip), tuple(self._stores), tuple(self._folds)))
         self._row_stores = stores
         self._strip, self._stores, self._folds, self._varying = [], [], [], {}
@@ -160,6 +170,7 @@ class Builder:
         return x if x is other else self.make(Do.SELECT, x.lane, mask, x, other)
 
     def call(self, function: Function, *operands: Node) -> Node:
+        self.calls += 1
         return self.make(Do.CALL, operands[0].lane, *operands, data=function)
 
     def cast(self, do: Do, x: Node, lane: Lane) -> Node:

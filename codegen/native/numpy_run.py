@@ -97,6 +97,7 @@ class _Run:
         self.first = 0
         self.size = 1
         self.values: dict[Node, Array] = {}
+        self.rows: dict[Access, Array] = {}  # scratch rows, one for each row of the block
 
     def run(self) -> None:
         *outer, inner = self.nest.rows or (1,)
@@ -157,11 +158,13 @@ class _Run:
     def load(self, access: Access, mask: Array | None) -> Array:
         if mask is not None:
             first, stride = self.origin(access)
-            places = first + np.arange(self.size)[:, None] * stride + np.arange(self.nest.columns) * access.column
+            columns = self.nest.columns if access.column else 1
+            places = first + np.arange(self.size)[:, None] * stride + np.arange(columns) * access.column
             places, mask = np.broadcast_arrays(places, mask)
             found = self.buffers[access.buffer][np.where(mask, places, 0)]
             return np.where(mask, found, np.zeros((), found.dtype))
-        return self.view(access)
+        found = self.rows.get(access)
+        return self.view(access) if found is None else found
 
     def view(self, access: Access) -> Array:
         """Returns the block's elements as a view of the buffer."""
@@ -176,6 +179,9 @@ class _Run:
     def store(self, store: Store) -> None:
         access = store.access
         shared = store.combined_rows(self.nest.rows) if store.do else []
+        if store.do is None and math.prod(self.nest.rows) > 1 and not any(access.strides[:-1]):
+            self.rows[access] = self.values[store.value]
+            return
         if store.do is None or not shared:
             self.view(access)[...] = self.values[store.value]
             return

@@ -27,6 +27,7 @@ from ..kept_hash import KeptHash, keep_hash
 from ..types.shape import Shape
 from .algebra import Algebra as Algebra
 from .attributes import Attributes, Callee
+from .source import Source
 from .value_range import Demand, Fact, Visitor, joined
 
 A = TypeVar("A", bound=Attributes)
@@ -271,6 +272,10 @@ class Op(Generic[A]):
         if self.forwards_leaves:
             return [results[n] if n < len(results) else None for n in range(len(operands))]
         return [joined(results[0]) if n in self.element_sources else None for n in range(len(operands))]
+
+    def sources(self, call: OpCall[A]) -> tuple[Source, ...] | None:
+        """Returns where the elements of the result come from, for an op that only moves them in a fixed way."""
+        return None
 
     def kernel(self, call: OpCall[A], compile: Compile) -> Kernel:
         """Returns a function that computes the op on numpy values, or raises NotEvaluable.

@@ -16,7 +16,7 @@ from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, Shape
 from ..types.shape import Shape
 from .checks import require_array, require_declared, require_static, text
 from .numerics import Array, numpy_type
-from .shaping import reshape_factors
+from .reshape_factors import reshape_factors
 
 
 def major_to_minor(shape: Shape) -> Dims:

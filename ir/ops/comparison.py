@@ -15,7 +15,7 @@ from ..graph.value_range import ALL, Demand, Fact, Range, Visitor, joined
 from ..types.element_type import PRED, Kind
 from ..types.shape import Shape
 from .checks import elementwise_shape, require_array, require_kind, require_same_element, text, with_dynamic
-from .numerics import Array, Function, compute_type, lift, maximum_complex, minimum_complex, total_order_key
+from .numerics import Array, Function, as_array, compute_type, lift, maximum_complex, minimum_complex, total_order_key
 
 
 class ComparisonDirection(Enum):
@@ -113,7 +113,7 @@ class Compare(Op[CompareAttributes]):
 
 
 def _in_total_order(function: Function, x: Array, y: Array) -> Array:
-    return np.asarray(function(total_order_key(x), total_order_key(y)))
+    return as_array(function(total_order_key(x), total_order_key(y)))
 
 
 @register
@@ -193,7 +193,7 @@ class Clamp(Op[Attributes]):
 
 
 def _clamp(least: Array, value: Array, greatest: Array) -> Array:
-    return np.asarray(np.minimum(np.maximum(value, least), greatest))
+    return as_array(np.minimum(np.maximum(value, least), greatest))
 
 
 def _clamp_complex(least: Array, value: Array, greatest: Array) -> Array:

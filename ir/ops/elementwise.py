@@ -200,7 +200,7 @@ _unary("round-nearest-afz", "Rounds to the nearest integer, halves away from zer
        ranges=r.ROUNDING)  # fmt: skip
 _unary("round-nearest-even", "Rounds to the nearest integer, halves to the even one.", {F: np.rint}, ranges=r.ROUNDING)
 _row(Predicate, "is-finite", "Whether x is neither infinite nor NaN.", {F: np.isfinite}, algebra=Algebra.FIELD)
-_row(ComponentUnary, "real", "The real part.", {F: np.asarray, C: np.real}, algebra=Algebra.FIELD)
+_row(ComponentUnary, "real", "The real part.", {F: n.as_array, C: np.real}, algebra=Algebra.FIELD)
 _row(ComponentUnary, "imag", "The imaginary part; 0 for floats.", {F: np.zeros_like, C: np.imag}, algebra=Algebra.FIELD)
 
 _transcendental("erf", "The error function.", n.error_function, F, ranges=r.function(image=r.OPEN_UNIT))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from typing import Any, cast
 
 import ml_dtypes
@@ -20,6 +20,7 @@ from ..graph.op import NotEvaluable
 from ..types.element_type import ELEMENT_TYPES, ElementType, Kind, component
 
 Array = np.ndarray[Any, Any]
+_SCALAR: Any = np.generic
 Function = Callable[..., Any]
 Function1 = Callable[[Array], Array]
 Function2 = Callable[[Array, Array], Array]
@@ -48,6 +49,23 @@ def numpy_type(element: ElementType) -> np.dtype[Any]:
     return element.numpy
 
 
+def as_array(x: Any) -> Any:
+    """Returns a numpy scalar as an array. Arrays stay as they are, those of other classes (of a tracer) too."""
+    return np.asarray(x) if isinstance(x, _SCALAR) else x
+
+
+def overridable(function: Function1) -> Function1:
+    """Lets a class of arrays that has a method of the function's name compute it by this method."""
+    name = function.__name__
+
+    @wraps(function)
+    def run(x: Array) -> Array:
+        own: Function1 | None = getattr(type(x), name, None)
+        return function(x) if own is None else own(x)
+
+    return run
+
+
 def lift(function: Function | ByWidth, element: ElementType, result: ElementType, rank: int) -> Function:
     """Wraps `function` as a kernel on operands of type `element` with results of type `result`.
 
@@ -58,10 +76,10 @@ def lift(function: Function | ByWidth, element: ElementType, result: ElementType
     final = numpy_type(result)
 
     def scalar(*operands: Array) -> Array:
-        return np.asarray(plain(*operands))
+        return as_array(plain(*operands))
 
     def computed(*operands: Array) -> Array:
-        return np.asarray(plain(*[o.astype(wide) for o in operands])).astype(final, copy=False)
+        return as_array(plain(*[o.astype(wide) for o in operands])).astype(final, copy=False)
 
     if wide is not None:
         return computed
@@ -178,6 +196,7 @@ def _unsigned(x: Array, bits: int) -> Array:
 # -- floats
 
 
+@overridable
 def logistic(x: Array) -> Array:
     """Returns 1 / (1 + exp(-x))."""
     return 1 / (1 + np.exp(-x))
@@ -226,6 +245,7 @@ def make_complex(x: Array, y: Array) -> Array:
     return result
 
 
+@overridable
 def error_function(x: Array) -> Array:
     """Computes erf in double precision: Taylor series below 1, Chebyshev series of erfc(x) exp(x^2) from 1 to 6."""
     near, far = _erf_polynomials(*((20, 33) if x.dtype == np.float64 else (12, 17)))
@@ -275,12 +295,12 @@ def convert(source: ElementType, target: ElementType) -> Function1:
     final = numpy_type(target)
     numpy_type(source)
     if source is target:
-        return np.asarray
+        return as_array
     if source.is_complex and not target.is_complex:
         real_part = convert(component(source), target)
         return lambda x: real_part(x.real)
     if target.kind is Kind.PRED:
-        return lambda x: np.asarray(x != 0)
+        return lambda x: as_array(x != 0)
     if source.is_float and target.is_integer:
         return _float_to_integer(source, target)
     if target.bits < 8 and target.is_integer and source.is_integer:

@@ -5,11 +5,11 @@ Kernels give views where numpy can; values are read-only by convention.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from operator import methodcaller
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, Dims
 from ..graph.op import A, Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.source import Along, RowMajor, Source
 from ..graph.value_range import Demand, Fact, Range, Visitor, split_demand
 from ..types.element_type import Kind
 from ..types.shape import Layout, Shape
@@ -34,6 +35,7 @@ from .checks import (
     text,
 )
 from .numerics import Array, numpy_type
+from .reshape_factors import reshape_factors, reshape_groups
 
 
 class _Move(Op[A]):
@@ -78,6 +80,9 @@ class Broadcast(_Move[BroadcastAttributes]):
         builder = RuleBuilder()
         result = builder.dims(call.shape)
         return builder.rule([[result[d] for d in call.attributes.dimensions]], [result])
+
+    def sources(self, call: OpCall[BroadcastAttributes]) -> tuple[Source, ...]:
+        return (tuple(Along(d) for d in call.attributes.dimensions),)
 
     def kernel(self, call: OpCall[BroadcastAttributes], compile: Compile) -> Kernel:
         dims, target = call.attributes.dimensions, call.shape.dims
@@ -152,6 +157,9 @@ class Reshape(_Move[ReshapeAttributes]):
     ) -> ReshapeAttributes:
         return replace(call.attributes, inferred_dimension=None)
 
+    def sources(self, call: OpCall[ReshapeAttributes]) -> tuple[Source, ...] | None:
+        return None if call.shape.is_dynamic else (RowMajor(),)
+
     def kernel(self, call: OpCall[ReshapeAttributes], compile: Compile) -> Kernel:
         (operand,), dims = call.operands, call.shape.dims
         if not operand.is_dynamic:
@@ -163,65 +171,6 @@ class Reshape(_Move[ReshapeAttributes]):
             return x.reshape(dims)
 
         return run
-
-
-def reshape_groups(source: Dims, target: Dims) -> list[tuple[list[int], list[int]]]:
-    """Returns the smallest groups of dimensions of a nonempty array that a reshape transforms into each other.
-
-    Omits dimensions of size 1.
-    """
-    groups: list[tuple[list[int], list[int]]] = []
-    rest = [[d for d, n in enumerate(dims) if n > 1] for dims in (source, target)]
-    sizes = source, target
-    while rest[0]:
-        group: tuple[list[int], list[int]] = [], []
-        done = [1, 1]
-        while done[0] != done[1] or done[0] == 1:
-            side = 0 if done[0] <= done[1] else 1
-            dim = rest[side].pop(0)
-            group[side].append(dim)
-            done[side] *= sizes[side][dim]
-        groups.append(group)
-    return groups
-
-
-def reshape_factors(builder: RuleBuilder, source: Dims, target: Dims) -> tuple[list[list[int]], list[list[int]]]:
-    """Returns the factors of each dimension before and after a reshape of a nonempty array, major first.
-
-    Walks both shapes from the major end and splits off the common factor of the current dimensions. Where they have
-    none, the boundaries of the two shapes do not nest ([2,3] to [3,2]): until the products agree again, the rest of
-    every dimension must be unsharded.
-    """
-    factors: tuple[list[list[int]], list[list[int]]] = [[] for _ in source], [[] for _ in target]
-    rest = list(source), list(target)
-    place = [0, 0]
-
-    def skip_ones(side: int) -> None:
-        while place[side] < len(rest[side]) and rest[side][place[side]] == 1:
-            place[side] += 1
-
-    def take(side: int, size: int, factor: int | None) -> None:
-        if factor is not None:
-            factors[side][place[side]].append(factor)
-        rest[side][place[side]] //= size
-        skip_ones(side)
-
-    skip_ones(0)
-    skip_ones(1)
-    while place[0] < len(source) and place[1] < len(target):
-        common = math.gcd(rest[0][place[0]], rest[1][place[1]])
-        if common > 1:
-            factor = builder.factor(common)
-            take(0, common, factor)
-            take(1, common, factor)
-            continue
-        done = [1, 1]  # the products of the dimensions taken so far, until both sides agree
-        while done[0] != done[1] or done[0] == 1:
-            side = 0 if done[0] <= done[1] else 1
-            size = rest[side][place[side]]
-            done[side] *= size
-            take(side, size, builder.factor(size, FactorKind.REPLICATE))
-    return factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +205,10 @@ class Transpose(_Move[TransposeAttributes]):
         operand = builder.dims(call.operands[0])
         return builder.rule([operand], [[operand[d] for d in call.attributes.dimensions]])
 
+    def sources(self, call: OpCall[TransposeAttributes]) -> tuple[Source, ...]:
+        dims = call.attributes.dimensions
+        return (tuple(Along(dims.index(d)) for d in range(len(dims))),)
+
     def kernel(self, call: OpCall[TransposeAttributes], compile: Compile) -> Kernel:
         dims = call.attributes.dimensions
         return methodcaller("transpose", dims)
@@ -289,6 +242,10 @@ class Reverse(_Move[ReverseAttributes]):
         dims = [builder.factor(n, kind) for n, kind in zip(sizes, kinds, strict=True)]
         reads = [Read(0, d, (Reach(-1, sizes[d] - 1),)) for d in reversed_dims if sizes[d] > 1]
         return builder.rule([dims], [dims], reads=reads)
+
+    def sources(self, call: OpCall[ReverseAttributes]) -> tuple[Source, ...]:
+        turned = call.attributes.dimensions
+        return (tuple(Along(d, -1, n - 1) if d in turned else Along(d) for d, n in enumerate(call.shape.dims)),)
 
     def kernel(self, call: OpCall[ReverseAttributes], compile: Compile) -> Kernel:
         dims = call.attributes.dimensions
@@ -349,6 +306,12 @@ class Concatenate(Op[ConcatenateAttributes]):
         self, call: OpCall[ConcatenateAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
     ) -> list[Demand]:
         return split_demand(results[0], call.attributes.dimensions[0], [o.dims for o in call.operands])
+
+    def sources(self, call: OpCall[ConcatenateAttributes]) -> tuple[Source, ...]:
+        (along,) = call.attributes.dimensions
+        starts = accumulate((o.dims[along] for o in call.operands[:-1]), initial=0)
+        dims = range(call.shape.rank)
+        return tuple(tuple(Along(d, 1, -start if d == along else 0) for d in dims) for start in starts)
 
     def kernel(self, call: OpCall[ConcatenateAttributes], compile: Compile) -> Kernel:
         (along,) = call.attributes.dimensions

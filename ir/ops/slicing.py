@@ -14,6 +14,7 @@ from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims, PadDim, PaddingConfig, SliceDim, SliceDims
 from ..graph.monoid import choice_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.source import Along, Source
 from ..graph.value_range import Demand, Fact, Range, Visitor, columns, index_range, joined
 from ..types.shape import Shape
 from .checks import require_array, require_index, require_rank, require_same_element, require_static, text
@@ -98,6 +99,9 @@ class Slice(Op[SliceAttributes]):
             tuple(SliceDim(0, sizes[d]) if _is_whole(call, d) else s for d, s in enumerate(slices))
         )
 
+    def sources(self, call: OpCall[SliceAttributes]) -> tuple[Source, ...]:
+        return (tuple(Along(d, s.stride, s.start) for d, s in enumerate(call.attributes.slice)),)
+
     def kernel(self, call: OpCall[SliceAttributes], compile: Compile) -> Kernel:
         index = tuple(slice(s.start, s.limit, s.stride) for s in call.attributes.slice)
         return itemgetter(index) if index else np.asarray
@@ -146,6 +150,12 @@ class Pad(Op[PadAttributes]):
         padding = call.attributes.padding.dims
         whole = PadDim(0, 0)
         return _reading_rule(call, [None if p == whole else Reach(1, -p.low, 1, p.interior + 1) for p in padding])
+
+    def sources(self, call: OpCall[PadAttributes]) -> tuple[Source, ...] | None:
+        padding = call.attributes.padding.dims
+        if any(p.interior for p in padding):
+            return None
+        return tuple(Along(d, 1, -p.low) for d, p in enumerate(padding)), ()
 
     def kernel(self, call: OpCall[PadAttributes], compile: Compile) -> Kernel:
         places = [_pad_places(n, p) for n, p in zip(call.operands[0].dims, call.attributes.padding.dims, strict=True)]

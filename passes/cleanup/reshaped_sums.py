@@ -24,7 +24,8 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.ops.dot import DotAttributes
 from ...ir.ops.reduce import ReduceAttributes
-from ...ir.ops.shaping import BroadcastAttributes, Reshape, reshape_groups
+from ...ir.ops.reshape_factors import reshape_groups
+from ...ir.ops.shaping import BroadcastAttributes, Reshape
 from ..base import Pass, PassContext
 from .rewriting import rewrite
 

@@ -10,7 +10,7 @@ import pytest
 from hloom.ir.factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, check_rule
 from hloom.ir.graph.attributes import PadDim, PaddingConfig, SliceDim
 from hloom.ir.graph.op import OPS, ShapeError, op_named
-from hloom.ir.ops.shaping import reshape_factors
+from hloom.ir.ops.reshape_factors import reshape_factors
 from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.ir.types.shape import Shape, array
 from hypothesis import given

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ....cost.machine import Transfer
 from ....ir.factors.sharding_rule import FactorKind, ShardingRule
 from ....ir.graph.instruction import Instruction
-from ....ir.ops.shaping import reshape_groups
+from ....ir.ops.reshape_factors import reshape_groups
 from ....ir.sharding.digit import Digits, product
 from ...op_sharding.assignment import Assignment, OpSharding
 from ...resharding.halo_plan import TiledDim, plan_halo

@@ -1,0 +1,181 @@
+"""Lowers computations of element-wise ops, moves and reductions to kernels.
+
+Results that have the same loops share a nest. A nest is lowered twice: once on fine loops, to learn how they are used,
+and again on merged ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...ir.errors import NotEvaluable
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import Role
+from ...ir.ops.reduce import Reduce, ReduceAttributes
+from ...ir.types.shape import Shape
+from .builder import Builder
+from .elements import memory
+from .index import Index, SplitAxis, combined, counter, row_major
+from .loops import Kernel, Lane, Nest
+from .nest import MoreAxes, NestLowering, Result
+from .space import Space, Uses, merge
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A kernel whose buffers are the parameters, the results and scratch rows of these sizes, in elements."""
+
+    kernel: Kernel
+    parameters: tuple[Shape, ...]
+    results: tuple[Shape, ...]
+    scratch: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Axes:
+    """The loops of a nest: dimensions, each with the sizes of its fine loops."""
+
+    dims: list[list[int]]
+
+    @staticmethod
+    def of(dims: Sequence[int]) -> _Axes:
+        return _Axes([[n] if n > 1 else [] for n in dims])
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(n for dim in self.dims for n in dim) or (1,)
+
+    def split(self, axis: int, inner: int) -> None:
+        for dim in self.dims:
+            if axis < len(dim):
+                if dim[axis] % inner:
+                    raise NotEvaluable("native kernels need dimensions that nest")
+                dim[axis : axis + 1] = [dim[axis] // inner, inner]
+                return
+            axis -= len(dim)
+
+    def index(self, count: int) -> Index:
+        """Returns the index of the first `count` dimensions."""
+        first, found = 0, list[tuple[range, list[int]]]()
+        for dim in self.dims[:count]:
+            found.append((range(first, first + len(dim)), dim))
+            first += len(dim)
+        return tuple(
+            combined([counter(a, n) for a, n in zip(axes, dim, strict=True)], row_major(dim)) for axes, dim in found
+        )
+
+
+def lower(computation: Computation) -> Lowered:
+    """Returns the kernel of a computation. Raises NotEvaluable if it cannot be one."""
+    root = computation.root
+    outputs = root.operands if root.op.role is Role.TUPLE else [root]
+    parameters = computation.parameters
+    shapes = [i.shape for i in (*parameters, *outputs)]
+    if not all(s.is_array and not s.is_dynamic and s.num_elements for s in shapes):
+        raise NotEvaluable("native kernels take arrays of known sizes that are not empty")
+    lanes = [memory(s.element) for s in shapes]
+    inputs = {p: n for n, p in enumerate(parameters)}
+    nests: list[Nest] = []
+    scratch: list[int] = []
+    for group in _groups(list(enumerate(outputs, len(parameters)))):
+        nest, rows = _nest(group, inputs, len(lanes), sum(len(s.nodes) for n in nests for s in n.steps))
+        nests.append(nest)
+        lanes += rows
+        scratch += [nest.columns] * len(rows)
+    kernel = Kernel(tuple(lanes), tuple(nests))
+    return Lowered(kernel, tuple(shapes[: len(parameters)]), tuple(shapes[len(parameters) :]), tuple(scratch))
+
+
+Output = tuple[int, Instruction]  # the buffer of a result
+
+
+def _space(output: Instruction) -> tuple[int, ...]:
+    """Returns the dimensions of the loops that make a result."""
+    return output.operands[0].shape.dims if isinstance(output.op, Reduce) else output.shape.dims
+
+
+def _groups(outputs: list[Output]) -> list[list[Output]]:
+    """Returns the results that share loops: those of one space, and those of its leading dimensions."""
+    groups: list[list[Output]] = []
+    for output in sorted(outputs, key=lambda o: -math.prod(_space(o[1]))):
+        space = _space(output[1])
+        for group in groups:
+            first = _space(group[0][1])
+            if first == space or (first[: len(space)] == space and _depends(output[1], group[0][1])):
+                group.append(output)
+                break
+        else:
+            groups.append([output])
+    return groups
+
+
+def _depends(one: Instruction, other: Instruction) -> bool:
+    """Whether two values are computed from a common reduction, and so in the same rows."""
+
+    def reductions(start: Instruction) -> set[Instruction]:
+        reached, stack = {start}, [start]
+        while stack:
+            new = [o for o in stack.pop().operands if o not in reached]
+            reached.update(new)
+            stack += new
+        return {i for i in reached if isinstance(i.op, Reduce)}
+
+    return bool(reductions(one) & reductions(other))
+
+
+def _result(output: Output, axes: _Axes, combine_rows: bool) -> Result:
+    """Returns how a result is stored: a reduction of other than the last dimensions combines rows, as all reductions
+    do if asked to.
+    """
+    buffer, i = output
+    index = axes.index(len(_space(i)))
+    if not isinstance(i.op, Reduce):
+        return Result(i, buffer, index, False)
+    sizes, reduced = i.operands[0].shape.dims, i.attributes_as(ReduceAttributes).dimensions
+    kept = [d for d, n in enumerate(sizes) if d not in reduced and n > 1]
+    first = min((d for d in reduced if sizes[d] > 1), default=len(sizes))
+    if combine_rows or any(d > first for d in kept):
+        return Result(i, buffer, index, True)
+    return Result(i, buffer, tuple(part for d, part in enumerate(index) if d not in reduced), False)
+
+
+def _nest(group: list[Output], inputs: dict[Instruction, int], scratch: int, first: int) -> tuple[Nest, list[Lane]]:
+    try:
+        return _nest_of(group, False, inputs, scratch, first)
+    except NotEvaluable:
+        return _nest_of(group, True, inputs, scratch, first)
+
+
+def _nest_of(
+    group: list[Output], combine_rows: bool, inputs: dict[Instruction, int], scratch: int, first: int
+) -> tuple[Nest, list[Lane]]:
+    axes = _Axes.of(_space(group[0][1]))
+
+    def lowering(space: Space) -> NestLowering:
+        return NestLowering(space, inputs, scratch, Builder(len(space.groups) - 1, first))
+
+    def results() -> list[Result]:
+        return [_result(output, axes, combine_rows) for output in group]
+
+    def uses() -> Uses:
+        trial = lowering(Space.fine(axes.sizes))
+        trial.lower(results())
+        return trial.uses
+
+    for _ in range(64):
+        try:
+            space = merge(axes.sizes, uses())
+            final = lowering(space)
+            return final.lower(results()), final.rows
+        except SplitAxis as wanted:
+            axes.split(wanted.axis, wanted.inner)
+        except MoreAxes as wanted:
+            if len(axes.dims) > len(_space(group[0][1])):
+                break
+            axes.dims += _Axes.of(wanted.sizes).dims
+        except ValueError as error:
+            raise NotEvaluable(str(error)) from error
+    raise NotEvaluable("native kernels need one order of loops")

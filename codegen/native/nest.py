@@ -1,0 +1,301 @@
+"""Lowers some results of a computation that share their loops to one nest.
+
+Values are made on demand, from the results back to the parameters: an index follows each of them. A reduction over all
+columns is a fold, whose result later strips of the same row use; values are ordered by how many folds they wait for. A
+value that an earlier strip computed is made again, unless it took a function: then it is kept in a scratch row.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...ir.errors import NotEvaluable
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.monoid import MONOID_OPS, reduction_monoid
+from ...ir.graph.op import Role
+from ...ir.ops.computations import accumulator
+from ...ir.ops.elementwise import no_computation
+from ...ir.ops.reduce import Reduce, ReduceAttributes
+from ...ir.ops.shaping import Iota, IotaAttributes
+from ...ir.ops.structure import ConstantAttributes
+from ...ir.tools import mixed_precision
+from ...ir.types.element_type import PRED, from_numpy
+from .builder import Builder
+from .elements import from_memory, memory, to_memory
+from .folds import fold_of, number
+from .index import Affine, Index, combined, counter, delinearized, row_major, through
+from .loops import Do, Lane, Nest, Node
+from .space import Space, Uses
+from .trace import Traced, constant
+from .ufuncs import U8, UFUNCS
+
+Key = tuple[Instruction, Index]
+UNROLL, HEAVY = 4, 2  # copies of strips; fewer where they call functions
+
+
+class MoreAxes(Exception):
+    """Asks for further loops, over dimensions that a reduction takes."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        super().__init__(sizes)
+        self.sizes = sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result to store: the value of an instruction. Reductions marked as `sink` combine rows in their buffer."""
+
+    instruction: Instruction
+    buffer: int
+    index: Index  # of the instruction, or of the operand of a sink
+    sink: bool
+
+
+@dataclass(slots=True)
+class NestLowering:
+    """One nest. `inputs` are the buffers of parameters; scratch rows are numbered from `scratch` on, and their types
+    appended to `rows`.
+    """
+
+    space: Space
+    inputs: dict[Instruction, int]
+    scratch: int
+    builder: Builder
+    uses: Uses = field(default_factory=Uses)
+    rows: list[Lane] = field(default_factory=list[Lane])
+    stage: int = 0
+    known: dict[Any, tuple[Traced, int]] = field(default_factory=dict[Any, tuple[Traced, int]])
+    heavy: set[Any] = field(default_factory=set[Any])
+    depths: dict[Key, int] = field(default_factory=dict[Key, int])
+    folds: dict[Key, int] = field(default_factory=dict[Key, int])
+
+    def lower(self, results: list[Result]) -> Nest:
+        waits = [self.depth((r.instruction.operands[0] if r.sink else r.instruction, r.index)) for r in results]
+        sums: dict[int, Traced] = {}
+        last = max([*waits, *(d + 1 for d in self.folds.values())])
+        for self.stage in range(last + 2):
+            totals = [(key, self.folded(key)) for key, depth in self.folds.items() if depth == self.stage]
+            for place, (result, depth) in enumerate(zip(results, waits, strict=True)):
+                if result.sink:
+                    self.sink(result, place, depth, sums)
+                elif depth == self.stage:
+                    value = self.value((result.instruction, result.index))
+                    self.store(result.buffer, result.index, result.instruction, value)
+            self.builder.end_strip()
+            for key, total in totals:
+                self.known[(*key, None)] = self.finished(key, total), -1
+        *outer, columns = self.space.merged
+        return self.builder.finish(tuple(outer), columns, HEAVY if self.builder.calls else UNROLL)
+
+    # -- the graph
+
+    def parts(self, key: Key) -> list[Key]:
+        """Returns the operands of an instruction that its value at an index needs, with their indices."""
+        i, index = key
+        if i.op.role in (Role.PARAMETER, Role.CONSTANT) or isinstance(i.op, Iota):
+            return []
+        if isinstance(i.op, Reduce):
+            return [(i.operands[0], self.reduced_index(i, index)), (i.operands[1], ())]
+        sources = i.op.sources(i.call)
+        if sources is not None:
+            sizes = self.space.sizes
+            return [(o, through(s, index, i.shape.dims, o.shape.dims, sizes)) for o, s in zip(i.operands, sources)]
+        return [(o, index if o.shape.rank else ()) for o in i.operands]
+
+    def depth(self, key: Key) -> int:
+        """Returns how many folds must end before a value can be made, and notes all folds below it."""
+        if key not in self.depths:
+            depth = max((self.depth(part) for part in self.parts(key)), default=0)
+            if isinstance(key[0].op, Reduce):
+                self.folds[key] = depth
+                depth += 1
+            self.depths[key] = depth
+        return self.depths[key]
+
+    def reduced_index(self, i: Instruction, index: Index) -> Index:
+        """Returns the index of a reduction's operand: its reduced dimensions run over the loops that the result's index
+        does not use.
+        """
+        sizes, dims = self.space.sizes, i.operands[0].shape.dims
+        taken = {axis for part in index for axis, _ in part.terms}
+        free = [axis for axis in range(len(sizes)) if axis not in taken]
+        reduced = [d for d in range(len(dims)) if d in i.attributes_as(ReduceAttributes).dimensions]
+        wanted = tuple(dims[d] for d in reduced)
+        if math.prod(sizes[axis] for axis in free) != math.prod(wanted):
+            raise MoreAxes(wanted)
+        self.uses.reduced.add(frozenset(free))
+        position = combined([counter(a, sizes[a]) for a in free], row_major([sizes[a] for a in free]))
+        inner, outer = iter(delinearized(position, wanted, sizes)), iter(index)
+        return tuple(next(inner) if d in reduced else next(outer) for d in range(len(dims)))
+
+    # -- values
+
+    def value(self, key: Key, mask: Node | None = None) -> Traced:
+        """Returns the value of an instruction at an index, in lanes where the mask is true."""
+        known = self.known.get((*key, mask))
+        if known is not None:
+            value, stage = known
+            if stage in (-1, self.stage) or value.node.uniform:
+                return value
+            if (*key, mask) in self.heavy:
+                return self.kept(key, mask, value)
+        calls = self.builder.calls
+        made = self.made(key, mask)
+        if self.builder.calls > calls and not any((*part, mask) in self.heavy for part in self.parts(key)):
+            self.heavy.add((*key, mask))
+        self.known[(*key, mask)] = made, self.stage
+        return made
+
+    def kept(self, key: Key, mask: Node | None, value: Traced) -> Traced:
+        """Returns a value of an earlier strip from a scratch row, where that strip stores it."""
+        lane = value.node.lane
+        if lane is Lane.MASK:
+            return self.made(key, mask)
+        axis = len(self.space.sizes) - 1
+        access = self.space.access(self.scratch + len(self.rows), Affine(0, ((axis, 1),)))
+        access = type(access)(access.buffer, 0, (*(0 for _ in access.strides[:-1]), 1))
+        self.rows.append(lane)
+        self.builder.spill(value.node, access)
+        found = value.with_node(self.builder.load(access, lane))
+        self.known[(*key, mask)] = found, self.stage
+        return found
+
+    def made(self, key: Key, mask: Node | None) -> Traced:
+        i, index = key
+        if i.shape.is_dynamic or not i.shape.is_array or mixed_precision.computed(i) is not None:
+            raise NotEvaluable(f"native kernels have no {i.opcode} of {i.shape}")
+        if i.op.role is Role.PARAMETER:
+            return self.loaded(i, index, mask)
+        if i.op.role is Role.CONSTANT:
+            return self.literal(i)
+        if isinstance(i.op, Iota):
+            return self.iota(i, index)
+        if isinstance(i.op, Reduce):
+            raise NotEvaluable("native kernels reduce in every row, or into a result")
+        if i.op.sources(i.call) is not None:
+            return self.moved(key, mask)
+        if not i.op.maps_scalars(i.call):
+            raise NotEvaluable(f"native kernels have no {i.opcode}")
+        kernel = i.op.kernel(i.call, no_computation)
+        return kernel(*[self.value(part, mask) for part in self.parts(key)])
+
+    def loaded(self, i: Instruction, index: Index, mask: Node | None) -> Traced:
+        place = combined(index, row_major(i.shape.dims))
+        self.uses.strides.add(self.space.strides(place))
+        found = self.builder.load(self.space.access(self.inputs[i], place), memory(i.shape.element), mask)
+        return Traced(self.builder, from_memory(self.builder, found, i.shape.element), i.shape.element)
+
+    def literal(self, i: Instruction) -> Traced:
+        array = i.attributes_as(ConstantAttributes).literal.array
+        if array is None or not array.size or array.tobytes() != array.reshape(-1)[:1].tobytes() * array.size:
+            raise NotEvaluable("native kernels take arrays of different numbers as parameters only")
+        return Traced(self.builder, constant(self.builder, number(array), i.shape.element), i.shape.element)
+
+    def iota(self, i: Instruction, index: Index) -> Traced:
+        along = index[i.attributes_as(IotaAttributes).iota_dimension]
+        count = Traced(self.builder, self.counted(along), from_numpy(np.dtype(np.int32)))
+        return count.astype(i.shape.element.numpy)
+
+    def counted(self, index: Affine) -> Node:
+        """Returns an index as a number."""
+        if max(map(abs, index.range(self.space.sizes))) > np.iinfo(np.int32).max:
+            raise NotEvaluable("native kernels count in 32 bits")
+        b = self.builder
+        result = b.constant(index.offset, Lane.I32)
+        for axis, coefficient in index.terms:
+            self.uses.counted.add(axis)
+            place = b.index(self.space.loop_of(axis))
+            result = b.add(result, b.mul(place, coefficient) if coefficient != 1 else place)
+        return result
+
+    def moved(self, key: Key, mask: Node | None) -> Traced:
+        """Returns the element of the first operand whose index is inside of its dimensions. A single operand needs no
+        test: its index is inside in all lanes of the mask.
+        """
+        parts = self.parts(key)
+        if len(parts) == 1:
+            return self.value(parts[0], mask)
+        found: Traced | None = None
+        for operand, index in reversed(parts):
+            inside = self.inside(index, operand.shape.dims)
+            both = self.builder.op(Do.AND, inside, mask) if inside and mask else inside or mask
+            value = self.value((operand, index), both if operand.shape.rank else None)
+            if found is None or inside is None:
+                found = value
+            else:
+                found = value.with_node(self.builder.select(inside, value.node, found.node))
+        assert found is not None
+        return found
+
+    def inside(self, index: Index, dims: tuple[int, ...]) -> Node | None:
+        """Returns where an index lies within the dimensions; None where this is known."""
+        found: Node | None = None
+        for part, size in zip(index, dims, strict=True):
+            low, high = part.range(self.space.sizes)
+            tests: list[Node] = []
+            if high >= size:
+                tests.append(self.builder.lt(self.counted(part), size))
+            if low < 0:
+                tests.append(self.builder.le(self.builder.constant(0, Lane.I32), self.counted(part)))
+            for test in tests:
+                found = test if found is None else self.builder.op(Do.AND, found, test)
+        return found
+
+    # -- reductions and results
+
+    def folded(self, key: Key) -> Traced:
+        """Returns what a strip makes of a reduction over the columns."""
+        (operand, _), i = self.parts(key), key[0]
+        free = {axis for part in operand[1] for axis, _ in part.terms} - {a for part in key[1] for a, _ in part.terms}
+        if self.space.is_merged and not free <= self.space.columns:
+            raise NotEvaluable("native kernels reduce the last dimensions of a row")
+        return self.fold(i, self.value(operand))
+
+    def finished(self, key: Key, total: Traced) -> Traced:
+        """Returns a reduction, after its strip: combined with the initial value, in its own type."""
+        i, (_, init) = key[0], self.parts(key)
+        total = total.astype(accumulator(i.shape.element))
+        start = self.value(init).astype(total.dtype)
+        monoid = reduction_monoid(i.attributes_as(ReduceAttributes).to_apply)
+        assert monoid is not None
+        return UFUNCS[MONOID_OPS[monoid]](start, total).astype(i.shape.element.numpy)
+
+    def fold(self, i: Instruction, value: Traced) -> Traced:
+        """Combines the columns of a value by the computation of a reduction, in the type that it computes in."""
+        fold = fold_of(i)
+        wide = value.astype(accumulator(i.shape.element))
+        if wide.element is PRED:
+            byte = self.builder.cast(Do.ZEXT, wide.node, Lane.I8)
+            return Traced(self.builder, self.builder.fold(fold.do, fold.identity & 1, byte), U8)
+        return wide.with_node(self.builder.fold(fold.do, fold.identity, wide.node))
+
+    def sink(self, result: Result, number: int, depth: int, sums: dict[int, Traced]) -> None:
+        """Combines rows of a reduction in its buffer; columns that are reduced too are folded one strip before."""
+        i, key = result.instruction, (result.instruction.operands[0], result.index)
+        fold = fold_of(i)
+        if fold.start is None or from_numpy(accumulator(i.shape.element)) is not i.shape.element:
+            raise NotEvaluable("native kernels combine rows from a constant on, in types that need no rounding")
+        kept = [part for d, part in enumerate(result.index) if d not in i.attributes_as(ReduceAttributes).dimensions]
+        place = combined(kept, row_major(i.shape.dims))
+        self.uses.strides.add(self.space.strides(place))
+        used = {axis for part in kept for axis, _ in part.terms}
+        reduces_columns = not used & self.space.columns
+        self.uses.reduced.add(frozenset(range(len(self.space.sizes))) - used)
+        if depth == self.stage:
+            value = self.value(key)
+            sums[number] = self.fold(i, value) if reduces_columns else value.astype(accumulator(i.shape.element))
+        if self.stage == depth + reduces_columns:
+            value = sums[number]
+            node = to_memory(self.builder, value.node, value.element)
+            init = constant(self.builder, fold.start, value.element)
+            self.builder.store(self.space.access(result.buffer, place), node, fold.do, init.data)
+
+    def store(self, buffer: int, index: Index, i: Instruction, value: Traced) -> None:
+        place = combined(index, row_major(i.shape.dims))
+        self.uses.strides.add(self.space.strides(place))
+        node = to_memory(self.builder, value.node, value.element)
+        self.builder.store(self.space.access(buffer, place), node)

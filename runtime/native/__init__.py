@@ -1,0 +1,1 @@
+"""Computes instructions by native kernels."""

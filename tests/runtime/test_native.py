@@ -1,0 +1,71 @@
+"""Native kernels against numpy's: element-wise ops of every type, moves, reductions, and fusions of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hloom
+import ml_dtypes
+import numpy as np
+import pytest
+from hloom.ir.graph.op import OPS
+from hloom.ir.ops.elementwise import Elementwise
+from hloom.ir.types.element_type import ELEMENT_TYPES, ElementType
+from hloom.runtime.native.kernels import NativeKernels
+from ops import typed_programs
+from ops.oracle import random_inputs
+from support.loop_kernels import needs_llvm
+
+Array = np.ndarray[Any, Any]
+pytestmark = needs_llvm
+
+OPCODES = [
+    *[opcode for opcode, op in OPS.items() if isinstance(op, Elementwise)],
+    "compare", "select", "clamp", "convert", "copy", "reduce-precision", "reduce",
+]  # fmt: skip
+# Types of which native kernels have no arrays, and ops that are left to numpy for some types.
+MISSING = {e.name for e in ELEMENT_TYPES.values() if e.is_complex or (e.is_float and e.bits < 16)}
+FLOATS = {"f16", "bf16", "f32", "f64"}
+LEFT: dict[str, set[str]] = {
+    **{opcode: {"f64"} for opcode in ("sine", "cosine", "tan", "power")},
+    **dict.fromkeys(("acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh", "remainder"), FLOATS),
+    "complex": FLOATS,
+}
+# Of both sides together; 3 for others. Numpy computes erf of f64 by a series that ends early.
+ULPS = {"logistic": 4, "tanh": 4, "erf": 64, "reduce": 32}
+
+
+def agree(opcode: str, element: ElementType, have: Array, want: Array) -> bool:
+    """Whether values agree: integers to the bit, floats within some units in the last place, NaN and signs alike."""
+    if have.dtype != want.dtype or have.shape != want.shape:
+        return False
+    if element.is_complex:
+        return have.tobytes() == want.tobytes()
+    if not element.is_float:  # the unused bits of narrow integers may be anything
+        return np.array_equal(have.astype(object), want.astype(object))
+    x, y = have.astype(np.float64), want.astype(np.float64)
+    eps = float(ml_dtypes.finfo(want.dtype).eps) * ULPS.get(opcode, 3)  # pyright: ignore
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    tiny = float(ml_dtypes.finfo(want.dtype).smallest_subnormal) * 4  # pyright: ignore
+    with np.errstate(invalid="ignore"):
+        near = np.abs(x - y) <= eps * np.abs(y) + tiny
+    return bool(np.all(same | near))
+
+
+@pytest.mark.parametrize("by_numpy", [False, True], ids=["native", "numpy"])
+@pytest.mark.parametrize("opcode", OPCODES)
+def test_ops_of_every_type_agree_with_numpy(opcode: str, by_numpy: bool) -> None:
+    left: set[str] = set()
+    for name, programs in typed_programs.accepted(opcode).items():
+        taken = False
+        for program in programs:
+            inputs = random_inputs([p.shape for p in program.module.entry.parameters], 0, "special")
+            kernels = NativeKernels(small=0, by_numpy=by_numpy)
+            have = hloom.evaluate(program.module, inputs, kernels=kernels)
+            want = hloom.evaluate(program.module, inputs)
+            taken |= any(done for i, done in kernels.native.items() if i.opcode == opcode)
+            shapes = list(program.module.entry.root.shape.leaves())
+            for x, y, shape in zip(have, want, shapes, strict=True):
+                assert agree(opcode, shape.element, x, y), (program.text, x, y)
+        left |= set() if taken else {name}
+    assert left - MISSING <= LEFT.get(opcode, set())
