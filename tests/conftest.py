@@ -1,4 +1,5 @@
-"""Set-up of all tests: XLA, where a test uses it, has eight virtual CPU devices (set before it starts).
+"""Set-up of all tests: XLA, where a test uses it, has eight virtual CPU devices (set before it starts), and native
+kernels are not cached on disk.
 
 The programs that tests start compile the package once, also where Python is told not to leave bytecode behind: it lies
 in a folder of its own, which goes when the tests end.
@@ -14,6 +15,7 @@ import pytest
 from support.virtual_devices import eight_devices
 
 eight_devices()
+os.environ["HLOOM_CACHE"] = ""
 
 # No example fails for being slow: tests share their machine.
 hypothesis.settings.register_profile("hloom", deadline=None)

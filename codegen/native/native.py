@@ -1,10 +1,11 @@
-"""Machine code of kernels, compiled once per text in a process."""
+"""Machine code of kernels, compiled once per text in a process, and once per machine with a cache."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from .compile_llvm import Loaded, object_code
+from .cache import cached, folder
+from .compile_llvm import Loaded, host, object_code, version
 from .expand import expand
 from .llvm_text import llvm_text
 from .loops import Kernel
@@ -19,4 +20,5 @@ def native(kernel: Kernel) -> Native:
 
 @lru_cache(maxsize=4096)
 def _compiled(text: str) -> Native:
-    return Loaded(object_code(text))
+    key = (text, version(), *host())
+    return Loaded(cached(key, lambda: object_code(text), folder()))

@@ -1,9 +1,8 @@
 """Runs kernels by numpy, a block of rows at a time: the fallback without llvmlite or without a fused multiply-add.
 
-Reductions keep the order of the compiled kernels. Numpy has no fused multiply-add: in f32 its place is taken by f64
-arithmetic, rounded twice, in f64 by a product and a sum; functions are numpy's own unless they were expanded. So floats
-may differ from those of compiled kernels in the last bits, integers and masks do not. Of zeros of both signs numpy's
-maximum takes either.
+Numpy has no fused multiply-add: in f32 its place is taken by f64 arithmetic, rounded twice, in f64 by a product and a
+sum. Functions are numpy's own unless they were expanded, and so is the order of sums. So floats may differ from those
+of compiled kernels in the last bits, integers and masks do not. Of zeros of both signs numpy's maximum takes either.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .loops import COMPARISONS, LANES, Access, Do, Fold, Function, Kernel, Lane, Nest, Node, Row, Store, Strip
+from .loops import COMPARISONS, Access, Do, Fold, Function, Kernel, Lane, Nest, Node, Row, Store, Strip
 
 Array = np.ndarray[Any, Any]
-BLOCK = 1 << 15  # values of a block
+BLOCK = 1 << 16  # values of a block
 
 DTYPES: dict[Lane, np.dtype[Any]] = {
     Lane.MASK: np.dtype(np.bool_), Lane.I8: np.dtype(np.int8), Lane.I16: np.dtype(np.int16),
@@ -80,6 +79,13 @@ _FUNCTIONS: dict[Function, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+_FOLDS: dict[Do, np.ufunc] = {
+    Do.ADD: np.add, Do.MUL: np.multiply, Do.MAXIMUM: np.maximum, Do.MINIMUM: np.minimum, Do.UMAXIMUM: np.maximum,
+    Do.UMINIMUM: np.minimum, Do.AND: np.bitwise_and, Do.OR: np.bitwise_or, Do.XOR: np.bitwise_xor,
+}  # fmt: skip
+_UNSIGNED_FOLDS = (Do.UMAXIMUM, Do.UMINIMUM)
+
+
 def run_by_numpy(kernel: Kernel, buffers: Sequence[Array]) -> None:
     """Runs a kernel on flat arrays of the element types of its buffers."""
     with np.errstate(all="ignore"):
@@ -88,7 +94,9 @@ def run_by_numpy(kernel: Kernel, buffers: Sequence[Array]) -> None:
 
 
 class _Run:
-    """One nest. A block is some rows of the last row loop; values have the shape [rows, columns] or [rows, 1]."""
+    """Runs one nest. A block is some rows of the last row loop, or some columns of a row without folds. The shape of
+    values is [rows, columns] or [rows, 1].
+    """
 
     def __init__(self, nest: Nest, buffers: Sequence[Array]) -> None:
         self.nest = nest
@@ -96,18 +104,24 @@ class _Run:
         self.place: tuple[int, ...] = ()
         self.first = 0
         self.size = 1
+        self.columns = range(nest.columns)
         self.values: dict[Node, Array] = {}
         self.rows: dict[Access, Array] = {}  # scratch rows, one for each row of the block
 
     def run(self) -> None:
         *outer, inner = self.nest.rows or (1,)
+        whole = any(step.folds if isinstance(step, Strip) else step.stores for step in self.nest.steps)
         block = max(1, BLOCK // self.nest.columns)
         for self.place in np.ndindex(*outer):
             for self.first in range(0, inner, block):
                 self.size = min(block, inner - self.first)
-                self.values = {}
-                for step in self.nest.steps:
-                    self.step(step)
+                self.columns = range(0)
+                while self.columns.stop < self.nest.columns:
+                    first = self.columns.stop
+                    self.columns = range(first, self.nest.columns if whole else min(first + BLOCK, self.nest.columns))
+                    self.values = {}
+                    for step in self.nest.steps:
+                        self.step(step)
 
     def step(self, step: Row | Strip) -> None:
         for node in step.nodes:
@@ -144,7 +158,7 @@ class _Run:
 
     def index(self, loop: int) -> Array:
         if loop == len(self.nest.rows):
-            return np.arange(self.nest.columns)[None, :]
+            return np.arange(self.columns.start, self.columns.stop)[None, :]
         if loop == len(self.nest.rows) - 1:
             return np.arange(self.first, self.first + self.size)[:, None]
         return np.full((1, 1), self.place[loop])
@@ -153,12 +167,12 @@ class _Run:
         """Returns the place of the block's first element, and the stride of its rows."""
         *outer, inner = access.strides[:-1] or (0,)
         offset = access.offset + sum(p * s for p, s in zip(self.place, outer, strict=True))
-        return offset + self.first * inner, inner
+        return offset + self.first * inner + self.columns.start * access.column, inner
 
     def load(self, access: Access, mask: Array | None) -> Array:
         if mask is not None:
             first, stride = self.origin(access)
-            columns = self.nest.columns if access.column else 1
+            columns = len(self.columns) if access.column else 1
             places = first + np.arange(self.size)[:, None] * stride + np.arange(columns) * access.column
             places, mask = np.broadcast_arrays(places, mask)
             found = self.buffers[access.buffer][np.where(mask, places, 0)]
@@ -170,7 +184,7 @@ class _Run:
         """Returns the block's elements as a view of the buffer."""
         first, stride = self.origin(access)
         buffer = self.buffers[access.buffer]
-        columns = self.nest.columns if access.column else 1
+        columns = len(self.columns) if access.column else 1
         step = buffer.itemsize
         return np.lib.stride_tricks.as_strided(
             buffer[first:], (self.size, columns), (stride * step, access.column * step)
@@ -188,44 +202,20 @@ class _Run:
         loop = len(self.nest.rows) - 1
         within = loop in shared
         starts = all(self.place[n] == 0 for n in shared if n < loop) and (not within or self.first == 0)
-        value = np.broadcast_to(self.values[store.value], (self.size, self.nest.columns if access.column else 1))
+        value = np.broadcast_to(self.values[store.value], (self.size, len(self.columns) if access.column else 1))
         place = self.view(access)[:1] if within else self.view(access)
         old = np.full_like(place, _constant(store.identity, store.value.lane)) if starts else place
-        place[...] = _folded(store.do, np.concatenate([old, value])) if within else _PLAIN[store.do](old, value)
+        place[...] = _folded(store.do, np.concatenate([old, value]), 0) if within else _PLAIN[store.do](old, value)
 
     def fold(self, fold: Fold) -> Array:
-        """Combines the columns in the order of the loop IR: an accumulator is a group of lanes of the middle axis."""
-        nest = self.nest
-        value = np.broadcast_to(self.values[fold.value], (self.size, nest.columns))
-        strips = -(-nest.columns // LANES)
-        identity = _constant(fold.identity, fold.value.lane)
-        padded = np.full((self.size, strips * LANES), identity, value.dtype)
-        padded[:, : nest.columns] = value
-        whole = nest.columns // LANES
-        grouped = whole - whole % nest.unroll
-        groups = padded[:, : grouped * LANES].reshape(self.size, -1, nest.unroll, LANES)
-        none = np.full((self.size, 1, nest.unroll, LANES), identity, value.dtype)
-        totals = _folded(fold.do, np.concatenate([none, groups], 1), 1)
-        rest = padded[:, grouped * LANES :].reshape(self.size, -1, LANES)
-        totals[:, 0] = _folded(fold.do, np.concatenate([totals[:, :1], rest], 1), 1)
-        combine = _PLAIN[fold.do]
-        while totals.shape[1] > 1:
-            totals = combine(totals[:, 0::2], totals[:, 1::2]).view(value.dtype)
-        result = totals[:, 0]
-        while (count := result.shape[1]) > 1:
-            result = combine(result[:, : count // 2], result[:, count // 2 :]).view(value.dtype)
-        return result
+        value = np.broadcast_to(self.values[fold.value], (self.size, self.nest.columns))
+        return _folded(fold.do, value, 1)
 
 
-def _folded(do: Do, values: Array, axis: int = 0) -> Array:
-    """Combines along an axis that is not the last, in order."""
-    function = _PLAIN[do]
-    if isinstance(function, np.ufunc):
-        return function.reduce(values, axis=axis, dtype=values.dtype)
-    result = np.take(values, 0, axis)
-    for n in range(1, values.shape[axis]):
-        result = function(result, np.take(values, n, axis)).view(values.dtype)
-    return result
+def _folded(do: Do, values: Array, axis: int) -> Array:
+    """Combines along an axis, which remains with size 1."""
+    dtype = unsigned(values.dtype) if do in _UNSIGNED_FOLDS else values.dtype
+    return _FOLDS[do].reduce(values.view(dtype), axis=axis, dtype=dtype, keepdims=True).view(values.dtype)
 
 
 def _constant(bits: int, lane: Lane) -> Array:

@@ -1,0 +1,66 @@
+"""Keeps object code on disk, so that a later process need not compile the same text.
+
+A file's name is the hash of the text, the version of LLVM and the processor with its features. Its content begins with
+the hash of the rest. Files are written under another name and renamed, so that several processes may fill the cache at
+once. Anything that goes wrong (a damaged file, a full or read-only disk) means that code is compiled.
+
+`HLOOM_CACHE` names the folder; empty for no cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+_DIGEST = 32  # bytes of a hash
+_VERSION = "1"  # of the format of files
+
+
+def folder() -> Path | None:
+    """Returns the folder of the cache: `HLOOM_CACHE`, or hloom in the user's cache folder. None for no cache."""
+    chosen = os.environ.get("HLOOM_CACHE")
+    if chosen is not None:
+        return Path(chosen) if chosen else None
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base, "hloom")
+
+
+def cached(parts: tuple[str, ...], compile: Callable[[], bytes], place: Path | None) -> bytes:
+    """Returns the object code of a key, compiled if the cache does not have it."""
+    if place is None:
+        return compile()
+    name = hashlib.sha256("\0".join((_VERSION, *parts)).encode()).hexdigest()
+    path = place / f"{name}.o"
+    found = _read(path)
+    if found is None:
+        found = compile()
+        _write(path, found)
+    return found
+
+
+def _read(path: Path) -> bytes | None:
+    """Returns the content of a file, None if there is none or it is damaged."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    content = data[_DIGEST:]
+    return content if hashlib.sha256(content).digest() == data[:_DIGEST] else None
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(hashlib.sha256(content).digest() + content)
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            if temporary:
+                Path(temporary).unlink()

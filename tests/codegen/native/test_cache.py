@@ -1,0 +1,83 @@
+"""The cache of object code: hits, keys, damage, disks that refuse, and several processes at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+from hloom.codegen.native import cache, native
+from hloom.codegen.native.loops import Function, Lane
+from support.loop_kernels import called, needs_llvm
+
+CODE = b"object code" * 100
+
+
+def never() -> bytes:
+    raise AssertionError("compiled although it is in the cache")
+
+
+def test_code_is_compiled_once(tmp_path: Path) -> None:
+    place = tmp_path / "new" / "folder"
+    assert cache.cached(("text", "cpu"), lambda: CODE, place) == CODE
+    assert cache.cached(("text", "cpu"), never, place) == CODE
+    assert [p.suffix for p in place.iterdir()] == [".o"]
+
+
+def test_all_parts_of_the_key_count(tmp_path: Path) -> None:
+    keys = [("text", "22", "zen"), ("text", "22", "haswell"), ("text", "23", "zen"), ("tex", "t22", "zen")]
+    for number, key in enumerate(keys):
+        assert cache.cached(key, lambda number=number: b"%d" % number, tmp_path) == b"%d" % number
+    assert [cache.cached(key, never, tmp_path) for key in keys] == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", bytes(32) + CODE])
+def test_damaged_files_are_replaced(tmp_path: Path, damage: bytes) -> None:
+    cache.cached(("text",), lambda: CODE, tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(damage)
+    assert cache.cached(("text",), lambda: CODE, tmp_path) == CODE
+    assert cache.cached(("text",), never, tmp_path) == CODE
+
+
+def test_a_refusing_disk_means_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("no folder")
+    assert cache.cached(("text",), lambda: CODE, tmp_path / "file" / "cache") == CODE
+
+    def full(source: str, target: Path) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert cache.cached(("text",), lambda: CODE, tmp_path) == CODE
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_environment_names_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLOOM_CACHE", "")
+    assert cache.folder() is None
+    monkeypatch.setenv("HLOOM_CACHE", "some/where")
+    assert cache.folder() == Path("some/where")
+    monkeypatch.delenv("HLOOM_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "caches")
+    assert cache.folder() == Path("caches", "hloom")
+
+
+def _fill(place: Path) -> bool:
+    return all(cache.cached((str(n),), lambda: CODE, place) == CODE for n in range(50))
+
+
+def test_processes_fill_it_at_once(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.map(_fill, [tmp_path] * 4) == [True] * 4
+    assert len(list(tmp_path.iterdir())) == 50
+
+
+@needs_llvm
+def test_kernels_come_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLOOM_CACHE", str(tmp_path))
+    kernel = called(Function.LOG, Lane.F32, 1, 77)
+    assert native.native(kernel).address
+    assert len(list(tmp_path.iterdir())) == 1
+    monkeypatch.setattr(native, "object_code", never)
+    assert native.native(called(Function.LOG, Lane.F32, 1, 77)).address
