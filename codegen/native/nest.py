@@ -110,7 +110,7 @@ class NestLowering:
         """Returns how many folds must end before a value can be made, and notes all folds below it."""
         if key not in self.depths:
             depth = max((self.depth(part) for part in self.parts(key)), default=0)
-            if isinstance(key[0].op, Reduce):
+            if isinstance(key[0].op, Reduce) and not _is_trivial(key[0]):
                 self.folds[key] = depth
                 depth += 1
             self.depths[key] = depth
@@ -125,6 +125,9 @@ class NestLowering:
         free = [axis for axis in range(len(sizes)) if axis not in taken]
         reduced = [d for d in range(len(dims)) if d in i.attributes_as(ReduceAttributes).dimensions]
         wanted = tuple(dims[d] for d in reduced)
+        if _is_trivial(i):
+            parts = iter(index)
+            return tuple(Affine() if d in reduced else next(parts) for d in range(len(dims)))
         if math.prod(sizes[axis] for axis in free) != math.prod(wanted):
             raise MoreAxes(wanted)
         self.uses.reduced.add(frozenset(free))
@@ -175,6 +178,9 @@ class NestLowering:
         if isinstance(i.op, Iota):
             return self.iota(i, index)
         if isinstance(i.op, Reduce):
+            if _is_trivial(i):
+                fold_of(i)
+                return self.finished(key, self.value(self.parts(key)[0], mask))
             raise NotEvaluable("native kernels reduce in every row, or into a result")
         if i.op.sources(i.call) is not None:
             return self.moved(key, mask)
@@ -299,3 +305,9 @@ class NestLowering:
         self.uses.strides.add(self.space.strides(place))
         node = to_memory(self.builder, value.node, value.element)
         self.builder.store(self.space.access(buffer, place), node)
+
+
+def _is_trivial(i: Instruction) -> bool:
+    """Whether a reduction combines single elements with the initial value."""
+    dims = i.operands[0].shape.dims
+    return math.prod(dims[d] for d in i.attributes_as(ReduceAttributes).dimensions) == 1

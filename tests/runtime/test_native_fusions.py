@@ -10,8 +10,12 @@ import pytest
 from hloom.codegen.native.lower import lower
 from hloom.frontends import parse
 from hloom.ir.graph.module import Module
+from hloom.ir.ops.control import Fusion
 from hloom.ir.types.element_type import Kind
+from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.fusion.fuse import Fusion as FusionPass
 from hloom.runtime.native.kernels import NativeKernels
+from support.command_line import EXAMPLES
 from support.loop_kernels import needs_llvm
 
 Array = np.ndarray[Any, Any]
@@ -113,6 +117,13 @@ FUSIONS = {
   e = f32[3,16,16] exponential(d)
   s = f32[3,16] reduce(e, zero), dimensions={2}, to_apply=add
   ROOT o = (f32[3,16,16], f32[3,16]) tuple(e, s)""",
+    "single elements": """
+  x = f32[6,1,7] parameter(0)
+  c = f32[] constant(3)
+  m = f32[6,7] reduce(x, c), dimensions={1}, to_apply=max
+  s = f32[6] reduce(m, c), dimensions={1}, to_apply=add
+  sb = f32[6,7] broadcast(s), dimensions={0}
+  ROOT o = f32[6,7] multiply(m, sb)""",
     "two spaces": """
   x = f32[50] parameter(0)
   y = f32[7,9] parameter(1)
@@ -188,3 +199,11 @@ ENTRY e { x = f32[8,8] parameter(0) ROOT r = f32[8,8] fusion(x), kind=kLoop, cal
     (found,) = hloom.evaluate(module, [x], kernels=kernels)
     assert not kernels.native[module.entry.root]
     np.testing.assert_array_equal(found, np.sort(x, 0))
+
+
+def test_all_fusions_of_a_training_step_are_native() -> None:
+    module = parse((EXAMPLES / "transformer_train.hlo").read_text())
+    run_pipeline([FusionPass()], module, PassContext(verify=True))
+    fusions = [i for c in module for i in c if isinstance(i.op, Fusion)]
+    assert len(fusions) > 30
+    assert [i.name for i in fusions if not lower(i.called()[0]).kernel.nests] == []
