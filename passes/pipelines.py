@@ -18,6 +18,7 @@ from .base import Pass, PassContext, run_pipeline
 from .cleanup.batching import IndexBatching
 from .cleanup.cse import CommonSubexpressions
 from .cleanup.dce import DeadCodeElimination
+from .cleanup.equal_computations import EqualComputations
 from .cleanup.index_vectors import IndexVectors
 from .cleanup.inline import CallInliner
 from .cleanup.loop_invariants import LoopInvariants
@@ -37,14 +38,15 @@ PASSES: dict[str, type[Pass]] = {
     p.name: p
     for p in (
         Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
-        ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, DeviceOrders, Propagate, SortPrefix,
-        SpmdPartition, LoopInvariants, Fusion,
+        ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, EqualComputations, DeviceOrders, Propagate,
+        SortPrefix, SpmdPartition, LoopInvariants, Fusion,
     )
 }
 
 PROPAGATE: tuple[Pass, ...] = (
     Synchronous(),  # sharding rules are those of the ops that starts begin
     SingleReplica(),  # partitions have no part in these collectives
+    EqualComputations(),  # what is found for one call of a reducer holds for all
     ShardyRegions(),  # one form of manual regions
     CallInliner(),  # one computation per level of control flow: shardings of a body belong to one caller
     UniformPrecision(),  # local forms are made of ops of one type

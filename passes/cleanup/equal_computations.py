@@ -1,0 +1,57 @@
+"""Equal computations: ops that apply equal computations to elements apply the same one.
+
+XLA's frontends write a computation per use: the sum over a dimension comes with its own `add`, in every layer. Calls of
+different computations differ, so all that is found once per call (sharding rules, decisions, costs) would be found once
+per layer. Computations are equal if their instructions are, in the same order, apart from names and places.
+
+    before:  a = f32[] reduce(x, zero), dimensions={0}, to_apply=sum
+             b = f32[] reduce(y, zero), dimensions={0}, to_apply=sum.1
+    after:   b = f32[] reduce(y, zero), dimensions={0}, to_apply=sum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...ir.graph.clone import map_called
+from ...ir.graph.computation import Computation
+from ...ir.graph.module import Module
+from ..base import Pass, PassContext
+
+
+@dataclass(frozen=True)
+class EqualComputations(Pass):
+    """Merges equal computations that are applied to elements, and removes those that nothing calls any more."""
+
+    name: ClassVar[str] = "equal-computations"
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        seen: dict[Hashable, Computation] = {}
+        first: dict[Computation, Computation] = {}
+        kept, changed = {module.entry}, False
+        for computation in module.callees_first():
+            for instruction in computation:
+                called = instruction.called()
+                if called and instruction.op.applies_calls:
+                    for callee in called:
+                        if callee not in first:
+                            first[callee] = seen.setdefault(_content(callee), callee)
+                    if any(first[callee] is not callee for callee in called):
+                        instruction.attributes = map_called(instruction.attributes, first.__getitem__)
+                        changed = True
+                        called = instruction.called()
+                kept.update(called)
+        merged = {c for c, equal in first.items() if equal is not c and c not in kept}
+        module.computations = [c for c in module.computations if c not in merged]
+        return changed
+
+
+def _content(computation: Computation) -> Hashable:
+    """Returns a key that equal computations share. Their own callees must be merged already."""
+    numbers = {instruction: number for number, instruction in enumerate(computation)}
+    return numbers[computation.root], computation.execution_thread, tuple(
+        (i.op, tuple(numbers[o] for o in i.operands), i.call, i.sharding, i.shardy,
+         tuple(numbers[p] for p in i.control_predecessors))
+        for i in numbers)

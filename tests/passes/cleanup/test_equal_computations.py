@@ -1,0 +1,79 @@
+"""Equal computations become one where ops apply them to elements."""
+
+from __future__ import annotations
+
+import hloom
+from hloom.ir.graph.module import Module
+from hloom.passes.base import PassContext
+from hloom.passes.cleanup.equal_computations import EqualComputations
+
+PROGRAM = """HloModule m
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+plus {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT r = f32[] add(p, q)
+}
+other {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT r = f32[] OTHER
+}
+ENTRY e {
+  x = f32[4,6] parameter(0)
+  zero = f32[] constant(0)
+  one = f32[] call(zero, zero), to_apply=plus
+  u = f32[4] reduce(x, one), dimensions={1}, to_apply=sum
+  v = f32[4] reduce(x, zero), dimensions={1}, to_apply=plus
+  w = f32[4] reduce(x, zero), dimensions={1}, to_apply=other
+  ROOT t = (f32[4], f32[4], f32[4]) tuple(u, v, w)
+}
+"""
+
+
+def merged(other: str, call: bool = False) -> tuple[bool, Module]:
+    text = PROGRAM.replace("OTHER", other)
+    if not call:
+        text = text.replace("call(zero, zero), to_apply=plus", "add(zero, zero)")
+    module = hloom.parse(text)
+    changed = EqualComputations().run(module, PassContext(verify=True))
+    hloom.verify(module)
+    return changed, module
+
+
+def names(module: Module) -> list[str]:
+    return [c.name for c in module]
+
+
+def applied(module: Module) -> list[str]:
+    return [called.name for i in module.entry for called in i.called()]
+
+
+def test_names_do_not_distinguish_computations() -> None:
+    changed, module = merged("add(p, q)")
+    assert changed
+    assert names(module) == ["sum", "e"]
+    assert applied(module) == ["sum"] * 3
+
+
+def test_order_of_operands_and_opcodes_do() -> None:
+    for other in ("add(q, p)", "multiply(p, q)", "add(p, p)"):
+        _, module = merged(other)
+        assert names(module) == ["sum", "other", "e"]
+        assert applied(module) == ["sum", "sum", "other"]
+
+
+def test_a_computation_that_is_also_called_stays() -> None:
+    changed, module = merged("multiply(p, q)", call=True)
+    assert names(module) == ["sum", "plus", "other", "e"]
+    assert applied(module) == ["plus", "sum", "sum", "other"]
+    assert changed
+
+
+def test_nothing_changes_twice() -> None:
+    _, module = merged("add(p, q)")
+    assert not EqualComputations().run(module, PassContext())
