@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.factors.sharding_rule import ShardingRule
-from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import AnyOp, OpCall
 from ...ir.kept_hash import KeptHash, keep_hash
 from ...ir.sharding.tiling import Tiling
@@ -43,11 +42,10 @@ class OpUses:
     _known: dict[tuple[AnyOp, OpCall[Any]], OpUse] = field(default_factory=dict[tuple[AnyOp, OpCall[Any]], OpUse])
 
     def of(
-        self, instruction: Instruction, tilings: tuple[Tiling, ...], order: Order,
+        self, op: AnyOp, call: OpCall[Any], tilings: tuple[Tiling, ...], order: Order,
         groups: tuple[frozenset[int], ...] = (), free: frozenset[int] = frozenset(),
     ) -> OpUse:  # fmt: skip
-        """Returns the use that an instruction is, with the op's own rule."""
-        op, call = instruction.op, instruction.call
+        """Returns the use that a call of an op is, with the op's own rule."""
         known = self._known.get((op, call))
         if known is None:
             leaves = (leaf for value in (*call.operands, call.shape) for leaf in value.leaves())

@@ -9,37 +9,40 @@ heuristic procedure for partitioning graphs", 1970). It gains if less is receive
 falls, so the search ends; a limit on added arithmetic keeps it from replicating work to save bytes. A program without
 conflicts does not change.
 
-The choice and order of changed leaves depends on the program alone, not on names or the order of instructions.
+Programs repeat themselves: leaves whose surroundings look alike, as far as a trail can see, form a class
+(`neighbourhoods`). Only one leaf of a class is searched around; where that finds nothing, the others are left alone,
+else the same change is tried for all of them. The classes, and with them the choice and order of changed leaves, depend
+on the program alone, not on names or the order of instructions.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...cost.machine import Machine
-from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
-from ...ir.sharding.digit import Digit, disjoint, merge
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
 from ..op_sharding.assignment import compatible_tiling
 from ..op_sharding.forms import LocalForms
-from .causes import trace
+from .causes import renew_causes
+from .neighbourhoods import Surroundings
 from .solve import note_conflicts
 from .traffic import Traffic
-from .values import Cause, Conflict, Gain, Leaf, PropagationDirection, Relation, ValueGraph
+from .values import Conflict, Leaf, PropagationDirection, Relation, ValueGraph
 
 _ROUNDS = 8
 _LONGEST = 8  # changes in a trail
+_RADIUS = _LONGEST + 1  # relations between the first leaf of a trail and the farthest one whose tiling it depends on
 _LEAST = 1e-2  # picoseconds that a trail must gain
 _ARITHMETIC = 0.1  # limit on added arithmetic, relative to the receiving time saved
 _MOST = 20_000  # changes tried per program
 _MOST_DECISIONS = 2000  # decisions per program, which dominate the time; equal ops share one
 
 Change = tuple[Leaf, Tiling]
+Trail = dict[Leaf, Tiling]  # changed leaves with their old tilings
 
 
 class Delta(NamedTuple):
@@ -51,6 +54,9 @@ class Delta(NamedTuple):
 
     def plus(self, other: Delta) -> Delta:
         return Delta(*map(sum, zip(self, other, strict=True)))
+
+    def rank(self) -> tuple[float, float]:
+        return self.total, self.received
 
     def gains(self, best: float) -> bool:
         """Whether this pays, and its total is better than `best`."""
@@ -85,9 +91,11 @@ class _Refiner:
     traffic: Traffic
     fixed: set[Leaf]
     tried: int = 0
+    settled: set[int] = field(default_factory=set[int])  # fingerprints of neighbourhoods that nothing improves
     _open: dict[Leaf, bool] = field(default_factory=dict[Leaf, bool])
-    _keys: dict[Leaf, tuple[object, ...]] = field(default_factory=dict[Leaf, tuple[object, ...]])
-    _fingerprints: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
+
+    def __post_init__(self) -> None:
+        self.surroundings = Surroundings(self.graph, self.traffic, self.is_open, _RADIUS)
 
     def run(self, disputes: Iterable[Conflict]) -> dict[Leaf, Tiling]:
         """Returns the leaves that change, and their tilings."""
@@ -95,17 +103,38 @@ class _Refiner:
         asked = {leaf: None for c in disputes for leaf in _at(c)}
         for _ in range(_ROUNDS):
             again: dict[Leaf, None] = {}
-            worth = (x for x in asked if self.is_open(x) and self.traffic.cost_around(x).received > _LEAST)
-            for leaf in sorted(worth, key=self._key):
-                for tiling in self._candidates(leaf) if self._goes_on() else ():
-                    if trail := self._trail(leaf, tiling):
-                        for changed, old in trail.items():
-                            first.setdefault(changed, old)
-                            again.update(dict.fromkeys(x for r in changed.relations for x in r.leaves))
-                        break
+            waiting = list(filter(self.is_open, asked))
+            while waiting and self._goes_on():
+                trails, waiting = self._next_class(waiting)
+                for changed, old in (change for trail in trails for change in trail.items()):
+                    first.setdefault(changed, old)
+                    again.update(dict.fromkeys(x for r in changed.relations for x in r.leaves))
             asked = again
         now = {leaf: self.traffic.tiling(leaf) for leaf in first}
         return {leaf: tiling for leaf, tiling in now.items() if tiling != first[leaf]}
+
+    def _next_class(self, waiting: Sequence[Leaf]) -> tuple[list[Trail], list[Leaf]]:
+        """Searches for trails around one leaf of each class, until there is one; changes all leaves of this class.
+
+        Larger classes come first: changes at the first and last layers do not set these apart from the others. Returns
+        the trails, and the leaves of the classes not visited yet.
+        """
+        prints = self.surroundings.fingerprints()
+        classes: dict[int, list[Leaf]] = {}
+        for leaf in waiting:
+            if prints[leaf] not in self.settled:
+                classes.setdefault(prints[leaf], []).append(leaf)
+        order = sorted(classes, key=lambda p: (-len(classes[p]), *min(self._key(x, prints) for x in classes[p])))
+        for number, fingerprint in enumerate(order):
+            if not self._goes_on():
+                break
+            first, *others = sorted(classes[fingerprint], key=lambda x: self._key(x, prints))
+            for tiling in self._candidates(first) if self.traffic.cost_around(first).received > _LEAST else ():
+                if found := self._trail(first, tiling, prints):
+                    more = (self._trail(x, tiling, prints) for x in others if self.traffic.tiling(x) != tiling)
+                    return [found, *filter(None, more)], [x for p in order[number + 1 :] for x in classes[p]]
+            self.settled.add(fingerprint)
+        return [], []
 
     def _goes_on(self) -> bool:
         """Whether the search may still begin a trail."""
@@ -117,7 +146,7 @@ class _Refiner:
             said = leaf.annotated or leaf.fixed_sharding is not None or any(leaf.closed) or leaf.blocked()
             said = said or leaf.receive_only or not leaf.shape.is_array or leaf in self.fixed
             self._open[leaf] = not said and all(
-                r.allowed is PropagationDirection.BOTH and (self.traffic.is_op(r) or self.traffic.is_flow(r))
+                r.allowed is PropagationDirection.BOTH and (self.traffic.use(r) is not None or self.traffic.is_flow(r))
                 for r in leaf.relations)
         return self._open[leaf]
 
@@ -142,10 +171,8 @@ class _Refiner:
         plain = not tiling.unreduced and not tiling.manual and tiling.device is None
         return plain and tiling.order in (None, self.traffic.order) and tiling != self.traffic.tiling(leaf)
 
-    def _trail(self, leaf: Leaf, tiling: Tiling) -> dict[Leaf, Tiling]:
-        """Changes a leaf, and other leaves in consequence, if it pays; returns the changed leaves with their old
-        tilings.
-        """
+    def _trail(self, leaf: Leaf, tiling: Tiling, prints: Mapping[Leaf, int]) -> Trail:
+        """Changes a leaf, and other leaves in consequence, if it pays."""
         old = {leaf: self.traffic.tiling(leaf)}
         delta = self._change(leaf, tiling)
         best, length = 0.0, 0
@@ -156,8 +183,7 @@ class _Refiner:
             options = self._next(old, known) if len(old) < _LONGEST else []
             if not options:
                 break
-            changed, tiling = min(
-                options, key=lambda c: (known[c].total, known[c].received, self._key(c[0]), _tiling_key(c[1])))
+            changed, tiling = min(options, key=lambda c: (*known[c].rank(), *self._rank(c, prints)))
             delta = delta.plus(known[changed, tiling])
             old[changed] = self.traffic.tiling(changed)
             self.traffic.set_tiling(changed, tiling)
@@ -165,7 +191,9 @@ class _Refiner:
             known = {change: deltas for change, deltas in known.items() if change[0] not in near}
         for changed, tiling in list(old.items())[length:]:
             self.traffic.set_tiling(changed, tiling)
-        return dict(list(old.items())[:length])
+        kept = dict(list(old.items())[:length])
+        self.surroundings.note(kept)
+        return kept
 
     def _near(self, leaf: Leaf) -> set[Leaf]:
         """Returns the leaves whose `cost_around` changes together with this leaf."""
@@ -173,19 +201,17 @@ class _Refiner:
         return {x for y in near for r in y.relations for x in r.leaves}
 
     def _change(self, leaf: Leaf, tiling: Tiling) -> Delta:
-        """Changes a leaf and returns the change in cost, rounded so that the order of summation decides nothing."""
-        self.tried += 1
-        before = self.traffic.cost_around(leaf)
+        """Changes a leaf and returns the change in cost."""
+        found = self._tried(leaf, tiling)
         self.traffic.set_tiling(leaf, tiling)
-        after = self.traffic.cost_around(leaf)
-        more = after.received - before.received, sum(after) - sum(before), after.arithmetic - before.arithmetic
-        return Delta(*(round(x, 2) for x in more))
+        return found
 
     def _tried(self, leaf: Leaf, tiling: Tiling) -> Delta:
-        old = self.traffic.tiling(leaf)
-        deltas = self._change(leaf, tiling)
-        self.traffic.set_tiling(leaf, old)
-        return deltas
+        """Returns the change in cost if a leaf changes, rounded so that the order of summation decides nothing."""
+        self.tried += 1
+        before, after = self.traffic.cost_around(leaf), self.traffic.cost_if(leaf, tiling)
+        more = after.received - before.received, sum(after) - sum(before), after.arithmetic - before.arithmetic
+        return Delta(*(round(x, 2) for x in more))
 
     def _next(self, changed: Iterable[Leaf], known: dict[Change, Delta]) -> list[Change]:
         """Returns neighbours of changed leaves with compatible tilings, and adds the cost of each change to `known`."""
@@ -204,30 +230,14 @@ class _Refiner:
                 known[change] = self._tried(*change)
         return list(found)
 
-    def _key(self, leaf: Leaf) -> tuple[object, ...]:
-        """Returns a sort key that distinguishes leaves by their operands and users."""
-        if leaf not in self._keys:
-            owner = leaf.instruction
-            users = sorted(self._fingerprint(user) for user in owner.users)
-            place = next((n for n, x in enumerate(self.graph.leaves[owner]) if x is leaf), 0)
-            self._keys[leaf] = (self.graph.depths[owner], self._fingerprint(owner), users, place)
-        return self._keys[leaf]
+    def _rank(self, change: Change, prints: Mapping[Leaf, int]) -> tuple[object, ...]:
+        """Returns a sort key of changes that cost the same: those of large values come first."""
+        leaf, tiling = change
+        return -leaf.shape.byte_size, self._key(leaf, prints), _tiling_key(tiling)
 
-    def _fingerprint(self, instruction: Instruction) -> int:
-        """Returns a hash of the expression that an instruction computes."""
-        stack = [instruction]
-        while stack:
-            top = stack[-1]
-            waiting = [o for o in top.operands if o not in self._fingerprints]
-            if waiting:
-                stack += waiting
-                continue
-            stack.pop()
-            attributes = "" if top.called() or not top.operands else repr(top.attributes)
-            operands = (self._fingerprints[o] for o in top.operands)
-            parts = (top.opcode, str(top.shape), str(top.annotation), attributes, *operands)
-            self._fingerprints[top] = zlib.crc32(repr(parts).encode())
-        return self._fingerprints[instruction]
+    def _key(self, leaf: Leaf, prints: Mapping[Leaf, int]) -> tuple[tuple[int, ...], int]:
+        """Returns a sort key that distinguishes leaves by their surroundings."""
+        return self.graph.depths[leaf.instruction], prints[leaf]
 
 
 def _at(conflict: Conflict) -> Iterator[Leaf]:
@@ -240,58 +250,3 @@ def _at(conflict: Conflict) -> Iterator[Leaf]:
 
 def _tiling_key(tiling: Tiling) -> tuple[object, ...]:
     return tuple(tuple((d.size, d.stride) for d in digits) for digits in tiling.dims)
-
-
-def renew_causes(graph: ValueGraph) -> None:
-    """Finds new causes for digits whose source lost them: a neighbour whose own causes lead to an annotation.
-
-    Digits that came from no annotation (work divided for its own sake) get none.
-    """
-    leaves = list(dict.fromkeys(leaf for found in graph.leaves.values() for leaf in found))
-    missing = [place for leaf in leaves for place in _stale(leaf)]
-    for leaf, dim in missing:
-        leaf.causes[dim] = []
-    while missing:
-        rest = [(leaf, dim) for leaf, dim in missing if not _explained(leaf, dim)]
-        if len(rest) == len(missing):
-            return
-        missing = rest
-
-
-def _stale(leaf: Leaf) -> Iterator[tuple[Leaf, int]]:
-    """Yields the dimensions of a leaf whose digits differ from their causes, or whose causes lost the digits."""
-    if leaf.fixed_sharding is not None:
-        return
-    for dim, (digits, gains) in enumerate(zip(leaf.dims, leaf.causes, strict=True)):
-        known = merge(d for gain in gains for d in gain.digits)
-        gone = (g for g in gains if g.cause and any(
-            disjoint((d,), g.cause.source.dims[g.cause.dim]) for d in g.digits))
-        if not leaf.annotated and (known != digits or any(True for _ in gone)):
-            yield leaf, dim
-
-
-def _explained(leaf: Leaf, dim: int) -> bool:
-    """Finds causes for all digits of a dimension and records them; whether there are any."""
-    gains: list[Gain] = []
-    for digit in leaf.dims[dim]:
-        cause = next(_sources(leaf, dim, digit), None)
-        if cause is None:
-            return False
-        gains.append(Gain((digit,), cause))
-    leaf.causes[dim] = gains
-    return True
-
-
-def _sources(leaf: Leaf, dim: int, digit: Digit) -> Iterator[Cause]:
-    """Yields the dimensions that share a factor with a leaf's dimension and have a digit that leads to an annotation.
-    """
-    for relation in leaf.relations:
-        values = relation.rule.values()
-        factors = values[relation.leaves.index(leaf)][dim]
-        for source, dims in zip(relation.leaves, values, strict=True):
-            if source is leaf or source.fixed_sharding is not None:
-                continue
-            for place, (digits, others) in enumerate(zip(source.dims, dims, strict=True)):
-                shared = set(others) & set(factors) and not disjoint((digit,), digits)
-                if shared and any(cause is None for _, _, cause in trace(source, place, digit)):
-                    yield Cause(relation.instruction, source, place)

@@ -11,6 +11,7 @@ partial.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from ...ir.graph.module import Module
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
 from ...ir.tools.trip_count import runs_of_computations
+from ...ir.types.shape import Shape
 from ..op_sharding.anywhere import is_structure, makes_any_tile
 from ..op_sharding.assignment import Choice
 from ..op_sharding.costs import arithmetic, memory_traffic, result_cost
@@ -54,37 +56,48 @@ class RelationCost:
     tilings: tuple[Tiling, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """The op of equal relations: its use, without tilings, and its costs under the tilings met so far."""
+
+    use: OpUse
+    costs: dict[tuple[Tiling, ...], RelationCost]
+
+
 class Traffic:
-    """The tilings of a solved graph's leaves, which may be changed, and their cost."""
+    """The tilings of a solved graph's leaves, which may be changed, and their cost. Equal tilings are one object."""
 
     def __init__(
         self, module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine, forms: LocalForms
     ) -> None:
         self.graph, self.order, self.devices, self.machine = graph, order, devices, machine
         self.decider = Decider(devices, machine, forms)
+        self.decisions = 0  # uses of ops divided so far, under any tilings of their values; equal ones count once
         self._runs = runs_of_computations(module)
+        self._loops = any(count != 1 for count in self._runs.values())
+        self._one_of: dict[Tiling, Tiling] = {}
         self._tilings: dict[Leaf, Tiling] = {}
         self._relation_costs: dict[Relation, RelationCost] = {}
-        self._known: dict[OpUse, RelationCost] = {}
-        self._uses: dict[Relation, OpUse | None] = {}
-        self._weights: dict[Relation, int] = {}
+        self._ops: dict[Relation, _Op | None] = {}
+        self._known_ops: dict[OpUse, _Op] = {}
         self._free: dict[Leaf, bool] = {}
+        self._reads: dict[Leaf, tuple[tuple[Relation, int, int], ...]] = {}
         self._sent: dict[Leaf, float] = {}
-
-    @property
-    def decisions(self) -> int:
-        """The number of uses of ops divided so far, under any tilings of their values; equal uses count once."""
-        return len(self._known)
+        self._moves: dict[tuple[Tiling, Tiling, tuple[int, ...], int], float] = {}
 
     def tiling(self, leaf: Leaf) -> Tiling:
         found = self._tilings.get(leaf)
         if found is None:
-            found = self._tilings[leaf] = leaf.tiling(self.order).canonical()
+            found = self._tilings[leaf] = self.one(leaf.tiling(self.order).canonical())
         return found
+
+    def one(self, tiling: Tiling) -> Tiling:
+        """Returns the object that stands for all equal tilings."""
+        return self._one_of.setdefault(tiling, tiling)
 
     def set_tiling(self, leaf: Leaf, tiling: Tiling) -> None:
         """Sets the tiling of a leaf."""
-        self._tilings[leaf] = tiling
+        self._tilings[leaf] = self.one(tiling)
         for relation in leaf.relations:
             self._relation_costs.pop(relation, None)
             for other in relation.leaves:
@@ -92,15 +105,31 @@ class Traffic:
 
     def cost_around(self, leaf: Leaf) -> Cost:
         """Returns the sum of all costs that depend on the tiling of this leaf."""
+        return self._around(leaf, {}, self._sending)
+
+    def cost_if(self, leaf: Leaf, tiling: Tiling) -> Cost:
+        """Returns the sum of all costs around a leaf if it had this tiling."""
+        old = self.tiling(leaf)
+        self._tilings[leaf] = self.one(tiling)
+        costs = {relation: self._relation_cost(relation) for relation in leaf.relations}
+        found = self._around(leaf, costs, lambda source: self._sends(source, costs))
+        self._tilings[leaf] = old
+        return found
+
+    def _around(
+        self, leaf: Leaf, costs: Mapping[Relation, RelationCost], sending: Callable[[Leaf], float]
+    ) -> Cost:
         received = memory = arithmetic = 0.0
         sources: dict[Leaf, None] = {leaf: None}
         for relation in leaf.relations:
-            share, weight = self.relation_cost(relation), self._weight(relation)
-            received += share.cost.received * weight
-            memory += share.cost.memory * weight
-            arithmetic += share.cost.arithmetic * weight
+            share = (costs.get(relation) or self.relation_cost(relation)).cost
+            if share is not _NOTHING:
+                weight = self.weight(relation)
+                received += share.received * weight
+                memory += share.memory * weight
+                arithmetic += share.arithmetic * weight
             sources.update(dict.fromkeys(relation.leaves[: len(relation.rule.operands)]))
-        return Cost(received + sum(map(self._sending, sources)), memory, arithmetic)
+        return Cost(received + sum(map(sending, sources)), memory, arithmetic)
 
     def relation_cost(self, relation: Relation) -> RelationCost:
         found = self._relation_costs.get(relation)
@@ -112,67 +141,90 @@ class Traffic:
         """Whether a relation only passes one value to another place in the program."""
         return len(relation.leaves) == 2 and relation.outer is None and is_structure(relation.instruction)
 
-    def is_op(self, relation: Relation) -> bool:
-        """Whether a relation is that of an op between its operands and results, not another tie between values."""
-        return self._use(relation) is not None
+    def use(self, relation: Relation) -> OpUse | None:
+        """Returns the op that a relation is between its operands and results, without tilings; None for other ties.
+
+        Equal uses are one object.
+        """
+        found = self._op(relation)
+        return None if found is None else found.use
+
+    def weight(self, relation: Relation) -> int:
+        """Returns how often a relation's data moves. The end of a loop's body ties a value inside to the state outside.
+        """
+        if not self._loops:
+            return 1
+        around = [relation.instruction, *(x.instruction for x in relation.leaves)]
+        return max((self._runs[i.parent] for i in around if i.parent in self._runs), default=1)
 
     def _relation_cost(self, relation: Relation) -> RelationCost:
         tilings = tuple(map(self.tiling, relation.leaves))
-        use = self._use(relation)
-        if use is None:
+        op = self._op(relation)
+        if op is None:
             return RelationCost(_NOTHING, (tilings[1], tilings[1]) if self.is_flow(relation) else tilings)
-        use = replace(use, tilings=tilings)
-        found = self._known.get(use)
+        found = op.costs.get(tilings)
         if found is None:
-            found = self._known[use] = _op_cost(self.decider.decide(use))
+            self.decisions += 1
+            found = op.costs[tilings] = self._op_cost(self.decider.decide(replace(op.use, tilings=tilings)))
         return found
 
-    def _use(self, relation: Relation) -> OpUse | None:
-        """Returns the op use of a relation, without tilings; None for data flow and other ties."""
-        if relation not in self._uses:
-            instruction = relation.instruction
-            own = [x for i in (*instruction.operands, instruction) for x in self.graph.leaves[i]]
-            self._uses[relation] = None
-            if own == relation.leaves and not is_structure(instruction):
-                free = frozenset(n for n, x in enumerate(own[: len(relation.rule.operands)]) if self._is_free(x))
-                self._uses[relation] = self.decider.uses.of(instruction, (), self.order, free=free)
-        return self._uses[relation]
+    def _op_cost(self, choice: Choice) -> RelationCost:
+        """Returns the cost of an op as the partitioner would divide it."""
+        op, assignment = choice.op, choice.assignment
+        cost = Cost(result_cost(op, assignment), memory_traffic(op, assignment), arithmetic(op, assignment))
+        return RelationCost(cost, tuple(self.one(t.canonical()) for t in (*choice.operands, *choice.results)))
 
-    def _weight(self, relation: Relation) -> int:
-        """Returns how often a relation's data moves. The end of a loop's body ties a value inside to the state outside.
-        """
-        found = self._weights.get(relation)
-        if found is None:
-            around = [relation.instruction, *(x.instruction for x in relation.leaves)]
-            counts = (self._runs[i.parent] for i in around if i.parent in self._runs)
-            found = self._weights[relation] = max(counts, default=1)
-        return found
+    def _op(self, relation: Relation) -> _Op | None:
+        if relation not in self._ops:
+            self._ops[relation] = None
+            if relation.call is not None and not is_structure(relation.instruction):
+                operands = relation.leaves[: len(relation.rule.operands)]
+                free = frozenset(n for n, x in enumerate(operands) if self.is_free(x))
+                use = self.decider.uses.of(relation.instruction.op, relation.call, (), self.order, free=free)
+                self._ops[relation] = self._known_ops.setdefault(use, _Op(use, {}))
+        return self._ops[relation]
 
     def _sending(self, leaf: Leaf) -> float:
         found = self._sent.get(leaf)
         if found is None:
-            found = self._sent[leaf] = 0.0 if self._is_free(leaf) else self._sends(leaf)
+            found = self._sent[leaf] = self._sends(leaf, {})
         return found
 
-    def _sends(self, leaf: Leaf) -> float:
-        """Returns the cost of resharding a leaf to the tilings that its users want."""
+    def _sends(self, leaf: Leaf, costs: Mapping[Relation, RelationCost]) -> float:
+        """Returns the cost of resharding a leaf to the tilings that its users want. `costs` are of changed relations.
+        """
         source = self.tiling(leaf)
         wanted: dict[Tiling, int] = {}
-        for relation in leaf.relations:
-            operands = relation.leaves[: len(relation.rule.operands)]
-            if leaf in operands:
-                inside = self.relation_cost(relation).tilings
-                for user, tiling in zip(operands, inside, strict=False):
-                    if user is leaf and tiling != source:
-                        wanted[tiling] = max(wanted.get(tiling, 0), self._weight(relation))
-        if not wanted:
-            return 0.0
-        size, dims = leaf.shape.element.byte_size, leaf.shape.dims
-        return sum(
-            count * plan_reshard(source, target, dims, self.devices, size=size, machine=self.machine).cost
-            for target, count in wanted.items())
+        for relation, place, weight in self._read_by(leaf):
+            tiling = (costs.get(relation) or self.relation_cost(relation)).tilings[place]
+            if tiling is not source:
+                wanted[tiling] = max(wanted.get(tiling, 0), weight)
+        return sum(count * self._move(source, target, leaf.shape) for target, count in wanted.items())
 
-    def _is_free(self, leaf: Leaf, depth: int = _DEEPEST) -> bool:
+    def _move(self, source: Tiling, target: Tiling, shape: Shape) -> float:
+        size, dims = shape.element.byte_size, shape.dims
+        key = source, target, dims, size
+        found = self._moves.get(key)
+        if found is None:
+            plan = plan_reshard(source, target, dims, self.devices, size=size, machine=self.machine)
+            found = self._moves[key] = plan.cost
+        return found
+
+    def _read_by(self, leaf: Leaf) -> tuple[tuple[Relation, int, int], ...]:
+        """Returns the relations that read a leaf: the operand's number, and how often its data moves.
+
+        A replicated scalar, or a value that any device can compute, is never sent.
+        """
+        found = self._reads.get(leaf)
+        if found is None:
+            sent = (leaf.shape.rank > 0 or not self.tiling(leaf).is_replicated) and not self.is_free(leaf)
+            found = self._reads[leaf] = tuple(
+                (relation, place, self.weight(relation))
+                for relation in (leaf.relations if sent else ())
+                for place, user in enumerate(relation.leaves[: len(relation.rule.operands)]) if user is leaf)
+        return found
+
+    def is_free(self, leaf: Leaf, depth: int = _DEEPEST) -> bool:
         """Whether any device can compute any tile of a value (see `op_sharding.anywhere`) under the propagated tilings.
         """
         found = self._free.get(leaf)
@@ -187,11 +239,4 @@ class Traffic:
         if (operands and not depth) or not makes_any_tile(instruction, instruction.op.sharding_rule(instruction.call)):
             return False
         leaves = (self.graph.leaves[o][0] for o in operands)
-        return all(x.tiling(self.order).is_replicated or self._is_free(x, depth - 1) for x in leaves)
-
-
-def _op_cost(choice: Choice) -> RelationCost:
-    """Returns the cost of an op as the partitioner would divide it."""
-    op, assignment = choice.op, choice.assignment
-    cost = Cost(result_cost(op, assignment), memory_traffic(op, assignment), arithmetic(op, assignment))
-    return RelationCost(cost, tuple(t.canonical() for t in (*choice.operands, *choice.results)))
+        return all(x.tiling(self.order).is_replicated or self.is_free(x, depth - 1) for x in leaves)

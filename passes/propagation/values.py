@@ -163,13 +163,15 @@ class Relation:
 
     `allowed` are the directions that the program permits (a propagation barrier forbids one or both). At the border of
     a manual region `outer` has the number of the value outside, and for each of its dimensions the digits that the
-    region divides manually. `depth` is that of the instruction (see `ValueGraph`).
+    region divides manually. `depth` is that of the instruction (see `ValueGraph`). `call` is that of the relation of an
+    op between its operands and results, one object for equal calls; None for other ties.
     """
 
     rule: ShardingRule
     leaves: list[Leaf]
     instruction: Instruction
     depth: tuple[int, ...]
+    call: OpCall[Any] | None = None
     allowed: PropagationDirection = PropagationDirection.BOTH
     outer: tuple[int, tuple[Digits, ...]] | None = None
 
@@ -186,7 +188,7 @@ class ValueGraph:
 
     def __init__(self, module: Module, rules: Rules | None = None) -> None:
         self.rules = rules or {}
-        self._known_rules: dict[tuple[str, OpCall[Any]], ShardingRule] = {}
+        self._known_rules: dict[tuple[str, OpCall[Any]], tuple[ShardingRule, OpCall[Any]]] = {}
         self.leaves: dict[Instruction, list[Leaf]] = {}
         self.relations: list[Relation] = []
         self.conflicts: list[Conflict] = []
@@ -235,19 +237,19 @@ class ValueGraph:
                 if source.shape.dims == result.shape.dims:
                     self._identity(instruction, source, result)
         elif results and all(x.shape.is_array for leaves in (*operands, results) for x in leaves):
-            rule = self._rule(instruction)
+            rule, call = self._rule(instruction)
             flat = [x for leaves in operands for x in leaves] + results
-            self.relate(Relation(rule, flat, instruction, self.depths[instruction]))
+            self.relate(Relation(rule, flat, instruction, self.depths[instruction], call))
 
-    def _rule(self, instruction: Instruction) -> ShardingRule:
-        """Returns the rule of an instruction: one object for equal uses of an op."""
+    def _rule(self, instruction: Instruction) -> tuple[ShardingRule, OpCall[Any]]:
+        """Returns the rule and the call of an instruction: the same objects for equal uses of an op."""
+        call = instruction.call
         if not instruction.operands:  # a constant: the key would compare its value
-            return rule_of(instruction, self.rules)
-        key = (instruction.opcode, instruction.call)
-        rule = self._known_rules.get(key)
-        if rule is None:
-            rule = self._known_rules[key] = rule_of(instruction, self.rules)
-        return rule
+            return rule_of(instruction, self.rules), call
+        known = self._known_rules.get((instruction.opcode, call))
+        if known is None:
+            known = self._known_rules[instruction.opcode, call] = rule_of(instruction, self.rules), call
+        return known
 
     def _relate_control(self, instruction: Instruction, operands: list[list[Leaf]], results: list[Leaf]) -> None:
         called = instruction.called()

@@ -215,7 +215,8 @@ class Partitioner:
             return self.empty_arrays(shapes, wanted, _cause_name(instruction))
         tilings = tuple(v.tiling for v in operands) + tuple(wanted)
         free = frozenset(n for n, v in enumerate(operands) if is_made_anywhere(v))
-        use = self.state.decider.uses.of(instruction, tilings, self.order, _parts(instruction, operands), free)
+        call, parts = instruction.call, _parts(instruction, operands)
+        use = self.state.decider.uses.of(instruction.op, call, tilings, self.order, parts, free)
         if (use.groups or use.rule.monoid is Monoid.ADD) and may_stay_partial(instruction, self.tilings):
             use = replace(use, stays_partial=True)
         choice = self.state.decider.decide(use)

@@ -103,10 +103,38 @@ def test_a_disagreement_goes_where_the_value_is_small(monkeypatch: pytest.Monkey
 
 def test_the_search_ends_when_it_has_decided_often_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     module, tile = hloom.parse(FAR, "m"), 16 * 64 // 4 * 3 // 4
-    monkeypatch.setattr(refinement, "_MOST_DECISIONS", 1)
+    monkeypatch.setattr(refinement, "_MOST_DECISIONS", 0)
     assert sent(module) == tile * 4 * 2
     monkeypatch.setattr(refinement, "_MOST_DECISIONS", 100)
     assert sent(module) == tile * 2
+
+
+LAYER = """
+  w{n} = bf16[16,64] parameter({n}), sharding={columns}
+  c{n} = f32[16,64] convert(w{n})
+  sine{n} = f32[16,64] sine(c{n})
+  t{n} = f32[16,64] cosine(c{n})
+  m{n} = f32[16,64] multiply(sine{n}, x{before})
+  n{n} = f32[16,64] multiply(t{n}, x{before})
+  a{n} = f32[16,64] add(m{n}, n{n})
+  x{n} = f32[16,64] negate(a{n}), sharding={rows}
+"""
+
+
+def layers(count: int) -> str:
+    """`FAR` several times, each on the result of the one before."""
+    body = "".join(LAYER.format(n=n, before=n - 1, rows=ROWS, columns=COLUMNS) for n in range(1, count + 1))
+    return (f"HloModule m\nENTRY e {{\n  x0 = f32[16,64] parameter(0), sharding={ROWS}\n{body}"
+            f"  ROOT r = f32[16,64] copy(x{count})\n}}\n")
+
+
+def test_equal_layers_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search of three layers is long enough for thirty: all of them change alike."""
+    tile = 16 * 64 // 4 * 3 // 4
+    monkeypatch.setattr(refinement, "_MOST", 100)
+    for count in (3, 30):
+        assert sent(hloom.parse(layers(count), "m")) == count * tile * 2
+    check(layers(3))
 
 
 def test_the_causes_of_what_was_changed() -> None:

@@ -1,0 +1,105 @@
+"""Fingerprints of neighbourhoods: which leaves of a graph have equal surroundings.
+
+The fingerprint of a leaf covers its own state and, up to a radius, the relations around it and the states of their
+leaves. Leaves with equal surroundings, such as those of equal layers, have equal fingerprints, whatever their names and
+the order of instructions. Fingerprints are refined round by round (Weisfeiler and Leman, "The reduction of a graph to
+canonical form", 1968), for all leaves together: each round widens the neighbourhoods by one relation.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .traffic import Traffic
+from .values import Leaf, Relation, ValueGraph
+
+Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+
+_GOLDEN, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+class Surroundings:
+    """The neighbourhoods of a graph's leaves as far as costs depend on them, under tilings that change.
+
+    Trails go through open leaves only.
+    """
+
+    def __init__(self, graph: ValueGraph, traffic: Traffic, is_open: Callable[[Leaf], bool], radius: int) -> None:
+        self._traffic, self._radius = traffic, radius
+        self._known: dict[Hashable, int] = {}
+        self._leaves = list(dict.fromkeys(leaf for found in graph.leaves.values() for leaf in found))
+        self._numbers = {leaf: number for number, leaf in enumerate(self._leaves)}
+        relations = [(self._kind(r), [self._numbers[x] for x in r.leaves]) for r in graph.relations]
+        opened = list(map(is_open, self._leaves))
+        self._graph = Neighbourhoods(relations, [not x for x in opened])
+        self._own = [self._hash((x.shape.dims, x.shape.element.name, traffic.is_free(x), o))
+                     for x, o in zip(self._leaves, opened, strict=True)]  # fmt: skip
+
+        self._states = np.zeros(len(self._leaves), np.uint64)
+        self.note(self._leaves)
+
+    def note(self, leaves: Iterable[Leaf]) -> None:
+        """Notes the present tilings of these leaves."""
+        for leaf in leaves:
+            number = self._numbers[leaf]
+            self._states[number] = self._own[number] + self._hash(self._traffic.tiling(leaf))
+
+    def fingerprints(self) -> dict[Leaf, int]:
+        """Returns a fingerprint of the neighbourhood of each leaf, up to the radius, under the noted tilings."""
+        return dict(zip(self._leaves, self._graph.fingerprints(self._states, self._radius), strict=True))
+
+    def _kind(self, relation: Relation) -> int:
+        """Returns a hash of what a relation costs between given leaves."""
+        use = self._traffic.use(relation)
+        what = relation.rule if use is None else (use.rule, use.op.opcode, use.free)
+        # Computations have no content here: the rule says what an op does with them.
+        has_text = use is not None and relation.instruction.operands and not relation.instruction.called()
+        call = use.call if use is not None and has_text else None
+        return self._hash((what, call, self._traffic.weight(relation), relation.allowed, relation.outer))
+
+    def _hash(self, value: Hashable) -> int:
+        """Returns a hash that is the same in every run."""
+        found = self._known.get(value)
+        if found is None:
+            found = self._known[value] = zlib.crc32(repr(value).encode())
+        return found
+
+
+class Neighbourhoods:
+    """The relations between numbered leaves.
+
+    Each relation has a kind, and the numbers of its leaves. Beyond a `closed` leaf only the relations next to it count.
+    """
+
+    def __init__(self, relations: Sequence[tuple[int, Sequence[int]]], closed: Sequence[bool]) -> None:
+        ends = [(r, n, place) for r, (_, leaves) in enumerate(relations) for place, n in enumerate(leaves)]
+        table = np.array(ends, np.int64).reshape(-1, 3)
+        self._relation, self._leaf = table[:, 0], table[:, 1]
+        self._place = _mixed(table[:, 2].astype(np.uint64))
+        self._kinds = np.array([kind for kind, _ in relations], np.uint64)
+        self._closed = np.array(closed, bool)
+
+    def fingerprints(self, states: Hashes, radius: int) -> list[int]:
+        """Returns a fingerprint per leaf. `states` are hashes of what a leaf is by itself."""
+        found = _mixed(states)
+        for distance in range(radius):
+            ends = np.zeros_like(self._kinds)
+            np.add.at(ends, self._relation, _mixed(found[self._leaf] + self._place))
+            ends = _mixed(ends + self._kinds)
+            wider = found.copy()
+            np.add.at(wider, self._leaf, _mixed(ends[self._relation] ^ self._place))
+            wider = _mixed(wider)
+            found = np.where(self._closed, found, wider) if distance else wider
+        return found.tolist()
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """Returns hashes that depend on all bits (the finalizer of SplitMix64)."""
+    values = values + _GOLDEN
+    values = (values ^ (values >> np.uint64(30))) * _FIRST
+    values = (values ^ (values >> np.uint64(27))) * _SECOND
+    return values ^ (values >> np.uint64(31))
