@@ -12,11 +12,17 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused_collector() -> Generator[None]:
-    """Disables cyclic garbage collection inside the context and restores its previous state afterwards."""
+    """Disables cyclic garbage collection inside the context and restores its previous state afterwards.
+
+    Objects made inside count as old then: otherwise the next allocation would search all of them for garbage.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

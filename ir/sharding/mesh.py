@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..diagnostics import fail
+from ..kept_hash import KeptHash, keep_hash
 from .digit import Digit, Digits, cut, iota_digits, merge, recognise, refine, split
 
 LARGEST_MESH = 2**31 - 1
@@ -56,8 +57,9 @@ class AxisRef:
         return self.text("'")
 
 
+@keep_hash
 @dataclass(frozen=True, slots=True)
-class Mesh:
+class Mesh(KeptHash):
     """A mesh. `axes` are (name, size) pairs, major first. `named` is False for meshes derived from HLO device lists.
 
     `symbol` is the mesh's name in Shardy (`@mesh`). `by_places` makes digits count places rather than devices, unless

@@ -14,6 +14,7 @@ from enum import Enum
 from functools import lru_cache
 
 from ..diagnostics import fail
+from ..kept_hash import KeptHash, keep_hash
 from .digit import Digits, complement, merge
 from .mesh import AxisRef, Mesh
 from .tiling import Tiling
@@ -53,8 +54,9 @@ class ShardGroup:
     number: int
 
 
+@keep_hash
 @dataclass(frozen=True, slots=True)
-class Sharding:
+class Sharding(KeptHash):
     """The sharding of one array. `dims` may be empty for the kinds without a mesh, whatever the rank.
 
     TILED without a mesh is HLO's `devices=[1,1]<=[1]` with one entry of `dims` per dimension: a single tile. It means
@@ -162,8 +164,9 @@ class Sharding:
         return sharding_text(self)
 
 
+@keep_hash
 @dataclass(frozen=True, slots=True)
-class TupleSharding:
+class TupleSharding(KeptHash):
     """One sharding per leaf of a tuple-shaped value, flattened depth first."""
 
     elements: tuple[Sharding, ...]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ..kept_hash import KeptHash, keep_hash
 from ..types.shape import Shape
@@ -85,10 +86,15 @@ class Tiling(KeptHash):
 
     def local_shape(self, shape: Shape) -> Shape:
         """Returns the shape of one device's tile of an array of this shape."""
-        if not any(self.dims):
-            return shape.without_layout()
-        return shape.with_dims(self.local_dims(shape.dims))
+        return _local_shape(self, shape)
 
     def is_even(self, dims: tuple[int, ...]) -> bool:
         """Whether no tile is padded."""
         return all(n % product(d) == 0 for n, d in zip(dims, self.dims, strict=True))
+
+
+@lru_cache(maxsize=65536)
+def _local_shape(tiling: Tiling, shape: Shape) -> Shape:
+    if not any(tiling.dims):
+        return shape.without_layout()
+    return shape.with_dims(tiling.local_dims(shape.dims))

@@ -54,13 +54,14 @@ def main_order(instructions: Iterable[Instruction]) -> Order:
     """Returns the module's main device order: that of its manual regions, which cannot change theirs, else the one that
     most annotations use. Ties prefer the order of device numbers, then the smallest.
     """
-    orders, manual = Counter[Order](), set[Order]()
+    orders, manual, counts = Counter[Order](), set[Order](), Counter[Sharding]()
     for instruction in instructions:
-        for sharding in parts(instruction.annotation):
-            if sharding.mesh and not sharding.is_replicated:
-                orders[sharding.mesh.order_key] += 1
-                manual |= {sharding.mesh.order_key} if sharding.has_manual else set()
+        counts.update(parts(instruction.annotation))
         manual |= {s.mesh.order_key for s in _boundary_shardings(instruction) if s.mesh and not s.is_replicated}
+    for sharding, count in counts.items():
+        if sharding.mesh and not sharding.is_replicated:
+            orders[sharding.mesh.order_key] += count
+            manual |= {sharding.mesh.order_key} if sharding.has_manual else set()
     return min(orders, key=lambda order: (order not in manual, -orders[order], order or ()), default=None)
 
 

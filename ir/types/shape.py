@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from ..kept_hash import KeptHash, keep_hash
 from .element_type import TUPLE, ElementType, Kind
 
 UNBOUNDED = -1
@@ -51,8 +52,9 @@ class Layout:
         return "{" + order + (f":{tail}" if tail else "") + "}"
 
 
+@keep_hash
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(KeptHash):
     """An array shape (`element`, `dims`, `layout`) or a tuple shape (`element` is TUPLE, `elements` its parts)."""
 
     element: ElementType

@@ -48,7 +48,7 @@ def merge_equal(computation: Computation) -> int:
             instruction.opcode,
             tuple(id(duplicates.get(o, o)) for o in instruction.operands),
             _without_channel(instruction.attributes),
-            instruction.call.config,
+            None if instruction.backend_config is None else str(instruction.backend_config),
             instruction.shape,
             instruction.sharding,
             instruction.shardy,

@@ -147,9 +147,12 @@ def is_independent(rule: ShardingRule, factor: int) -> bool:
     return kind is FactorKind.PASS or (kind is FactorKind.REDUCTION and rule.monoid is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """The assignment chosen for an op, and the resulting tilings of its operands and results."""
+    """The assignment chosen for an op, and the resulting tilings of its operands and results.
+
+    A decision is made once, so choices compare by identity.
+    """
 
     op: OpSharding
     assignment: Assignment

@@ -31,6 +31,7 @@ class Surroundings:
     def __init__(self, graph: ValueGraph, traffic: Traffic, is_open: Callable[[Leaf], bool], radius: int) -> None:
         self._traffic, self._radius = traffic, radius
         self._known: dict[Hashable, int] = {}
+        self._kinds: dict[Hashable, int] = {}
         self._leaves = list(dict.fromkeys(leaf for found in graph.leaves.values() for leaf in found))
         self._numbers = {leaf: number for number, leaf in enumerate(self._leaves)}
         relations = [(self._kind(r), [self._numbers[x] for x in r.leaves]) for r in graph.relations]
@@ -55,11 +56,15 @@ class Surroundings:
     def _kind(self, relation: Relation) -> int:
         """Returns a hash of what a relation costs between given leaves."""
         use = self._traffic.use(relation)
-        what = relation.rule if use is None else (use.rule, use.op.opcode, use.free)
-        # Computations have no content here: the rule says what an op does with them.
-        has_text = use is not None and relation.instruction.operands and not relation.instruction.called()
-        call = use.call if use is not None and has_text else None
-        return self._hash((what, call, self._traffic.weight(relation), relation.allowed, relation.outer))
+        tie = relation.rule if use is None else use
+        key = tie, self._traffic.weight(relation), relation.allowed.value, relation.outer
+        found = self._kinds.get(key)
+        if found is None:
+            call = use.call if use is not None and relation.leaves[1:] and not relation.instruction.called() else None
+            # Computations have no content here: the rule says what an op does with them.
+            what = tie if use is None else (use.rule, use.op.opcode, sorted(use.free), call)
+            found = self._kinds[key] = zlib.crc32(repr((what, *key[1:])).encode())
+        return found
 
     def _hash(self, value: Hashable) -> int:
         """Returns a hash that is the same in every run."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...cost.machine import Machine
+from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.module import Module
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
@@ -93,6 +94,8 @@ class _Refiner:
     tried: int = 0
     settled: set[int] = field(default_factory=set[int])  # fingerprints of neighbourhoods that nothing improves
     _open: dict[Leaf, bool] = field(default_factory=dict[Leaf, bool])
+    _known_compatible: dict[tuple[ShardingRule, int, Tiling, int], Tiling] = field(
+        default_factory=dict[tuple[ShardingRule, int, Tiling, int], Tiling])
 
     def __post_init__(self) -> None:
         self.surroundings = Surroundings(self.graph, self.traffic, self.is_open, _RADIUS)
@@ -164,8 +167,13 @@ class _Refiner:
 
     def _compatible(self, relation: Relation, other: Leaf, place: int) -> Tiling:
         """Returns the tiling of a relation's value under which `other` can keep its tiling."""
-        dims, number = self.traffic.tiling(other).dims, relation.leaves.index(other)
-        return compatible_tiling(relation.rule, number, dims, place, self.traffic.order).canonical()
+        tiling, number = self.traffic.tiling(other), relation.leaves.index(other)
+        key = relation.rule, number, tiling, place
+        found = self._known_compatible.get(key)
+        if found is None:
+            found = compatible_tiling(relation.rule, number, tiling.dims, place, self.traffic.order)
+            found = self._known_compatible[key] = self.traffic.one(found.canonical())
+        return found
 
     def _is_possible(self, leaf: Leaf, tiling: Tiling) -> bool:
         plain = not tiling.unreduced and not tiling.manual and tiling.device is None
@@ -187,18 +195,14 @@ class _Refiner:
             delta = delta.plus(known[changed, tiling])
             old[changed] = self.traffic.tiling(changed)
             self.traffic.set_tiling(changed, tiling)
-            near = self._near(changed)
-            known = {change: deltas for change, deltas in known.items() if change[0] not in near}
+            near = {x for r in changed.relations for x in r.leaves}
+            # The costs around leaves change together with those around their neighbours.
+            known = {c: d for c, d in known.items() if not any(x in near for r in c[0].relations for x in r.leaves)}
         for changed, tiling in list(old.items())[length:]:
             self.traffic.set_tiling(changed, tiling)
         kept = dict(list(old.items())[:length])
         self.surroundings.note(kept)
         return kept
-
-    def _near(self, leaf: Leaf) -> set[Leaf]:
-        """Returns the leaves whose `cost_around` changes together with this leaf."""
-        near = {x for r in leaf.relations for x in r.leaves}
-        return {x for y in near for r in y.relations for x in r.leaves}
 
     def _change(self, leaf: Leaf, tiling: Tiling) -> Delta:
         """Changes a leaf and returns the change in cost."""

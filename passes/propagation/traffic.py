@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...cost.machine import Machine
-from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.graph.op import AnyOp, OpCall
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
 from ...ir.tools.trip_count import runs_of_computations
@@ -80,7 +80,9 @@ class Traffic:
         self._relation_costs: dict[Relation, RelationCost] = {}
         self._ops: dict[Relation, _Op | None] = {}
         self._known_ops: dict[OpUse, _Op] = {}
+        self._ops_of_calls: dict[tuple[int, frozenset[int]], _Op] = {}
         self._free: dict[Leaf, bool] = {}
+        self._any_tile: dict[int, bool] = {}
         self._reads: dict[Leaf, tuple[tuple[Relation, int, int], ...]] = {}
         self._sent: dict[Leaf, float] = {}
         self._moves: dict[tuple[Tiling, Tiling, tuple[int, ...], int], float] = {}
@@ -179,10 +181,17 @@ class Traffic:
             self._ops[relation] = None
             if relation.call is not None and not is_structure(relation.instruction):
                 operands = relation.leaves[: len(relation.rule.operands)]
-                free = frozenset(n for n, x in enumerate(operands) if self.is_free(x))
-                use = self.decider.uses.of(relation.instruction.op, relation.call, (), self.order, free=free)
-                self._ops[relation] = self._known_ops.setdefault(use, _Op(use, {}))
+                free = frozenset([n for n, x in enumerate(operands) if self.is_free(x)])
+                self._ops[relation] = self._op_of_call(relation.instruction.op, relation.call, free)
         return self._ops[relation]
+
+    def _op_of_call(self, op: AnyOp, call: OpCall[Any], free: frozenset[int]) -> _Op:
+        key = id(call), free  # most equal calls are one object
+        found = self._ops_of_calls.get(key)
+        if found is None:
+            use = self.decider.uses.of(op, call, (), self.order, free=free)
+            found = self._ops_of_calls[key] = self._known_ops.setdefault(use, _Op(use, {}))
+        return found
 
     def _sending(self, leaf: Leaf) -> float:
         found = self._sent.get(leaf)
@@ -199,7 +208,9 @@ class Traffic:
             tiling = (costs.get(relation) or self.relation_cost(relation)).tilings[place]
             if tiling is not source:
                 wanted[tiling] = max(wanted.get(tiling, 0), weight)
-        return sum(count * self._move(source, target, leaf.shape) for target, count in wanted.items())
+        if not wanted:
+            return 0.0
+        return sum([weight * self._move(source, target, leaf.shape) for target, weight in wanted.items()])
 
     def _move(self, source: Tiling, target: Tiling, shape: Shape) -> float:
         size, dims = shape.element.byte_size, shape.dims
@@ -229,14 +240,23 @@ class Traffic:
         """
         found = self._free.get(leaf)
         if found is None:
-            found = self._free[leaf] = self._is_made_anywhere(leaf.instruction, depth)
+            found = self._free[leaf] = self._is_made_anywhere(leaf, depth)
         return found
 
-    def _is_made_anywhere(self, instruction: Instruction, depth: int) -> bool:
-        operands = instruction.operands
-        if not instruction.shape.is_array or not all(o.shape.is_array for o in operands) or is_structure(instruction):
+    def _is_made_anywhere(self, leaf: Leaf, depth: int) -> bool:
+        instruction = leaf.instruction
+        own = next((r for r in leaf.relations if r.instruction is instruction and r.call is not None), None)
+        if own is None or not instruction.shape.is_array or is_structure(instruction):
             return False
-        if (operands and not depth) or not makes_any_tile(instruction, instruction.op.sharding_rule(instruction.call)):
+        operands = own.leaves[:-1]
+        if (operands and not depth) or not self._makes_any_tile(own):
             return False
-        leaves = (self.graph.leaves[o][0] for o in operands)
-        return all(x.tiling(self.order).is_replicated or self.is_free(x, depth - 1) for x in leaves)
+        return all(x.tiling(self.order).is_replicated or self.is_free(x, depth - 1) for x in operands)
+
+    def _makes_any_tile(self, relation: Relation) -> bool:
+        instruction, call = relation.instruction, relation.call
+        assert call is not None
+        key = id(call)  # equal calls are one object
+        if key not in self._any_tile:
+            self._any_tile[key] = makes_any_tile(instruction, instruction.op.sharding_rule(call))
+        return self._any_tile[key]

@@ -32,7 +32,7 @@ from ...ir.types.shape import Shape
 from ..base import Pass, PassContext, refuse_starts
 from ..op_sharding.decide import Decider
 from ..op_sharding.partial import may_stay_partial
-from .checks.fallbacks import report_op, report_padding
+from .checks.fallbacks import Fallbacks, report_padding
 from .checks.repeated_work import RepeatedWork
 from .checks.unsupported import refuse_unsupported, settle_shardings
 from .emit.channels import Channels, stay_apart
@@ -99,6 +99,7 @@ class _ModuleState:
     def __post_init__(self) -> None:
         self.copies: dict[Computation, Computation] = {}
         self.work = RepeatedWork()
+        self.fallbacks = Fallbacks(self.context.diagnostics)
         self.decider = Decider(self.channels.devices, self.context.machine, self.context.forms)
 
     def copy(self, computation: Computation) -> Computation:
@@ -223,7 +224,7 @@ class Partitioner:
         op, assignment, results = choice.op, choice.assignment, choice.results
         why = _cause_name(instruction)
         count = len(operands)
-        report_op(instruction, op, assignment, self.diagnostics)
+        self.state.fallbacks.report(instruction, choice)
         self.state.work.note(instruction, op, assignment)
         least = self.state.windowed
         ring = find_ring(op, assignment, wanted, least) if least else None

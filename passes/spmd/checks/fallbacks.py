@@ -9,45 +9,71 @@ made only because it is cheapest is no fallback and is not reported.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from ....ir.diagnostics import Diagnostics
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
 from ....ir.graph.stack_frames import named_with_source
 from ....ir.sharding.digit import product
-from ....ir.sharding.sharding import leaf_shardings
+from ....ir.sharding.sharding import AnySharding, leaf_shardings
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.shape import Shape
-from ...op_sharding.assignment import Assignment, OpSharding, expressible
+from ...op_sharding.assignment import Assignment, Choice, OpSharding, expressible
 
 
-def report_op(instruction: Instruction, op: OpSharding, assignment: Assignment, diagnostics: Diagnostics) -> None:
-    """Reports operands that are gathered, or a result computed on every device, because the op's rule requires it."""
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """A loss under an assignment. `text` follows the name of the instruction in the message."""
+
+    text: str
+    category: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fallbacks:
+    """Reports operands that are gathered, and results computed on every device, because the rules of ops require it.
+
+    Equal choices have equal findings.
+    """
+
+    diagnostics: Diagnostics
+    _known: dict[Choice, tuple[_Finding, ...]] = field(default_factory=dict[Choice, tuple[_Finding, ...]])
+
+    def report(self, instruction: Instruction, choice: Choice) -> None:
+        found = self._known.get(choice)
+        if found is None:
+            found = self._known[choice] = tuple(_findings(choice.op, choice.assignment))
+        for finding in found:
+            self.diagnostics.remark(f"{named_with_source(instruction)} {finding.text}", instruction.location,
+                                    category=finding.category, help=finding.help)
+
+
+def _findings(op: OpSharding, assignment: Assignment) -> Iterator[_Finding]:
     count = len(op.rule.operands)
-    reported = [_report_operand(instruction, op, assignment, n, diagnostics) for n in range(count)]
-    if not any(reported):
-        reported = [_report_lost(instruction, op, assignment, n, diagnostics) for n in range(count)]
-    if not assignment and not any(reported) and any(_gathered_dims(op, n) for n in range(count, len(op.shapes))):
-        size = instruction.shape.byte_size
-        diagnostics.remark(
-            f"{named_with_source(instruction)} computes its whole result on every device ({size} bytes), of which each "
-            f"keeps a tile", instruction.location, category="replication",
-            help="shard another dimension of it, or annotate it as replicated if this is meant")
+    found = [f for n in range(count) if (f := _gathered(op, assignment, n))]
+    found = found or [f for n in range(count) if (f := _lost(op, assignment, n))]
+    yield from found
+    if not assignment and not found and any(_gathered_dims(op, n) for n in range(count, len(op.shapes))):
+        size = op.call.shape.byte_size
+        yield _Finding(
+            f"computes its whole result on every device ({size} bytes), of which each keeps a tile", "replication",
+            "shard another dimension of it, or annotate it as replicated if this is meant")
 
 
-def _report_operand(
-    instruction: Instruction, op: OpSharding, assignment: Assignment, number: int, diagnostics: Diagnostics
-) -> bool:
+def _gathered(op: OpSharding, assignment: Assignment, number: int) -> _Finding | None:
     gathered = _gathered_dims(op, number)
     if not gathered or number in op.free:
-        return False
+        return None
     tiling, target, shape = op.tilings[number], op.tiling(number, assignment), op.shapes[number]
     tile = tiling.local_shape(shape).byte_size
     if target.local_shape(shape).byte_size <= tile:
-        return False  # the digits moved to other dimensions
+        return None  # the digits moved to other dimensions
     elements = op.plan(tiling, target, shape).received
     if math.isinf(elements):
-        return False  # the partitioner will raise an error
+        return None  # the partitioner will raise an error
     received = round(elements * shape.element.byte_size)
     tiles = product(tiling.dims[gathered[0]])
     others = [
@@ -56,45 +82,40 @@ def _report_operand(
         and shape.dims[dim] >= tiles * product(tiling.dims[dim])
     ]  # fmt: skip
     instead = " or ".join(map(str, others))
-    diagnostics.remark(
-        f"{named_with_source(instruction)} needs dimension {gathered[0]} of operand {number} ({shape}) whole on every "
-        f"device: each receives {received} bytes, its own tile has {tile}", instruction.location,
-        category="replication" if target.is_replicated else "gather",
-        help=f"shard dimension {instead} of the operand instead" if others
+    return _Finding(
+        f"needs dimension {gathered[0]} of operand {number} ({shape}) whole on every "
+        f"device: each receives {received} bytes, its own tile has {tile}",
+        "replication" if target.is_replicated else "gather",
+        f"shard dimension {instead} of the operand instead" if others
         else "annotate the operand as replicated if this is meant")
-    return True
 
 
-def _report_lost(
-    instruction: Instruction, op: OpSharding, assignment: Assignment, number: int, diagnostics: Diagnostics
-) -> bool:
-    """Reports an operand whose division the results cannot keep, so that they are in fewer tiles than the operand.
+def _lost(op: OpSharding, assignment: Assignment, number: int) -> _Finding | None:
+    """Finds an operand whose division the results cannot keep, so that they are in fewer tiles than the operand.
 
     The results have the divided dimension as the inner part of another one, or in parts.
     """
     tiling, shape = op.tilings[number], op.shapes[number]
     split = [dim for dim, digits in enumerate(tiling.dims) if digits]
     if not split or number in op.free or op.device is not None or expressible(op.rule, tiling.dims, number):
-        return False
+        return None
     tiles = product([d for dim in split for d in tiling.dims[dim]])
     results = range(len(op.rule.operands), len(op.shapes))
     if not all(product([d for digits in op.tilings[r].dims for d in digits]) < tiles for r in results):
-        return False
+        return None
     plans = [(op.plan(tiling, op.tiling(number, assignment), shape), shape)]
     plans += [(op.plan(op.tiling(r, assignment), op.tilings[r], op.shapes[r]), op.shapes[r]) for r in results]
     received = sum(plan.received * of.element.byte_size for plan, of in plans)
     if not received or math.isinf(received):
-        return False
+        return None
     dims = [tuple(tiling.dims[split[0]] if d == dim else () for d in range(shape.rank)) for dim in range(shape.rank)]
     others = [d for d, n in enumerate(shape.dims) if n >= tiles and expressible(op.rule, dims[d], number)]
-    diagnostics.remark(
-        f"{named_with_source(instruction)} cannot keep dimension {split[0]} of operand {number} ({shape}) divided: "
+    return _Finding(
+        f"cannot keep dimension {split[0]} of operand {number} ({shape}) divided: "
         f"each device receives {round(received)} bytes, its own tile has {tiling.local_shape(shape).byte_size}",
-        instruction.location,
-        category="replication" if all(op.tilings[r].is_replicated for r in results) else "gather",
-        help=f"shard dimension {' or '.join(map(str, others))} of the operand instead" if others
+        "replication" if all(op.tilings[r].is_replicated for r in results) else "gather",
+        f"shard dimension {' or '.join(map(str, others))} of the operand instead" if others
         else "annotate the operand as replicated if this is meant")
-    return True
 
 
 def _gathered_dims(op: OpSharding, value: int) -> list[int]:
@@ -107,15 +128,18 @@ def report_padding(module: Module, fraction: float, least: int, diagnostics: Dia
     """Reports each kind of array of a SHARDED module whose tiles waste more than `fraction` of a tile and `least`
     bytes.
     """
-    found: dict[tuple[Shape, Tiling], list[Instruction]] = {}
+    kinds: dict[tuple[Shape, AnySharding | None], list[Instruction]] = {}
     for computation in module:
         for instruction in computation:
-            shapes = list(instruction.shape.leaves())
-            for shape, sharding in zip(shapes, leaf_shardings(instruction.sharding, len(shapes)), strict=True):
-                if shape.is_array and sharding is not None and not sharding.is_replicated:
-                    tiling = sharding.tiling(shape.rank)
-                    if _waste(shape, tiling) > max(least, fraction * tiling.local_shape(shape).byte_size):
-                        found.setdefault((shape.without_layout(), tiling), []).append(instruction)
+            kinds.setdefault((instruction.shape, instruction.sharding), []).append(instruction)
+    found: dict[tuple[Shape, Tiling], list[Instruction]] = {}
+    for (whole, annotation), instructions in kinds.items():
+        shapes = list(whole.leaves())
+        for shape, sharding in zip(shapes, leaf_shardings(annotation, len(shapes)), strict=True):
+            if shape.is_array and sharding is not None and not sharding.is_replicated:
+                tiling = sharding.tiling(shape.rank)
+                if _waste(shape, tiling) > max(least, fraction * tiling.local_shape(shape).byte_size):
+                    found.setdefault((shape.without_layout(), tiling), []).extend(instructions)
     for (shape, tiling), instructions in found.items():
         first, tile = instructions[0], tiling.local_shape(shape)
         dims = [f"{n} in {product(d)} tiles of {t}" for n, d, t in zip(shape.dims, tiling.dims, tile.dims, strict=True)
