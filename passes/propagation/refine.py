@@ -235,9 +235,9 @@ class _Refiner:
         return list(found)
 
     def _rank(self, change: Change, prints: Mapping[Leaf, int]) -> tuple[object, ...]:
-        """Returns a sort key of changes that cost the same: those of large values come first."""
+        """Returns a sort key of changes that cost the same: by tilings, then large values first."""
         leaf, tiling = change
-        return -leaf.shape.byte_size, self._key(leaf, prints), _tiling_key(tiling)
+        return _tiling_key(tiling), -leaf.shape.byte_size, self._key(leaf, prints)
 
     def _key(self, leaf: Leaf, prints: Mapping[Leaf, int]) -> tuple[tuple[int, ...], int]:
         """Returns a sort key that distinguishes leaves by their surroundings."""
