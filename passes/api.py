@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..cost.machine import DEFAULT, Machine
+from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module, clone_module
 from ..ir.tools.verifier import check
 from . import pipelines
@@ -26,7 +27,8 @@ def propagate(module: Module, num_devices: int | None = None, rules: Rules | Non
     an `OpCall` to a `ShardingRule` or None. They steer propagation only: the partitioner divides work by the op's own
     rule. Raises CompileError, also if `num_devices` contradicts the meshes.
     """
-    return pipelines.propagate(clone_module(module), PassContext(num_devices=num_devices, rules=rules or {}))
+    with paused_collector():
+        return pipelines.propagate(clone_module(module), PassContext(num_devices=num_devices, rules=rules or {}))
 
 
 def partition(
@@ -45,12 +47,13 @@ def partition(
     context = PassContext(num_devices=num_devices, rules=rules or {}, machine=machine)
     if forms is not None:
         context.forms = forms
-    local = clone_module(module)
-    if passes is None:
-        pipelines.partition(local, context)
-    else:
-        steps = pipelines.parse_pipeline(passes) if isinstance(passes, str) else list(passes)
-        pipelines.check_order(steps)
-        run_pipeline(steps, local, context)
-        pipelines.require_local(local)
-    return Partitioned.of(local, context)
+    with paused_collector():
+        local = clone_module(module)
+        if passes is None:
+            pipelines.partition(local, context)
+        else:
+            steps = pipelines.parse_pipeline(passes) if isinstance(passes, str) else list(passes)
+            pipelines.check_order(steps)
+            run_pipeline(steps, local, context)
+            pipelines.require_local(local)
+        return Partitioned.of(local, context)
