@@ -40,8 +40,8 @@ class Surroundings:
         self._own = [self._hash((x.shape.dims, x.shape.element.name, traffic.is_free(x), o))
                      for x, o in zip(self._leaves, opened, strict=True)]  # fmt: skip
 
-        self._states = np.zeros(len(self._leaves), np.uint64)
-        self.note(self._leaves)
+        states = [own + self._hash(traffic.tiling(x)) for own, x in zip(self._own, self._leaves, strict=True)]
+        self._states = np.array(states, np.uint64)
 
     def note(self, leaves: Iterable[Leaf]) -> None:
         """Notes the present tilings of these leaves."""

@@ -132,7 +132,7 @@ class _Refiner:
             if not self._goes_on():
                 break
             first, *others = sorted(classes[fingerprint], key=lambda x: self._key(x, prints))
-            for tiling in self._candidates(first) if self.traffic.cost_around(first).received > _LEAST else ():
+            for tiling in self._candidates(first) if self.traffic.received_around(first) > _LEAST else ():
                 if found := self._trail(first, tiling, prints):
                     more = (self._trail(x, tiling, prints) for x in others if self.traffic.tiling(x) != tiling)
                     return [found, *filter(None, more)], [x for p in order[number + 1 :] for x in classes[p]]
@@ -196,7 +196,7 @@ class _Refiner:
             old[changed] = self.traffic.tiling(changed)
             self.traffic.set_tiling(changed, tiling)
             near = {x for r in changed.relations for x in r.leaves}
-            # The costs around leaves change together with those around their neighbours.
+            # The costs around a leaf depend on the tilings of its neighbours and theirs.
             known = {c: d for c, d in known.items() if not any(x in near for r in c[0].relations for x in r.leaves)}
         for changed, tiling in list(old.items())[length:]:
             self.traffic.set_tiling(changed, tiling)
@@ -213,9 +213,8 @@ class _Refiner:
     def _tried(self, leaf: Leaf, tiling: Tiling) -> Delta:
         """Returns the change in cost if a leaf changes, rounded so that the order of summation decides nothing."""
         self.tried += 1
-        before, after = self.traffic.cost_around(leaf), self.traffic.cost_if(leaf, tiling)
-        more = after.received - before.received, sum(after) - sum(before), after.arithmetic - before.arithmetic
-        return Delta(*(round(x, 2) for x in more))
+        more = self.traffic.change(leaf, tiling)
+        return Delta(round(more.received, 2), round(sum(more), 2), round(more.arithmetic, 2))
 
     def _next(self, changed: Iterable[Leaf], known: dict[Change, Delta]) -> list[Change]:
         """Returns neighbours of changed leaves with compatible tilings, and adds the cost of each change to `known`."""

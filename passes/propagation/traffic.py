@@ -11,7 +11,7 @@ partial.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -105,33 +105,32 @@ class Traffic:
             for other in relation.leaves:
                 self._sent.pop(other, None)
 
-    def cost_around(self, leaf: Leaf) -> Cost:
-        """Returns the sum of all costs that depend on the tiling of this leaf."""
-        return self._around(leaf, {}, self._sending)
+    def received_around(self, leaf: Leaf) -> float:
+        """Returns the sum of all times to receive data that depend on the tiling of this leaf."""
+        costs = ((self.relation_cost(r).cost.received * self.weight(r)) for r in leaf.relations)
+        sources = {x: None for r in leaf.relations for x in r.leaves[: len(r.rule.operands)]}
+        return sum(costs) + sum(map(self._sending, {leaf: None, **sources}))
 
-    def cost_if(self, leaf: Leaf, tiling: Tiling) -> Cost:
-        """Returns the sum of all costs around a leaf if it had this tiling."""
+    def change(self, leaf: Leaf, tiling: Tiling) -> Cost:
+        """Returns the difference of all costs if a leaf had this tiling."""
+        before = {relation: self.relation_cost(relation) for relation in leaf.relations}
         old = self.tiling(leaf)
         self._tilings[leaf] = self.one(tiling)
-        costs = {relation: self._relation_cost(relation) for relation in leaf.relations}
-        found = self._around(leaf, costs, lambda source: self._sends(source, costs))
-        self._tilings[leaf] = old
-        return found
-
-    def _around(
-        self, leaf: Leaf, costs: Mapping[Relation, RelationCost], sending: Callable[[Leaf], float]
-    ) -> Cost:
         received = memory = arithmetic = 0.0
+        after: dict[Relation, RelationCost] = {}
         sources: dict[Leaf, None] = {leaf: None}
-        for relation in leaf.relations:
-            share = (costs.get(relation) or self.relation_cost(relation)).cost
-            if share is not _NOTHING:
-                weight = self.weight(relation)
-                received += share.received * weight
-                memory += share.memory * weight
-                arithmetic += share.arithmetic * weight
-            sources.update(dict.fromkeys(relation.leaves[: len(relation.rule.operands)]))
-        return Cost(received + sum(map(sending, sources)), memory, arithmetic)
+        for relation, was in before.items():
+            after[relation] = found = self._relation_cost(relation)
+            weight = self.weight(relation)
+            received += (found.cost.received - was.cost.received) * weight
+            memory += (found.cost.memory - was.cost.memory) * weight
+            arithmetic += (found.cost.arithmetic - was.cost.arithmetic) * weight
+            for place in range(len(relation.rule.operands)):
+                if found.tilings[place] is not was.tilings[place]:
+                    sources[relation.leaves[place]] = None
+        sent = [self._sends(source, after) for source in sources]
+        self._tilings[leaf] = old
+        return Cost(received + sum(sent) - sum(map(self._sending, sources)), memory, arithmetic)
 
     def relation_cost(self, relation: Relation) -> RelationCost:
         found = self._relation_costs.get(relation)
