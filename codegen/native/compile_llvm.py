@@ -24,7 +24,8 @@ def _binding() -> Any:
 def is_available() -> bool:
     """Whether llvmlite is installed and the processor has a fused multiply-add."""
     try:
-        return "fma" in host()[1] and _binding().get_host_cpu_features().get("fma", False)
+        features = _binding().get_host_cpu_features()
+        return any(features.get(name, False) for name in ("fma", "neon"))
     except (ImportError, OSError, RuntimeError):
         return False
 
