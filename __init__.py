@@ -15,93 +15,123 @@ places to edit, `to_networkx` gives the graph: see docs/editing.md.
 Errors in programs are `CompileError`, with `.diagnostics`; `run` raises `RankFailed` for those of other MPI ranks.
 """
 
-from .codegen import export
-from .cost.collectives import Collective, collectives
-from .cost.machine import Machine, Transfer
-from .cost.presets import parse_machine
-from .frontends import Snapshot, load, load_snapshot, parse, parse_shape, parse_sharding
-from .ir.diagnostics import CompileError, Diagnostic, Severity
-from .ir.graph.instruction import Instruction
-from .ir.graph.module import Module, Stage
-from .ir.graph.op import Op, OpCall, register
-from .ir.ops.calls.user_calls import custom_call
-from .ir.sharding.mesh import Mesh
-from .ir.sharding.sharding import Sharding
-from .ir.tools.pattern import P, find_all, match
-from .ir.tools.to_networkx import to_networkx
-from .passes.annotating.strategy import apply_strategy, load_strategy
-from .passes.api import partition, propagate, verify
-from .passes.base import Pass, PassContext
-from .passes.op_sharding.assignment import LocalForm
-from .passes.op_sharding.forms import LocalForms
-from .passes.op_sharding.forms import built_in as local_forms
-from .passes.pipelines import PIPELINE
-from .passes.resharding.transfers import reshard_plan
-from .passes.result import Partitioned
-from .passes.spmd.emit.local_op import LocalOp
-from .report.budget import assert_collectives
-from .report.explain import explain
-from .runtime import RankFailed, evaluate, run, simulate
-from .runtime.proof.relations.located import prove
-from .runtime.proof.relations.relate import Relations, relate
-from .runtime.proof.verdict import Verdict
-from .runtime.xla import run_on_xla
+from typing import TYPE_CHECKING
+
+from .ir.late import late_names
+
+if TYPE_CHECKING:
+    from .codegen import export as export
+    from .cost.collectives import Collective as Collective
+    from .cost.collectives import collectives as collectives
+    from .cost.machine import Machine as Machine
+    from .cost.machine import Transfer as Transfer
+    from .cost.presets import parse_machine as parse_machine
+    from .frontends import Snapshot as Snapshot
+    from .frontends import load as load
+    from .frontends import load_snapshot as load_snapshot
+    from .frontends import parse as parse
+    from .frontends import parse_shape as parse_shape
+    from .frontends import parse_sharding as parse_sharding
+    from .ir.diagnostics import CompileError as CompileError
+    from .ir.diagnostics import Diagnostic as Diagnostic
+    from .ir.diagnostics import Severity as Severity
+    from .ir.graph.instruction import Instruction as Instruction
+    from .ir.graph.module import Module as Module
+    from .ir.graph.module import Stage as Stage
+    from .ir.graph.op import Op as Op
+    from .ir.graph.op import OpCall as OpCall
+    from .ir.graph.op import register as register
+    from .ir.ops.calls.user_calls import custom_call as custom_call
+    from .ir.sharding.mesh import Mesh as Mesh
+    from .ir.sharding.sharding import Sharding as Sharding
+    from .ir.tools.pattern import P as P
+    from .ir.tools.pattern import find_all as find_all
+    from .ir.tools.pattern import match as match
+    from .ir.tools.to_networkx import to_networkx as to_networkx
+    from .passes.annotating.strategy import apply_strategy as apply_strategy
+    from .passes.annotating.strategy import load_strategy as load_strategy
+    from .passes.api import partition as partition
+    from .passes.api import propagate as propagate
+    from .passes.api import verify as verify
+    from .passes.base import Pass as Pass
+    from .passes.base import PassContext as PassContext
+    from .passes.op_sharding.assignment import LocalForm as LocalForm
+    from .passes.op_sharding.forms import LocalForms as LocalForms
+    from .passes.op_sharding.forms import built_in as local_forms  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    from .passes.pipelines import PIPELINE as PIPELINE
+    from .passes.resharding.transfers import reshard_plan as reshard_plan
+    from .passes.result import Partitioned as Partitioned
+    from .passes.spmd.emit.local_op import LocalOp as LocalOp
+    from .report.budget import assert_collectives as assert_collectives
+    from .report.explain import explain as explain
+    from .runtime import RankFailed as RankFailed
+    from .runtime import evaluate as evaluate
+    from .runtime import run as run
+    from .runtime import simulate as simulate
+    from .runtime.proof.relations.located import prove as prove
+    from .runtime.proof.relations.relate import Relations as Relations
+    from .runtime.proof.relations.relate import relate as relate
+    from .runtime.proof.verdict import Verdict as Verdict
+    from .runtime.xla import run_on_xla as run_on_xla
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "PIPELINE",
-    "Collective",
-    "CompileError",
-    "Diagnostic",
-    "Instruction",
-    "LocalForm",
-    "LocalForms",
-    "LocalOp",
-    "Machine",
-    "Mesh",
-    "Module",
-    "Op",
-    "OpCall",
-    "P",
-    "Partitioned",
-    "Pass",
-    "PassContext",
-    "RankFailed",
-    "Relations",
-    "Severity",
-    "Sharding",
-    "Snapshot",
-    "Stage",
-    "Transfer",
-    "Verdict",
-    "__version__",
-    "apply_strategy",
-    "assert_collectives",
-    "collectives",
-    "custom_call",
-    "evaluate",
-    "explain",
-    "export",
-    "find_all",
-    "load",
-    "load_snapshot",
-    "load_strategy",
-    "local_forms",
-    "match",
-    "parse",
-    "parse_machine",
-    "parse_shape",
-    "parse_sharding",
-    "partition",
-    "propagate",
-    "prove",
-    "register",
-    "relate",
-    "reshard_plan",
-    "run",
-    "run_on_xla",
-    "simulate",
-    "to_networkx",
-    "verify",
-]
+_PLACES = {
+    "export": "codegen:export",
+    "Collective": "cost.collectives:Collective",
+    "collectives": "cost.collectives:collectives",
+    "Machine": "cost.machine:Machine",
+    "Transfer": "cost.machine:Transfer",
+    "parse_machine": "cost.presets:parse_machine",
+    "Snapshot": "frontends:Snapshot",
+    "load": "frontends:load",
+    "load_snapshot": "frontends:load_snapshot",
+    "parse": "frontends:parse",
+    "parse_shape": "frontends:parse_shape",
+    "parse_sharding": "frontends:parse_sharding",
+    "CompileError": "ir.diagnostics:CompileError",
+    "Diagnostic": "ir.diagnostics:Diagnostic",
+    "Severity": "ir.diagnostics:Severity",
+    "Instruction": "ir.graph.instruction:Instruction",
+    "Module": "ir.graph.module:Module",
+    "Stage": "ir.graph.module:Stage",
+    "Op": "ir.graph.op:Op",
+    "OpCall": "ir.graph.op:OpCall",
+    "register": "ir.graph.op:register",
+    "custom_call": "ir.ops.calls.user_calls:custom_call",
+    "Mesh": "ir.sharding.mesh:Mesh",
+    "Sharding": "ir.sharding.sharding:Sharding",
+    "P": "ir.tools.pattern:P",
+    "find_all": "ir.tools.pattern:find_all",
+    "match": "ir.tools.pattern:match",
+    "to_networkx": "ir.tools.to_networkx:to_networkx",
+    "apply_strategy": "passes.annotating.strategy:apply_strategy",
+    "load_strategy": "passes.annotating.strategy:load_strategy",
+    "partition": "passes.api:partition",
+    "propagate": "passes.api:propagate",
+    "verify": "passes.api:verify",
+    "Pass": "passes.base:Pass",
+    "PassContext": "passes.base:PassContext",
+    "LocalForm": "passes.op_sharding.assignment:LocalForm",
+    "LocalForms": "passes.op_sharding.forms:LocalForms",
+    "local_forms": "passes.op_sharding.forms:built_in",
+    "PIPELINE": "passes.pipelines:PIPELINE",
+    "reshard_plan": "passes.resharding.transfers:reshard_plan",
+    "Partitioned": "passes.result:Partitioned",
+    "LocalOp": "passes.spmd.emit.local_op:LocalOp",
+    "assert_collectives": "report.budget:assert_collectives",
+    "explain": "report.explain:explain",
+    "RankFailed": "runtime:RankFailed",
+    "evaluate": "runtime:evaluate",
+    "run": "runtime:run",
+    "simulate": "runtime:simulate",
+    "prove": "runtime.proof.relations.located:prove",
+    "Relations": "runtime.proof.relations.relate:Relations",
+    "relate": "runtime.proof.relations.relate:relate",
+    "Verdict": "runtime.proof.verdict:Verdict",
+    "run_on_xla": "runtime.xla:run_on_xla",
+}
+_PACKAGES = ("codegen", "cost", "frontends", "ir", "passes", "report", "runtime")
+
+__all__ = ["__version__", *_PLACES]  # pyright: ignore[reportUnsupportedDunderAll]
+__getattr__ = late_names(__name__, _PLACES | {name: name for name in _PACKAGES})

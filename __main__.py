@@ -9,50 +9,32 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-
-
-def _dispatch(args: argparse.Namespace, argv: list[str]) -> int:
-    from .cli import comm, evaluate, parts, reshard, shardings, text
-    from .cli.common import run_imports
-
-    run_imports(args)
-    if args.command == "run":
-        from .cli.run import run
-
-        return run(args, argv)
-    if args.command == "prove":
-        from .cli.prove import prove_command
-
-        return prove_command(args)
-    if args.command == "relate":
-        from .cli.relate import relate_command
-
-        return relate_command(args)
-    commands: dict[str, Callable[[argparse.Namespace], int]] = {
-        "partition": text.partition_command, "shard": shardings.shard, "opt": text.opt, "verify": text.verify,
-        "show": parts.show, "isolate": parts.isolate_command, "diff": parts.diff, "eval": evaluate.evaluate_command,
-        "reshard": reshard.reshard_command, "comm": comm.comm, "explain": shardings.explain_command,
-        "rules": shardings.rules, "picture": shardings.picture_command, "completion": text.completion_command,
-    }  # fmt: skip
-    return commands[args.command](args)
+from collections.abc import Sequence
 
 
 def _parsed(argv: list[str]) -> argparse.Namespace:
-    from .cli.arguments import make_parser
+    from .cli.commands import make_parser
 
     # A bare --werror must not take the file that follows it as its value.
-    return make_parser().parse_args(["--werror=all" if a == "--werror" else a for a in argv])
+    args = make_parser().parse_args(["--werror=all" if a == "--werror" else a for a in argv])
+    args.argv = argv
+    return args
+
+
+def _dispatch(args: argparse.Namespace) -> int:
+    from .cli.commands import COMMANDS
+    from .cli.imports import run_imports
+    from .ir.late import late
+
+    run_imports(args)
+    code: int = late(COMMANDS[args.command].place)(args)
+    return code
 
 
 def _guarded(argv: list[str]) -> int:
     """Runs a command; every error of the user or the machine ends in an exit code and a one-line message."""
-    from .cli.common import EXIT_BAD_INPUT, EXIT_MEMORY, EXIT_USAGE, internal_error, show_diagnostics
-    from .cli.streams import EXIT_OUTPUT, output_failed, prepare_streams, tell
-    from .ir.diagnostics import CompileError
-    from .runtime.outputs import OutputError
-    from .runtime.ranks.failed import RankFailed
-    from .runtime.ranks.library import MpiMissing
+    from .cli.exit_codes import EXIT_OUTPUT
+    from .cli.streams import prepare_streams
 
     if not prepare_streams():
         return EXIT_OUTPUT
@@ -60,34 +42,13 @@ def _guarded(argv: list[str]) -> int:
     try:
         try:
             args = _parsed(argv)
-            return _dispatch(args, argv)
+            return _dispatch(args)
         finally:
             sys.stdout.flush()  # flush here, because at the end of the process it is too late to report an error
-    except OutputError as error:
-        show_diagnostics(error.diagnostics)
-        return error.exit_code
-    except CompileError as error:
-        show_diagnostics(error.diagnostics)
-        return EXIT_BAD_INPUT
-    except argparse.ArgumentTypeError as error:
-        tell(f"hloom {args.command}: error: {error}")
-        return EXIT_USAGE
-    except MpiMissing as error:
-        tell(f"hloom: error: {error}")
-        return error.exit_code
-    except RankFailed as error:
-        if not error.reported:
-            tell(f"hloom: error: {error}")
-        return error.exit_code
-    except OSError as error:
-        return output_failed(error)
-    except MemoryError:
-        tell("hloom: error: out of memory")
-        return EXIT_MEMORY
-    except KeyboardInterrupt:
-        return 130
-    except Exception as error:
-        return internal_error(argv, args, error)
+    except (Exception, KeyboardInterrupt) as error:
+        from .cli.failure import failed
+
+        return failed(error, args, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

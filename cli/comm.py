@@ -15,7 +15,8 @@ from ..ir.graph.module import Module
 from ..ir.tools.spmd import is_per_device
 from ..passes.pipelines import partition
 from ..report.collectives import by_kind, collectives_table, summary
-from .common import EXIT_OK, context_for, print_json, read_program, report
+from .common import context_for, print_json, read_program, report
+from .exit_codes import EXIT_OK
 from .progress import working
 
 

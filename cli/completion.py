@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 
+from .exit_codes import EXIT_OK
 from .parser import Parser
 
 SHELLS = ("bash", "zsh", "fish")
@@ -63,3 +65,11 @@ def _fish_option(action: argparse.Action) -> str:
 
 def _names(parser: Parser) -> list[str]:
     return [name for action in parser.options() for name in action.option_strings if name.startswith("--")]
+
+
+def completion_command(args: argparse.Namespace) -> int:
+    """Prints the completion script for a shell."""
+    from .commands import make_parser  # which lists this command too
+
+    sys.stdout.write(completion(make_parser(), args.shell))
+    return EXIT_OK

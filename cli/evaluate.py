@@ -20,7 +20,8 @@ from ..runtime.fabric.tiles import same_bits
 from ..runtime.inputs.inputs import inputs_for_module
 from ..runtime.outputs import check_outputs, save_outputs
 from .assumptions import remark_callbacks
-from .common import EXIT_OK, print_json, read_program, show_diagnostics
+from .common import print_json, read_program, show_diagnostics
+from .exit_codes import EXIT_OK
 from .progress import working
 
 Array = np.ndarray[Any, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -18,11 +18,27 @@ class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaults
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of the command line, or of one command; `commands` are its commands by name."""
+    """A parser of the command line, or of one command; `commands` are its commands by name.
+
+    `define` adds the arguments, when they are first needed: a command line needs those of one command.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=_Formatter, **options)
         self.commands: Mapping[str, Parser] = {}
+        self.define: Callable[[Parser], None] | None = None
+
+    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Parses arguments, as argparse calls it for the chosen command."""
+        self.complete()
+        return super().parse_known_args(*arguments, **options)
+
+    def complete(self) -> Parser:
+        """Adds the arguments that are not yet added, and returns the parser."""
+        define, self.define = self.define, None
+        if define is not None:
+            define(self)
+        return self
 
     def print_help(self, file: Any = None) -> None:
         """Prints the help, and fails if it cannot be written, which argparse itself would ignore."""
@@ -30,7 +46,7 @@ class Parser(argparse.ArgumentParser):
 
     def options(self) -> list[argparse.Action]:
         """Returns the options, whose names begin with a dash."""
-        return [action for action in self._actions if action.option_strings]
+        return [action for action in self.complete()._actions if action.option_strings]
 
     def show_examples(self, lines: Sequence[str]) -> None:
         """Puts examples at the end of the help."""

@@ -13,7 +13,8 @@ from ..ir.tools.names import fits, name_pattern, suggestions
 from ..ir.tools.spmd import is_per_device
 from ..passes.pipelines import partition
 from ..runtime.proof.relations.relate import Row, relate
-from .common import EXIT_OK, context_for, print_json, read_program, report
+from .common import context_for, print_json, read_program, report
+from .exit_codes import EXIT_OK
 from .progress import working
 
 _HEAD = ("value", "op", "per device", "is")

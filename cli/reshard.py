@@ -11,7 +11,8 @@ from ..ir.diagnostics import fail
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.sharding import Sharding
 from ..passes.resharding.certificate import reshard
-from .common import EXIT_OK, print_json
+from .common import print_json
+from .exit_codes import EXIT_OK
 
 
 def reshard_command(args: argparse.Namespace) -> int:

@@ -34,8 +34,9 @@ from ..runtime.simulator import SimulatedProgram
 from .assumptions import remark_callbacks, remark_placements, unplaced
 from .check import Devices, Ranks, Simulated, check, verdict_json, verify_options
 from .comm import collectives_json
-from .common import EXIT_CHECK_FAILED, EXIT_OK, context_for, print_json, read_program, report
+from .common import context_for, print_json, read_program, report
 from .evaluate import inputs_for, outputs_json, print_outputs
+from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
 from .progress import working
 
 Array = np.ndarray[Any, Any]
@@ -69,7 +70,7 @@ class Job:
             _ = self.unpartitioned
 
 
-def run(args: argparse.Namespace, argv: list[str]) -> int:
+def run(args: argparse.Namespace) -> int:
     """Runs `hloom run` and returns its exit code. Raises CompileError for bad input, MpiMissing without MPI, RankFailed
     for failures of other ranks, and argparse.ArgumentTypeError for incompatible options.
     """
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace, argv: list[str]) -> int:
     if args.ranks is not None and not inside_launcher():
         if args.file != "-":
             _prepare(args, args.ranks, quiet=True)  # reports bad input once, before starting ranks
-        return launch(argv, args.ranks)
+        return launch(args.argv, args.ranks)
     if inside_launcher() and (args.ranks is not None or args.devices is None):
         return _run_rank(args)
     job = _prepare(args, None)

@@ -11,7 +11,8 @@ import re
 import sys
 from typing import IO, Any
 
-EXIT_OUTPUT = 74  # EX_IOERR
+from .exit_codes import EXIT_OUTPUT
+
 _STYLES = {"error": "1;31", "warning": "1;35", "remark": "1;34", "note": "1;36", "help": "1;32"}
 _SEVERITY = re.compile(r"(?m)^(?P<place>[^|\n]*?)(?P<word>error|warning|remark|note|help):(?= )")
 

@@ -10,8 +10,8 @@ from ..ir.diagnostics import CompileError, Diagnostic, fail
 from ..ir.graph.module import Module, Stage
 from ..passes.base import run_pipeline
 from ..passes.pipelines import PASSES, parse_pipeline, partition
-from .common import EXIT_BAD_INPUT, EXIT_OK, context_for, print_json, read_program, report
-from .completion import completion
+from .common import context_for, print_json, read_program, report
+from .exit_codes import EXIT_BAD_INPUT, EXIT_OK
 from .progress import working
 
 
@@ -79,12 +79,4 @@ def partition_command(args: argparse.Namespace) -> int:
 
         module = (manual_module if args.form == "manual" else replica_module)(module)
     sys.stdout.write(module.to_text())
-    return EXIT_OK
-
-
-def completion_command(args: argparse.Namespace) -> int:
-    """Prints the completion script for a shell."""
-    from .arguments import make_parser
-
-    sys.stdout.write(completion(make_parser(), args.shell))
     return EXIT_OK

@@ -1,9 +1,25 @@
 """Runs a Module: on one device, on all devices in this process, or on the ranks of an MPI job."""
 
-from .evaluator import evaluate
-from .mpi import run
-from .plan.kernels import KernelProvider, NumpyKernels
-from .ranks.failed import RankFailed
-from .simulator import simulate
+from typing import TYPE_CHECKING
 
-__all__ = ["KernelProvider", "NumpyKernels", "RankFailed", "evaluate", "run", "simulate"]
+from ..ir.late import late_names
+
+if TYPE_CHECKING:
+    from .evaluator import evaluate as evaluate
+    from .mpi import run as run
+    from .plan.kernels import KernelProvider as KernelProvider
+    from .plan.kernels import NumpyKernels as NumpyKernels
+    from .ranks.failed import RankFailed as RankFailed
+    from .simulator import simulate as simulate
+
+_PLACES = {
+    "evaluate": "runtime.evaluator:evaluate",
+    "run": "runtime.mpi:run",
+    "KernelProvider": "runtime.plan.kernels:KernelProvider",
+    "NumpyKernels": "runtime.plan.kernels:NumpyKernels",
+    "RankFailed": "runtime.ranks.failed:RankFailed",
+    "simulate": "runtime.simulator:simulate",
+}
+
+__all__ = [*_PLACES]  # pyright: ignore[reportUnsupportedDunderAll]
+__getattr__ = late_names(__name__, _PLACES)

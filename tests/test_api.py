@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import hloom
@@ -305,6 +306,35 @@ def test_importing_hloom_needs_neither_jax_nor_mpi() -> None:
         [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+@pytest.mark.parametrize("arguments", ["--version", "--help"])
+def test_commands_that_need_nothing_load_nothing(arguments: str) -> None:
+    code = f"""
+import sys
+from hloom.__main__ import main
+try:
+    main(["{arguments}"])
+finally:
+    assert not {{"numpy", "networkx", "hloom.ir.types", "hloom.frontends", "hloom.passes"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("package", [hloom, hloom.runtime])
+def test_late_names_are_those_that_type_checkers_see(package: ModuleType) -> None:
+    tree = ast.parse(Path(str(package.__file__)).read_text())
+    (typed,) = (node for node in tree.body if isinstance(node, ast.If))
+    imported = [
+        (alias.asname, f"{node.module}:{alias.name}")
+        for node in typed.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]  # fmt: skip
+    prefix = package.__name__.removeprefix("hloom").removeprefix(".")
+    assert {name: ".".join(filter(None, (prefix, place))) for name, place in imported} == vars(package)["_PLACES"]
+    assert {name for name, _ in imported} == set(package.__all__) - {"__version__"}
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = package.nothing
 
 
 def test_examples_load() -> None:

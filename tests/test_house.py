@@ -91,6 +91,11 @@ CLOSING: dict[tuple[str, str], str] = {
     ("ir/sharding/sharding.py", "ir/sharding/sharding_text.py"): "`str(sharding)`",
 }
 
+# Imports that only register what belongs to a higher room: (importer, imported).
+REGISTERING: dict[tuple[str, str], str] = {
+    ("ir/graph/__init__.py", "ir/ops/calls/__init__.py"): "importing the types of a program registers all ops",
+}
+
 # Outside of ir/ops nobody compares opcodes, but for these files, which are about the words themselves.
 ABOUT_OPCODES = {
     "frontends/hlo_text/instruction_reader.py": "words that stand where an opcode should",
@@ -165,7 +170,9 @@ def test_all_but_the_machine_ask_the_machine() -> None:
 
 
 def test_rooms_import_in_one_direction() -> None:
-    graph = rooms(import_graph(SOURCES))
+    files = import_graph(SOURCES)
+    assert [arrow for arrow in REGISTERING if arrow[1] not in files[arrow[0]]] == [], "these are gone by now"
+    graph = rooms(without(files, REGISTERING))
     parts = {room.partition("/")[0] for room in ROOMS}
     assert {room for room in graph if room.partition("/")[0] in parts} == set(ROOMS)
     wrong = [

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ...ir.diagnostics import fail
-from ...ir.graph.module import SERIALIZERS, Module
+from ...ir.graph.module import Module
 from ...ir.tools.unknown_values import require_values
 from ...ir.tools.verifier import check
 from ..hlo_text.errors import TextError
@@ -70,8 +70,6 @@ def write_module(module: Module) -> bytes:
         # The last two concern texts that are kept verbatim and parsed only here.
         fail(f"{module.name} cannot be serialized: {error}")
 
-
-SERIALIZERS["proto"] = write_module
 
 
 def is_proto(data: bytes) -> bool:

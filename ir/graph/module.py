@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from ..diagnostics import Diagnostic, SourceFile
+from ..late import late
 from ..sharding.mesh import Mesh
 from ..types.shape import Shape
 from .clone import clone_computation
@@ -24,8 +25,8 @@ class Stage(Enum):
     SCHEDULED = "scheduled"  # LOCAL, and the order of the instructions is the schedule
 
 
-SERIALIZERS: dict[str, Callable[[Module], Any]] = {}
-"""Writers of modules by format, `text` and `proto`. They belong to higher layers and register themselves."""
+_WRITERS = {"text": "ir.tools.printer:module_text", "proto": "frontends.proto:write_module"}
+"""The late names of the writers of modules by format. They belong to higher layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class Module:
 
     def to_text(self) -> str:
         """Returns the module as HLO text that the parsers of XLA and Hloom accept."""
-        text: str = SERIALIZERS["text"](self)
+        text: str = late(_WRITERS["text"])(self)
         return text
 
     def to_proto(self) -> bytes:
@@ -145,7 +146,7 @@ class Module:
 
         Arrays without a layout get the default one, and names become unique across the module, as XLA requires.
         """
-        data: bytes = SERIALIZERS["proto"](self)
+        data: bytes = late(_WRITERS["proto"])(self)
         return data
 
     def __copy__(self) -> Module:

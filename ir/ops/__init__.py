@@ -1,5 +1,6 @@
 """The ops, by family. Importing this package registers them all."""
 
+from .. import graph as graph  # isort: skip (it imports ops in the order of their needs)
 from . import async_ops as async_ops
 from . import bitcast as bitcast
 from . import collectives as collectives

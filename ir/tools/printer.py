@@ -15,7 +15,7 @@ from typing import Any, cast
 from ..graph.attributes import NONE, Attributes, SliceDim, attribute_fields
 from ..graph.computation import Computation
 from ..graph.instruction import FrontendAttributes, Instruction
-from ..graph.module import SERIALIZERS, EntryLayout, Module, Stage
+from ..graph.module import EntryLayout, Module, Stage
 from ..sharding.sharding import AnySharding
 from ..strings import BracedText, key_text, quote
 from ..types.literal import Literal
@@ -54,8 +54,6 @@ def entry_layout_text(layout: EntryLayout) -> str:
     """Prints `{(f32[2]{0}, s32[])->f32[2]{0}}`."""
     return "{(" + ", ".join(_numbered(list(map(str, layout.parameters)))) + ")->" + str(layout.result) + "}"
 
-
-SERIALIZERS["text"] = module_text
 
 
 def _header(module: Module) -> str:

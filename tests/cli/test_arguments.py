@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 from hloom.__main__ import main
 from hloom.cli import examples, progress
-from hloom.cli.arguments import make_parser
+from hloom.cli.commands import make_parser
 from support.command_line import EXAMPLES, NAMED, ROOT, environment, hloom
 
 COMMANDS = make_parser().commands

@@ -212,7 +212,7 @@ def test_arguments_name_what_an_import_registers(
     monkeypatch.setattr("hloom.passes.pipelines.PASSES", passes := dict(PASSES))
     monkeypatch.setattr("hloom.cli.text.PASSES", passes)
     monkeypatch.setattr("hloom.ir.diagnostics.CATEGORIES", categories := dict(CATEGORIES))
-    monkeypatch.setattr("hloom.cli.common.CATEGORIES", categories)
+    monkeypatch.setattr("hloom.cli.imports.CATEGORIES", categories)
     code = tmp_path / "mine.py"
     code.write_text(PASS)
     opt = ["opt", plain, "--import", str(code)]

@@ -27,7 +27,7 @@ from fuzzing.programs import corpus, large, lowered, program, sharded_program, s
 from fuzzing.shardings import sharded
 from fuzzing.strings import command, string
 from hloom.__main__ import main
-from hloom.cli.common import mesh_sizes
+from hloom.cli.values import mesh_sizes
 from hloom.codegen import manual_module, replica_module
 from hloom.cost.links import parse_links
 from hloom.frontends import parse_replica_groups, parse_shape, parse_sharding

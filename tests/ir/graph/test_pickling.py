@@ -128,17 +128,20 @@ def test_ops_are_the_registered_ones() -> None:
 
 
 @pytest.mark.parametrize("module", ["ir.graph.op", "ir.tools.printer"])
-def test_any_import_registers_ops_and_serializers(module: str) -> None:
+def test_any_import_registers_ops_and_finds_writers(module: str) -> None:
     code = f"""
 import hloom.{module}
-from hloom.ir.graph.module import SERIALIZERS
+from hloom.ir.graph.module import Module
 from hloom.ir.graph.op import OPS
-print(len(OPS), *sorted(SERIALIZERS))
+made = Module("m")
+entry = made.new_computation("e", entry=True)
+entry.root = entry.parameter(0, "f32[2]")
+print(len(OPS), len(made.to_text()) > 0, len(made.to_proto()) > 0)
 """
     shown = subprocess.run(
         [sys.executable, "-c", code], env=environment(), check=True, capture_output=True, text=True
     ).stdout
-    assert shown == f"{len(OPS)} proto text\n"
+    assert shown == f"{len(OPS)} True True\n"
 
 
 USER_OP = """

@@ -1,0 +1,72 @@
+"""Turns the exception that ended a command into messages and an exit code. Internal errors leave a reproducer."""
+
+from __future__ import annotations
+
+import argparse
+import traceback
+from pathlib import Path
+
+from ..ir.diagnostics import CompileError
+from ..runtime.ranks.failed import RankFailed
+from ..runtime.ranks.library import MpiMissing
+from .exit_codes import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MEMORY, EXIT_USAGE
+from .imports import user_place
+from .streams import output_failed, tell
+
+
+def failed(error: BaseException, args: argparse.Namespace, argv: list[str]) -> int:
+    """Reports the error that ended a command, and returns the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    if isinstance(error, CompileError):
+        for diagnostic in error.diagnostics:
+            tell(diagnostic.render())
+        return int(getattr(error, "exit_code", EXIT_BAD_INPUT))
+    if isinstance(error, argparse.ArgumentTypeError):
+        tell(f"hloom {args.command}: error: {error}")
+        return EXIT_USAGE
+    if isinstance(error, MpiMissing | RankFailed):
+        if not getattr(error, "reported", False):  # by another rank
+            tell(f"hloom: error: {error}")
+        return error.exit_code
+    if isinstance(error, OSError):
+        return output_failed(error)
+    if isinstance(error, MemoryError):
+        tell("hloom: error: out of memory")
+        return EXIT_MEMORY
+    return _internal(error, args, argv)
+
+
+def _internal(error: BaseException, args: argparse.Namespace, argv: list[str]) -> int:
+    """Reports an unexpected exception and returns its exit code: an error of the user's own pass or custom-call, or a
+    bug of Hloom.
+    """
+    place = user_place(error, getattr(args, "imports", ()))
+    if place is not None:
+        tell(f"{place}: error: {type(error).__name__}: {error}")
+        return EXIT_BAD_INPUT
+    path = write_reproducer(argv, error)
+    tell(f"hloom: internal error: {type(error).__name__}: {error}")
+    tell(f"  help: please report this{f' with {path}' if path else ''}")
+    return EXIT_INTERNAL
+
+
+def write_reproducer(argv: list[str], error: BaseException) -> Path | None:
+    """Writes the reproducer of an internal error: command, traceback, and the program if it was a file."""
+    lines = [f"// hloom {' '.join(argv)}", "//"]
+    lines += [f"// {line}" for line in "".join(traceback.format_exception(error)).splitlines()]
+    for argument in argv:
+        path = Path(argument)
+        if path.suffix in (".hlo", ".txt") and path.is_file():
+            lines += ["", path.read_text(errors="replace")]
+    for number in range(100):
+        target = Path(f"hloom-reproducer-{number}.hlo")
+        try:
+            with target.open("x", encoding="utf-8", errors="backslashreplace") as file:
+                file.write("\n".join(lines) + "\n")
+        except FileExistsError:
+            continue
+        except OSError:
+            return None
+        return target
+    return None
