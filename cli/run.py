@@ -1,73 +1,34 @@
 """Implements `hloom run`: partitions a program, runs it on simulated devices or MPI ranks, compares it with one device.
 
-With `--ranks N` the command starts itself again on N ranks. Every rank reads and partitions the program (partitioning
-is deterministic) and runs its block of devices; rank 0 reports. Under the user's own launcher it does the same.
+With `--ranks N` the command prepares the run and starts itself again on N ranks. Every rank runs its block of devices;
+rank 0 reports. Under the user's own launcher it does the same.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..cost.collectives import collectives
-from ..ir.diagnostics import fail
-from ..ir.graph.module import Module, clone_module
 from ..ir.tools.names import result_names
 from ..ir.tools.placement import placements
-from ..ir.tools.spmd import is_per_device
-from ..ir.tools.unknown_values import require_values
-from ..passes.pipelines import partition
 from ..report.collectives import kinds_text
-from ..runtime.evaluator import UnpartitionedProgram
-from ..runtime.fabric.process_grid import ProcessGrid
-from ..runtime.outputs import check_outputs, save_outputs
-from ..runtime.plan.call_graph import live_in
-from ..runtime.plan.executable import Executable
-from ..runtime.ranks.failed import deadline, on_all_ranks
+from ..runtime.outputs import save_outputs
+from ..runtime.ranks.failed import deadline
 from ..runtime.ranks.launch import inside_launcher, launch, world
-from ..runtime.simulator import SimulatedProgram
-from .assumptions import remark_callbacks, remark_placements, unplaced
+from .assumptions import unplaced
 from .check import Devices, Ranks, Simulated, check, verdict_json, verify_options
 from .comm import collectives_json
-from .common import context_for, print_json, read_program, report
+from .common import print_json
 from .evaluate import inputs_for, outputs_json, print_outputs
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
+from .job import Job, job_on_ranks, prepare
 from .progress import working
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass
-class Job:
-    """A program before and after partitioning, and its inputs. Both are compiled once, on first use."""
-
-    program: Module
-    local: Module
-    inputs: list[Array] = field(default_factory=list[Array])
-
-    @cached_property
-    def unpartitioned(self) -> UnpartitionedProgram:
-        """The program on one device, compiled. Raises CompileError if it cannot be run."""
-        return UnpartitionedProgram(self.program)
-
-    @cached_property
-    def simulated(self) -> SimulatedProgram:
-        """The per-device program, compiled to run in this process. Raises CompileError if it cannot be run."""
-        return SimulatedProgram(self.local)
-
-    def refuse(self, ranks: int | None, check: bool) -> None:
-        """Raises CompileError if the program cannot be run, before anything is printed or started."""
-        if ranks is None:
-            _ = self.simulated
-        else:
-            Executable(self.local, ProcessGrid.of(self.local))
-        if check:
-            _ = self.unpartitioned
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,55 +37,23 @@ def run(args: argparse.Namespace) -> int:
     """
     verify_options(args)
     deadline(args.timeout)  # reports an error in the environment before starting ranks
-    if args.ranks is not None and not inside_launcher():
-        if args.file != "-":
-            _prepare(args, args.ranks, quiet=True)  # reports bad input once, before starting ranks
-        return launch(args.argv, args.ranks)
     if inside_launcher() and (args.ranks is not None or args.devices is None):
         return _run_rank(args)
-    job = _prepare(args, None)
-    _describe(args, job, f"{_devices(job.local)} simulated devices")
+    job = prepare(args, args.ranks)
+    if args.ranks is not None:
+        return launch(args.argv, args.ranks, left=job.packed())
+    job.inputs = inputs_for(args, job.program, args.seed)
+    _describe(args, job, f"{job.devices} simulated devices")
     return _report(args, job, Simulated(job.simulated))
 
 
 def _run_rank(args: argparse.Namespace) -> int:
     comm = world(args.ranks)
-    prepare = partial(_prepare, args, comm.size, quiet=comm.rank > 0)
-    job = on_all_ranks(comm, prepare, "the partitioned program", args.timeout)
+    job = job_on_ranks(args, comm)
     with Ranks(comm, args.timeout) as ranks:
         if comm.rank == 0:
-            _describe(args, job, f"{_devices(job.local)} devices on {comm.size} MPI ranks")
+            _describe(args, job, f"{job.devices} devices on {comm.size} MPI ranks")
         return _report(args, job, ranks)
-
-
-def _prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -> Job:
-    program = read_program(args, quiet)
-    require_values(live_in(program.entry), "to run the program")
-    local = clone_module(program)
-    context = context_for(args, default_devices=ranks)
-    if not is_per_device(program):
-        with working("partitioning"):
-            partition(local, context)
-    elif args.devices is not None and args.devices != _devices(local):
-        fail(f"the program was partitioned for {_devices(local)} devices, {args.devices} are asked for")
-    elif args.check:
-        raise argparse.ArgumentTypeError("--check needs the unpartitioned program, this one is already partitioned")
-    if ranks is not None and ranks > _devices(local):
-        fail(f"the program runs on {_devices(local)} devices, too few for {ranks} ranks")
-    job = Job(program, local)
-    if not inside_launcher():
-        job.refuse(ranks, args.check)
-    remark_placements(local, context.diagnostics)
-    remark_callbacks(local, context.diagnostics)
-    report(args, context, quiet)
-    if args.out is not None and not (inside_launcher() and quiet):  # the first rank writes
-        check_outputs(Path(args.out))
-    job.inputs = inputs_for(args, program, args.seed)
-    return job
-
-
-def _devices(module: Module) -> int:
-    return module.num_partitions * module.replica_count
 
 
 def _describe(args: argparse.Namespace, job: Job, where: str) -> None:
@@ -141,7 +70,7 @@ def _facts(job: Job) -> dict[str, object]:
 
 def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
     """Runs the program and reports its results; returns the exit code on all processes."""
-    with working(f"running on {_devices(job.local)} devices"):
+    with working(f"running on {job.devices} devices"):
         outputs = devices.run(job.local, job.inputs)
     if outputs is not None and args.out is not None:
         save_outputs(Path(args.out), outputs, result_names(job.program))

@@ -20,6 +20,7 @@ TIMEOUT = "HLOOM_TIMEOUT"
 REPORT_SECONDS = 60.0
 EXIT_RANK_FAILED = 75  # EX_TEMPFAIL of sysexits.h
 LONGEST_MESSAGE = 2000  # in characters; MPI sends short messages without waiting for the receiver
+_LONGEST_BROADCAST = 1 << 30  # in bytes; MPI counts with 32 bits
 
 Comm = Any  # mpi4py.MPI.Intracomm
 T = TypeVar("T")
@@ -95,6 +96,17 @@ def poll(request: Any, comm: Comm, where: str, timeout: float | None) -> None:
             print(f"hloom: {who} has waited {waited:.0f} s for the others at {where}", file=sys.stderr, flush=True)
         time.sleep(pause)
         pause = min(2 * pause, 0.02)
+
+
+def broadcast(comm: Comm, data: bytes, where: str, timeout: float | None) -> bytes:
+    """Sends the bytes of rank 0 to all ranks, where no watch exists yet. Raises RankFailed."""
+    size = bytearray(len(data).to_bytes(8, "little"))
+    poll(comm.Ibcast(size, 0), comm, where, deadline(timeout))
+    found = bytearray(data) if comm.rank == 0 else bytearray(int.from_bytes(size, "little"))
+    for start in range(0, len(found), _LONGEST_BROADCAST):
+        part = memoryview(found)[start : start + _LONGEST_BROADCAST]
+        poll(comm.Ibcast(part, 0), comm, where, deadline(timeout))
+    return bytes(found)
 
 
 def on_all_ranks(comm: Comm, action: Callable[[], T], where: str, timeout: float | None = None) -> T:

@@ -3,8 +3,8 @@
 The launcher finds mpiexec, starts N copies of the same command, passes signals on, and turns the outcome into one exit
 code. It handles problems that were met in trials: mpiexec is not on the PATH in an environment that is not activated;
 Open MPI refuses root and more ranks than cores; the mpiexec of one MPI with the library of another starts N jobs of
-size 1; standard input reaches rank 0 only; ranks times BLAS threads overload the cores. A rank writes its verdict to a
-small file, because mpiexec's exit code does not distinguish a program's failure from the death of a rank. After a
+size 1; standard input reaches rank 0 at most; ranks times BLAS threads overload the cores. A rank writes its verdict to
+a small file, because mpiexec's exit code does not distinguish a program's failure from the death of a rank. After a
 failure this process ends the job, by a signal: MPI_Abort would print a report of its own.
 
 No process outlives the one that started it: mpiexec gets SIGTERM when this process dies, and ends its ranks; a rank
@@ -16,11 +16,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
-import io
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -30,16 +28,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
-from ...ir.diagnostics import fail
 from .failed import EXIT_RANK_FAILED
 from .library import EXIT_MPI_MISSING, MpiMissing, load_mpi
 
 EXPECTED_RANKS = "HLOOM_EXPECTED_RANKS"
 MPIEXEC = "HLOOM_MPIEXEC"
 _VERDICTS = "HLOOM_VERDICT_DIR"
-_STDIN = "HLOOM_STDIN_FILE"
+_LEFT = "HLOOM_LEFT_FILE"
 _GRACE_SECONDS = 10.0  # for the job to end after a signal
 _LAST_WORDS_SECONDS = 1.0  # for other ranks to fail as well
 _PARENT_SECONDS = 0.5  # between checks that the parent is alive
@@ -67,6 +64,11 @@ def inside_launcher() -> bool:
     return any(name in os.environ for name in _LAUNCHER_VARIABLES)
 
 
+def started_by_hloom() -> bool:
+    """Returns whether this process is a rank that `launch` started."""
+    return _VERDICTS in os.environ
+
+
 def find_mpiexec() -> str:
     """Returns the launcher: HLOOM_MPIEXEC, or that of this Python's environment, or that on PATH. Raises MpiMissing."""
     chosen = os.environ.get(MPIEXEC)
@@ -83,11 +85,11 @@ def find_mpiexec() -> str:
     raise MpiMissing(f"mpiexec was not found; pip install 'hloom[mpi]', or set {MPIEXEC}")
 
 
-def launch(argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom")) -> int:
+def launch(argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom"), left: bytes = b"") -> int:
     """Runs `python -m hloom ARGV` on this many ranks and returns the exit code of the whole.
 
-    0, 1, 2, 65 and the like: the program's own; 69: no MPI; 75: a rank died; 128 + n: stopped by signal n. `-` among
-    the arguments gives every rank the whole standard input.
+    0, 1, 2, 65 and the like: the program's own; 69: no MPI; 75: a rank died; 128 + n: stopped by signal n. Ranks on
+    this host find what is `left` for them (`left_for_ranks`).
     """
     try:
         mpiexec = find_mpiexec()
@@ -99,10 +101,9 @@ def launch(argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom")
     command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpi4py", *program, *argv]
     with tempfile.TemporaryDirectory(prefix="hloom-") as folder:
         environment = _environment(ranks, folder)
-        if "-" in argv:
-            spool = Path(folder, "stdin")
-            spool.write_bytes(sys.stdin.buffer.read())
-            environment[_STDIN] = str(spool)
+        if left:
+            environment[_LEFT] = str(Path(folder, "left"))
+            Path(environment[_LEFT]).write_bytes(left)
         code, stopped_by = _run(command, environment)
         if stopped_by:
             return 128 + stopped_by
@@ -218,16 +219,12 @@ def world(expected: int | None = None) -> Any:
     return comm
 
 
-class _NoInput(io.TextIOWrapper):
-    """Standard input on another host than the launcher's, which it does not reach."""
-
-    def __init__(self) -> None:
-        super().__init__(io.BytesIO())
-
-    @property
-    def buffer(self) -> NoReturn:
-        """Raises CompileError."""
-        fail(f"standard input does not come to host {socket.gethostname()}", help="give a file that all hosts see")
+def left_for_ranks() -> bytes:
+    """Returns what the process that started the ranks left for them; nothing on another host, or without Hloom's
+    launcher.
+    """
+    path = os.environ.get(_LEFT, "")
+    return Path(path).read_bytes() if path and Path(path).exists() else b""
 
 
 def finish_rank(main: Callable[[], int]) -> int:
@@ -238,9 +235,6 @@ def finish_rank(main: Callable[[], int]) -> int:
     job like a death. The rank also ends when the process that started it does.
     """
     threading.Thread(target=_follow_parent, args=(os.getppid(),), name="hloom-parent", daemon=True).start()
-    if _STDIN in os.environ:
-        there = Path(os.environ[_STDIN])
-        sys.stdin = there.open() if there.exists() else _NoInput()
     ours = _VERDICTS in os.environ
     folder = Path(os.environ.get(_VERDICTS, ""))
     here = ours and folder.is_dir()  # else this is another host

@@ -335,11 +335,6 @@ def lost() -> int:
     return reduce()
 
 
-def stdin() -> int:
-    assert sys.stdin.read() == "over there\n"
-    return 0
-
-
 def threads() -> int:
     cores = len(os.sched_getaffinity(0))
     wanted = str(max(1, cores // world().size))
@@ -356,7 +351,7 @@ def sleeps() -> int:
 CASES: dict[str, Callable[[], int]] = {
     f.__name__: f
     for f in (
-        programs, kernels, too_many, killed, one_fails, raises, mismatch, stdin, threads, sleeps,
+        programs, kernels, too_many, killed, one_fails, raises, mismatch, threads, sleeps,
         wrong_input, same_mistake, only_there, stopped, stopped_early, slow, lost,
     )
 }  # fmt: skip

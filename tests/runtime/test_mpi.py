@@ -146,11 +146,6 @@ def test_failures_of_all_ranks_are_quiet() -> None:
     assert outcome("too_many", 2) == (65, "")
 
 
-def test_every_rank_can_read_standard_input() -> None:
-    code, errors = outcome("stdin", 2, "-", text="over there\n")
-    assert code == 0, errors
-
-
 def is_running(process: int) -> bool:
     """Whether there is such a process, and not just its exit code waiting to be collected."""
     stat = Path(f"/proc/{process}/stat")
