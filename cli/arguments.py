@@ -67,6 +67,14 @@ def _inputs(made: Parser) -> None:
     made.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of random inputs")
 
 
+def _backend(made: Parser) -> None:
+    from .backends import BACKENDS, backend_name, default_backend
+
+    made.add_argument("--backend", metavar="|".join(BACKENDS), type=backend_name, default=default_backend(),
+                      help="who computes: numpy op by op (reference), fused native code, or the same fusions by numpy "
+                           "(default: HLOOM_BACKEND, else reference)")
+
+
 def _out(made: Parser) -> None:
     made.add_argument("--out", metavar="DIR", help="write the outputs there as .npy files")
 
@@ -75,6 +83,7 @@ def run(made: Parser) -> None:
     """Defines the arguments of `hloom run`."""
     _partitioned(made)
     _ranks(made)
+    _backend(made)
     made.add_argument("--check", action="store_true", help="compare with the unpartitioned program on one device")
     made.add_argument("--tolerance", type=tolerance, metavar="T",
                       help="with --check: allow errors of T times the largest magnitude of each result, in place of "
@@ -113,6 +122,7 @@ def relate(made: Parser) -> None:
 def evaluate(made: Parser) -> None:
     """Defines the arguments of `hloom eval`."""
     _program(made)
+    _backend(made)
     _inputs(made)
     _out(made)
     _json(made)

@@ -25,6 +25,7 @@ from ..runtime.ranks.failed import RankFailed
 from ..runtime.ranks.library import load_mpi
 from ..runtime.ranks.watch import RankWatch
 from ..runtime.simulator import SimulatedProgram
+from .backends import Backend
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -43,13 +44,17 @@ class Devices(Protocol):
 
 
 class Simulated:
-    """Runs all devices in this process. One program is compiled beforehand."""
+    """Runs all devices in this process. One program is compiled beforehand: `ready` is that of `local`."""
 
-    def __init__(self, ready: SimulatedProgram) -> None:
+    def __init__(self, local: Module, ready: SimulatedProgram, backend: Backend) -> None:
+        self.local = local
         self.ready = ready
+        self.backend = backend
 
     def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
-        program = self.ready if local is self.ready.module else SimulatedProgram(local)
+        program = self.ready
+        if local is not self.local:
+            program = SimulatedProgram(self.backend.prepared(local), self.backend.kernels())
         return program.simulate(inputs, poison).outputs
 
     def share(self, value: T) -> T:
@@ -63,13 +68,15 @@ class Ranks:
     RankFailed.
     """
 
-    def __init__(self, comm: Any, timeout: float | None) -> None:
+    def __init__(self, comm: Any, timeout: float | None, backend: Backend) -> None:
         self.comm = comm
+        self.backend = backend
         self.timeout = timeout
         self.watch = RankWatch(load_mpi(), comm, timeout)
 
     def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
-        with MpiProgram(local, self.comm, self.timeout, self.watch) as program:
+        prepared, kernels = self.backend.prepared(local), self.backend.kernels()
+        with MpiProgram(prepared, self.comm, self.timeout, self.watch, kernels) as program:
             return program.run_global(inputs, poison)
 
     def share(self, value: T) -> T:

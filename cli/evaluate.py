@@ -15,11 +15,13 @@ from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module
 from ..ir.tools.names import result_names
 from ..ir.types.element_type import from_numpy
+from ..runtime.allocator import keep_freed_memory
 from ..runtime.evaluator import evaluate, reference_grid
 from ..runtime.fabric.tiles import same_bits
 from ..runtime.inputs.inputs import inputs_for_module
 from ..runtime.outputs import check_outputs, save_outputs
 from .assumptions import remark_callbacks
+from .backends import Backend
 from .common import print_json, read_program, show_diagnostics
 from .exit_codes import EXIT_OK
 from .progress import working
@@ -29,6 +31,7 @@ Array = np.ndarray[Any, Any]
 
 def evaluate_command(args: argparse.Namespace) -> int:
     """Evaluates the program and writes or summarises its results."""
+    keep_freed_memory()
     module = read_program(args)
     reference_grid(module)  # rejects per-device programs before making inputs for them
     diagnostics = Diagnostics()
@@ -37,7 +40,8 @@ def evaluate_command(args: argparse.Namespace) -> int:
     if args.out is not None:
         check_outputs(Path(args.out))
     with working("running on one device"):
-        outputs = evaluate(module, inputs_for(args, module, args.seed))
+        backend = Backend(args.backend)
+        outputs = evaluate(backend.prepared(module), inputs_for(args, module, args.seed), backend.kernels())
     if args.out is not None:
         save_outputs(Path(args.out), outputs, result_names(module))
     if args.json:

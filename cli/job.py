@@ -31,6 +31,7 @@ from ..runtime.ranks.failed import broadcast, on_all_ranks
 from ..runtime.ranks.launch import inside_launcher, left_for_ranks, started_by_hloom
 from ..runtime.simulator import SimulatedProgram
 from .assumptions import remark_callbacks, remark_placements
+from .backends import Backend
 from .common import context_for, read_program, report
 from .evaluate import inputs_for
 from .progress import working
@@ -45,6 +46,7 @@ class Job:
     program: Module
     local: Module
     inputs: list[Array] = field(default_factory=list[Array])
+    backend: Backend = field(default_factory=Backend)
 
     @cached_property
     def unpartitioned(self) -> UnpartitionedProgram:
@@ -54,7 +56,7 @@ class Job:
     @cached_property
     def simulated(self) -> SimulatedProgram:
         """The per-device program, compiled to run in this process. Raises CompileError if it cannot be run."""
-        return SimulatedProgram(self.local)
+        return SimulatedProgram(self.backend.prepared(self.local), self.backend.kernels())
 
     def refuse(self, ranks: int | None, check: bool) -> None:
         """Raises CompileError if the program cannot be run, before anything is printed or started."""
@@ -85,7 +87,7 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
     """
     program = read_program(args, quiet)
     require_values(live_in(program.entry), "to run the program")
-    job = Job(program, clone_module(program))
+    job = Job(program, clone_module(program), backend=Backend(args.backend))
     context = context_for(args, default_devices=ranks)
     if not is_per_device(program):
         with working("partitioning"):
@@ -115,6 +117,7 @@ def job_on_ranks(args: argparse.Namespace, comm: Any) -> Job:
 
     def mine() -> Job:
         job = Job(*pickle.loads(data)) if data else prepare(args, comm.size, quiet=True)
+        job.backend = Backend(args.backend)
         job.inputs = inputs_for(args, job.program, args.seed)
         return job
 

@@ -16,6 +16,7 @@ from ..cost.collectives import collectives
 from ..ir.tools.names import result_names
 from ..ir.tools.placement import placements
 from ..report.collectives import kinds_text
+from ..runtime.allocator import keep_freed_memory
 from ..runtime.outputs import save_outputs
 from ..runtime.ranks.failed import deadline
 from ..runtime.ranks.launch import inside_launcher, launch, world
@@ -36,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     for failures of other ranks, and argparse.ArgumentTypeError for incompatible options.
     """
     verify_options(args)
+    keep_freed_memory()
     deadline(args.timeout)  # reports an error in the environment before starting ranks
     if inside_launcher() and (args.ranks is not None or args.devices is None):
         return _run_rank(args)
@@ -44,13 +46,13 @@ def run(args: argparse.Namespace) -> int:
         return launch(args.argv, args.ranks, left=job.packed())
     job.inputs = inputs_for(args, job.program, args.seed)
     _describe(args, job, f"{job.devices} simulated devices")
-    return _report(args, job, Simulated(job.simulated))
+    return _report(args, job, Simulated(job.local, job.simulated, job.backend))
 
 
 def _run_rank(args: argparse.Namespace) -> int:
     comm = world(args.ranks)
     job = job_on_ranks(args, comm)
-    with Ranks(comm, args.timeout) as ranks:
+    with Ranks(comm, args.timeout, job.backend) as ranks:
         if comm.rank == 0:
             _describe(args, job, f"{job.devices} devices on {comm.size} MPI ranks")
         return _report(args, job, ranks)

@@ -186,8 +186,11 @@ class NestLowering:
             return self.moved(key, mask)
         if not i.op.maps_scalars(i.call):
             raise NotEvaluable(f"native kernels have no {i.opcode}")
-        kernel = i.op.kernel(i.call, no_computation)
-        return kernel(*[self.value(part, mask) for part in self.parts(key)])
+        kernel, operands = i.op.kernel(i.call, no_computation), [self.value(part, mask) for part in self.parts(key)]
+        try:
+            return kernel(*operands)
+        except TypeError as error:  # numpy asks for the numbers of a traced value
+            raise NotEvaluable(f"{i.opcode} looks at numbers") from error
 
     def loaded(self, i: Instruction, index: Index, mask: Node | None) -> Traced:
         place = combined(index, row_major(i.shape.dims))

@@ -65,6 +65,8 @@ def _fuse(module: Module, computation: Computation, values: Values, group: Group
     if len(group.members) == 1 and not any(_is_worth_reading(values, o) for m in group.members for o in m.operands):
         return False
     results = [m for m in group.members if values.is_read_outside(m, dict(group.members))]
+    if not results:  # dead code
+        return False
     body = module.new_computation("fused_computation")
     operands = _Body(body, values).copy(group, results)
     folds = any(stands is not Stands.ELEMENT for stands in group.members.values())

@@ -57,9 +57,11 @@ class NativeKernels:
         return function(lowered, instruction.shape.is_tuple, self.by_numpy)
 
     def _is_single(self, instruction: Instruction) -> bool:
-        """Whether an op is worth a kernel of its own: moves are mostly views."""
+        """Whether an op is worth a kernel of its own: moves are mostly views. Scalar ops may be those of a reducer,
+        which numpy applies to arrays.
+        """
         op, call = instruction.op, instruction.call
-        if not instruction.operands or op.sources(call) is not None or not instruction.shape.is_array:
+        if not instruction.shape.dims or not instruction.operands or op.sources(call) is not None or not instruction.shape.is_array:
             return False
         if not all(o.is_array for o in call.operands):
             return False

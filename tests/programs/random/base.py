@@ -108,7 +108,7 @@ def some_sharding(c: Choices, mesh: Mesh, rank: int, numbers: bool = False) -> S
     spelling = Spelling.NAMED if unreduced else c.one_of([Spelling.NAMED, Spelling.V2, Spelling.V1])
     is_open = [spelling is Spelling.NAMED and c.number(0, 3) == 0 for _ in dims]
     entries = tuple(DimSharding(tuple(d), o) for d, o in zip(dims, is_open, strict=True))
-    return Sharding(ShardingKind.TILED, mesh, entries, unreduced=unreduced, spelling=spelling)
+    return Sharding(ShardingKind.TILED, mesh.with_parts(pieces), entries, unreduced=unreduced, spelling=spelling)
 
 
 Family = Callable[["Builder", Instruction], Instruction]  # makes another value of a value
