@@ -90,6 +90,8 @@ def run(made: Parser) -> None:
                            "the allowances for rounding")
     made.add_argument("--seeds", type=positive, metavar="N", default=1, help="with --check: check N seeds, from --seed")
     made.add_argument("--allow-nan", action="store_true", help="with --check: results may hold NaN and infinities")
+    made.add_argument("--repeat", type=positive, metavar="N",
+                      help="run N times on the same inputs, and print the time of the first run and the median")
     _werror(made)
     _inputs(made)
     _out(made)

@@ -38,6 +38,10 @@ class Devices(Protocol):
         """Takes global arrays and returns global results; None on all processes but the first."""
         ...
 
+    def repeat(self, local: Module, inputs: Sequence[Array], times: int) -> tuple[list[Array] | None, list[float]]:
+        """Runs the program several times on the same inputs; also returns the seconds of each run."""
+        ...
+
     def share(self, value: T) -> T:
         """Returns the value of the first process on all processes."""
         ...
@@ -52,10 +56,16 @@ class Simulated:
         self.backend = backend
 
     def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
-        program = self.ready
-        if local is not self.local:
-            program = SimulatedProgram(self.backend.prepared(local), self.backend.kernels())
-        return program.simulate(inputs, poison).outputs
+        return self._program(local).simulate(inputs, poison).outputs
+
+    def repeat(self, local: Module, inputs: Sequence[Array], times: int) -> tuple[list[Array] | None, list[float]]:
+        found, seconds = self._program(local).repeat(inputs, times)
+        return found.outputs, seconds
+
+    def _program(self, local: Module) -> SimulatedProgram:
+        if local is self.local:
+            return self.ready
+        return SimulatedProgram(self.backend.prepared(local), self.backend.kernels())
 
     def share(self, value: T) -> T:
         return value
@@ -75,9 +85,16 @@ class Ranks:
         self.watch = RankWatch(load_mpi(), comm, timeout)
 
     def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
-        prepared, kernels = self.backend.prepared(local), self.backend.kernels()
-        with MpiProgram(prepared, self.comm, self.timeout, self.watch, kernels) as program:
+        with self._program(local) as program:
             return program.run_global(inputs, poison)
+
+    def repeat(self, local: Module, inputs: Sequence[Array], times: int) -> tuple[list[Array] | None, list[float]]:
+        with self._program(local) as program:
+            return program.repeat_global(inputs, times)
+
+    def _program(self, local: Module) -> MpiProgram:
+        prepared, kernels = self.backend.prepared(local), self.backend.kernels()
+        return MpiProgram(prepared, self.comm, self.timeout, self.watch, kernels)
 
     def share(self, value: T) -> T:
         self.watch.barrier("what rank 0 does with the results")

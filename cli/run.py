@@ -7,6 +7,7 @@ rank 0 reports. Under the user's own launcher it does the same.
 from __future__ import annotations
 
 import argparse
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -73,19 +74,29 @@ def _facts(job: Job) -> dict[str, object]:
 def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
     """Runs the program and reports its results; returns the exit code on all processes."""
     with working(f"running on {job.devices} devices"):
-        outputs = devices.run(job.local, job.inputs)
+        outputs, seconds = devices.repeat(job.local, job.inputs, args.repeat or 1)
     if outputs is not None and args.out is not None:
         save_outputs(Path(args.out), outputs, result_names(job.program))
+    times = {"first": seconds[0], "median": statistics.median(seconds), "runs": len(seconds)} if args.repeat else {}
+    if outputs is not None and times and not args.json:
+        print(f"first run {_time(times['first'])}, median of {len(seconds)} {_time(times['median'])}")
+    facts = _facts(job) | ({"seconds": times} if times else {})
     if args.check:
-        return _check(args, job, outputs, devices)
+        return _check(args, job, outputs, devices, facts)
     if outputs is not None and args.json:
-        print_json(_facts(job) | {"outputs": outputs_json(outputs, result_names(job.program))})
+        print_json(facts | {"outputs": outputs_json(outputs, result_names(job.program))})
     elif outputs is not None:
         print_outputs(outputs, result_names(job.program), unplaced(placements(job.local)[1]))
     return devices.share(EXIT_OK)
 
 
-def _check(args: argparse.Namespace, job: Job, outputs: list[Array] | None, devices: Devices) -> int:
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
+
+def _check(
+    args: argparse.Namespace, job: Job, outputs: list[Array] | None, devices: Devices, facts: dict[str, object]
+) -> int:
     """Checks the run, and runs and checks further seeds."""
     passed, checks = True, list[dict[str, object]]()
     for seed in range(args.seed, args.seed + args.seeds):
@@ -104,7 +115,7 @@ def _check(args: argparse.Namespace, job: Job, outputs: list[Array] | None, devi
     passed = devices.share(passed)
     if outputs is not None and args.json:
         names = result_names(job.program)
-        print_json(_facts(job) | {"outputs": outputs_json(outputs, names), "passed": passed, "checks": checks})
+        print_json(facts | {"outputs": outputs_json(outputs, names), "passed": passed, "checks": checks})
     elif outputs is not None:
         print("check passed" if passed else "check FAILED")
     return EXIT_OK if passed else EXIT_CHECK_FAILED

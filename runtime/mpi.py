@@ -24,6 +24,7 @@ from .fabric.process_grid import ProcessGrid
 from .global_arrays import join_outputs, split_inputs
 from .plan.executable import Executable
 from .plan.kernels import NUMPY, KernelProvider
+from .plan.repeated import repeated
 from .ranks.library import load_mpi
 from .ranks.watch import RankWatch
 
@@ -79,8 +80,26 @@ class MpiProgram:
 
     def run_global(self, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
         """Takes global arrays on every rank; returns global results on rank 0, None on the others."""
-        mine = self.run(split_inputs(inputs, self.parameters, self.devices, self.grid, poison, self.executable.kernels))
+        return self.repeat_global(inputs, 1, poison)[0]
+
+    def repeat_global(
+        self, inputs: Sequence[Array], times: int, poison: bool = False
+    ) -> tuple[list[Array] | None, list[float]]:
+        """Runs the program several times on the same inputs, as `run_global`. Also returns the seconds of each run from
+        the moment when all ranks begin to the moment when all have finished.
+        """
+        local = split_inputs(inputs, self.parameters, self.devices, self.grid, poison, self.executable.kernels)
+        if times > 1:
+            self.watch.barrier("the first run of the program")
+        mine, seconds = repeated(lambda: self._run_together(local), times)
+        return self._gathered(mine), seconds
+
+    def _run_together(self, local: list[list[Array]]) -> list[list[Array]]:
+        mine = self.run(local)
         self.watch.barrier("the results of the program")
+        return mine
+
+    def _gathered(self, mine: list[list[Array]]) -> list[Array] | None:
         gathered: list[list[list[Array]]] | None = self.comm.gather(mine, root=0)
         if gathered is None:
             return None

@@ -17,6 +17,7 @@ from .plan.executable import Executable
 from .plan.interpreter import Observer
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.limits import check_device_count
+from .plan.repeated import repeated
 
 Array = np.ndarray[Any, Any]
 
@@ -44,10 +45,25 @@ class SimulatedProgram:
 
     def simulate(self, inputs: Sequence[Array], poison: bool = False, observer: Observer | None = None) -> Simulation:
         """Takes global arrays and returns global and local results."""
-        devices, kernels = range(self.grid.size), self.executable.kernels
-        local = split_inputs(inputs, self.parameters, devices, self.grid, poison, kernels)
-        per_device = self.executable.run(devices, local, LocalFabric(), observer)
-        return Simulation(join_outputs(per_device, self.results, self.grid, kernels), per_device)
+        return self._joined(self._run(self._split(inputs, poison), observer))
+
+    def repeat(self, inputs: Sequence[Array], times: int) -> tuple[Simulation, list[float]]:
+        """Runs the program several times on the same inputs. Returns the last results, and the seconds of each run
+        without dividing inputs and joining outputs.
+        """
+        local = self._split(inputs, False)
+        per_device, seconds = repeated(lambda: self._run(local, None), times)
+        return self._joined(per_device), seconds
+
+    def _split(self, inputs: Sequence[Array], poison: bool) -> list[list[Array]]:
+        devices = range(self.grid.size)
+        return split_inputs(inputs, self.parameters, devices, self.grid, poison, self.executable.kernels)
+
+    def _run(self, local: list[list[Array]], observer: Observer | None) -> list[list[Array]]:
+        return self.executable.run(range(self.grid.size), local, LocalFabric(), observer)
+
+    def _joined(self, per_device: list[list[Array]]) -> Simulation:
+        return Simulation(join_outputs(per_device, self.results, self.grid, self.executable.kernels), per_device)
 
 
 def run_devices(

@@ -56,7 +56,8 @@ def load_array(path: Path) -> Array:
 
 
 def _load(path: Path) -> Array:
-    found: Any = np.load(path, allow_pickle=False)
+    # Mapped, not read: a rank touches only its tiles, and outputs never overwrite a file in place.
+    found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(found, np.ndarray):
         raise ValueError("it holds several arrays; rename it to .npz")
     return cast(Array, found)

@@ -10,7 +10,7 @@ import pytest
 from hloom.frontends import parse_shape
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.types.element_type import ELEMENT_TYPES
-from hloom.runtime.inputs.array_files import natural, read_arrays, save_npz
+from hloom.runtime.inputs.array_files import load_array, natural, read_arrays, save_npz
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.outputs import save_outputs
 from support.compare import compare
@@ -104,3 +104,12 @@ def test_inputs_that_cannot_be_held() -> None:
     for dims, message in (("1099511627776,4", "takes 17,592,186,044,416 bytes"), ("1," * 64 + "1", "65 dimensions")):
         with pytest.raises(CompileError, match=message):
             make_inputs([parse_shape(f"f32[{dims}]")])
+
+
+@pytest.mark.parametrize("array", [np.zeros((0, 3), np.float32), np.float32(3), np.arange(6.0).reshape(2, 3).T])
+def test_npy_files_are_mapped_not_read(array: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", array)
+    found = load_array(tmp_path / "a.npy")
+    assert isinstance(found, np.memmap)
+    assert not found.flags.writeable
+    np.testing.assert_array_equal(found, array, strict=True)

@@ -1,0 +1,82 @@
+"""`hloom run` on ranks: the program is read once; repeated runs, on ranks and simulated."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.command_line import NAMED, have_mpi, process
+
+SHARDED = """HloModule plain
+ENTRY main {
+  x = f32[6,4] parameter(0), sharding={devices=[2,1]<=[2]}
+  ROOT e = f32[6,4] exponential(x)
+}
+"""
+
+
+@pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
+def test_ranks_do_not_read_the_program_again(tmp_path: Path) -> None:
+    once = tmp_path / "once.hlo"
+    os.mkfifo(once)  # a second reader would wait for ever
+    writer = threading.Thread(target=once.write_text, args=(SHARDED,))
+    writer.start()
+    done = process("run", once, "--ranks", "2", cwd=tmp_path)
+    writer.join()
+    assert done.code == 0, done.err
+    assert done.out.startswith("plain: 2 devices on 2 MPI ranks; ")
+
+
+FOREIGN_OP = """
+from dataclasses import dataclass
+from hloom.ir.graph.attributes import Attributes
+from hloom.ir.graph.op import Op, register
+
+@dataclass(frozen=True, slots=True)
+class Times(Attributes):
+    factor: int = 1
+
+@register
+class Scaled(Op):
+    opcode, attributes, arity = "test-scaled", Times, (1, 1)
+
+    def kernel(self, call, compile):
+        return lambda x: x * call.attributes.factor
+"""
+
+
+@pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
+def test_programs_that_cannot_be_pickled_run_on_ranks(tmp_path: Path) -> None:
+    (tmp_path / "op.py").write_text(FOREIGN_OP)
+    (tmp_path / "scaled.hlo").write_text(
+        "HloModule scaled\nENTRY e {\n  x = s32[4] parameter(0), sharding={devices=[2]<=[2]}\n"
+        "  ROOT r = s32[4] test-scaled(x), factor=3\n}\n"
+    )
+    done = process("run", "scaled.hlo", "--import", "op.py", "--ranks", "2", "--out", "out", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert done.err.count("remark: ") == 1
+    one = process("eval", "scaled.hlo", "--import", "op.py", "--out", "one", cwd=tmp_path)
+    assert one.code == 0, one.err
+    assert (np.load(tmp_path / "out" / "output_0.npy") == np.load(tmp_path / "one" / "output_0.npy")).all()
+
+
+@pytest.mark.parametrize("ranks", [None, pytest.param(2, marks=pytest.mark.skipif(not have_mpi(), reason="no MPI"))])
+def test_repeated_runs_give_the_same_results_and_times(ranks: int | None, tmp_path: Path) -> None:
+    more = ["--ranks", str(ranks)] if ranks else []
+    once, often = (
+        process("run", NAMED, *more, "--json", "--check", *repeat, cwd=tmp_path) for repeat in ([], ["--repeat", "3"])
+    )
+    assert often.code == 0, often.err
+    found = json.loads(often.out)
+    times = found.pop("seconds")
+    assert times["runs"] == 3
+    assert 0 < times["median"] < 60
+    assert 0 < times["first"] < 60
+    assert found == json.loads(once.out)
+    shown = process("run", NAMED, *more, "--repeat", "2", cwd=tmp_path)
+    assert re.search(r"(?m)^first run \S+ m?s, median of 2 \S+ m?s$", shown.out)
