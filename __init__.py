@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .cost.machine import Machine as Machine
     from .cost.machine import Transfer as Transfer
     from .cost.presets import parse_machine as parse_machine
+    from .cost.work import Contraction as Contraction
+    from .cost.work import contractions as contractions
     from .frontends import Snapshot as Snapshot
     from .frontends import load as load
     from .frontends import load_snapshot as load_snapshot
@@ -83,6 +85,8 @@ _PLACES = {
     "Machine": "cost.machine:Machine",
     "Transfer": "cost.machine:Transfer",
     "parse_machine": "cost.presets:parse_machine",
+    "Contraction": "cost.work:Contraction",
+    "contractions": "cost.work:contractions",
     "Snapshot": "frontends:Snapshot",
     "load": "frontends:load",
     "load_snapshot": "frontends:load_snapshot",

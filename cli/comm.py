@@ -1,4 +1,4 @@
-"""Implements `hloom comm FILE`: lists the collectives of the partitioned program, largest first.
+"""Implements `hloom comm FILE`: lists the collectives of the partitioned program and its contractions, largest first.
 
 An unpartitioned program is partitioned first. A per-device program (Hloom's own output, or XLA's print of a compiled
 program) is used unchanged.
@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ..cost.collectives import Collective, collectives
+from ..cost.work import Contraction, contractions
 from ..ir.graph.module import Module
 from ..ir.tools.spmd import is_per_device
 from ..passes.pipelines import partition
 from ..report.collectives import by_kind, collectives_table, summary
+from ..report.work import work_summary, work_table
 from .common import context_for, print_json, read_program, report
 from .exit_codes import EXIT_OK
 from .progress import working
@@ -29,13 +31,16 @@ def comm(args: argparse.Namespace) -> int:
             partition(module, context)
     report(args, context)
     found = sorted(collectives(module), key=lambda c: -c.sent_bytes)
+    work = contractions(module)
     if args.json:
-        print_json(collectives_json(module, found) | {"collectives": [_record(c) for c in found]})
+        print_json(collectives_json(module, found) | {"collectives": [_record(c) for c in found]} | _work_json(work))
         return EXIT_OK
     if found:
         print(collectives_table(found), end="\n\n")
     devices = module.num_partitions * module.replica_count
     print(f"{module.name}: {devices} device{'s' * (devices != 1)}; {summary(found)}")
+    if work:
+        print(f"\n{work_table(work)}\n\n{module.name}: {work_summary(work)}")
     return EXIT_OK
 
 
@@ -47,6 +52,17 @@ def collectives_json(module: Module, found: Sequence[Collective]) -> dict[str, o
         "sent_bytes": sum(c.sent_bytes for c in found),
         "exact": all(c.exact for c in found),
         "kinds": {t.kind: {k: v for k, v in asdict(t).items() if k != "kind"} for t in by_kind(found)},
+    }
+
+
+def _work_json(found: Sequence[Contraction]) -> dict[str, object]:
+    fields = [(c, asdict(c)) for c in sorted(found, key=lambda c: -c.work)]
+    return {
+        "work": sum(c.work for c in found),
+        "repeated_work": sum(c.repeated_work for c in found),
+        "contractions": [
+            f | {"runs": f.pop("count"), "work": c.work, "repeated_work": c.repeated_work} for c, f in fields
+        ],
     }
 
 

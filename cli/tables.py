@@ -7,10 +7,13 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from ..ir.tools.names import fits, name_pattern
+from ..report.columns import columns
 from ..report.shardings import Row
+from ..report.work import amount, share
 from .streams import colored, has_colors
 
-_HEAD = ("value", "shape", "per device", "sharding", "because of")
+_HEAD = ("value", "shape", "per device", "sharding", "work", "repeated", "because of")
+_RIGHT = (4, 5)
 _STYLES = {"annotation": "1;32", "propagated": "36", "replicated": "2"}
 _DIGITS = re.compile(r"\d+")
 
@@ -39,11 +42,18 @@ def state(row: Row) -> str:
 
 
 def print_values(rows: Sequence[tuple[Row, int]]) -> None:
-    """Prints a table of rows, each with the number of further rows that it represents."""
-    cells = [(f"{r.name} (+{more})" if more else r.name, r.shape, r.local, r.axes, r.why) for r, more in rows]
-    widths = [max(len(row[i]) for row in (*cells, _HEAD)) for i in range(4)]
+    """Prints a table of rows, each with the number of further rows that it represents.
+
+    The columns of work are there if a row has work, that of repeated work if a row repeats some.
+    """
+    kept = [i for i in range(len(_HEAD)) if i not in _RIGHT or any((r.work, r.repeated_work)[i - 4] for r, _ in rows)]
+    cells = [tuple(cells[i] for i in kept) for cells in (_HEAD, *(_cells(row, more) for row, more in rows))]
     styles = ["", *(_STYLES[state(row)] for row, _ in rows)]
-    for style, row in zip(styles, (_HEAD, *cells), strict=True):
-        text = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
-        line = f"{text}  {row[4]}".rstrip()
+    for style, line in zip(styles, columns(cells, [i in _RIGHT for i in kept]).splitlines(), strict=True):
         print(colored(line, style) if style and has_colors(sys.stdout) else line)
+
+
+def _cells(row: Row, more: int) -> tuple[str, ...]:
+    name = f"{row.name} (+{more})" if more else row.name
+    work = amount(row.work) if row.work else ""
+    return name, row.shape, row.local, row.axes, work, share(row.repeated_work, row.work) if work else "", row.why

@@ -8,22 +8,18 @@ Wire bytes are the bytes that one device must send: see `cost.formulas`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
-from ..ir.graph.computation import Computation
-from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
-from ..ir.graph.op import Role
 from ..ir.graph.stack_frames import source_line
 from ..ir.ops.collective_groups import ALL, GroupAttributes
 from ..ir.ops.collectives import CollectivePermuteAttributes
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.replica_groups import group_size
-from ..ir.tools.trip_count import trip_count
 from .formulas import Kind, received
 from .groups import describe_groups, named_mesh
+from .runs import Run, runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,40 +53,16 @@ class Collective:
 def collectives(module: Module) -> list[Collective]:
     """Returns all collectives that the entry reaches, in program order."""
     devices = module.num_partitions * module.replica_count
-    return list(_collect(module.entry, _Place(devices, named_mesh(module), 1, True)))
+    mesh = named_mesh(module)
+    return [_record(run, devices, mesh) for run in runs(module) if run.instruction.op.is_collective]
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The context of a computation: the devices, their mesh, and how often the computation runs."""
-
-    devices: int
-    mesh: Mesh | None
-    count: int
-    exact: bool
-
-    def inside(self, caller: Instruction) -> _Place:
-        if caller.op.role is not Role.LOOP:
-            return self
-        trips = trip_count(caller)
-        return _Place(self.devices, self.mesh, self.count * (1 if trips is None else trips),
-                      self.exact and trips is not None)
-
-
-def _collect(computation: Computation, place: _Place) -> Iterator[Collective]:
-    for instruction in computation:
-        if instruction.op.is_collective:
-            yield _record(instruction, place)
-        elif instruction.op.is_control:
-            for called in instruction.called():
-                yield from _collect(called, place.inside(instruction))
-
-
-def _record(instruction: Instruction, place: _Place) -> Collective:
+def _record(run: Run, devices: int, mesh: Mesh | None) -> Collective:
+    instruction = run.instruction
     kind = instruction.opcode.removesuffix("-start")
     attributes = instruction.attributes
     groups = attributes.replica_groups if isinstance(attributes, GroupAttributes) else ALL
-    k = group_size(groups, place.devices)
+    k = group_size(groups, devices)
     buffer = sum(o.shape.byte_size for o in instruction.operands) * (k if kind == "all-gather" else 1)
     if isinstance(attributes, CollectivePermuteAttributes):
         k = 2 if any(a != b for a, b in attributes.source_target_pairs) else 1
@@ -98,6 +70,6 @@ def _record(instruction: Instruction, place: _Place) -> Collective:
     cause = str(instruction.frontend_attributes.get("hloom.cause", ""))
     op_name = instruction.metadata.op_name if instruction.metadata else ""
     return Collective(
-        kind, instruction.name, buffer, round(wire), k, place.count, re.sub(r'^"|"$', "", cause), op_name,
-        describe_groups(instruction, place.devices, place.mesh), source_line(instruction), place.exact,
+        kind, instruction.name, buffer, round(wire), k, run.count, re.sub(r'^"|"$', "", cause), op_name,
+        describe_groups(instruction, devices, mesh), source_line(instruction), run.exact,
     )  # fmt: skip

@@ -1,32 +1,38 @@
-"""Communication budgets for tests: limits on the number of collectives of each kind, and on bytes.
+"""Budgets for tests: limits on the number of collectives of each kind, on bytes, and on work.
 
     def test_step_communicates_little() -> None:
         local = hloom.partition(hloom.load("step.hlo"))
-        hloom.assert_collectives(local, all_gather=0, all_reduce=2, bytes_at_most=100_000)
+        hloom.assert_collectives(local, all_gather=0, all_reduce=2, bytes_at_most=100_000, work_at_most=2 * 10**9)
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..cost.collectives import collectives
+from ..cost.work import Contraction, contractions
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.graph.op import OPS
 from ..ir.tools.spmd import is_per_device
 from .collectives import KindTotal, by_kind, collectives_table, summary
+from .work import work_summary, work_table
 
 KINDS = {kind.replace("-", "_"): kind for kind, op in OPS.items() if op.is_collective and not kind.endswith("-start")}
 
 
 def assert_collectives(
-    module: Module, *, bytes_at_most: int | None = None, total: int | range | None = None, **kinds: int | range
+    module: Module, *, bytes_at_most: int | None = None, work_at_most: int | None = None,
+    total: int | range | None = None, **kinds: int | range,
 ) -> None:
-    """Checks the number of collectives of a per-device program, by kind or in total, and the bytes that one device
-    sends.
+    """Checks the number of collectives of a per-device program, by kind or in total, the bytes that one device sends,
+    and the multiply-adds of its contractions.
 
     `kinds` are `all_gather=0`, `all_reduce=range(3)` (up to two), and so on; other kinds are not limited. They and
-    `total` count instructions: one in a loop counts once, however often it runs. Bytes count in every run; a limit on
-    bytes fails if the number of runs is unknown. Raises AssertionError with the table of collectives if the budget is
-    exceeded, CompileError for a module that is not partitioned, TypeError for an unknown kind.
+    `total` count instructions: one in a loop counts once, however often it runs. Bytes and multiply-adds count in every
+    run; a limit on them fails if the number of runs is unknown. Raises AssertionError with the table of collectives,
+    and with that of contractions if there is too much work; CompileError for a module that is not partitioned,
+    TypeError for an unknown kind.
     """
     if unknown := sorted(set(kinds) - set(KINDS)):
         raise TypeError(f"there is no collective '{unknown[0]}': {', '.join(KINDS)}")
@@ -43,9 +49,22 @@ def assert_collectives(
         broken.append(f"{sent:,} bytes sent per device, {bytes_at_most:,} allowed")
     elif bytes_at_most is not None and not all(c.exact for c in found):
         broken.append(f"a loop runs an unknown number of times, {bytes_at_most:,} bytes allowed")
+    tables = [collectives_table(found)] * bool(found) + [summary(found)]
+    if work_at_most is not None and (excess := _excess_work(work := contractions(module), work_at_most)):
+        broken.append(excess)
+        tables += [work_table(work), work_summary(work)]
     if broken:
-        table = f"\n\n{collectives_table(found)}" if found else ""
-        raise AssertionError(f"{module.name}: {'; '.join(broken)}{table}\n\n{summary(found)}")
+        raise AssertionError("\n\n".join([f"{module.name}: {'; '.join(broken)}", *tables]))
+
+
+def _excess_work(found: Sequence[Contraction], most: int) -> str:
+    """Returns why contractions exceed so many multiply-adds; empty if they do not."""
+    work, repeated = sum(c.work for c in found), sum(c.repeated_work for c in found)
+    if work > most:
+        again = f", {repeated:,} of them repeated" if repeated else ""
+        return f"{work:,} multiply-adds per device{again}, {most:,} allowed"
+    unknown = not all(c.exact for c in found)
+    return f"a loop runs an unknown number of times, {most:,} multiply-adds allowed" if unknown else ""
 
 
 def _excess(found: KindTotal, wanted: int | range) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..cost.collectives import Collective
+from .columns import columns
 
 HEAD = ("kind", "bytes sent", "runs", "groups", "cause", "source")
 RIGHT = (False, True, True, False, False, False)
@@ -18,11 +19,7 @@ def collectives_table(found: Sequence[Collective]) -> str:
     if len(totals) > 1:
         rows.append(("",) * len(HEAD))
         rows += [(f"all {t.kind}", f"{t.sent_bytes:,}", str(t.runs), "", "", "") for t in totals]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
-    return "\n".join(
-        "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, RIGHT, strict=True)).rstrip()
-        for row in rows
-    )
+    return columns(rows, RIGHT)
 
 
 @dataclass(frozen=True, slots=True)

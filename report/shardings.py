@@ -7,16 +7,23 @@ tuple.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from ..cost.machine import DEFAULT, Machine
+from ..cost.work import is_contraction
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module, Stage
 from ..ir.graph.op import Role
+from ..ir.sharding.digit import product
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.sharding import Sharding, leaf_shardings
 from ..ir.tools.names import fits, name_pattern, names_of
+from ..ir.tools.spmd import main_order
 from ..passes.base import PassContext, run_pipeline
+from ..passes.op_sharding.costs import idle_digits, points
+from ..passes.op_sharding.decide import Decider
+from ..passes.op_sharding.forms import LocalForms, built_in
 from ..passes.pipelines import PROPAGATE
 from ..passes.propagation.propagate import Propagate, propagation
 from ..passes.propagation.values import Leaf, LeafDigits, ValueGraph
@@ -27,7 +34,9 @@ class Row:
     """One array value. `axes` abbreviates its sharding (`[x, -]`), `local` is the shape on a device, `why` lists the
     causes.
 
-    `path` is the frontend's name (JAX's path of a parameter), if any.
+    `path` is the frontend's name (JAX's path of a parameter), if any. `work` are the multiply-adds of a contraction on
+    one device, as the partitioner will divide it, in one execution; `repeated_work` those of them that no device would
+    do if the devices that compute the same divided it.
     """
 
     name: str
@@ -37,6 +46,8 @@ class Row:
     annotated: bool
     why: str
     path: str = ""
+    work: int = 0
+    repeated_work: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,8 @@ class Solved:
 
     module: Module
     graph: ValueGraph
+    machine: Machine = DEFAULT
+    forms: LocalForms = field(default_factory=built_in)
 
     @cached_property
     def mesh(self) -> Mesh:
@@ -132,7 +145,25 @@ class Solved:
         shape = leaf.shape.without_layout()
         axes = short(sharding)
         path = "".join(names_of(instruction)[1:])
-        return Row(name, str(shape), str(tiling.local_shape(leaf.shape)), axes, leaf.annotated, self._why(leaf), path)
+        work, alike = self._work.get(instruction, (0, 1))
+        return Row(name, str(shape), str(tiling.local_shape(leaf.shape)), axes, leaf.annotated, self._why(leaf), path,
+                   work, work - work // alike)  # fmt: skip
+
+    @cached_property
+    def _work(self) -> dict[Instruction, tuple[int, int]]:
+        """The multiply-adds of each contraction on a device, and how many devices compute the same."""
+        decider = Decider(self.module.num_partitions, self.machine, self.forms)
+        found: dict[Instruction, tuple[int, int]] = {}
+        for computation in self.module:
+            order = main_order(computation)
+            for instruction in filter(is_contraction, computation):
+                leaves = [leaf for value in (*instruction.operands, instruction) for leaf in self.graph.leaves[value]]
+                tilings = tuple(leaf.tiling(order) for leaf in leaves)
+                use = decider.uses.of(instruction.op, instruction.call, tilings, order)
+                choice = decider.decide(use)
+                idle = idle_digits(choice.op, choice.assignment)
+                found[instruction] = points(choice.op, choice.assignment), product(idle)
+        return found
 
     def _why(self, leaf: Leaf) -> str:
         if leaf.annotated:
@@ -149,7 +180,7 @@ def solved(module: Module, context: PassContext) -> Solved:
         context.diagnostics.raise_errors()
     graph = propagation(module, context)
     module.stage = Stage.SHARDED
-    return Solved(module, graph)
+    return Solved(module, graph, context.machine, context.forms)
 
 
 def short(sharding: Sharding) -> str:

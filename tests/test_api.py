@@ -73,7 +73,7 @@ def test_names() -> None:
         "load_strategy", "parse_shape", "parse_sharding", "reshard_plan", "RankFailed", "Instruction", "Op", "OpCall",
         "register", "Mesh", "Sharding", "Stage", "Machine", "Transfer", "LocalForm", "LocalForms", "LocalOp",
         "local_forms", "Pass", "PassContext", "PIPELINE", "Partitioned", "export", "run_on_xla",
-        "prove", "Verdict", "relate", "Relations", "parse_machine",
+        "prove", "Verdict", "relate", "Relations", "parse_machine", "Contraction", "contractions",
     }  # fmt: skip
     assert set(hloom.__all__) == wanted
 

@@ -49,6 +49,9 @@ class Computation(Callee):
     def __iter__(self) -> Iterator[Instruction]:
         return iter(self._order)
 
+    def __reversed__(self) -> Iterator[Instruction]:
+        return reversed(self._order)
+
     def __len__(self) -> int:
         return len(self._order)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ...ir.sharding.digit import product
+from ...ir.sharding.digit import Digits, complement, product
 from ...ir.types.shape import Shape
 from ..resharding.base.moves import Plan
 from .assignment import Assignment, OpSharding
@@ -67,6 +67,14 @@ def arithmetic(op: OpSharding, assignment: Assignment) -> float:
 def points(op: OpSharding, assignment: Assignment) -> int:
     """Returns the points of the op's index space that a device computes: the multiply-adds of a contraction."""
     return math.prod(-(-f.size // product(assignment.get(i, ()))) for i, f in enumerate(op.rule.factors))
+
+
+def idle_digits(op: OpSharding, assignment: Assignment) -> Digits:
+    """Returns the digits that divide nothing of an op: devices that differ in them compute the same."""
+    if op.device is not None:
+        return ()
+    used = [d for digits in (*assignment.values(), op.manual, op.partial_digits) for d in digits]
+    return complement(op.devices, used) or ()
 
 
 def tiles_cost(op: OpSharding, assignment: Assignment) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar
 
 from ...ir.diagnostics import Diagnostics, InternalError, fail
@@ -225,7 +226,6 @@ class Partitioner:
         why = _cause_name(instruction)
         count = len(operands)
         self.state.fallbacks.report(instruction, choice)
-        self.state.work.note(instruction, op, assignment)
         least = self.state.windowed
         ring = find_ring(op, assignment, wanted, least) if least else None
         targets = list(choice.operands)
@@ -234,8 +234,11 @@ class Partitioner:
         placed = self.reshard(operands, targets, f"operand of {why}")
         view = self.calling(instruction)
         local = LocalOp(view, op.rule, assignment, placed, results, self.emitter, self.resharder, why)
+        before = len(self.target)
         with self.emitter.with_order(op.order):
             values = emit_windowed(op, local, ring, wanted) if ring is not None else emit_local(op, local)
+        emitted = islice(reversed(self.target), len(self.target) - before)
+        self.state.work.note(instruction, op, assignment, emitted)
         values = rematerializable(values, instruction, op, local, operands)
         if use.stays_partial and values[0].tiling.unreduced:
             return values

@@ -61,7 +61,9 @@ class NativeKernels:
         which numpy applies to arrays.
         """
         op, call = instruction.op, instruction.call
-        if not instruction.shape.dims or not instruction.operands or op.sources(call) is not None or not instruction.shape.is_array:
+        if not instruction.shape.is_array or not instruction.shape.dims:
+            return False
+        if not instruction.operands or op.sources(call) is not None:
             return False
         if not all(o.is_array for o in call.operands):
             return False

@@ -88,7 +88,11 @@ def test_table(tmp_path: Path) -> None:
     assert lines[0].split() == ["kind", "bytes", "sent", "runs", "groups", "cause", "source"]
     assert lines[1].split() == ["all-reduce", "96", "1", "2", "of", "4", "(y)", "result", "of", "dot", "y"]
     assert lines[2].split()[:7] == ["all-reduce", "4", "1", "4", "of", "2", "(x)"]
-    assert lines[3:] == ["", "mlp: 8 devices; 2 all-reduce; 100 bytes sent per device"]
+    assert lines[3:5] == ["", "mlp: 8 devices; 2 all-reduce; 100 bytes sent per device"]
+    assert [line.split() for line in lines[5:]] == [
+        [], ["contraction", "multiply-adds", "runs", "repeated", "source"], ["dot", "xw", "512", "1", "-"],
+        ["dot", "y", "128", "1", "-"], [], ["mlp:", "640", "multiply-adds", "per", "device"],
+    ]  # fmt: skip
 
 
 def test_partitioned_program_and_other_meshes(tmp_path: Path) -> None:
@@ -96,13 +100,13 @@ def test_partitioned_program_and_other_meshes(tmp_path: Path) -> None:
     assert hloom("comm", "-", cwd=tmp_path, text=local).out == hloom("comm", NAMED, cwd=tmp_path).out
     other = hloom("comm", NAMED, "--mesh", "x=3,y=5", cwd=tmp_path)
     assert "3 of 5 (y)" in other.out
-    assert other.out.endswith("mlp: 15 devices; 2 all-reduce; 82 bytes sent per device\n")
+    assert "\nmlp: 15 devices; 2 all-reduce; 82 bytes sent per device\n" in other.out
 
 
 def test_largest_first_with_totals_and_lines_of_the_source(tmp_path: Path) -> None:
     done = hloom("comm", EXAMPLES / "transformer_scan_train.hlo", cwd=tmp_path)
     assert done.code == 0, done.err
-    table, totals, _ = done.out.split("\n\n")
+    table, totals, _ = done.out.split("\n\n")[:3]
     sent = [int(line.split()[1].replace(",", "")) for line in table.splitlines()[1:]]
     assert sent == sorted(sent, reverse=True)
     assert any(line.split()[2] == "2" and "transformer.py:" in line for line in table.splitlines())  # once per layer
@@ -137,12 +141,47 @@ ENTRY e {
         assert len(found["collectives"]) == count
 
 
+def test_work_and_what_devices_repeat(tmp_path: Path) -> None:
+    """Every device sums up the whole product of its loop; five trips."""
+    found = json.loads(hloom("comm", "--json", "-", cwd=tmp_path, text=LOOP).out)
+    (dot,) = found["contractions"]
+    assert (dot["opcode"], dot["runs"], dot["work"]) == ("dot", 5, 5 * dot["multiply_adds"])
+    assert (found["work"], found["repeated_work"]) == (dot["work"], dot["repeated_work"])
+    assert dot["work"] * 4 == 5 * 4 * 8 * 8 + 4 * dot["repeated_work"]
+    train = EXAMPLES / "mlp_train.hlo"
+    shown = hloom("comm", train, cwd=tmp_path).out.splitlines()
+    assert any(line.split()[:7] == ["dot", "dot_general.9", "98.3", "K", "1", "88", "%"] for line in shown)
+    assert shown[-1] == "jit_train_step: 118 K multiply-adds per device, 73 % of them repeated"
+    local = hloom("partition", train, cwd=tmp_path).out
+    again = hloom("comm", "-", cwd=tmp_path, text=local).out.splitlines()
+    assert again[-1] == shown[-1]
+    heads = [line for line in hloom("shard", train, cwd=tmp_path).out.splitlines() if " 98.3 K " in line]
+    assert heads
+    assert all(" 88 %" in line for line in heads)
+
+
+def test_work_of_what_xla_compiled_counts_fusions_and_trips(tmp_path: Path) -> None:
+    text = COMPILED.replace("ENTRY main {", """inner {
+  a = f32[8,16]{1,0} parameter(0)
+  b = f32[16,4]{1,0} parameter(1)
+  ROOT d = f32[8,4]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+ENTRY main {
+  a = f32[8,16]{1,0} parameter(1)
+  b = f32[16,4]{1,0} parameter(2)
+  f = f32[8,4]{1,0} fusion(a, b), kind=kOutput, calls=inner""")
+    done = hloom("comm", "-", cwd=tmp_path, text=text)
+    assert done.out.endswith("dot d                  512     1         -\n\ncompiled: 512 multiply-adds per device\n")
+
+
 def test_loops_of_unknown_length_are_marked(tmp_path: Path) -> None:
     text = LOOP.replace("limit = s32[] constant(5)", "limit = s32[] multiply(i, i)")
     done = hloom("comm", "-", cwd=tmp_path, text=text)
     assert done.code == 0, done.err
     assert "  1 per trip  " in done.out
-    assert "at least " in done.out.splitlines()[-1]
+    summaries = [line for line in done.out.splitlines() if line.startswith("loop: ")]
+    assert len(summaries) == 2
+    assert all("at least " in line for line in summaries)
     assert json.loads(hloom("comm", "--json", "-", cwd=tmp_path, text=text).out)["exact"] is False
 
 

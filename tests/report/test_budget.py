@@ -5,7 +5,7 @@ from __future__ import annotations
 import hloom
 import pytest
 from comm_programs.cases import programs
-from support.command_line import NAMED
+from support.command_line import EXAMPLES, NAMED
 
 
 def local(name: str) -> hloom.Module:
@@ -53,6 +53,31 @@ def test_loops() -> None:
     hloom.assert_collectives(module, total=1)
     with pytest.raises(AssertionError, match="a loop runs an unknown number of times"):
         hloom.assert_collectives(module, bytes_at_most=10**9)
+
+
+def test_work() -> None:
+    module = hloom.partition(hloom.load(NAMED))
+    hloom.assert_collectives(module, work_at_most=640)
+    with pytest.raises(AssertionError) as error:
+        hloom.assert_collectives(module, work_at_most=639)
+    first, _, rest = str(error.value).partition("\n\n")
+    assert first == "mlp: 640 multiply-adds per device, 639 allowed"
+    assert rest.splitlines()[-4].split() == ["dot", "xw", "512", "1", "-"]
+    assert rest.endswith("\n\n640 multiply-adds per device")
+
+
+def test_repeated_work_is_named_and_trips_count() -> None:
+    module = hloom.partition(hloom.load(EXAMPLES / "mlp_train.hlo"))
+    found = hloom.contractions(module)
+    work, repeated = sum(c.work for c in found), sum(c.repeated_work for c in found)
+    assert 0 < repeated < work
+    message = f": {work:,} multiply-adds per device, {repeated:,} of them repeated, 1 allowed"
+    with pytest.raises(AssertionError, match=message):
+        hloom.assert_collectives(module, work_at_most=1)
+    scan = hloom.partition(hloom.load(EXAMPLES / "transformer_scan_train.hlo"))
+    straight = hloom.partition(hloom.load(EXAMPLES / "transformer_train.hlo"))
+    totals = [sum(c.work for c in hloom.contractions(m)) for m in (scan, straight)]
+    assert totals[0] == totals[1]
 
 
 def test_mistakes_in_the_call() -> None:

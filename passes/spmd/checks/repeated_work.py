@@ -5,18 +5,19 @@ Repeating work can be the fastest way, since it sends less. That depends on the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from ....cost.work import REPEATED, is_contraction
 from ....ir.diagnostics import Diagnostics
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
 from ....ir.graph.stack_frames import named_with_source
-from ....ir.sharding.digit import Digits, complement, product
+from ....ir.sharding.digit import Digits, product
 from ....ir.tools.trip_count import runs_of_computations
 from ...op_sharding.assignment import Assignment, OpSharding
 from ...op_sharding.choose import further_divided
-from ...op_sharding.costs import cost, points, received_bytes
+from ...op_sharding.costs import cost, idle_digits, points, received_bytes
 
 _LEAST = 0.01  # part of the multiply-adds of the program that is worth a remark
 
@@ -52,12 +53,16 @@ class RepeatedWork:
 
     _found: list[_Contraction] = field(default_factory=list[_Contraction])
 
-    def note(self, instruction: Instruction, op: OpSharding, assignment: Assignment) -> None:
-        """Notes how an op is divided, if it is a contraction."""
-        if op.is_contraction:
-            used = [d for digits in (*assignment.values(), op.manual, op.partial_digits) for d in digits]
-            unused = complement(op.devices, used) if op.device is None else None
-            self._found.append(_Contraction(instruction, op, assignment, unused or ()))
+    def note(
+        self, instruction: Instruction, op: OpSharding, assignment: Assignment, emitted: Iterable[Instruction]
+    ) -> None:
+        """Notes how an op is divided, if it is a contraction, and marks what was emitted for it if work is repeated."""
+        if not op.is_contraction:
+            return
+        unused = idle_digits(op, assignment)
+        self._found.append(_Contraction(instruction, op, assignment, unused))
+        for made in filter(is_contraction, emitted if unused else ()):
+            made.frontend_attributes = {**made.frontend_attributes, REPEATED: str(product(unused))}
 
     def report(self, module: Module, diagnostics: Diagnostics) -> None:
         """Reports contractions of this SHARDED program that repeat more than a per cent of its multiply-adds."""

@@ -1,0 +1,71 @@
+"""The contractions of a program: their multiply-adds, their executions, and how many devices compute the same.
+
+Other ops are counted by the bytes that they read and write, which is where their time goes. The program may be Hloom's
+or one compiled and printed by XLA; contractions inside of fusions count.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..ir.graph.algebra import Algebra
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module
+from ..ir.graph.stack_frames import source_line
+from .runs import Run, runs
+
+REPEATED = "hloom.repeated"  # frontend attribute of a contraction: the number of devices that compute the same
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """One instruction that sums products, with the `multiply_adds` of one execution on one device.
+
+    `alike` devices compute the same in a program that Hloom partitioned; 1 if it is not known. `count` is the number of
+    executions, including known trip counts of loops; `exact` is False if an unknown trip count was taken as 1.
+    """
+
+    opcode: str
+    name: str
+    multiply_adds: int
+    count: int
+    alike: int = 1
+    op_name: str = ""
+    source: str = ""
+    exact: bool = True
+
+    @property
+    def work(self) -> int:
+        """The multiply-adds of one device in all executions."""
+        return self.multiply_adds * self.count
+
+    @property
+    def repeated_work(self) -> int:
+        """The part of `work` that no device would do if the devices that compute the same divided it."""
+        return self.work - self.work // self.alike
+
+
+def contractions(module: Module) -> list[Contraction]:
+    """Returns all contractions that the entry reaches, in program order."""
+    return [_record(run) for run in runs(module, fused=True) if is_contraction(run.instruction)]
+
+
+def is_contraction(instruction: Instruction) -> bool:
+    """Whether an instruction sums products, so that its work may matter more than what it reads and writes."""
+    return instruction.op.algebra_of(instruction.call) is Algebra.BILINEAR
+
+
+def multiply_adds(instruction: Instruction) -> int:
+    """Returns the multiply-adds of one execution of a contraction: the points of its index space."""
+    return math.prod(factor.size for factor in instruction.op.sharding_rule(instruction.call).factors)
+
+
+def _record(run: Run) -> Contraction:
+    instruction = run.instruction
+    alike = str(instruction.frontend_attributes.get(REPEATED, "1")).strip('"')
+    op_name = instruction.metadata.op_name if instruction.metadata else ""
+    return Contraction(
+        instruction.opcode, instruction.name, multiply_adds(instruction), run.count,
+        int(alike) if alike.isdigit() and int(alike) else 1, op_name, source_line(instruction), run.exact,
+    )  # fmt: skip

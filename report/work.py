@@ -1,0 +1,58 @@
+"""Contractions as a table for people: multiply-adds per device, and which part of them several devices repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..cost.work import Contraction
+from .columns import columns
+
+HEAD = ("contraction", "multiply-adds", "runs", "repeated", "source")
+RIGHT = (False, True, True, True, False)
+
+_LEAST = 0.01  # part of the program's multiply-adds that is worth a row
+_PREFIXES = ("", " K", " M", " G", " T", " P", " E")
+
+
+def amount(number: float) -> str:
+    """Returns a number of at most three digits and a prefix: `998`, `1.26 K`, `40.3 G`."""
+    step = 0
+    while number >= 999.5 and step < len(_PREFIXES) - 1:
+        number, step = number / 1000, step + 1
+    return (f"{number:.3g}" if step else f"{number:.0f}") + _PREFIXES[step]
+
+
+def share(part: float, whole: float) -> str:
+    """Returns a part as `25 %`, `0.3 %`; `-` for nothing."""
+    if not part or not whole:
+        return "-"
+    percent = 100 * part / whole
+    return f"{percent:.0f} %" if percent >= 1 else f"{percent:.1g} %"
+
+
+def work_table(found: Sequence[Contraction]) -> str:
+    """Returns one line per contraction with more than a per cent of the work, most work first, and one for the others.
+    """
+    total = sum(c.work for c in found)
+    ordered = sorted(found, key=lambda c: -c.work)
+    shown = [c for c in ordered if c.work >= _LEAST * total]
+    rows = [HEAD, *map(_row, shown)]
+    if rest := ordered[len(shown) :]:
+        repeated = share(sum(c.repeated_work for c in rest), sum(c.work for c in rest))
+        rows.append((f"{len(rest)} smaller", amount(sum(c.work for c in rest)), "", repeated, ""))
+    return columns(rows, RIGHT)
+
+
+def work_summary(found: Sequence[Contraction]) -> str:
+    """Returns `1.26 K multiply-adds per device, 25 % of them repeated`, marked if it is only a lower bound."""
+    work, repeated = sum(c.work for c in found), sum(c.repeated_work for c in found)
+    bound = "" if all(c.exact for c in found) else "at least "
+    again = f", {share(repeated, work)} of them repeated" if repeated else ""
+    return f"{bound}{amount(work)} multiply-adds per device{again}"
+
+
+def _row(c: Contraction) -> tuple[str, ...]:
+    runs = str(c.count) if c.exact else f"{c.count} per trip"
+    repeated = f"{share(c.repeated_work, c.work)} on {c.alike}" if c.alike > 1 else "-"
+    source = " ".join(filter(None, (c.source, c.op_name)))
+    return f"{c.opcode} {c.name}", amount(c.work), runs, repeated, source
