@@ -54,10 +54,11 @@ def collectives(module: Module) -> list[Collective]:
     """Returns all collectives that the entry reaches, in program order."""
     devices = module.num_partitions * module.replica_count
     mesh = named_mesh(module)
-    return [_record(run, devices, mesh) for run in runs(module) if run.instruction.op.is_collective]
+    return [collective_of(run, devices, mesh) for run in runs(module) if run.instruction.op.is_collective]
 
 
-def _record(run: Run, devices: int, mesh: Mesh | None) -> Collective:
+def collective_of(run: Run, devices: int, mesh: Mesh | None) -> Collective:
+    """Describes a collective instruction of a program of `devices` devices, whose axes `mesh` names."""
     instruction = run.instruction
     kind = instruction.opcode.removesuffix("-start")
     attributes = instruction.attributes

@@ -45,11 +45,11 @@ def _axes(groups: ReplicaGroups, devices: int, mesh: Mesh | None) -> tuple[AxisR
         return groups.axes
     if mesh is None or mesh.size != devices or mesh.order_key is not None:
         return None
-    digits = _digits(groups, devices)
+    digits = group_digits(groups, devices)
     return mesh.refs(digits) if digits is not None else None
 
 
-def _digits(groups: ReplicaGroups, devices: int) -> Digits | None:
+def group_digits(groups: ReplicaGroups, devices: int) -> Digits | None:
     """Returns the digits in which the members of a group differ; None for irregular groups."""
     if isinstance(groups, MeshGroups):
         regular = groups.mesh.order_key is None

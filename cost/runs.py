@@ -16,23 +16,26 @@ from ..ir.tools.trip_count import trip_count
 class Run:
     """An instruction that the entry reaches, and the number of its executions.
 
-    `exact` is False if an unknown trip count was taken as 1.
+    `exact` is False if an unknown trip count was taken as 1. `fused` instructions are part of a fusion.
     """
 
     instruction: Instruction
     count: int
     exact: bool
+    fused: bool = False
 
 
 def runs(module: Module, fused: bool = False) -> Iterator[Run]:
     """Yields the instructions that control flow reaches from the entry, in program order; `fused` ones too if asked."""
-    return _runs(module.entry, 1, True, fused)
+    return _runs(module.entry, 1, True, False, fused)
 
 
-def _runs(computation: Computation, count: int, exact: bool, fused: bool) -> Iterator[Run]:
+def _runs(computation: Computation, count: int, exact: bool, inside: bool, fused: bool) -> Iterator[Run]:
     for instruction in computation:
-        yield Run(instruction, count, exact)
-        if instruction.op.is_control or (fused and instruction.op.role is Role.FUSION):
+        yield Run(instruction, count, exact, inside)
+        fusion = instruction.op.role is Role.FUSION
+        if instruction.op.is_control or (fused and fusion):
             trips = trip_count(instruction) if instruction.op.role is Role.LOOP else 1
+            times, known = (count, False) if trips is None else (count * trips, exact)
             for called in instruction.called():
-                yield from _runs(called, count * (1 if trips is None else trips), exact and trips is not None, fused)
+                yield from _runs(called, times, known, inside or fusion, fused)

@@ -238,6 +238,10 @@ class Op(Generic[A]):
         """
         return self.additive_groups
 
+    def overwritten(self, call: OpCall[A]) -> Container[int]:
+        """Returns the operands that the result takes over but for some elements. A compiler writes only these."""
+        return ()
+
     def localize(self, call: OpCall[A], operands: Sequence[Shape], shape: Shape) -> A:
         """Returns the attributes of the per-device op, given the global use and the local operand and result shapes.
 

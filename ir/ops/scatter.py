@@ -7,7 +7,7 @@ updates) or *batching*. Windows that do not lie inside the operand are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,9 @@ class Scatter(Op[ScatterAttributes]):
     attributes = ScatterAttributes
     arity = (3, None)
     applies_calls = True
+
+    def overwritten(self, call: OpCall[ScatterAttributes]) -> Container[int]:
+        return range(len(call.operands) // 2)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: ScatterAttributes, declared: Shape | None) -> Shape:
         check_arrays("scatter", operands)

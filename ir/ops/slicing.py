@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -268,6 +268,9 @@ class DynamicUpdateSlice(Op[Attributes]):
     algebra = Algebra.MOVE
     element_sources = frozenset({0, 1})
     arity = (2, None)
+
+    def overwritten(self, call: OpCall[Attributes]) -> Container[int]:
+        return (0,)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
         operand, update, *starts = operands

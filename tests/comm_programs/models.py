@@ -49,12 +49,16 @@ def with_fixed_ends(name: str, text: str) -> Module:
 
 
 def as_sharded(module: Module) -> Module:
-    """The program with the shardings of Hloom's propagation on every value."""
+    """The program with the shardings of Hloom's propagation on every array outside of tuples.
+
+    Loops have none: XLA drops state that does not change on its way, and refuses the sharding that still lists it.
+    """
     sharded = hloom.propagate(module)
     sharded.stage = Stage.GLOBAL
     for computation in sharded:
         for instruction in computation:
-            _write(instruction, instruction.sharding)
+            inner = instruction.shape.is_tuple and instruction is not sharded.entry.root
+            _write(instruction, None if inner else instruction.sharding)
     return _plain(sharded, module.name, sharded.num_partitions)
 
 

@@ -1,6 +1,6 @@
 """XLA as an outside oracle: compiles HLO text for several virtual CPU devices and runs it on numpy arrays.
 
-Three ways to run: `run_global` (XLA partitions, or one device), `run_manual` (partitions, global arrays in and out) and
+Three ways to run: `compile_text(..).run` (one device), `run_manual` (partitions, global arrays in and out) and
 `run_replicas` (replicas, per-device arrays in and out). How global arrays are cut and put together is read from the
 executable that XLA made, not from Hloom, so that a wrong sharding in the text shows as a wrong number. Padding is
 filled with NaN (or a large integer) on the way in: a program that lets it leak gives wrong numbers too.
@@ -49,7 +49,7 @@ class Executable:
         return [[np.asarray(result[d]) for result in results] for d in range(len(self.devices))]
 
 
-def compile_text(text: str, replicas: int = 1, partitions: int = 1, shardy: bool = False) -> Executable:
+def compile_text(text: str, replicas: int = 1, partitions: int = 1) -> Executable:
     """Compiles HLO text for replicas x partitions devices. Raises what XLA raises if it does not like the text."""
     jax: Any = pytest.importorskip("jax")
     hlo: Any = importlib.import_module("jaxlib._hlo")
@@ -65,7 +65,6 @@ def compile_text(text: str, replicas: int = 1, partitions: int = 1, shardy: bool
     options = xla.CompileOptions()
     options.num_replicas, options.num_partitions = replicas, partitions
     options.executable_build_options.use_spmd_partitioning = partitions > 1
-    options.executable_build_options.use_shardy_partitioner = shardy
     debug = options.executable_build_options.debug_options  # small programs run once: code need not be fast
     debug.xla_backend_optimization_level = 0
     debug.xla_llvm_disable_expensive_passes = True
@@ -84,16 +83,6 @@ def run_manual(text: str, inputs: Sequence[Array], partitions: int, shapes: Sequ
     Results that several devices hold must be equal on them, to the bit.
     """
     program = compile_text(text, partitions=partitions)
-    return run_partitioned(program, inputs, shapes)
-
-
-def run_global(
-    text: str, inputs: Sequence[Array], shapes: Sequence[tuple[int, ...]], partitions: int = 1
-) -> list[Array]:
-    """Runs an unpartitioned, annotated program; with several partitions XLA divides it by its own lights."""
-    program = compile_text(text, partitions=partitions, shardy=True)
-    if partitions == 1:
-        return program.run([inputs])[0]
     return run_partitioned(program, inputs, shapes)
 
 

@@ -1,0 +1,78 @@
+"""The bytes of memory that instructions of a per-device program read and write.
+
+Views, structure and collectives touch nothing (the time of a collective is that of its links). An op that moves
+elements reads of each operand at most as much as it writes, and one that overwrites elements of an operand writes at
+most as much as its other operands have. A fusion reads its parameters and writes its root by the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..ir.graph.algebra import Algebra
+from ..ir.graph.attributes import ParameterAttributes
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.op import Role
+from ..ir.ops.async_ops import AsyncDone, AsyncUpdate
+from ..ir.ops.conversion import Copy
+from ..ir.ops.structure import OptimizationBarrier
+
+_FREE = (OptimizationBarrier, AsyncDone, AsyncUpdate)
+_STRUCTURE = frozenset({Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT})
+
+
+def touched(instruction: Instruction) -> int:
+    """Returns the bytes that one execution of an instruction reads and writes, without those of its callees."""
+    op = instruction.op
+    if op.role is Role.FUSION:
+        return _fusion(instruction)
+    if op.role in _STRUCTURE or op.is_view or op.is_collective or op.is_control or isinstance(op, _FREE):
+        return 0
+    read = sum(_read(instruction, n) for n in range(len(instruction.operands)))
+    return read + _written(instruction)
+
+
+def _read(instruction: Instruction, number: int) -> int:
+    """Returns the bytes that an op reads of one operand."""
+    if number in instruction.op.overwritten(instruction.call):
+        return 0
+    size = instruction.operands[number].shape.byte_size
+    moves = instruction.op.algebra_of(instruction.call) is Algebra.MOVE
+    return min(size, instruction.shape.byte_size) if moves else size
+
+
+def _written(instruction: Instruction) -> int:
+    overwritten = instruction.op.overwritten(instruction.call)
+    others = [o.shape.byte_size for n, o in enumerate(instruction.operands) if n not in overwritten]
+    size = instruction.shape.byte_size
+    return min(size, sum(others)) if len(others) < len(instruction.operands) else size
+
+
+def _fusion(fusion: Instruction) -> int:
+    (computation,) = fusion.called()
+    total = 0
+    for parameter in (i for i in computation if isinstance(i.attributes, ParameterAttributes)):
+        total += min(parameter.shape.byte_size, sum(_read(user, n) for user, n in _users(parameter)))
+    root = computation.root
+    results = root.operands if root.op.role is Role.TUPLE else [root]
+    return total + sum(_written(_source(result)) for result in results)
+
+
+def _users(value: Instruction) -> Iterator[tuple[Instruction, int]]:
+    """Yields the uses of a value, looking through views."""
+    for user in dict.fromkeys(value.users):
+        if _is_view(user):
+            yield from _users(user)
+        else:
+            yield from ((user, n) for n, operand in enumerate(user.operands) if operand is value)
+
+
+def _source(value: Instruction) -> Instruction:
+    while _is_view(value):
+        value = value.operands[0]
+    return value
+
+
+def _is_view(instruction: Instruction) -> bool:
+    """Whether an instruction of a fusion costs nothing: a view, or a copy."""
+    return (instruction.op.is_view or isinstance(instruction.op, Copy)) and bool(instruction.operands)

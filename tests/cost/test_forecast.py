@@ -1,0 +1,121 @@
+"""The forecast of time: links, trips and fusions count; programs of XLA and of Hloom are read alike."""
+
+from __future__ import annotations
+
+import hloom
+import pytest
+from hloom.cost.forecast import forecast
+from hloom.cost.memory_traffic import touched
+from hloom.cost.presets import PRESETS, parse_machine
+
+# What XLA prints: trips of loops in the backend's words, an update in place and a slice inside of fusions.
+COMPILED = """HloModule compiled, is_scheduled=true, num_partitions=4
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+update {
+  old = f32[100,64]{1,0} parameter(0)
+  row = f32[1,64]{1,0} parameter(1)
+  at = s32[] parameter(2)
+  zero = s32[] constant(0)
+  ROOT new = f32[100,64]{1,0} dynamic-update-slice(old, row, at, zero)
+}
+row {
+  all = f32[100,64]{1,0} parameter(0)
+  at = s32[] parameter(1)
+  zero = s32[] constant(0)
+  cut = f32[1,64]{1,0} dynamic-slice(all, at, zero), dynamic_slice_sizes={1,64}
+  ROOT twice = f32[1,64]{1,0} add(cut, cut)
+}
+product {
+  a = f32[8,16]{1,0} parameter(0)
+  b = f32[16,4]{1,0} parameter(1)
+  ROOT d = f32[8,4]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+body {
+  s = (s32[], f32[100,64]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[100,64]{1,0} get-tuple-element(s), index=1
+  cut = f32[1,64]{1,0} fusion(x, i), kind=kLoop, calls=row
+  r = f32[1,64]{1,0} all-reduce(cut), channel_id=1, replica_groups=[2,2]<=[4], use_global_device_ids=true, to_apply=sum
+  new = f32[100,64]{1,0} fusion(x, r, i), kind=kLoop, calls=update
+  ROOT t = (s32[], f32[100,64]) tuple(i, new)
+}
+condition {
+  s = (s32[], f32[100,64]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  ROOT c = pred[] compare(i, i), direction=LT
+}
+ENTRY main {
+  x = f32[100,64]{1,0} parameter(0)
+  zero = s32[] constant(0)
+  s = (s32[], f32[100,64]) tuple(zero, x)
+  w = (s32[], f32[100,64]) while(s), condition=condition, body=body, backend_config={"known_trip_count":{"n":"3"}}
+  a = f32[8,16]{1,0} parameter(1)
+  b = f32[16,4]{1,0} parameter(2)
+  d = f32[8,4]{1,0} fusion(a, b), kind=kOutput, calls=product
+  start = (f32[8,4], f32[32,4]) all-gather-start(d), channel_id=2, replica_groups=[1,4]<=[4], dimensions={0},
+    use_global_device_ids=true
+  ROOT done = f32[32,4]{1,0} all-gather-done(start)
+}
+"""
+MACHINE = "work=f32:1G;memory=1GB"
+LINKS = "1us/1GB;2:10us/1GB"
+
+
+def test_by_hand() -> None:
+    module = hloom.parse(COMPILED)
+    found = forecast(module, parse_machine(MACHINE, LINKS))
+    # Three sums of 256 bytes within pairs, 256 bytes received each; 384 bytes gathered across pairs, over slower links.
+    assert found.collectives == pytest.approx(3 * (1e-6 + 256e-9) + 10e-6 + 384e-9)
+    assert found.work == pytest.approx(8 * 16 * 4 * 1e-9)
+    row, index = 256, 4
+    update = row + index + (row + 2 * index)  # writes at most as much as its smaller operands have
+    trip = (row + index + row) + update + (4 + 4 + 1)  # the condition compares two numbers
+    assert found.memory == pytest.approx((3 * trip + 4 * (8 * 16 + 16 * 4 + 8 * 4)) * 1e-9)
+    assert found.seconds == found.collectives + found.memory + found.work
+
+
+def test_other_bytes_of_single_collectives() -> None:
+    module = hloom.parse(COMPILED)
+    machine = parse_machine(MACHINE, LINKS)
+    less = forecast(module, machine, {"r": 128}).collectives
+    assert forecast(module, machine).collectives - less == pytest.approx(3 * 128e-9)
+
+
+def test_permutes_take_the_links_between_their_devices() -> None:
+    text = """HloModule m, num_partitions=16, is_scheduled=true
+ENTRY e {{ x = f32[1024] parameter(0)
+  ROOT y = f32[1024] collective-permute(x), channel_id=1, source_target_pairs={{{pairs}}} }}"""
+    near, far = (
+        forecast(hloom.parse(text.format(pairs=pairs)), PRESETS["h100"]).collectives
+        for pairs in ("{0,1},{1,0},{8,9},{9,8}", "{0,8},{8,0}")
+    )
+    assert near == pytest.approx(25e-6 + 4096 / 368e9)
+    assert far == pytest.approx(150e-6 + 4096 / 50e9)
+
+
+def test_memory_of_ops_that_move_or_overwrite_elements() -> None:
+    module = hloom.parse("""ENTRY e { x = f32[100,8] parameter(0)
+  u = f32[1,8] parameter(1)
+  i = s32[] constant(0)
+  cut = f32[2,8] slice(x), slice={[0:2], [0:8]}
+  new = f32[100,8] dynamic-update-slice(x, u, i, i)
+  view = f32[800] reshape(new)
+  spread = f32[4,800] broadcast(view), dimensions={1}
+  ROOT t = (f32[2,8], f32[4,800]) tuple(cut, spread) }""")
+    found = {i.name: touched(i) for i in module.entry}
+    assert found == {
+        "x": 0, "u": 0, "i": 0, "cut": 128, "new": 32 + 8 + 40, "view": 0, "spread": 3200 + 12800, "t": 0,
+    }  # fmt: skip
+
+
+def test_slower_machines_take_longer() -> None:
+    local = hloom.partition(hloom.parse("""ENTRY e { x = f32[512,512] parameter(0), sharding={devices=[1,8]<=[8]}
+  w = f32[512,512] parameter(1), sharding={devices=[8,1]<=[8]}
+  ROOT y = f32[512,512] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}, sharding={replicated} }"""))
+    times = [forecast(local, PRESETS[name]).seconds for name in ("tpu-v5p", "h100", "cpu-cluster")]
+    assert times == sorted(times)
+    assert times[0] > 0
