@@ -8,6 +8,7 @@ opcode.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -15,7 +16,11 @@ from ...ir.factors.factor_digits import value_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
 from ...ir.sharding.digit import Digit, Digits, disjoint, merge, product
 from .assignment import Assignment, OpSharding, all_expressible, legal
-from .costs import cost, tiles_cost
+from .costs import cost, points, tiles_cost
+
+# Choices that take as much longer at most count as equally fast. Rates and links of machines are known to some per cent
+# only, while work and memory are exact.
+NEARLY = 0.02
 
 
 def choose(op: OpSharding) -> Assignment:
@@ -25,10 +30,9 @@ def choose(op: OpSharding) -> Assignment:
     candidates: dict[tuple[tuple[int, Digits], ...], Assignment] = {}
     for assignment in _candidates(op):
         candidates.setdefault(tuple(sorted(assignment.items())), assignment)
-    found = list(candidates.values())
-    best = min(found, key=lambda a: _rank(op, a)) if len(found) > 1 else found[0]
+    best = _best([(op, a) for a in candidates.values()])[1]
     further = list(_without_repetition(op, best)) if op.is_contraction and op.device is None else []
-    return min((best, *further), key=lambda a: _rank(op, a)) if further else best
+    return _best([(op, a) for a in (best, *further)])[1]
 
 
 def choose_rule(
@@ -37,8 +41,7 @@ def choose_rule(
     """Extends `choose_partial` to alternative rules of the op; calls `others` for them only if need be."""
     if _settled(op) is not None or not (rules := others()):
         return choose_partial(op, groups)
-    choices = [choose_partial(variant, groups) for variant in (op, *(replace(op, rule=rule) for rule in rules))]
-    return min(choices, key=lambda choice: _rank(*choice))
+    return _best([choose_partial(variant, groups) for variant in (op, *(replace(op, rule=rule) for rule in rules))])
 
 
 def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[OpSharding, Assignment]:
@@ -61,8 +64,7 @@ def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[Op
     variants += [replace(op, order=order) for order in orders if order != op.order]
     if len(variants) == 1:
         return op, choose(op)
-    choices = [(variant, choose(variant)) for variant in variants]
-    return min(choices, key=lambda choice: _rank(*choice))
+    return _best([(variant, choose(variant)) for variant in variants])
 
 
 def _settled(op: OpSharding) -> Assignment | None:
@@ -84,10 +86,29 @@ def _settled(op: OpSharding) -> Assignment | None:
     return offers if all_expressible(op.rule, offers) else None
 
 
-def _rank(op: OpSharding, assignment: Assignment) -> tuple[float, float]:
-    """Returns the cost, followed for views by the size of tiles: of equally costly assignments the smaller tiles win.
+def _best(choices: Sequence[tuple[OpSharding, Assignment]]) -> tuple[OpSharding, Assignment]:
+    """Returns the fastest choice, of equally fast ones the first.
+
+    Among those of a contraction that are nearly as fast, less repeated work wins, then less memory. Equally fast views
+    differ in memory alone.
     """
-    return cost(op, assignment), tiles_cost(op, assignment) if op.view else 0.0
+    if len(choices) == 1:
+        return choices[0]
+    times = [cost(*choice) for choice in choices]
+    least = min(times)
+    ranked = list(zip(choices, times, strict=True))
+    near = [pair for pair in ranked if pair[1] <= least + _slack(pair[0][0], least)]
+    return min(near, key=lambda pair: _rank(*pair))[0] if len(near) > 1 else near[0][0]
+
+
+def _slack(op: OpSharding, time: float) -> float:
+    return NEARLY * abs(time) if op.is_contraction and not math.isinf(time) else 0.0
+
+
+def _rank(choice: tuple[OpSharding, Assignment], time: float) -> tuple[float, float, float]:
+    if choice[0].is_contraction:
+        return points(*choice), tiles_cost(*choice), time
+    return time, tiles_cost(*choice) if choice[0].view else 0.0, 0.0
 
 
 def _candidates(op: OpSharding) -> Iterator[Assignment]:

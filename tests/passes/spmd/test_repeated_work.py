@@ -52,6 +52,22 @@ def test_a_contraction_is_divided_along_another_factor_than_its_operands() -> No
     assert dots == [(4, 1024, 2048)]
 
 
+def test_of_nearly_equal_times_the_one_with_less_work_wins() -> None:
+    """Where latency dominates, gathering the larger result takes half a per cent longer than gathering the operand."""
+    text = """HloModule m
+ENTRY e { x = f32[64,64] parameter(0), sharding={devices=[8,1]<=[8]}
+  w = f32[64,256] parameter(1), sharding={replicated}
+  ROOT y = f32[64,256] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}, sharding={replicated} }"""
+    found = {}
+    for machine in ("", "h100"):
+        local = hloom.partition(hloom.parse(text), machine=parse_machine(machine))
+        (gather,), (dot,) = hloom.collectives(local), hloom.contractions(local)
+        found[machine] = gather.buffer_bytes, dot.work, dot.alike
+    whole = 64 * 64 * 256
+    assert found[""] == (64 * 64 * 4, whole, 8)  # bytes decide by far
+    assert found["h100"] == (64 * 256 * 4, whole // 8, 1)
+
+
 def test_what_runs_on_one_device_is_not_divided_there() -> None:
     """Where work is slow, the op leaves the device that has an operand, and is divided among all."""
     text = """HloModule m
