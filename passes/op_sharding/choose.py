@@ -16,7 +16,7 @@ from ...ir.factors.factor_digits import value_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
 from ...ir.sharding.digit import Digit, Digits, disjoint, merge, product
 from .assignment import Assignment, OpSharding, all_expressible, legal
-from .costs import cost, points, tiles_cost
+from .costs import cost, idle_digits, points, tiles_cost, work
 
 # Choices that take as much longer at most count as equally fast. Rates and links of machines are known to some per cent
 # only, while work and memory are exact.
@@ -25,13 +25,15 @@ NEARLY = 0.02
 
 def choose(op: OpSharding) -> Assignment:
     """Returns the cheapest assignment. The empty one, which replicates everything, is always a candidate."""
-    if (settled := _settled(op)) is not None:
-        return settled
-    candidates: dict[tuple[tuple[int, Digits], ...], Assignment] = {}
-    for assignment in _candidates(op):
-        candidates.setdefault(tuple(sorted(assignment.items())), assignment)
-    best = _best([(op, a) for a in candidates.values()])[1]
-    further = list(_without_repetition(op, best)) if op.is_contraction and op.device is None else []
+    best = _settled(op)
+    if best is not None and not _may_pay_to_divide(op, best):
+        return best
+    if best is None:
+        candidates: dict[tuple[tuple[int, Digits], ...], Assignment] = {}
+        for assignment in _candidates(op):
+            candidates.setdefault(tuple(sorted(assignment.items())), assignment)
+        best = _best([(op, a) for a in candidates.values()])[1]
+    further = without_repetition(op, best) if op.is_contraction and op.device is None else ()
     return _best([(op, a) for a in (best, *further)])[1]
 
 
@@ -86,6 +88,19 @@ def _settled(op: OpSharding) -> Assignment | None:
     return offers if all_expressible(op.rule, offers) else None
 
 
+def _may_pay_to_divide(op: OpSharding, settled: Assignment) -> bool:
+    """Whether dividing a contraction further could take less time than repeating its work: the tiles of its results,
+    which are as wanted, must then be gathered.
+    """
+    idle = product(idle_digits(op, settled)) if op.is_contraction else 1
+    if idle == 1:
+        return False
+    results = range(len(op.rule.operands), len(op.shapes))
+    tiles = sum(op.tiling(r, settled).local_shape(op.shapes[r]).byte_size for r in results)
+    share = 1.0 - 1.0 / idle
+    return work(op, settled) * share > op.machine.fastest.time(tiles * share)
+
+
 def _best(choices: Sequence[tuple[OpSharding, Assignment]]) -> tuple[OpSharding, Assignment]:
     """Returns the fastest choice, of equally fast ones the first.
 
@@ -135,17 +150,21 @@ def _candidates(op: OpSharding) -> Iterator[Assignment]:
             yield moved
 
 
-def _without_repetition(op: OpSharding, repeating: Assignment) -> Iterator[Assignment]:
-    """Yields assignments of a contraction that divide by the digits that this one leaves unused, along any factor."""
+def without_repetition(op: OpSharding, repeating: Assignment) -> Iterator[Assignment]:
+    """Yields assignments of a contraction that divide by digits that this one leaves idle, along any factor: by all of
+    them, by each alone, and by those of the operands and results.
+    """
+    idle = idle_digits(op, repeating)
     offers = [
         value_digits(t.dims, f, op.rule)
         for t, f in zip(op.tilings, op.rule.values(), strict=True) if t.order == op.order
     ]  # fmt: skip
-    offered = [d for offer in offers for digits in offer.values() for d in digits]
-    yield from further_divided(op, repeating, offered)
+    offered = tuple(d for offer in offers for digits in offer.values() for d in digits)
+    for digits in dict.fromkeys((idle, *((digit,) for digit in idle), offered)):
+        yield from _further_divided(op, repeating, digits)
 
 
-def further_divided(op: OpSharding, assignment: Assignment, digits: Iterable[Digit]) -> Iterator[Assignment]:
+def _further_divided(op: OpSharding, assignment: Assignment, digits: Iterable[Digit]) -> Iterator[Assignment]:
     """Yields assignments that divide one more factor, by all of these digits that are not in use yet."""
     used = [op.partial_digits, op.manual, *assignment.values()]
     unused = [d for d in dict.fromkeys(digits) if all(disjoint((d,), other) for other in used)]

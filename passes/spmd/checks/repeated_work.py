@@ -5,7 +5,7 @@ Repeating work can be the fastest way, since it sends less. That depends on the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ....cost.work import REPEATED, is_contraction
@@ -16,7 +16,7 @@ from ....ir.graph.stack_frames import named_with_source
 from ....ir.sharding.digit import Digits, product
 from ....ir.tools.trip_count import runs_of_computations
 from ...op_sharding.assignment import Assignment, OpSharding
-from ...op_sharding.choose import further_divided
+from ...op_sharding.choose import without_repetition
 from ...op_sharding.costs import cost, idle_digits, points, received_bytes
 
 _LEAST = 0.01  # part of the multiply-adds of the program that is worth a remark
@@ -38,13 +38,8 @@ class _Contraction:
 
     def divided(self) -> Assignment | None:
         """Returns the fastest assignment that also uses unused digits, if there is one."""
-        found = [a for a in self._further() if points(self.op, a) < self.multiply_adds]
+        found = [a for a in without_repetition(self.op, self.assignment) if points(self.op, a) < self.multiply_adds]
         return min(found, key=lambda a: cost(self.op, a), default=None)
-
-    def _further(self) -> Iterator[Assignment]:
-        yield from further_divided(self.op, self.assignment, self.unused)
-        for digit in self.unused:
-            yield from further_divided(self.op, self.assignment, (digit,))
 
 
 @dataclass(frozen=True, slots=True)

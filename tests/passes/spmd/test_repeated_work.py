@@ -79,3 +79,32 @@ ENTRY e { x = f32[64,64] parameter(0), sharding={maximal device=1}
     dot = next(i for i in local.entry if i.opcode == "dot")
     assert dot.operands[0].shape.num_elements * dot.shape.dims[1] * 4 == 64**3
     assert hloom.prove(module, local, trials=1).is_equal
+
+
+def test_a_contraction_is_divided_by_digits_that_no_value_around_it_has() -> None:
+    """Rows are divided over one axis; on slow devices columns are divided over the other one, and gathered."""
+    text = """HloModule m
+ENTRY e { x = f32[512,512] parameter(0), sharding={devices=[2,1,4]<=[8] last_tile_dim_replicate}
+  w = f32[512,512] parameter(1), sharding={replicated}
+  ROOT y = f32[512,512] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0},
+    sharding={devices=[2,1,4]<=[8] last_tile_dim_replicate} }"""
+    assert not _work("cpu-cluster", text)
+    local = hloom.partition(hloom.parse(text), machine=parse_machine("cpu-cluster"))
+    assert [c.work for c in hloom.contractions(local)] == [512**3 // 8]
+    assert [c.kind for c in hloom.collectives(local)] == ["all-gather"]
+    assert hloom.prove(hloom.parse(text), local, trials=1).is_equal
+    assert len(_work("h100", text)) == 1
+
+
+def test_fewer_bytes_of_a_sum_that_is_divided_further() -> None:
+    """Parts of a sum are reduced and scattered; dividing columns over the idle axis halves them before."""
+    text = """HloModule m
+ENTRY e { x = f32[16,64] parameter(0), sharding={mesh['a'=2,'b'=4], [{}, {'b'}]}
+  w = f32[64,32] parameter(1), sharding={mesh['a'=2,'b'=4], [{'b'}, {}]}
+  ROOT y = f32[16,32] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0},
+    sharding={mesh['a'=2,'b'=4], [{'b'}, {}]} }"""
+    local = hloom.partition(hloom.parse(text))
+    whole = 16 * 32 * 4
+    assert {c.kind: c.sent_bytes for c in hloom.collectives(local)} == {
+        "reduce-scatter": whole // 2 * 3 // 4, "all-gather": whole // 4 // 2
+    }  # fmt: skip

@@ -58,7 +58,7 @@ def test_gathered_contraction() -> None:
 
 
 def test_scattered_result() -> None:
-    found = check(dot("[{}, {'b'}]", "[{'b'}, {}]", "[{'b'}, {}]"))
+    found = check(dot("[{}, {'b'}]", "[{'b'}, {}]", "[{'b'}, {}]").replace("'a'=2,", ""))
     assert (found["collective-permute"], found["dot"]) == (3, 4)
     assert not found["reduce-scatter"]
 
