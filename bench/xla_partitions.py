@@ -6,7 +6,9 @@ multiply-adds, and the forecast of time on machines. XLA itself says how much te
 
 XLA gets the benefit of the doubt: the faster of its own propagation and, for models, Hloom's (shardings on the values).
 Bytes are the fewer of its module right after the partitioner and of the one it compiled. An all-reduce of which every
-user keeps one tile per device counts as the reduce-scatter into which XLA turns it on other back ends than CPU.
+user keeps one tile per device counts as the reduce-scatter into which XLA turns it on other back ends than CPU. Those
+also combine collectives of every kind, for both partitioners, while CPU combines all-reduces alone: a collective of
+several arrays counts as one for each.
 """
 
 # jaxlib's internal modules have no types.
@@ -71,7 +73,7 @@ class Compiled:
         return sum(c.work for c in hloom.contractions(self.module))
 
     def on(self, machine: Machine) -> Cost:
-        seconds = forecast(self.module, machine, reduce_scatters(self.module)).seconds
+        seconds = forecast(self.module, machine, reduce_scatters(self.module), combined=False).seconds
         return Cost(seconds, self.multiply_adds, self.temporary, self.counted)
 
 
@@ -140,7 +142,7 @@ def count(module: Module, scattered: Mapping[str, int] | None = None) -> Counted
     scattered = scattered or {}
     for found in hloom.collectives(module):
         kind = "reduce-scatter" if found.name in scattered else found.kind
-        kinds[kind] += found.count
+        kinds[kind] += found.count * found.arrays
         sent += scattered.get(found.name, found.wire_bytes) * found.count
     return Counted(sent, dict(kinds))
 

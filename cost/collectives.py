@@ -29,7 +29,7 @@ class Collective:
     `buffer_bytes` is the size of the operands (of the result for an all-gather). `wire_bytes` are the bytes that one
     device sends per execution. `count` is the number of executions, including known trip counts of loops; `exact` is
     False if an unknown trip count was taken as 1. `groups` describes the groups of devices, `source` is the line of the
-    user's source.
+    user's source. `arrays` is the number of arrays that it combines.
     """
 
     kind: str
@@ -43,6 +43,7 @@ class Collective:
     groups: str = ""
     source: str = ""
     exact: bool = True
+    arrays: int = 1
 
     @property
     def sent_bytes(self) -> int:
@@ -73,4 +74,5 @@ def collective_of(run: Run, devices: int, mesh: Mesh | None) -> Collective:
     return Collective(
         kind, instruction.name, buffer, round(wire), k, run.count, re.sub(r'^"|"$', "", cause), op_name,
         describe_groups(instruction, devices, mesh), source_line(instruction), run.exact,
+        max(len(instruction.operands), 1),
     )  # fmt: skip

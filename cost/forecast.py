@@ -39,8 +39,13 @@ class Forecast:
         return self.collectives + self.memory + self.work
 
 
-def forecast(module: Module, machine: Machine, sent: Mapping[str, int] | None = None) -> Forecast:
-    """Returns the forecast of one execution of a program. `sent` has other bytes of single collectives, by name."""
+def forecast(
+    module: Module, machine: Machine, sent: Mapping[str, int] | None = None, combined: bool = True
+) -> Forecast:
+    """Returns the forecast of one execution of a program. `sent` has other bytes of single collectives, by name.
+
+    Unless `combined`, a collective of several arrays takes the time of one collective for each.
+    """
     devices = module.num_partitions * module.replica_count
     mesh = named_mesh(module)
     communication = memory = work = 0.0
@@ -52,7 +57,8 @@ def forecast(module: Module, machine: Machine, sent: Mapping[str, int] | None = 
             found = collective_of(run, devices, mesh)
             received = (sent or {}).get(found.name, found.wire_bytes)
             digits = _digits(instruction, devices, machine.levels)
-            communication += run.count * machine.collective(_kind(found), digits).time(received)
+            times = 1 if combined else found.arrays
+            communication += run.count * times * machine.collective(_kind(found), digits).time(received / times)
         if not run.fused:
             memory += run.count * machine.memory(touched(instruction))
     return Forecast(communication / SECOND, memory / SECOND, work / SECOND)

@@ -85,6 +85,23 @@ def test_other_bytes_of_single_collectives() -> None:
     assert forecast(module, machine).collectives - less == pytest.approx(3 * 128e-9)
 
 
+def test_combined_collectives_share_a_latency() -> None:
+    text = """HloModule m, num_partitions=4, is_scheduled=true
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b) }
+ENTRY e { x = f32[64] parameter(0)
+  y = f32[192] parameter(1)
+  ROOT r = (f32[64], f32[192]) all-reduce(x, y), channel_id=1, replica_groups=[1,4]<=[4], use_global_device_ids=true,
+    to_apply=sum }"""
+    module, machine = hloom.parse(text), parse_machine(MACHINE, "1us/1GB")
+    (found,) = hloom.collectives(module)
+    assert found.arrays == 2
+    together, apart = (forecast(module, machine, combined=c).collectives for c in (True, False))
+    assert together == pytest.approx(1e-6 + found.wire_bytes * 1e-9)
+    assert apart - together == pytest.approx(1e-6)
+
+
 def test_permutes_take_the_links_between_their_devices() -> None:
     text = """HloModule m, num_partitions=16, is_scheduled=true
 ENTRY e {{ x = f32[1024] parameter(0)
