@@ -15,7 +15,9 @@ from ..cost.work import Contraction, contractions
 from ..ir.graph.module import Module
 from ..ir.tools.spmd import is_per_device
 from ..passes.pipelines import partition
+from ..passes.resharding.certificate import ProgramCertificate
 from ..report.collectives import by_kind, collectives_table, summary
+from ..report.times import times_text
 from ..report.work import work_summary, work_table
 from .common import context_for, print_json, read_program, report
 from .exit_codes import EXIT_OK
@@ -30,10 +32,12 @@ def comm(args: argparse.Namespace) -> int:
         with working("partitioning"):
             partition(module, context)
     report(args, context)
+    certificate = ProgramCertificate.of(context.reshardings, module.num_partitions, context.machine)
     found = sorted(collectives(module), key=lambda c: -c.sent_bytes)
     work = contractions(module)
     if args.json:
-        print_json(collectives_json(module, found) | {"collectives": [_record(c) for c in found]} | _work_json(work))
+        print_json(collectives_json(module, found) | {"collectives": [_record(c) for c in found]} | _work_json(work)
+                   | {"reshardings": _certificate_json(certificate)})  # fmt: skip
         return EXIT_OK
     if found:
         print(collectives_table(found), end="\n\n")
@@ -41,6 +45,8 @@ def comm(args: argparse.Namespace) -> int:
     print(f"{module.name}: {devices} device{'s' * (devices != 1)}; {summary(found)}")
     if work:
         print(f"\n{work_table(work)}\n\n{module.name}: {work_summary(work)}")
+    if certificate.seconds:
+        print(f"\nreshardings, each once; {times_text(certificate)}")
     return EXIT_OK
 
 
@@ -64,6 +70,13 @@ def _work_json(found: Sequence[Contraction]) -> dict[str, object]:
             f | {"runs": f.pop("count"), "work": c.work, "repeated_work": c.repeated_work} for c, f in fields
         ],
     }
+
+
+def _certificate_json(found: ProgramCertificate) -> dict[str, object]:
+    return {
+        "count": len(found.reshardings), "machine": found.machine, "seconds": found.seconds,
+        "bound_seconds": found.bound_seconds, "received_bytes": found.received_bytes, "bound_bytes": found.bound_bytes,
+    }  # fmt: skip
 
 
 def _record(collective: Collective) -> dict[str, object]:

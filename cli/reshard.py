@@ -11,6 +11,7 @@ from ..ir.diagnostics import fail
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.sharding import Sharding
 from ..passes.resharding.certificate import reshard
+from ..report.times import times_text
 from .common import print_json
 from .exit_codes import EXIT_OK
 
@@ -31,8 +32,8 @@ def reshard_command(args: argparse.Namespace) -> int:
         print(f"  {move}")
     ratio = f"{found.ratio:.2f}" if found.bound_bytes else "-"
     print(f"{found.collectives} collectives; {found.received_bytes} bytes received per device, "
-          f"lower bound {found.bound_bytes}, ratio {ratio}; peak memory {found.peak_bytes} bytes; "
-          f"{found.seconds * 1e6:.3g} us")
+          f"lower bound {found.bound_bytes}, ratio {ratio}; peak memory {found.peak_bytes} bytes")
+    print(times_text(found))
     return EXIT_OK
 
 

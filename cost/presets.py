@@ -42,6 +42,14 @@ PRESETS: dict[str, Cluster] = {
     "cpu-cluster": Cluster(Links(((1, Link(3e-5, 1e9)),)), 1e10, 2.5e10, ((32, 5e10), (64, 2.5e10))),
 }  # fmt: skip
 
+
+def machine_name(machine: Machine) -> str:
+    """Returns the name of a preset, `the default machine`, or `the given machine`."""
+    if machine == DEFAULT:
+        return "the default machine"
+    return next((name for name, preset in PRESETS.items() if preset == machine), "the given machine")
+
+
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)B?$")
 _POWERS = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 _HELP = f"write one of {', '.join(PRESETS)}, or rates such as 'work=bf16:400T,f32:60T;memory=2TB', or both"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from ..cost.machine import DEFAULT, Machine
 from ..ir.diagnostics import Diagnostic, Severity
 from ..ir.graph.module import Module
 from .base import PassContext
@@ -26,11 +27,12 @@ class Partitioned(Module):
         result.take(module)
         result.warnings = (*module.warnings, *(d for d in found if d.severity is Severity.WARNING))
         result.remarks = tuple(d for d in found if d.severity is Severity.REMARK)
-        result._reshardings = tuple(context.reshardings)
+        result._reshardings, result._machine = tuple(context.reshardings), context.machine
         return result
 
     remarks: tuple[Diagnostic, ...] = ()
     _reshardings: tuple[Resharding, ...] = ()
+    _machine: Machine = DEFAULT
 
     @property
     def module(self) -> Module:
@@ -39,5 +41,5 @@ class Partitioned(Module):
 
     @cached_property
     def certificate(self) -> ProgramCertificate:
-        """The bytes that each resharding sends, beside a lower bound."""
-        return ProgramCertificate.of(self._reshardings, self.num_partitions)
+        """The time of each resharding on the machine, and the bytes that it sends, beside lower bounds."""
+        return ProgramCertificate.of(self._reshardings, self.num_partitions, self._machine)

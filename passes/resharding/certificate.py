@@ -1,4 +1,7 @@
-"""Resharding on its own, with a certificate: the plan, the bytes that it moves, and a lower bound on them.
+"""Resharding on its own, with a certificate: the plan, its time on a machine and its bytes, and lower bounds on both.
+
+Plans are chosen for the least time on the machine. Some device must receive the bytes of the lower bound under any
+plan, and no plan receives them faster than over the machine's fastest links.
 
 `reshard` answers "what does it cost to go from this sharding to that one?" before there is a program.
 """
@@ -10,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ...cost.machine import DEFAULT, SECOND, Machine
+from ...cost.presets import machine_name
 from ...ir.diagnostics import fail
 from ...ir.sharding.digit import Digit, Digits, product
 from ...ir.sharding.sharding import Sharding, ShardingKind
@@ -41,10 +45,12 @@ _MOST_DEVICES = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A resharding plan for people: `moves` in words, bytes per device, `seconds` by the machine.
+    """A resharding plan for people: `moves` in words, bytes per device, and `seconds` on the machine called `machine`,
+    which the plan minimizes.
 
-    `bound_bytes` is a lower bound: some device must receive so many bytes under any plan. `peak_bytes` is the most that
-    a device holds of the array, before and after a move together.
+    `bound_bytes` and `bound_seconds` are lower bounds: some device must receive so many bytes under any plan, which
+    takes so long over the fastest links. `peak_bytes` is the most that a device holds of the array, before and after a
+    move together.
     """
 
     moves: tuple[str, ...]
@@ -53,17 +59,24 @@ class Certificate:
     bound_bytes: int
     peak_bytes: int
     seconds: float
+    bound_seconds: float
+    machine: str
 
     @property
     def ratio(self) -> float:
         """Received over bound; 1 is optimal, also if nothing need move and nothing does."""
         return _ratio(self.received_bytes, self.bound_bytes)
 
+    @property
+    def time_ratio(self) -> float:
+        """Seconds over their bound; 1 is optimal, also if nothing need move and nothing does."""
+        return _ratio(self.seconds, self.bound_seconds)
 
-def _ratio(received: int, bound: int) -> float:
+
+def _ratio(found: float, bound: float) -> float:
     if not bound:
-        return math.inf if received else 1.0
-    return received / bound
+        return math.inf if found else 1.0
+    return found / bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +99,14 @@ class ProgramCertificate:
     """
 
     reshardings: tuple[Certified, ...]
+    machine: str
 
     @staticmethod
-    def of(found: Iterable[Resharding], devices: int) -> ProgramCertificate:
-        """Certifies what the partitioner recorded for this many devices."""
+    def of(found: Iterable[Resharding], devices: int, machine: Machine) -> ProgramCertificate:
+        """Certifies what the partitioner recorded for this many devices, and planned for this machine."""
         return ProgramCertificate(tuple(
-            Certified(r.cause, r.shape, certify(r.plan, r.source, r.target, r.shape, devices)) for r in found
-        ))
+            Certified(r.cause, r.shape, certify(r.plan, r.source, r.target, r.shape, devices, machine)) for r in found
+        ), machine_name(machine))
 
     @property
     def received_bytes(self) -> int:
@@ -109,6 +123,21 @@ class ProgramCertificate:
         """Received over bound; 1 is optimal, also if nothing moves."""
         return _ratio(self.received_bytes, self.bound_bytes)
 
+    @property
+    def seconds(self) -> float:
+        """The time of all of them on the machine, one after the other."""
+        return math.fsum(r.certificate.seconds for r in self.reshardings)
+
+    @property
+    def bound_seconds(self) -> float:
+        """The lower bounds on the times of all of them, summed up."""
+        return math.fsum(r.certificate.bound_seconds for r in self.reshardings)
+
+    @property
+    def time_ratio(self) -> float:
+        """Seconds over their bound; 1 is optimal, also if nothing moves."""
+        return _ratio(self.seconds, self.bound_seconds)
+
 
 def reshard(
     shape: Shape, source: Sharding, target: Sharding, memory: int | None = None, machine: Machine = DEFAULT
@@ -122,20 +151,25 @@ def reshard(
         plan = plan_reshard(before, after, shape.dims, devices, most, size, machine)
     except NoPlan:
         fail(f"no plan stays within {memory} bytes per device")
-    return certify(plan, before, after, shape, devices)
+    return certify(plan, before, after, shape, devices, machine)
 
 
-def certify(plan: Plan, source: Tiling, target: Tiling, shape: Shape, devices: int) -> Certificate:
-    """Returns the certificate of a plan: its moves in words, and bytes."""
+def certify(
+    plan: Plan, source: Tiling, target: Tiling, shape: Shape, devices: int, machine: Machine
+) -> Certificate:
+    """Returns the certificate of a plan for a machine: its moves in words, bytes and times."""
     counts = [_collectives(m, shape.dims, devices) for m in plan.moves]
     size = shape.element.byte_size
+    least_bytes = least(source, target, shape.dims, devices) * size
     return Certificate(
         tuple(f"{_words(m)}" + (f" ({n} rounds)" if n > 1 else "") for m, n in zip(plan.moves, counts, strict=True)),
         sum(counts),
         round(plan.received * size),
-        math.ceil(least(source, target, shape.dims, devices) * size - 1e-6),
+        math.ceil(least_bytes - 1e-6),
         round(plan.peak * size),
         plan.cost / SECOND,
+        machine.fastest.time(least_bytes) / SECOND,
+        machine_name(machine),
     )
 
 

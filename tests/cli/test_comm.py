@@ -89,7 +89,8 @@ def test_table(tmp_path: Path) -> None:
     assert lines[1].split() == ["all-reduce", "96", "1", "2", "of", "4", "(y)", "result", "of", "dot", "y"]
     assert lines[2].split()[:7] == ["all-reduce", "4", "1", "4", "of", "2", "(x)"]
     assert lines[3:5] == ["", "mlp: 8 devices; 2 all-reduce; 100 bytes sent per device"]
-    assert [line.split() for line in lines[5:]] == [
+    assert lines[-1].startswith("reshardings, each once; minimized: time on the default machine, 0.00102 us; ")
+    assert [line.split() for line in lines[5:-2]] == [
         [], ["contraction", "multiply-adds", "runs", "repeated", "source"], ["dot", "xw", "512", "1", "-"],
         ["dot", "y", "128", "1", "-"], [], ["mlp:", "640", "multiply-adds", "per", "device"],
     ]  # fmt: skip
@@ -97,7 +98,8 @@ def test_table(tmp_path: Path) -> None:
 
 def test_partitioned_program_and_other_meshes(tmp_path: Path) -> None:
     local = hloom("partition", NAMED, cwd=tmp_path).out
-    assert hloom("comm", "-", cwd=tmp_path, text=local).out == hloom("comm", NAMED, cwd=tmp_path).out
+    again = hloom("comm", "-", cwd=tmp_path, text=local).out
+    assert hloom("comm", NAMED, cwd=tmp_path).out.partition("\n\nreshardings")[0] == again.rstrip("\n")
     other = hloom("comm", NAMED, "--mesh", "x=3,y=5", cwd=tmp_path)
     assert "3 of 5 (y)" in other.out
     assert "\nmlp: 15 devices; 2 all-reduce; 82 bytes sent per device\n" in other.out
@@ -123,6 +125,9 @@ def test_json(tmp_path: Path) -> None:
         own = [c for c in found["collectives"] if c["kind"] == kind]
         assert (totals["instructions"], totals["runs"]) == (len(own), sum(c["runs"] for c in own))
     assert sum(k["runs"] for k in found["kinds"].values()) > len(found["collectives"])
+    moved = found["reshardings"]
+    assert (moved["machine"], moved["count"] > 0) == ("the default machine", True)
+    assert 0 < moved["bound_seconds"] <= moved["seconds"]
     loops = [c for c in found["collectives"] if c["runs"] == 5]
     assert loops
     assert all(c["sent_bytes"] == 5 * c["wire_bytes"] and c["cause"] and c["groups"] == "1 of 4 (a)" for c in loops)
@@ -149,7 +154,7 @@ def test_work_and_what_devices_repeat(tmp_path: Path) -> None:
     assert (found["work"], found["repeated_work"]) == (dot["work"], dot["repeated_work"])
     assert dot["work"] * 4 == 5 * 4 * 8 * 8 + 4 * dot["repeated_work"]
     train = EXAMPLES / "mlp_train.hlo"
-    shown = hloom("comm", train, cwd=tmp_path).out.splitlines()
+    shown = hloom("comm", train, cwd=tmp_path).out.partition("\n\nreshardings")[0].splitlines()
     assert any(line.split()[:7] == ["dot", "dot_general.9", "98.3", "K", "1", "88", "%"] for line in shown)
     assert shown[-1] == "jit_train_step: 118 K multiply-adds per device, 73 % of them repeated"
     local = hloom("partition", train, cwd=tmp_path).out

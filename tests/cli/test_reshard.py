@@ -16,9 +16,19 @@ def _reshard(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert _reshard(capsys, "[{'x','y'}]", "{replicated}", "--mesh", "x=2,y=2", "--links", "2us/100GB") == (
         "  all-gather dimension 0 over 4@1\n"
-        "1 collectives; 24 bytes received per device, lower bound 24, ratio 1.00; peak memory 40 bytes; 2 us\n"
+        "1 collectives; 24 bytes received per device, lower bound 24, ratio 1.00; peak memory 40 bytes\n"
+        "minimized: time on the given machine, 2 us; lower bound 2 us, ratio 1.00\n"
     )
     assert _reshard(capsys, FOUR, FOUR).startswith("  nothing to do\n0 collectives; 0 bytes received")
+
+
+@pytest.mark.parametrize(("machine", "shown"), [
+    ("h100", "minimized: time on h100, 25 us; lower bound 25 us, ratio 1.00"),
+    ("", "minimized: time on the default machine, 0.00025 us; lower bound 0.00025 us, ratio 1.00"),
+])  # fmt: skip
+def test_whose_time_is_minimized(machine: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = _reshard(capsys, FOUR, "{replicated}", "--machine", machine)
+    assert out.splitlines()[-1] == shown
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ def test_the_result_is_a_module_and_says_what_was_found() -> None:
     assert sum(received for _, received in found) == local.certificate.received_bytes
     assert local.certificate.received_bytes == sum(c.sent_bytes for c in hloom.collectives(local))
     assert local.certificate.ratio >= 1
+    assert local.certificate.machine == "the default machine"
+    assert 1 <= local.certificate.time_ratio < 2
     x = np.diag(np.arange(8, dtype=np.float32)) + 1
     for program in (local, copy.copy(local), copy.deepcopy(local), pickle.loads(pickle.dumps(local))):
         (result,) = hloom.simulate(program, [x])
@@ -114,3 +116,14 @@ def test_a_form_is_overridden_in_one_call_only() -> None:
     x = np.diag(np.arange(8, dtype=np.float32)) + 1
     (found,), (expected,) = hloom.simulate(changed, [x]), hloom.simulate(plain, [x])
     np.testing.assert_array_equal(found, expected)
+
+
+def test_the_certificate_is_of_the_machine() -> None:
+    """A collective takes its latency at least, in the time and in its bound."""
+    local = hloom.partition(hloom.parse(TEXT), machine=hloom.parse_machine("h100"))
+    certificate = local.certificate
+    assert certificate.machine == "h100"
+    moved = [r.certificate for r in certificate.reshardings if r.certificate.bound_bytes]
+    assert certificate.bound_seconds >= 25e-6 * len(moved) > 0
+    assert certificate.seconds >= certificate.bound_seconds
+    assert all(c.seconds >= c.bound_seconds and c.machine == "h100" for c in moved)

@@ -16,12 +16,13 @@ import itertools
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 import pytest
-from hloom.cost.links import Link, Links
+from hloom.cost.links import Link, Links, parse_links
 from hloom.cost.machine import DEFAULT, Cluster, Machine
-from hloom.cost.presets import parse_machine
+from hloom.cost.presets import PRESETS, parse_machine
 from hloom.ir.sharding.digit import Digit, Digits, cut, disjoint, merge, product, refine
 from hloom.ir.sharding.tiling import Tiling
 from hloom.passes.resharding.exchange.pieces import lower_bound
@@ -161,9 +162,12 @@ NEAR_SLOW = Cluster(Links(((1, Link(5e-6, 25e9)), (2, Link(1e-6, 100e9)))))
 FOUR, SIX = ((Digit(2, 2), Digit(2, 1)),), ((Digit(2, 3), Digit(3, 1)),)
 BOTH_SIX = (*SIX, (Digit(3, 2), Digit(2, 1)))
 EIGHT = ((Digit(2, 4), Digit(2, 2), Digit(2, 1)),)
+NODES = replace(PRESETS["h100"], links=parse_links("25us/368GB;2:150us/50GB"))  # nodes of two
+NAMED = {machine.links: name for name, machine in PRESETS.items()}  # plans depend on links alone
 LINKS = pytest.mark.parametrize(
-    "machine", [BYTES, DEFAULT, FAR_SLOW, NEAR_SLOW], ids=["bandwidth only", "default", "far slow", "near slow"]
-)
+    "machine", [BYTES, DEFAULT, FAR_SLOW, NEAR_SLOW, *(PRESETS[name] for name in NAMED.values()), NODES],
+    ids=["bandwidth only", "default", "far slow", "near slow", *NAMED.values(), "nodes of two"],
+)  # fmt: skip
 
 
 @LINKS
