@@ -34,8 +34,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from comm_programs.cases import programs
 from comm_programs.models import as_sharded, models, with_fixed_ends
-from comm_programs.reasons import REASONS
+from comm_programs.reasons import REASONS as SMALL_REASONS
+from realistic import PROGRAMS as REALISTIC
+from realistic import REASONS as REALISTIC_REASONS
 
+REASONS = SMALL_REASONS | REALISTIC_REASONS
 _SLOWER, _MORE_WORK, _MORE_MEMORY = 1.02, 1.02, 1.1
 _LEAST_MEMORY = 1 << 20  # temporary memory below this is not worth a word
 
@@ -88,13 +91,11 @@ def measure(name: str, large: bool, variants: Sequence[Module], machines: Sequen
 
 def chosen(arguments: argparse.Namespace) -> Iterator[tuple[str, bool, Callable[[], list[Module]]]]:
     """Yields the programs asked for: name, whether its sizes are realistic, and a maker of its variants."""
-    from realistic import PROGRAMS
-
     some = arguments.realistic or arguments.models or arguments.ops or arguments.file
     for path in arguments.file:
         yield path.stem, True, partial(_variants, path.stem, path.read_text)
     if arguments.realistic or not some:
-        for name, text in PROGRAMS.items():
+        for name, text in REALISTIC.items():
             yield name, True, partial(_variants, name, text)
     if arguments.ops or not some:
         for name, text in programs().items():

@@ -19,6 +19,12 @@ from sharded_programs.registry import Kit, Made, lower, parse_axes
 from sharded_programs.transformers import BOTH, DATA, FSDP, TENSOR, Transformer, normalize
 
 PROGRAMS: dict[str, Callable[[], str]] = {}
+# Why Hloom sends more than XLA in some program without a machine.
+REASONS: dict[str, str] = {
+    "llm_tensor_forward": "keys and values are computed divided and gathered: nearly the same time, for less work",
+    "experts_by_sorting": "JAX writes the grouped products for CPU as products with masks of all experts; the expanded "
+    "rows stay divided, so that weights are gathered, where gathering the rows before they expand sends less",
+}
 _LARGE = Transformer(
     layers=4, batch=16, sequence=1024, width=2048, heads=16, kv_heads=16, head=128, hidden=8192, vocabulary=32000
 )

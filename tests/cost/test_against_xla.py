@@ -18,7 +18,7 @@ from support.command_line import ROOT, environment
 
 def measured(*options: str) -> list[dict[str, Any]]:
     """The rows of `bench/comm_vs_xla.py --json`."""
-    command = [sys.executable, str(ROOT / "bench" / "comm_vs_xla.py"), "--json", *options]
+    command = [sys.executable, str(ROOT / "bench" / "comm_vs_xla.py"), *options, "--json"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
@@ -28,16 +28,20 @@ def test_some_programs() -> None:
     """One per family, in the time of starting JAX."""
     pytest.importorskip("jax")
     names = ["dot_two_dimensional", "dot_sum_of_partials", "reduce_to_tiles", "embedding_gradient", "fft_batched"]
-    rows = measured("--ops", *names)
+    rows = measured(*names, "--ops", "--machines", "h100")
     assert [r["name"] for r in rows] == names
     assert all(r["hloom"]["bytes"] <= r["xla"]["bytes"] for r in rows), rows
     assert sum(r["hloom"]["bytes"] for r in rows) <= 0.9 * sum(r["xla"]["bytes"] for r in rows)
+    for row in rows:
+        ours, theirs = (row["machines"][who]["h100"] for who in ("hloom", "xla"))
+        assert 0 < ours["seconds"] <= 1.02 * theirs["seconds"], row
+        assert ours["multiply_adds"] <= theirs["multiply_adds"], row
 
 
 @pytest.mark.slow
 def test_no_program_sends_more_without_a_reason() -> None:
     pytest.importorskip("jax")
-    rows = measured()
+    rows = measured("--ops", "--models", "--machines")
     assert len(rows) >= 40
     assert {r["name"] for r in rows} >= set(programs())
     known = [r for r in rows if r["xla"] is not None]
