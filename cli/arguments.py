@@ -50,10 +50,16 @@ def _json(made: Parser) -> None:
 
 
 def _ranks(made: Parser) -> None:
+    from ..runtime.ranks.mode import MODES
+
     made.add_argument("--ranks", type=positive, metavar="N", help="run on N MPI ranks")
     made.add_argument("--timeout", type=positive, metavar="SECONDS",
                       help="with ranks: give up after waiting this long for a rank (default: HLOOM_TIMEOUT, "
                            "else never while the rank answers)")
+    made.add_argument("--collectives", choices=MODES,
+                      help="with ranks: how ranks of one node communicate: through shared memory (an error if there is "
+                           "too little), through MPI, or auto: through shared memory if there is enough (default: "
+                           "HLOOM_COLLECTIVES, else auto)")
 
 
 def _inputs(made: Parser) -> None:

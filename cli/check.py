@@ -78,10 +78,13 @@ class Ranks:
     RankFailed.
     """
 
-    def __init__(self, comm: Any, timeout: float | None, backend: Backend) -> None:
+    def __init__(
+        self, comm: Any, timeout: float | None, backend: Backend, collectives: str | None = None
+    ) -> None:
         self.comm = comm
         self.backend = backend
         self.timeout = timeout
+        self.collectives = collectives
         self.watch = RankWatch(load_mpi(), comm, timeout)
 
     def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
@@ -94,7 +97,7 @@ class Ranks:
 
     def _program(self, local: Module) -> MpiProgram:
         prepared, kernels = self.backend.prepared(local), self.backend.kernels()
-        return MpiProgram(prepared, self.comm, self.timeout, self.watch, kernels)
+        return MpiProgram(prepared, self.comm, self.timeout, self.watch, kernels, self.collectives)
 
     def share(self, value: T) -> T:
         self.watch.barrier("what rank 0 does with the results")

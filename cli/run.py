@@ -21,6 +21,7 @@ from ..runtime.allocator import keep_freed_memory
 from ..runtime.outputs import save_outputs
 from ..runtime.ranks.failed import deadline
 from ..runtime.ranks.launch import inside_launcher, launch, world
+from ..runtime.ranks.mode import chosen_mode
 from .assumptions import unplaced
 from .check import Devices, Ranks, Simulated, check, verdict_json, verify_options
 from .comm import collectives_json
@@ -40,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     verify_options(args)
     keep_freed_memory()
     deadline(args.timeout)  # reports an error in the environment before starting ranks
+    chosen_mode(args.collectives)
     if inside_launcher() and (args.ranks is not None or args.devices is None):
         return _run_rank(args)
     job = prepare(args, args.ranks)
@@ -53,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 def _run_rank(args: argparse.Namespace) -> int:
     comm = world(args.ranks)
     job = job_on_ranks(args, comm)
-    with Ranks(comm, args.timeout, job.backend) as ranks:
+    with Ranks(comm, args.timeout, job.backend, args.collectives) as ranks:
         if comm.rank == 0:
             _describe(args, job, f"{job.devices} devices on {comm.size} MPI ranks")
         return _report(args, job, ranks)

@@ -1,9 +1,10 @@
 """Runs a LOCAL module on the ranks of an MPI job: one device per rank, or a block of devices on each.
 
-The interpreter is the simulator's; only the fabric differs. Each collective starts as a non-blocking MPI operation and
-finishes where its result is first needed. All ranks create the communicators before the run, in the same order. Members
-of a group get the same bits: MPI reduces what it can; all other operands are gathered and combined in group order by
-the reference code. A rank that fails reports to all others, which raise RankFailed wherever they wait (see
+The interpreter is the simulator's; only the fabric differs. Each collective starts without waiting and finishes where
+its result is first needed. Ranks of one node exchange through shared memory, others through MPI; all ranks create the
+windows and communicators before the run, in the same order. Members of a group get the same bits. Through shared memory
+they are also those of the simulator: the reference code combines in group order. Between nodes MPI reduces what it can,
+in its own order. A rank that fails reports to all others, which raise RankFailed wherever they wait (see
 `ranks/watch`).
 
 Needs mpi4py.
@@ -19,13 +20,15 @@ import numpy as np
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
-from .fabric.mpi import MpiFabric
+from ..ir.types.element_type import ElementType
 from .fabric.process_grid import ProcessGrid
+from .fabric.ranks import RanksFabric
 from .global_arrays import join_outputs, split_inputs
 from .plan.executable import Executable
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.repeated import repeated
 from .ranks.library import load_mpi
+from .ranks.mode import chosen_mode
 from .ranks.watch import RankWatch
 
 Array = np.ndarray[Any, Any]
@@ -44,7 +47,9 @@ class MpiProgram:
     """A LOCAL module compiled for a communicator. All its ranks must construct it, and close it or use `with`.
 
     `timeout` is how many seconds a rank waits for others at one collective; None takes HLOOM_TIMEOUT, or no limit.
-    `within` is a watch that already covers these ranks, if there is one.
+    `within` is a watch that already covers these ranks, if there is one. `collectives` says how ranks of one node
+    communicate: "shared" (through shared memory, an error without it), "mpi", or "auto" (through shared memory if there
+    is enough); None takes HLOOM_COLLECTIVES, or else "auto".
     """
 
     def __init__(
@@ -54,7 +59,9 @@ class MpiProgram:
         timeout: float | None = None,
         within: RankWatch | None = None,
         kernels: KernelProvider = NUMPY,
+        collectives: str | None = None,
     ) -> None:
+        mode = chosen_mode(collectives)
         self.comm = comm
         self.module = module
         self.grid = ProcessGrid.of(module)
@@ -65,7 +72,12 @@ class MpiProgram:
         rank_of = [r for r in range(comm.size) for _ in devices_of(r, comm.size, self.grid.size)]
         self.devices = devices_of(comm.rank, comm.size, self.grid.size)
         self.watch = RankWatch(load_mpi(), comm, timeout, within)
-        self.fabric = MpiFabric(load_mpi(), self.watch, rank_of, self.executable.compilation.collectives)
+        found = self.executable.compilation.collectives
+        try:
+            self.fabric = RanksFabric(load_mpi(), self.watch, rank_of, found, self._itemsize, mode)
+        except Exception:  # on all ranks
+            self.watch.stop()
+            raise
 
     def run(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """Takes the local inputs of each of this rank's devices and returns their local results.
@@ -106,8 +118,12 @@ class MpiProgram:
         per_device = [device for rank in gathered for device in rank]
         return join_outputs(per_device, self.results, self.grid, self.executable.kernels)
 
+    def _itemsize(self, element: ElementType) -> int:
+        found = self.executable.kernels.numpy_type(element)
+        return found.itemsize if found is not None else 0
+
     def close(self) -> None:
-        """Frees the communicators; all ranks must call it."""
+        """Frees communicators and shared memory; all ranks must call it."""
         self.watch.barrier("the end of the program")
         self.fabric.close()
         self.watch.close()
@@ -121,6 +137,7 @@ class MpiProgram:
             return
         self.watch.report(error)  # the other ranks may never reach close()
         self.watch.stop()
+        self.fabric.abandon()
 
 
 def run(
@@ -129,18 +146,19 @@ def run(
     comm: Comm,
     timeout: float | None = None,
     kernels: KernelProvider = NUMPY,
+    collectives: str | None = None,
 ) -> list[Any]:
     """Runs a LOCAL module on all ranks of `comm`: takes and returns local arrays.
 
     With one device per rank `inputs` and the result are lists of arrays, one per leaf of parameters and result. With
     fewer ranks than devices they are lists of such lists, one per device of this rank (see `devices_of`). `timeout` is
     how many seconds a rank waits for others at one collective; None takes HLOOM_TIMEOUT, or no limit. `kernels`, the
-    same on all ranks, computes the ops.
+    same on all ranks, computes the ops. `collectives` says how ranks of one node communicate (see `MpiProgram`).
 
     Raises CompileError if the program cannot be run or the inputs do not fit, RankFailed if another rank fails or does
     not respond, MpiMissing without mpi4py.
     """
-    with MpiProgram(local_module, comm, timeout, kernels=kernels) as program:
+    with MpiProgram(local_module, comm, timeout, kernels=kernels, collectives=collectives) as program:
         if comm.size == program.grid.size:
             return program.run([inputs])[0]
         return program.run(inputs)

@@ -23,6 +23,7 @@ from .process_grid import Pairs, ProcessGrid, group_mode
 
 Array = np.ndarray[Any, Any]
 Operands = list[Array]  # the operands, or the results, of one device
+Group = tuple[int, ...]  # device numbers
 Meaning = Callable[[list[Operands]], list[Operands]]
 Send = tuple[int, int, int]  # source, target, index of this pair among those of its source
 
@@ -70,6 +71,15 @@ class Collective:
     def is_in_place(self) -> bool:
         """Whether this is a permute that fills slices of an operand."""
         return bool(getattr(self.instruction.attributes, "slice_sizes", ()))
+
+    @property
+    def is_all_reduce(self) -> bool:
+        """Whether every member gets the elementwise combination of all members' operands."""
+        return self.reducer is not None and self.dimension is None and self.meaning is None
+
+    def sources(self, group: Sequence[int]) -> Sequence[int]:
+        """Returns the members of a group whose operands the results depend on."""
+        return group[:1] if self.kind == "collective-broadcast" else group
 
     def zeros(self, operands: Operands) -> Operands:
         """Returns the results of a device with these operands that receives nothing."""

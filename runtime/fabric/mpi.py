@@ -1,9 +1,8 @@
 """Runs collectives as non-blocking MPI operations between the ranks concerned.
 
-Each group runs in one of three ways. If all members are on this rank, the reference code computes the result. If each
-rank has one member, the MPI operation of the same meaning does (only reductions need to know the type; others move
-bytes). Otherwise the operands of all members are gathered as bytes, and each rank computes the reference for its own
-devices.
+Each group runs in one of two ways. If each rank has one member, MPI's operation of the same meaning computes the result
+(only reductions need to know the type; others move bytes). Otherwise the operands of all members are gathered as bytes,
+and each rank computes the reference for its own devices.
 
 Assumption: all ranks start the collectives of a communicator in the same order, which holds for one program on all
 devices.
@@ -19,14 +18,13 @@ import numpy as np
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.types.shape import Shape
 from ..ranks.watch import RankWatch
-from .collective import Collective, Operands, Send, check_complete, result_outside_groups
-from .reference import outgoing_pieces, perform, permute_result, reduce_members, split_evenly
+from .collective import Collective, Group, Operands, Send
+from .reference import perform, reduce_members, split_evenly
+from .transport import Arrived, Finish, FinishSends, Placing
 
 Array = np.ndarray[Any, Any]
-Group = tuple[int, ...]
 Requests = list[Any]
-Wait = Callable[[Collective, Requests], None]
-Finish = Callable[[], dict[int, Operands]]  # the results of this rank's devices
+Wait = Callable[[Requests], None]
 _TAGS = 1 << 14
 _DIRECT_BYTES = 1 << 15  # larger reductions that MPI has no op for are divided among the group's ranks
 
@@ -40,31 +38,23 @@ _NATIVE: dict[str, dict[Monoid, str]] = {
 }  # fmt: skip
 
 
-class MpiFabric:
-    """Connects the devices of all ranks. `rank_of` gives the rank of each device; `collectives` lists all that the
-    program may start, in the same order on all ranks. Ranks wait for each other through the watch.
+class MpiTransport:
+    """Connects ranks by messages. `sets` are the tuples of ranks that run collectives together, the same list on all
+    ranks; `tags` are the numbers of the collectives. Ranks wait for each other through the watch.
     """
 
-    def __init__(self, mpi: Any, watch: RankWatch, rank_of: Sequence[int], collectives: Sequence[Collective]) -> None:
+    def __init__(
+        self, mpi: Any, watch: RankWatch, placing: Placing, sets: Sequence[tuple[int, ...]], tags: dict[Collective, int]
+    ) -> None:
         self.mpi = mpi
         self.watch = watch
+        self.placing = placing
+        self.tags = tags
         comm = watch.comm
-        self.rank = comm.rank
-        self.rank_of = rank_of
-        self.tags = {collective: number % _TAGS for number, collective in enumerate(collectives)}
         self.comm = comm.Dup()
         self.comms: dict[tuple[int, ...], Any] = {tuple(range(comm.size)): self.comm}
-        self.groups: dict[Collective, list[tuple[Group, Group]]] = {}  # groups with local devices, and these
-        self.sends: dict[Collective, tuple[Send, ...]] = {}  # pairs of permutes with a local device
-        self.members: dict[Collective, tuple[int, ...]] = {}  # the ranks that this one waits for
-        for collective in collectives:
-            for group in collective.groups:
-                self._make_comm(self._ranks(group))
-            parts = [(group, self._local(group)) for group in collective.groups]
-            self.groups[collective] = [(group, mine) for group, mine in parts if mine]
-            self.sends[collective] = tuple(send for send in collective.sends if self._local(send[:2]))
-            met = [group for group, _ in self.groups[collective]] + [send[:2] for send in self.sends[collective]]
-            self.members[collective] = self._ranks([device for devices in met for device in devices])
+        for ranks in sets:
+            self._make_comm(ranks)
 
     def close(self) -> None:
         """Frees the communicators."""
@@ -73,84 +63,87 @@ class MpiFabric:
                 comm.Free()
         self.comms.clear()
 
-    def start(
-        self, collective: Collective, devices: Sequence[int], operands: list[Operands]
-    ) -> tuple[Collective, Sequence[int], Requests, list[Finish]]:
-        """Starts the collective for the active local devices.
+    def abandon(self) -> None:
+        """Does nothing: communicators live as long as the process, unless all ranks free them."""
 
-        Raises CompileError if local members are missing, RankFailed if MPI has lost a rank.
-        """
-        arrived, requests = dict(zip(devices, operands, strict=True)), Requests()
+    def start_groups(self, collective: Collective, groups: tuple[Group, ...], arrived: Arrived) -> Finish:
+        """Starts a collective of these groups, which have members on this rank and on others."""
+        requests = Requests()
         try:
-            return collective, devices, requests, self._begin(collective, arrived, requests)
+            ends = [self._start_group(collective, group, arrived, requests) for group in groups]
         except self.mpi.Exception as error:
             raise self.watch.lost(error) from error
+        devices = [device for group in groups for device in group]
 
-    def _begin(self, collective: Collective, arrived: dict[int, Operands], requests: Requests) -> list[Finish]:
-        if collective.kind == "collective-permute":
-            return [self._permute(collective, arrived, requests)]
-        member_of = {device for _, mine in self.groups[collective] for device in mine}
-        alone = {d: result_outside_groups(collective, d, arrived[d]) for d in arrived if d not in member_of}
-        finish: list[Finish] = [lambda: alone]
-        for group, mine in self.groups[collective]:
-            if any(device in arrived for device in mine):
-                check_complete(collective, mine, arrived)
-                finish.append(self._start_group(collective, group, arrived, requests))
+        def finish() -> dict[int, Operands]:
+            self._wait(collective, requests, devices)
+            return {device: result for end in ends for device, result in end().items()}
+
         return finish
 
-    def wait(self, handle: tuple[Collective, Sequence[int], Requests, list[Finish]]) -> list[Operands]:
-        """Returns the results of the active local devices. Raises RankFailed."""
-        collective, devices, requests, finish = handle
-        self._wait(collective, requests)
-        results: dict[int, Operands] = {}
-        for end in finish:
-            results.update(end())
-        return [results[d] for d in devices]
+    def start_sends(self, collective: Collective, sends: tuple[Send, ...], pieces: list[Operands]) -> FinishSends:
+        """Starts to send over these pairs, each with one end on this rank: the pieces, or on the target arrays like
+        them.
+        """
+        requests, kept, come = Requests(), list[Array](), list[tuple[Send, Operands]]()
+        rank_of, tag = self.placing.rank_of, self.tags[collective] % _TAGS
+        try:
+            for send, arrays in zip(sends, pieces, strict=True):
+                source, target, _ = send
+                if rank_of[source] == self.placing.rank:
+                    for array in arrays:
+                        kept.append(as_bytes(array))
+                        requests.append(self.comm.Isend([kept[-1], self.mpi.BYTE], rank_of[target], tag))
+                    continue
+                come.append((send, [np.empty_like(array, order="C") for array in arrays]))
+                for array in come[-1][1]:
+                    requests.append(self.comm.Irecv([as_bytes(array), self.mpi.BYTE], rank_of[source], tag))
+        except self.mpi.Exception as error:
+            raise self.watch.lost(error) from error
+        devices = [device for send in sends for device in send[:2]]
 
-    def _wait(self, collective: Collective, requests: Requests) -> None:
-        self.watch.wait(requests, collective.instruction, self.members[collective])
+        def finish(_: list[Array] = kept) -> list[tuple[Send, Operands]]:
+            self._wait(collective, requests, devices)
+            return come
 
-    def _local(self, devices: Sequence[int]) -> Group:
-        """Returns the given devices that this rank runs."""
-        return tuple(device for device in devices if self.rank_of[device] == self.rank)
+        return finish
 
-    def _ranks(self, group: Sequence[int]) -> tuple[int, ...]:
-        """Returns the ranks of a group's devices, in the order of their first devices."""
-        return tuple(dict.fromkeys(self.rank_of[device] for device in group))
+    def _wait(self, collective: Collective, requests: Requests, devices: Sequence[int]) -> None:
+        self.watch.wait(requests, collective.instruction, self.placing.ranks(devices))
 
     def _make_comm(self, ranks: tuple[int, ...]) -> None:
-        if len(ranks) > 1 and ranks not in self.comms:
+        if ranks not in self.comms:
             number = len(self.comms)
             self.comms[ranks] = None  # counted on every rank, so that tags agree
-            if self.rank in ranks:
+            if self.placing.rank in ranks:
                 members = self.comm.Get_group().Incl(ranks)
                 self.comms[ranks] = self.comm.Create_group(members, tag=number % _TAGS)
                 members.Free()
 
-    def _start_group(
-        self, collective: Collective, group: Sequence[int], arrived: dict[int, Operands], requests: Requests
-    ) -> Finish:
-        ranks = self._ranks(group)
-        if len(ranks) == 1:
-            outcome = perform(collective, [arrived[device] for device in group])
-            return lambda: dict(zip(group, outcome, strict=True))
+    def _start_group(self, collective: Collective, group: Group, arrived: Arrived, requests: Requests) -> Finish:
+        ranks = self.placing.ranks(group)
         comm = self.comms[ranks]
         if len(ranks) == len(group):
             device = group[int(comm.rank)]
-            end = _OneDevicePerRank(self.mpi, comm, collective, requests, self._wait).start(arrived[device])
+
+            def wait(more: Requests) -> None:
+                self._wait(collective, more, group)
+
+            end = _OneDevicePerRank(self.mpi, comm, collective, requests, wait).start(arrived[device])
             if end is not None:
                 return lambda: {device: end()}
         return self._gather_and_compute(comm, collective, group, arrived, requests)
 
     def _gather_and_compute(
-        self, comm: Any, collective: Collective, group: Sequence[int], arrived: dict[int, Operands], requests: Requests
+        self, comm: Any, collective: Collective, group: Group, arrived: Arrived, requests: Requests
     ) -> Finish:
         """Gathers all members' operands on all ranks concerned; each rank computes the reference."""
-        order = [device for rank in self._ranks(group) for device in group if self.rank_of[device] == rank]
-        mine = self._local(group)
+        rank_of, ranks = self.placing.rank_of, self.placing.ranks(group)
+        order = [device for rank in ranks for device in group if rank_of[device] == rank]
+        mine = self.placing.local(group)
         like = arrived[mine[0]]
         width = sum(array.nbytes for array in like)
-        counts = [width * sum(self.rank_of[d] == rank for d in group) for rank in self._ranks(group)]
+        counts = [width * sum(rank_of[d] == rank for d in group) for rank in ranks]
         send = np.concatenate([as_bytes(array) for device in mine for array in arrived[device]])
         received = np.empty(width * len(group), np.uint8)
         requests.append(comm.Iallgatherv([send, self.mpi.BYTE], [received, counts, self.mpi.BYTE]))
@@ -158,33 +151,9 @@ class MpiFabric:
         def finish(_: Array = send) -> dict[int, Operands]:
             rows = received.reshape(len(group), width)
             members = {device: unpack(row, like) for device, row in zip(order, rows, strict=True)}
-            outcome = perform(collective, [members[device] for device in group])
-            return {device: result for device, result in zip(group, outcome, strict=True) if device in arrived}
-
-        return finish
-
-    def _permute(self, collective: Collective, arrived: dict[int, Operands], requests: Requests) -> Finish:
-        come: dict[int, list[tuple[int, Operands]]] = {}
-        tag, kept = self.tags[collective], list[Array]()
-        for source, target, slot in self.sends[collective]:
-            here = self._local((source, target))
-            if not any(device in arrived for device in here):
-                continue
-            check_complete(collective, here, arrived)
-            pieces = outgoing_pieces(collective, arrived[here[0]], slot)  # on the target: for the shapes
-            if here == (source,):
-                for array in pieces:
-                    kept.append(as_bytes(array))
-                    requests.append(self.comm.Isend([kept[-1], self.mpi.BYTE], self.rank_of[target], tag))
-                continue
-            if len(here) == 1:
-                pieces = [np.empty_like(a, order="C") for a in pieces]
-                for array in pieces:
-                    requests.append(self.comm.Irecv([as_bytes(array), self.mpi.BYTE], self.rank_of[source], tag))
-            come.setdefault(target, []).append((slot, pieces))
-
-        def finish(_: list[Array] = kept) -> dict[int, Operands]:
-            return {d: permute_result(collective, operands, come.get(d, ())) for d, operands in arrived.items()}
+            wanted = [number for number, device in enumerate(group) if device in mine]
+            outcome = perform(collective, [members[device] for device in group], wanted)
+            return dict(zip(mine, outcome, strict=True))
 
         return finish
 
@@ -234,7 +203,7 @@ class _OneDevicePerRank:
                 whole = np.empty((count, *part.shape), part.dtype)
                 sent = as_bytes(part)
                 request = self.comm.Iallgather([sent, self.mpi.BYTE], [as_bytes(whole), self.mpi.BYTE])
-                self.wait(self.collective, [request])
+                self.wait([request])
                 results.append(whole.reshape(-1)[: array.size].reshape(array.shape))
             return results
 

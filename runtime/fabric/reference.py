@@ -1,7 +1,7 @@
 """Computes each collective in numpy, for the members of a group.
 
-This is the reference: the simulator always runs it, the MPI fabric where MPI has no collective of the same meaning.
-Members combine in group order, so all get the same bits.
+This is the reference: the simulator always runs it, ranks that share memory too, and other ranks where MPI has no
+collective of the same meaning. Members combine in group order, so all get the same bits.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ from .slices import cut_slices, fill_slices, ragged_all_to_all
 Array = np.ndarray[Any, Any]
 
 
-def perform(collective: Collective, members: list[Operands]) -> list[Operands]:
-    """Computes the results of all members of a group from their operands in group order. Permutes are separate."""
+def perform(collective: Collective, members: list[Operands], wanted: Sequence[int] | None = None) -> list[Operands]:
+    """Computes the results of the `wanted` members of a group (indices; None: of all) from the operands of all members
+    in group order. Permutes are separate.
+    """
+    wanted = range(len(members)) if wanted is None else wanted
     if collective.meaning is not None:
-        return collective.meaning(members)
+        everything = collective.meaning(members)
+        return [everything[i] for i in wanted]
     meaning = _REFERENCE.get(collective.kind)
     if meaning is None:
         raise NotEvaluable(f"{collective.kind} cannot be run")
-    results = meaning(collective, members)
+    results = meaning(collective, members, wanted)
     for array, shape in zip(results[0], collective.results, strict=True):
         if array.shape != shape.dims:
             have = list(array.shape)
@@ -61,40 +65,46 @@ def split_evenly(array: Array, parts: int, dimension: int, collective: Collectiv
     return np.split(array, parts, dimension)
 
 
-def _all_reduce(collective: Collective, members: list[Operands]) -> list[Operands]:
-    return [reduce_members(collective, members)] * len(members)
+def _all_reduce(collective: Collective, members: list[Operands], wanted: Sequence[int]) -> list[Operands]:
+    return [reduce_members(collective, members)] * len(wanted)
 
 
-def _reduce_scatter(collective: Collective, members: list[Operands]) -> list[Operands]:
-    assert collective.dimension is not None
-    total, count = reduce_members(collective, members), len(members)
-    parts = [split_evenly(array, count, collective.dimension, collective) for array in total]
-    return [[part[i] for part in parts] for i in range(count)]
+def _reduce_scatter(collective: Collective, members: list[Operands], wanted: Sequence[int]) -> list[Operands]:
+    count = len(members)
+    if len(wanted) == count:
+        whole = _parts(collective, reduce_members(collective, members), count)
+        return [[part[i] for part in whole] for i in wanted]
+    parts = [_parts(collective, operands, count) for operands in members]
+    return [reduce_members(collective, [[part[i] for part in member] for member in parts]) for i in wanted]
 
 
-def _all_gather(collective: Collective, members: list[Operands]) -> list[Operands]:
+def _all_gather(collective: Collective, members: list[Operands], wanted: Sequence[int]) -> list[Operands]:
     assert collective.dimension is not None
     whole = [np.concatenate(arrays, collective.dimension) for arrays in zip(*members, strict=True)]
-    return [whole] * len(members)
+    return [whole] * len(wanted)
 
 
-def _all_to_all(collective: Collective, members: list[Operands]) -> list[Operands]:
+def _all_to_all(collective: Collective, members: list[Operands], wanted: Sequence[int]) -> list[Operands]:
     count, dim = len(members), collective.dimension
     if dim is None:
         if len(members[0]) != count:
             collective.fail(f"a group of {count} needs {count} operands, not {len(members[0])}")
-        return [[operands[i] for operands in members] for i in range(count)]
-    parts = [[split_evenly(array, count, dim, collective) for array in operands] for operands in members]
-    return [
-        [np.concatenate([part[v][i] for part in parts], dim) for v in range(len(members[0]))] for i in range(count)
-    ]
+        return [[operands[i] for operands in members] for i in wanted]
+    parts = [_parts(collective, operands, count) for operands in members]
+    return [[np.concatenate([part[v][i] for part in parts], dim) for v in range(len(members[0]))] for i in wanted]
 
 
-def _broadcast(collective: Collective, members: list[Operands]) -> list[Operands]:
-    return [members[0]] * len(members)
+def _broadcast(collective: Collective, members: list[Operands], wanted: Sequence[int]) -> list[Operands]:
+    return [members[0]] * len(wanted)
 
 
-_REFERENCE: dict[str, Callable[[Collective, list[Operands]], list[Operands]]] = {
+def _parts(collective: Collective, operands: Operands, count: int) -> list[list[Array]]:
+    """Cuts each operand into equal parts along the collective's dimension."""
+    assert collective.dimension is not None
+    return [split_evenly(array, count, collective.dimension, collective) for array in operands]
+
+
+_REFERENCE: dict[str, Callable[[Collective, list[Operands], Sequence[int]], list[Operands]]] = {
     "all-reduce": _all_reduce,
     "reduce-scatter": _reduce_scatter,
     "all-gather": _all_gather,

@@ -58,9 +58,9 @@ def fill_slices(instruction: Instruction, operands: Operands, arrived: Sequence[
     return results
 
 
-def ragged_all_to_all(collective: Collective, members: list[Operands]) -> list[Operands]:
-    """Copies rows of every input into the outputs of the others, in the order of the group."""
-    results = [operands[1].copy() for operands in members]
+def ragged_all_to_all(collective: Collective, members: list[Operands], wanted: Sequence[int]) -> list[Operands]:
+    """Copies rows of every input into the outputs of the `wanted` members, in the order of the group."""
+    results = {i: members[i][1].copy() for i in wanted}
     lists = [[np.ravel(array).astype(np.int64).tolist() for array in operands[2:]] for operands in members]
     count, each = len(members), len(lists[0][0]) // len(members)
     if each * count != len(lists[0][0]):
@@ -76,7 +76,8 @@ def ragged_all_to_all(collective: Collective, members: list[Operands]) -> list[O
                 collective.fail(f"{what}, which expects {expected}")
             if min(start, size, place) < 0 or start + size > len(rows):
                 collective.fail(f"{what} from row {start} on, its input has {len(rows)}")
-            if place + size > len(results[target]):
-                collective.fail(f"{what} for row {place} on, the output has {len(results[target])}")
-            results[target][place : place + size] = rows[start : start + size]
-    return [[result] for result in results]
+            if place + size > len(members[target][1]):
+                collective.fail(f"{what} for row {place} on, the output has {len(members[target][1])}")
+            if target in results:
+                results[target][place : place + size] = rows[start : start + size]
+    return [[results[i]] for i in wanted]

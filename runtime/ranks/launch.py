@@ -30,8 +30,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from .cores import core_count
 from .failed import EXIT_RANK_FAILED
-from .library import EXIT_MPI_MISSING, MpiMissing, load_mpi
+from .library import EXIT_MPI_MISSING, WITHOUT_UCX, MpiMissing, load_mpi
 
 EXPECTED_RANKS = "HLOOM_EXPECTED_RANKS"
 MPIEXEC = "HLOOM_MPIEXEC"
@@ -56,6 +57,7 @@ _OPEN_MPI = {
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
+    WITHOUT_UCX[0]: WITHOUT_UCX[1],
 }
 
 
@@ -115,9 +117,8 @@ def _environment(ranks: int, folder: str) -> dict[str, str]:
     environment.update({EXPECTED_RANKS: str(ranks), _VERDICTS: folder})
     for name, value in _OPEN_MPI.items():
         environment.setdefault(name, value)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for name in _THREAD_VARIABLES:
-        environment.setdefault(name, str(max(1, cores // ranks)))
+        environment.setdefault(name, str(max(1, core_count() // ranks)))
     theirs = [name for name in environment if name.startswith("HLOOM_") or name in (*_THREAD_VARIABLES, "PYTHONPATH")]
     environment[_FORWARD] = ";".join([*filter(None, [environment.get(_FORWARD)]), *theirs])
     return environment

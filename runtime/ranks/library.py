@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+# In Open MPI: otherwise UCX prints an error, without cause, when ranks of a node share memory.
+WITHOUT_UCX = ("OMPI_MCA_osc", "^ucx")
 EXIT_MPI_MISSING = 69  # EX_UNAVAILABLE of sysexits.h
 
 
@@ -15,6 +18,7 @@ class MpiMissing(Exception):
 
 def load_mpi() -> Any:
     """Imports `mpi4py.MPI`, which initialises MPI. Raises MpiMissing."""
+    os.environ.setdefault(*WITHOUT_UCX)
     try:
         from mpi4py import MPI
     except ImportError as error:

@@ -1,7 +1,8 @@
 """Waits for other ranks while a program runs: an error of one reaches all, and a missing rank is named.
 
 A rank waits inside MPI, without polling, for its requests and for one more: a receive on the watch's own communicator.
-A rank that fails sends its error there, which ends the wait of all others. So does the monitor past the deadline.
+A rank that fails sends its error there, which ends the wait of all others. So does the monitor past the deadline. Where
+ranks wait for a change of shared memory, they look at that memory and at the receive in turns.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import json
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.graph.instruction import Instruction
+from .cores import core_count
 from .failed import (
     LONGEST_MESSAGE,
     Comm,
@@ -30,6 +32,10 @@ from .monitor import Monitor, Place
 
 _TAG = 1  # of messages about failures
 _abandoned: list[Any] = []  # requests of failed waits: MPI may still write to their buffers
+_SPINS = 200  # looks at shared memory before a rank with a core of its own yields it
+_YIELDS = 1 << 10  # before it sleeps
+_YIELDS_PER_LOOK = 1 << 5  # at failures of other ranks
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 1e-3  # seconds
 _SAME_ERROR_SECONDS = 0.5  # for a lower rank to find the same error
 
 
@@ -56,6 +62,8 @@ class RankWatch:
         self._failure: RankFailed | None = None
         self._reported = False
         self._sent: list[Any] = []
+        here = sum(host == self.peers[int(comm.rank)][0] for host, _ in self.peers)
+        self._spins = _SPINS if here <= core_count() else 1
         self._listen()
         self._monitor = Monitor(self) if comm.size > 1 and mpi.Query_thread() == mpi.THREAD_MULTIPLE else None
 
@@ -79,6 +87,32 @@ class RankWatch:
         finally:
             if open_:
                 _abandoned.extend(requests)
+            self.place = Place(where)
+
+    def wait_until(self, ready: Callable[[], bool], where: Instruction | str, members: tuple[int, ...]) -> None:
+        """Waits for what the ranks `members` do in shared memory: spins, then yields, then sleeps. Raises RankFailed.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if any(ready() for _ in range(self._spins)):
+            self.place = Place(where)
+            return
+        self.place = Place(where, members, True, time.monotonic())
+        turns, pause = 0, _SHORTEST_PAUSE
+        try:
+            while not ready():
+                turns += 1
+                if turns % _YIELDS_PER_LOOK == 0 and self._alarm.Test():
+                    self._failure = self._read()
+                    raise self._failure
+                if turns < _YIELDS:
+                    os.sched_yield()
+                else:
+                    time.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+        except self.mpi.Exception as error:
+            raise self.lost(error) from error
+        finally:
             self.place = Place(where)
 
     def barrier(self, where: Instruction | str) -> None:

@@ -49,9 +49,10 @@ def outcome(case: str, ranks: int, *more: str, text: str = "", **variables: str)
     return job.returncode, errors
 
 
+@pytest.mark.parametrize("collectives", ["mpi", pytest.param("shared", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("ranks", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 4))])
-def test_ranks_give_what_the_simulator_gives(ranks: int) -> None:
-    code, errors = outcome("programs", ranks)
+def test_ranks_give_what_the_simulator_gives(ranks: int, collectives: str) -> None:
+    code, errors = outcome("programs", ranks, HLOOM_COLLECTIVES=collectives)
     assert code == 0, errors
 
 
@@ -74,8 +75,9 @@ def test_a_failed_rank_ends_the_others_without_a_banner_of_mpi() -> None:
     assert outcome("one_fails", 2) == (1, "")
 
 
-def test_the_error_of_a_rank_reaches_the_others() -> None:
-    code, errors = outcome("wrong_input", 2)
+@pytest.mark.parametrize("collectives", ["mpi", "shared"])
+def test_the_error_of_a_rank_reaches_the_others(collectives: str) -> None:
+    code, errors = outcome("wrong_input", 2, HLOOM_COLLECTIVES=collectives)
     assert code == 65
     first, second = sorted(errors.splitlines())
     assert re.fullmatch(
@@ -110,8 +112,9 @@ def test_one_rank_reports_what_all_have_found() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
-def test_a_stopped_rank_is_named_and_given_up_at_the_deadline() -> None:
-    code, errors = outcome("stopped", 2)
+@pytest.mark.parametrize("collectives", ["mpi", "shared"])
+def test_a_stopped_rank_is_named_and_given_up_at_the_deadline(collectives: str) -> None:
+    code, errors = outcome("stopped", 2, HLOOM_COLLECTIVES=collectives)
     assert code == 75
     assert re.search(
         r"rank 1 \(host \S+, process \d+\) has not reached all-reduce ar \(reduce\.hlo:\d+:\d+\) for \d+ s: "
@@ -131,13 +134,14 @@ def test_a_rank_that_works_is_named_and_waited_for() -> None:
     assert re.search(r"hloom: rank 1 .* has not reached all-reduce ar .* s: it has computed since the start", errors)
 
 
-def test_a_lost_rank_is_a_failure_of_its_own_class(tmp_path: Path) -> None:
+@pytest.mark.parametrize("collectives", ["mpi", "shared"])
+def test_a_lost_rank_is_a_failure_of_its_own_class(collectives: str, tmp_path: Path) -> None:
     if not have_mpi() or b"Open MPI" not in subprocess.check_output([launch.find_mpiexec(), "--version"]):
         pytest.skip("only Open MPI goes on without a rank")
     launcher = tmp_path / "mpiexec"
     launcher.write_text(f'#!/bin/sh\nexec "{launch.find_mpiexec()}" --with-ft ulfm "$@"\n')
     launcher.chmod(0o755)
-    code, errors = outcome("lost", 2, HLOOM_MPIEXEC=str(launcher))
+    code, errors = outcome("lost", 2, HLOOM_MPIEXEC=str(launcher), HLOOM_COLLECTIVES=collectives)
     assert code == 75
     assert re.search(r"rank 1 on (\S+): rank 1 \(host \1, process \d+\) was lost at all-reduce ar", errors)
 

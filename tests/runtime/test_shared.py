@@ -1,0 +1,171 @@
+"""Collectives through memory that ranks share: the bits of the simulator, late and dead ranks, memory that is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hloom.ir.diagnostics import CompileError
+from hloom.runtime.fabric.channel import WORDS, Channel, Heap
+from hloom.runtime.fabric.window import Window
+from hloom.runtime.ranks import launch
+from hloom.runtime.ranks.library import MpiMissing
+from hloom.runtime.ranks.mode import chosen_mode
+
+PROGRAM = Path(__file__).with_name("shared_program.py")
+TESTS = Path(__file__).parents[1]
+PATH = [TESTS.parent / ".import", TESTS, TESTS / "runtime"]
+SHARED = Path("/dev/shm")
+slow = pytest.mark.slow
+
+
+def outcome(case: str, ranks: int, *before: str, **variables: str) -> tuple[int, str]:
+    pytest.importorskip("mpi4py")
+    try:
+        launch.find_mpiexec()
+    except MpiMissing:
+        pytest.skip("there is no mpiexec")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PRTE_", "PMI", "HLOOM_"))}
+    environment |= {"PYTHONPATH": os.pathsep.join(map(str, PATH)), "HLOOM_TIMEOUT": "60", **variables}
+    done = subprocess.run(
+        [*before, sys.executable, str(PROGRAM), case, str(ranks)],
+        env=environment, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=slow), 3, pytest.param(4, marks=slow)])
+def test_every_kind_gives_the_bits_of_the_simulator(ranks: int) -> None:
+    assert outcome("kinds", ranks, HLOOM_COLLECTIVES="shared") == (0, "")
+
+
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=slow), pytest.param(3, marks=slow), 4])
+def test_more_collectives_in_flight_than_there_is_room(ranks: int) -> None:
+    assert outcome("in_flight", ranks, HLOOM_COLLECTIVES="shared") == (0, "")
+
+
+@pytest.mark.parametrize(("ranks", "trips"), [(2, 400), pytest.param(4, 10_000, marks=slow)])
+def test_repeated_collectives_take_no_more_memory(ranks: int, trips: int) -> None:
+    assert outcome("repeated", ranks, HLOOM_COLLECTIVES="shared", TRIPS=str(trips)) == (0, "")
+
+
+def test_ranks_on_several_nodes() -> None:
+    assert outcome("two_nodes", 4, HLOOM_COLLECTIVES="shared") == (0, "")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="looks at the folder of shared memory")
+def test_a_killed_rank_leaves_no_memory_behind() -> None:
+    def windows() -> set[str]:
+        return {path.name for path in SHARED.iterdir() if "osc" in path.name}
+
+    before = windows()
+    code, errors = outcome("killed", 2, HLOOM_COLLECTIVES="shared")
+    assert code == 75
+    assert "rank 1" in errors
+    assert windows() <= before
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="frees memory as Linux does")
+def test_memory_is_released_after_errors() -> None:
+    code, errors = outcome("failing", 2, HLOOM_COLLECTIVES="shared")
+    assert code == 0, errors
+
+
+def test_ranks_that_come_to_different_collectives_are_named() -> None:
+    assert outcome("other_paths", 2, HLOOM_COLLECTIVES="shared") == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("case", "remark"),
+    [
+        ("no_room", "collectives go through MPI, not shared memory: the largest needs 256 bytes per rank, there are 0"),
+        ("little_room", "some collectives go through MPI, not shared memory: the largest needs 320,256 bytes per rank"),
+        ("no_pages", "collectives go through MPI, not shared memory: there are no 8,192 bytes of shared memory"),
+        ("refused", "collectives go through MPI, not shared memory: MPI shares no memory: "),
+    ],
+)
+def test_without_enough_shared_memory_mpi_does_the_rest(case: str, remark: str) -> None:
+    code, errors = outcome(case, 2 + (case == "little_room"))
+    assert code == 0, errors
+    assert errors.startswith(f"hloom: remark: {remark}")
+    assert errors.count("\n") == 1  # once
+
+
+def test_demanding_shared_memory_that_is_not_there_is_an_error() -> None:
+    assert outcome("demanded", 2) == (65, "")
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="mounts a small folder of shared memory")
+def test_a_small_folder_of_shared_memory() -> None:
+    mount = "mount -t tmpfs -o size=1m none /dev/shm"
+    if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not allowed")
+    before = ("unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh")
+    # Open MPI's own messages go another way, since they would need more.
+    code, errors = outcome("small_folder", 2, *before, OMPI_MCA_btl="self,tcp")
+    assert code == 0, errors
+    assert "hloom: remark: some collectives go through MPI, not shared memory: the largest needs " in errors
+
+
+def test_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HLOOM_COLLECTIVES", raising=False)
+    assert chosen_mode(None) == "auto"
+    monkeypatch.setenv("HLOOM_COLLECTIVES", "mpi")
+    assert (chosen_mode(None), chosen_mode("shared")) == ("mpi", "shared")
+    monkeypatch.setenv("HLOOM_COLLECTIVES", "tcp")
+    with pytest.raises(CompileError, match="HLOOM_COLLECTIVES=tcp is none of auto, shared, mpi"):
+        chosen_mode(None)
+
+
+def channels() -> tuple[Channel, Channel]:
+    """The two ends of a channel between two ranks, without memory that is shared."""
+    words = [[0] * WORDS for _ in range(2)]
+    windows: list[Any] = [SimpleNamespace(words=words, own=rank, order=lambda: None) for rank in range(2)]
+    first, second = (Channel(cast(Window, window), 0, (0, 1)) for window in windows)
+    return first, second
+
+
+def test_a_channel_counts_what_is_posted_and_read() -> None:
+    first, second = channels()
+    assert not second.has_posted([0], 0)
+    assert (first.post(64, 7), first.post(128, 8)) == (0, 1)
+    assert second.has_posted([0], 1)
+    assert [second.posted(0, number) for number in (0, 1)] == [(64, 7), (128, 8)]
+    second.mark_read(0)
+    assert (first.is_read(0), first.is_read(1)) == (True, False)
+    for number in range(2, 9):
+        assert first.may_begin()
+        assert first.post(0, 0) == number
+    assert not first.may_begin()  # entry 1 is open
+    second.mark_read(1)
+    assert first.may_begin()
+
+
+def test_a_heap_gives_places_out_again_when_all_have_read_them() -> None:
+    first, second = channels()
+    heap = Heap(300)
+    for expected in (0, 100, 200):
+        found = heap.take(100)
+        assert found is not None
+        place, uses = found
+        assert place == expected
+        uses.append((first, first.post(place, 0)))
+    assert heap.take(1) is None
+    assert heap.channels() == [first] * 3
+    second.mark_read(0)
+    second.mark_read(1)
+    found = heap.take(150)
+    assert found is not None
+    assert found[0] == 0
+    found[1].append((first, first.post(0, 0)))
+    assert heap.take(51) is None
+    again = heap.take(50)
+    assert again is not None
+    assert again[0] == 150
