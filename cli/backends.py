@@ -43,6 +43,9 @@ class Backend:
         return NativeKernels(by_numpy=True if self.name == "numpy" else None)
 
 
+BY_REFERENCE = Backend()
+
+
 def backend_name(text: str) -> str:
     """Returns the name of a backend, also from the environment. Raises argparse.ArgumentTypeError for other words."""
     if text not in BACKENDS:

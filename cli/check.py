@@ -25,7 +25,7 @@ from ..runtime.ranks.failed import RankFailed
 from ..runtime.ranks.library import load_mpi
 from ..runtime.ranks.watch import RankWatch
 from ..runtime.simulator import SimulatedProgram
-from .backends import Backend
+from .backends import BY_REFERENCE, Backend
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class Ranks:
     """
 
     def __init__(
-        self, comm: Any, timeout: float | None, backend: Backend, collectives: str | None = None
+        self, comm: Any, timeout: float | None, backend: Backend = BY_REFERENCE, collectives: str | None = None
     ) -> None:
         self.comm = comm
         self.backend = backend

@@ -86,7 +86,8 @@ def test_completion_of_other_shells(capsys: pytest.CaptureFixture[str]) -> None:
 FORMS = {
     "verify": ["ok", "program", "stage", "diagnostics", "computations", "instructions"],
     "shard": ["program", "devices", "mesh", "counts", "values", "conflicts"],
-    "comm": ["program", "devices", "sent_bytes", "exact", "kinds", "collectives"],
+    "comm": ["program", "devices", "sent_bytes", "exact", "kinds", "collectives", "work", "repeated_work",
+             "contractions", "reshardings"],
     "run": ["program", "devices", "sent_bytes", "exact", "kinds", "outputs"],
     "run --check": ["program", "devices", "sent_bytes", "exact", "kinds", "outputs", "passed", "checks"],
     "eval": ["program", "outputs"],
