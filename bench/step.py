@@ -4,9 +4,10 @@
 
 Needs JAX, which also writes the program. Configuration A is bound by its matrix products (width 512, 8 layers, sequence
 256, vocabulary 8192), B has many small ops (width 128, 24 layers, sequence 64, vocabulary 1024); both have batch 8,
-grouped queries, f32 and plain gradient descent. All run in this process, on one core, alternating. `matmuls` are
-the program's contractions alone, as contiguous products of the same sizes. `compile` is the time to the first step;
-times are medians of wall time in ms, with the least in parentheses. Losses must agree.
+grouped queries, f32 and plain gradient descent. All run in this process, on one core, alternating; freed memory is
+kept, as by the command line. `matmuls` are the program's contractions alone, as contiguous products of the same sizes.
+`compile` is the time to the first step; times are medians of wall time in ms, with the least in parentheses. Losses
+must agree.
 """
 
 # JAX's own annotations leave many types open.
@@ -31,6 +32,7 @@ import hloom
 import numpy as np
 from hloom.ir.factors.sharding_rule import FactorKind
 from hloom.ir.graph.algebra import Algebra
+from hloom.runtime.allocator import keep_freed_memory
 from hloom.runtime.native.kernels import NativeKernels
 
 Array = np.ndarray[Any, Any]
@@ -202,6 +204,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_THREAD})  # read when numpy loads
+    keep_freed_memory()  # as the command line does
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     for name in arguments.configurations:
         measure(name, arguments.runs)
