@@ -30,8 +30,8 @@ from typing import Any
 
 import hloom
 import numpy as np
+from hloom.cost.work import is_contraction
 from hloom.ir.factors.sharding_rule import FactorKind
-from hloom.ir.graph.algebra import Algebra
 from hloom.runtime.allocator import keep_freed_memory
 from hloom.runtime.native.kernels import NativeKernels
 
@@ -115,7 +115,7 @@ def matmuls(module: hloom.Module) -> Callable[[], None]:
     """Returns a function that computes products of the sizes of all contractions, contiguous ones."""
     sizes: Counter[tuple[int, int, int, int]] = Counter()
     for i in module.entry:
-        if i.op.algebra is Algebra.BILINEAR:
+        if is_contraction(i):
             rule = i.op.sharding_rule(i.call)
             places = [{f for dim in value for f in dim} for value in rule.values()]
             product = [1, 1, 1, 1]

@@ -33,6 +33,7 @@ from ..ir.sharding.sharding import (
     TupleSharding,
     leaf_shardings,
 )
+from ..ir.tools.control_flow import computations_run
 from ..ir.tools.unfused import unfused
 from ..ir.types.shape import Shape
 
@@ -69,7 +70,7 @@ def manual_module(local: Module) -> Module:
     for computation in local:
         if computation is not local.entry:
             copies[computation] = new.add_computation(clone_computation(computation, copies.__getitem__))
-    for computation in _with_arrays(local.entry):
+    for computation in computations_run(local)[1:]:  # not reducers, scalar programs without a device
         for instruction in copies[computation]:
             instruction.sharding = _manual(instruction)
     entry = _ManualEntry(local, copies).build()
@@ -97,17 +98,6 @@ def _without_channel(attributes: Attributes) -> Attributes:
         if name in fields and getattr(attributes, name) != fields[name].default
     }
     return dataclasses.replace(attributes, **changes) if changes else attributes
-
-
-def _with_arrays(entry: Computation) -> Iterator[Computation]:
-    """Returns the computations that control flow reaches; reducers and comparators are scalar programs without a
-    device.
-    """
-    for instruction in entry:
-        if instruction.op.is_control:
-            for computation in instruction.called():
-                yield computation
-                yield from _with_arrays(computation)
 
 
 def _manual(instruction: Instruction) -> Sharding | None:

@@ -43,6 +43,7 @@ from ..graph.op import ShapeError
 from ..ops.calls.custom_call import target_of
 from ..ops.collective_groups import GroupAttributes
 from ..types.shape import Shape
+from .control_flow import computations_run
 from .mixed_precision import computed
 from .sharding_checks import groups_problem, sharding_problem
 
@@ -309,25 +310,13 @@ def _settled(module: Module) -> int | None:
 
 def _stage(module: Module) -> Iterator[Diagnostic]:
     if module.stage is Stage.SHARDED:
-        for instruction in (i for computation in _run(module) for i in computation):
+        for instruction in (i for computation in computations_run(module) for i in computation):
             if instruction.sharding is None and any(leaf.is_array for leaf in instruction.shape.leaves()):
                 yield _error(f"{instruction.name} has no sharding", instruction.location)
     if module.stage in (Stage.LOCAL, Stage.SCHEDULED):
         for computation in module.computations:
             for instruction in computation:
                 yield from _local(instruction, module)
-
-
-def _run(module: Module) -> list[Computation]:
-    """Returns the entry and the computations that control flow runs from there."""
-    found = {module.entry: None}
-    stack = [module.entry]
-    while stack:
-        for called in (c for i in stack.pop() if i.op.is_control for c in i.called()):
-            if called not in found:
-                found[called] = None
-                stack.append(called)
-    return list(found)
 
 
 def _local(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:

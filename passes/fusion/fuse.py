@@ -22,6 +22,7 @@ from ...ir.graph.module import Module
 from ...ir.graph.op import op_named
 from ...ir.ops.control import FusionAttributes, FusionKind
 from ...ir.ops.structure import GetTupleElementAttributes
+from ...ir.tools.control_flow import computations_run
 from ..base import Pass, PassContext
 from ..cleanup.dce import DeadCodeElimination
 from .groups import Group, Groups, Stands
@@ -37,7 +38,7 @@ class Fusion(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
-        for computation in _run(module):
+        for computation in computations_run(module):
             groups = Groups(computation, self.most)
             for group in groups.found():
                 changed |= _fuse(module, computation, groups.values, group)
@@ -48,23 +49,11 @@ class Fusion(Pass):
         return changed
 
 
-def _run(module: Module) -> list[Computation]:
-    """Returns the entry and the computations that control flow runs from there."""
-    found = {module.entry: None}
-    stack = [module.entry]
-    while stack:
-        for called in (c for i in stack.pop() if i.op.is_control for c in i.called()):
-            if called not in found:
-                found[called] = None
-                stack.append(called)
-    return list(found)
-
-
 def _fuse(module: Module, computation: Computation, values: Values, group: Group) -> bool:
     """Makes one instruction of a group; of a single op only if it reads values that need not be stored."""
     if len(group.members) == 1 and not any(_is_worth_reading(values, o) for m in group.members for o in m.operands):
         return False
-    results = [m for m in group.members if values.is_read_outside(m, dict(group.members))]
+    results = [m for m in group.members if values.is_read_outside(m, group.members)]
     if not results:  # dead code
         return False
     body = module.new_computation("fused_computation")

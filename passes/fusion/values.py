@@ -6,6 +6,8 @@ them. The others are *stored* values: results of ops that no loop computes, and 
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from ...ir.graph.algebra import Algebra
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -82,7 +84,7 @@ class Values:
         found = [self.source(o)[0] for o in instruction.operands]
         return list(dict.fromkeys([*(s for s in found if s is not None), *instruction.control_predecessors]))
 
-    def is_read_outside(self, value: Instruction, group: dict[Instruction, object]) -> bool:
+    def is_read_outside(self, value: Instruction, group: Container[Instruction]) -> bool:
         """Returns whether a value is read by others than a group, or is the result of the computation."""
         if value is self.computation.root:
             return True

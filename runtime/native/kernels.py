@@ -17,6 +17,7 @@ from ...codegen.native.compile_llvm import is_available
 from ...codegen.native.lower import Lowered, lower
 from ...codegen.native.native import Native, native
 from ...codegen.native.numpy_run import DTYPES, run_by_numpy
+from ...ir.diagnostics import InternalError
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Compile, Kernel, NotEvaluable, Role
@@ -96,7 +97,11 @@ def function(lowered: Lowered, is_tuple: bool, by_numpy: bool = False) -> Kernel
     scratch = lowered.kernel.buffers[len(lowered.parameters) + len(lowered.results) :]
     rows = [np.empty(n, DTYPES[lane]) for n, lane in zip(lowered.scratch, scratch, strict=True)]
 
+    dims = [shape.dims for shape in lowered.parameters]
+
     def run(*operands: Array) -> Any:
+        if any(x.shape != size for x, size in zip(operands, dims, strict=True)):
+            raise InternalError(f"a native kernel for {dims} got {[x.shape for x in operands]}")  # it reads by address
         inputs = [np.ascontiguousarray(x) for x in operands]
         results = [np.empty(s.dims, s.element.numpy) for s in lowered.results]
         call([*inputs, *results, *rows])
