@@ -1,0 +1,46 @@
+"""Calls of machine code: what loop kernels, products and their callers agree on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NativeStep:
+    """A function of machine code and what it takes beside arrays.
+
+    The function takes the address of a block of 64-bit words: the addresses of the operands' first elements, of the
+    results, of scratch arrays, and then `words`. `scratch` has the bytes of each scratch array, which are arbitrary
+    before and after. `owner` keeps the code in memory.
+    """
+
+    function: int
+    scratch: tuple[int, ...] = ()
+    words: tuple[int, ...] = ()
+    owner: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the elements of an array lie: its sizes, and per dimension the distance of neighbours, in elements.
+
+    A distance may be 0 (a broadcast) or negative (a reversal). Addresses are those of element 0 in every dimension.
+    """
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @staticmethod
+    def dense(dims: tuple[int, ...]) -> Layout:
+        """Returns the layout of an array in row-major order without gaps."""
+        strides, size = [0] * len(dims), 1
+        for d in reversed(range(len(dims))):
+            strides[d] = size
+            size *= dims[d]
+        return Layout(dims, tuple(strides))
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether elements lie in row-major order without gaps; strides of dimensions of size 1 do not matter."""
+        dense = Layout.dense(self.dims).strides
+        return all(n == 1 or a == b for n, a, b in zip(self.dims, self.strides, dense, strict=True))
