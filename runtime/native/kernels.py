@@ -18,13 +18,14 @@ from ...codegen.native.lower import Lowered, lower
 from ...codegen.native.native import Native, native
 from ...codegen.native.numpy_run import DTYPES, run_by_numpy
 from ...ir.diagnostics import InternalError
-from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.op import Compile, Kernel, NotEvaluable, Role
+from ...ir.graph.op import Compile, Kernel, NotEvaluable
 from ...ir.ops.control import Fusion
 from ...ir.ops.reduce import Reduce
-from ...ir.ops.structure import ParameterAttributes
 from ...ir.types.element_type import ElementType
+from ..plan.interpreter import Plan
+from .arrange import arranged
+from .native_steps import alone
 
 Array = np.ndarray[Any, Any]
 SMALL = 1 << 10  # elements of all values of a single op, below which numpy's own kernel is as fast
@@ -48,7 +49,7 @@ class NativeKernels:
         if isinstance(op, Fusion):
             computation = instruction.called()[0]
         elif self._is_single(instruction):
-            computation = _alone(instruction)
+            computation = alone(instruction)
         else:
             return None
         try:
@@ -72,23 +73,14 @@ class NativeKernels:
             return False
         return isinstance(op, Reduce) or op.maps_scalars(call)
 
+    def arranged(self, plan: Plan) -> Plan:
+        return plan if self.by_numpy else arranged(plan)
+
     def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:
         return element.numpy
 
     def add(self, element: ElementType, x: Array, y: Array) -> Array:
         return x + y
-
-
-def _alone(instruction: Instruction) -> Computation:
-    """Returns a computation of this instruction alone. Constant scalars are known to it, beside being parameters."""
-    result = Computation("alone")
-    operands: list[Instruction] = []
-    for operand in instruction.operands:
-        operands.append(result.add("parameter", [], ParameterAttributes(len(operands)), operand.shape))
-        if operand.op.role is Role.CONSTANT and operand.shape.is_scalar:
-            operands[-1] = result.add(operand.opcode, [], operand.attributes, operand.shape)
-    result.root = result.add(instruction.opcode, operands, instruction.attributes, instruction.shape)
-    return result
 
 
 def function(lowered: Lowered, is_tuple: bool, by_numpy: bool = False) -> Kernel:

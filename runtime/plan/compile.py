@@ -29,7 +29,7 @@ from ..fabric.collective import Collective
 from ..fabric.process_grid import ProcessGrid
 from .call_graph import callees_first, count_call_sites, device_dependent, in_branches, live_instructions
 from .embedded import embedded_kernel
-from .interpreter import Plan, Step
+from .interpreter import Plan, Step, find_last_uses
 from .kernels import GROUPS, NUMPY, KernelProvider
 from .regions import ShardStep, join
 from .steps import (
@@ -151,7 +151,7 @@ class _Builder:
         self.plan.results = tuple(tree_leaves(self.walk(parameters)))
         for wait in list(dict.fromkeys(self.pending.values())):
             self.plan.steps.append(wait)
-        self.find_last_uses()
+        find_last_uses(self.plan)
         return self.plan
 
     def walk(self, arguments: list[Tree]) -> Tree:
@@ -312,13 +312,6 @@ class _Builder:
             return tuple(build(e) for e in shape.elements) if shape.is_tuple else self.new_buffer()
 
         return build(instruction.shape)
-
-    def find_last_uses(self) -> None:
-        keep = self.constants.union(self.plan.results)
-        for step in reversed(self.plan.steps):
-            touched = dict.fromkeys((*step.reads, *step.writes))
-            step.dead = tuple(i for i in touched if i not in keep)
-            keep.update(touched)
 
 
 def _scope(computation: Computation, arguments: list[Tree], call: Instruction | None) -> _Scope:

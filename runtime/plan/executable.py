@@ -16,7 +16,7 @@ from ..fabric.process_grid import ProcessGrid
 from .call_graph import live_in
 from .compile import Compilation
 from .interpreter import Fabric, Interpreter, Observer, label
-from .kernels import NUMPY, KernelProvider
+from .kernels import NUMPY, KernelProvider, PlanArranger
 from .limits import memory, too_large
 
 Array = np.ndarray[Any, Any]
@@ -40,6 +40,8 @@ class Executable:
             self.plan = self.compilation.plan(module.entry)
         if self.compilation.refused:
             raise CompileError(self.compilation.refused)
+        self.arranged = kernels.arranged(self.plan) if isinstance(kernels, PlanArranger) else self.plan
+        self.spare: list[dict[Any, Any]] = []  # what earlier runs kept; each takes one, so that runs may overlap
 
     @property
     def parameter_shapes(self) -> list[Shape]:
@@ -59,10 +61,13 @@ class Executable:
         shapes = self.parameter_shapes
         checked = [check_inputs(shapes, values, self.kernels) for values in inputs]
         _check_together(self.module, len(devices))
-        frames = [self.plan.frame(device, values) for device, values in zip(devices, checked, strict=True)]
+        plan = self.arranged if observer is None else self.plan
+        frames = [plan.frame(device, values) for device, values in zip(devices, checked, strict=True)]
         del checked, inputs
+        kept = self.spare.pop() if self.spare else {}
         with np.errstate(all="ignore"):
-            results = Interpreter(self.grid, fabric, observer).execute(self.plan, frames)
+            results = Interpreter(self.grid, fabric, observer, kept).execute(plan, frames)
+        self.spare.append(kept)
         arrays = [n for n, leaf in enumerate(self.module.entry.root.shape.leaves()) if leaf.is_array]
         return [[values[n] for n in arrays] for values in results]
 

@@ -47,6 +47,10 @@ class Step:
         """Returns the plans that the step runs, one at a time."""
         return ()
 
+    def with_plans(self, plans: Sequence[Plan]) -> Step:
+        """Returns the step with other plans, in the order of `plans`."""
+        return self
+
     def take(self, frames: list[Frame]) -> list[list[Value]]:
         """Returns the operands of each frame, after freeing dead buffers, so that a callee can drop them early."""
         taken = [[frame[i] for i in self.reads] for frame in frames]
@@ -86,6 +90,15 @@ class Plan:
         return frame
 
 
+def find_last_uses(plan: Plan) -> None:
+    """Finds the buffers that each step frees: neither constants nor results, and read by no later step."""
+    keep = {i for i, value in enumerate(plan.template) if value is not None}.union(plan.results)
+    for step in reversed(plan.steps):
+        touched = dict.fromkeys((*step.reads, *step.writes))
+        step.dead = tuple(i for i in touched if i not in keep)
+        keep.update(touched)
+
+
 class Fabric(Protocol):
     """Moves data between devices. `devices` are the active local ones, in the order of `operands` and results."""
 
@@ -106,12 +119,18 @@ class Observer(Protocol):
 
 
 class Interpreter:
-    """Runs plans on a fabric, for one run. Errors of the program become CompileErrors at the instruction."""
+    """Runs plans on a fabric, for one run. Errors of the program become CompileErrors at the instruction.
 
-    def __init__(self, grid: ProcessGrid, fabric: Fabric, observer: Observer | None = None) -> None:
+    `kept` is what steps keep for the next run; runs at the same time must not share it.
+    """
+
+    def __init__(
+        self, grid: ProcessGrid, fabric: Fabric, observer: Observer | None = None, kept: dict[Any, Any] | None = None
+    ) -> None:
         self.grid = grid
         self.fabric = fabric
         self.observer = observer
+        self.kept = {} if kept is None else kept
         self._random: dict[int, RandomState] = {}
 
     def random_state(self, device: int) -> RandomState:

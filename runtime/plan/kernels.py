@@ -12,7 +12,7 @@ that gives `add` another meaning must therefore provide `reduce` as well.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ...ir.ops.control import Call, Conditional, Fusion, While
 from ...ir.tools import mixed_precision
 from ...ir.types.element_type import ElementType
 from .dynamic_kernel import for_any_sizes
+from .interpreter import Plan
 
 Array = np.ndarray[Any, Any]
 
@@ -51,6 +52,17 @@ class KernelProvider(Protocol):
 
     def add(self, element: ElementType, x: Array, y: Array) -> Array:
         """Returns the sum of two arrays that hold an element type: parts of a result that is left unreduced."""
+        ...
+
+
+@runtime_checkable
+class PlanArranger(Protocol):
+    """A kernel provider that also replaces steps of plans by others of the same meaning. Observers see the plan as it
+    was.
+    """
+
+    def arranged(self, plan: Plan) -> Plan:
+        """Returns the plan to run."""
         ...
 
 

@@ -165,6 +165,10 @@ class CallStep(Step):
     def plans(self) -> tuple[Plan, ...]:
         return (self.callee,)
 
+    def with_plans(self, plans: Sequence[Plan]) -> CallStep:
+        (callee,) = plans
+        return CallStep(self.instruction, callee, self.reads, self.writes)
+
     def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         inner = [self.callee.frame(f[0], values) for f, values in zip(frames, self.take(frames), strict=True)]
         self.give(frames, interpreter.execute(self.callee, inner))
@@ -185,6 +189,10 @@ class WhileStep(Step):
 
     def plans(self) -> tuple[Plan, ...]:
         return (self.condition, self.body)
+
+    def with_plans(self, plans: Sequence[Plan]) -> WhileStep:
+        condition, body = plans
+        return WhileStep(self.instruction, condition, body, self.reads, self.writes)
 
     def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         devices = [frame[0] for frame in frames]
@@ -228,6 +236,9 @@ class ConditionalStep(Step):
 
     def plans(self) -> tuple[Plan, ...]:
         return self.branches
+
+    def with_plans(self, plans: Sequence[Plan]) -> ConditionalStep:
+        return ConditionalStep(self.instruction, plans, self.reads, self.slices, self.writes)
 
     def choose(self, selector: Any) -> int:
         """Returns the number of the branch for this predicate or index."""

@@ -204,7 +204,7 @@ ENTRY e { x = f32[64] parameter(0)  a = f32[64] negate(x)  b = f32[64] add(a, a)
         assert isinstance(step, ComputeStep)
         step.kernel = watched(step.kernel)
     executable = Executable(module, ALONE)
-    executable.plan = plan
+    executable.arranged = plan
     executable.run([0], [[np.ones(64, F)]], LocalFabric())
     assert most == 2  # an operand and a result
 

@@ -1,0 +1,61 @@
+"""Moves that need no copy: their result lies in the memory of their operand, in another layout."""
+
+from __future__ import annotations
+
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.source import RowMajor, Source
+from .step import Layout
+
+View = tuple[int, Layout]  # the offset of the first element in the operand, in elements, and the layout
+
+
+def view_of(instruction: Instruction, operand: Layout) -> View | None:
+    """Returns where the result of an op lies in its operand; None if it is no view of it."""
+    sources = instruction.op.sources(instruction.call)
+    if sources is None or len(sources) != 1 or len(instruction.operands) != 1:
+        return None
+    return _through(sources[0], operand, instruction.shape.dims)
+
+
+def _through(source: Source, operand: Layout, dims: tuple[int, ...]) -> View | None:
+    if isinstance(source, RowMajor):
+        strides = _reshaped(operand, dims)
+        return None if strides is None else (0, Layout(dims, strides))
+    strides, offset = [0] * len(dims), 0
+    for along, stride in zip(source, operand.strides, strict=True):
+        strides[along.dim] += along.stride * stride
+        offset += along.offset * stride
+    return offset, Layout(dims, tuple(strides))
+
+
+def _reshaped(operand: Layout, dims: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Returns the strides of a reshape; None if they depend on the index. Dimensions of the result that count elements
+    of one run of the operand's dimensions, which neighbour each other in memory, have strides.
+    """
+    runs = _runs(operand)
+    strides: list[int] = []
+    size, stride = runs.pop() if runs else (1, 1)
+    for n in reversed(dims):
+        if n == 1:
+            strides.append(stride)
+            continue
+        if size == 1 and runs:
+            size, stride = runs.pop()
+        if size % n:
+            return None
+        strides.append(stride)
+        size, stride = size // n, stride * n
+    return tuple(reversed(strides))
+
+
+def _runs(layout: Layout) -> list[tuple[int, int]]:
+    """Returns size and stride of the dimensions, those merged that count like one."""
+    runs: list[tuple[int, int]] = []
+    for n, stride in zip(layout.dims, layout.strides, strict=True):
+        if n == 1:
+            continue
+        if runs and runs[-1][1] == n * stride:
+            runs[-1] = runs[-1][0] * n, stride
+        else:
+            runs.append((n, stride))
+    return runs

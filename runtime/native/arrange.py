@@ -1,0 +1,176 @@
+"""Arranges a plan for machine code: native steps that follow each other become tables, views cost nothing, and what
+lies between native steps gets a place in an arena.
+
+The order of steps stays. Other steps (collectives, control flow, ops that only numpy computes) stand between tables and
+read and write arrays of the frame, as in every plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ...codegen.native.step import Layout
+from ...codegen.native.views import view_of
+from ...ir.graph.instruction import Instruction
+from ...ir.types.shape import Shape
+from ..plan.interpreter import Plan, Step, find_last_uses
+from ..plan.steps import ComputeStep, StartStep, TupleComputeStep, WaitStep
+from .arena import Life, arena_of
+from .native_steps import native_step
+from .table import ARENA, Entry, GuardedStep, Outside, Place, PlanMemory, TableStep
+
+
+@dataclass(slots=True)
+class _Segment:
+    """Native steps with nothing else between them, and the buffers whose places are found there."""
+
+    instruction: Instruction
+    entries: list[Entry] = field(default_factory=list[Entry])
+    found: list[int] = field(default_factory=list[int])
+
+
+@dataclass(slots=True)
+class _Arranged:
+    """The work of arranging one plan. Native results are roots, named by their buffers, and so are scratch arrays,
+    by negative numbers.
+    """
+
+    plan: Plan
+    places: dict[int, Place] = field(default_factory=dict[int, Place])
+    lives: dict[int, Life] = field(default_factory=dict[int, Life])
+    roots: dict[int, Outside] = field(default_factory=dict[int, Outside])
+    parts: list[_Segment | Step] = field(default_factory=list["_Segment | Step"])
+    made: set[int] = field(default_factory=set[int])
+    scratch: int = 0
+
+    def arrange(self) -> None:
+        """Sorts the steps into native ones and others."""
+        waited: dict[int, tuple[int, ...]] = {}  # the operands of a collective that has started
+        for time, step in enumerate(self.plan.steps):
+            if not self._is_native(step, time):
+                self.parts.append(step)
+                held = waited.pop(step.reads[0], ()) if isinstance(step, WaitStep) else ()
+                for buffer in (*step.reads, *held):
+                    self._use(buffer, time)
+                if isinstance(step, StartStep):
+                    waited[step.writes[0]] = step.reads
+        for buffer in self.plan.results:
+            if buffer in self.places:
+                self.lives.pop(self.places[buffer].root, None)  # results are their reader's, not the arena's
+
+    def _is_native(self, step: Step, time: int) -> bool:
+        """Adds a step to the current segment, if it is a view or has machine code."""
+        instruction = step.instruction
+        if not isinstance(step, ComputeStep | TupleComputeStep) or not _is_static(instruction):
+            return False
+        shapes = [leaf for o in instruction.operands for leaf in o.shape.leaves()]
+        operands = [self._place(b, shape) for b, shape in zip(step.reads, shapes, strict=True)]
+        return self._view(step, operands, time) or self._compute(step, operands, time)
+
+    def _place(self, buffer: int, shape: Shape) -> Place:
+        """Returns where an operand lies; an array that no native step made is its own root, and dense."""
+        if buffer not in self.places:
+            self._add_root(buffer, shape)
+        return self.places[buffer]
+
+    def _add_root(self, buffer: int, shape: Shape) -> Place:
+        dtype = shape.element.numpy
+        assert dtype is not None  # see _is_static
+        self.roots[buffer] = Outside(buffer, shape.dims, dtype)
+        self.places[buffer] = Place(buffer, 0, Layout.dense(shape.dims), dtype)
+        return self.places[buffer]
+
+    def _view(self, step: Step, operands: Sequence[Place], time: int) -> bool:
+        if len(operands) != 1:
+            return False
+        (operand,) = operands
+        found = view_of(step.instruction, operand.layout)
+        if found is None or not found[1].is_dense:
+            return False
+        segment = self._segment(step.instruction)
+        segment.found.append(step.writes[0])
+        self.places[step.writes[0]] = replace(operand, offset=operand.offset + found[0], layout=found[1])
+        self._use(step.reads[0], time)
+        return True
+
+    def _compute(self, step: Step, operands: Sequence[Place], time: int) -> bool:
+        chosen = native_step(step.instruction, [o.layout for o in operands])
+        if chosen is None:
+            return False
+        segment = self._segment(step.instruction)
+        for buffer in step.reads:
+            self._use(buffer, time)
+        leaves = step.instruction.shape.leaves()
+        results = [self._add_root(b, leaf) for b, leaf in zip(step.writes, leaves, strict=True)]
+        for place in results:
+            self.made.add(place.root)
+            self.lives[place.root] = Life(place.byte_size, time, time)
+        segment.found += step.writes
+        scratch = [self._scratch(size, time) for size in chosen.step.scratch]
+        segment.entries.append(Entry(chosen.step, (*operands, *results, *scratch)))
+        return True
+
+    def _scratch(self, size: int, time: int) -> Place:
+        self.scratch -= 1
+        self.lives[self.scratch] = Life(size, time, time)
+        return Place(self.scratch, 0, Layout.dense((size,)), np.dtype(np.uint8))
+
+    def _segment(self, instruction: Instruction) -> _Segment:
+        last = self.parts[-1] if self.parts else None
+        if not isinstance(last, _Segment):
+            last = _Segment(instruction)
+            self.parts.append(last)
+        return last
+
+    def _use(self, buffer: int, time: int) -> None:
+        """Notes that a value is read: what holds it must live until then."""
+        place = self.places.get(buffer)
+        if place is not None and place.root in self.lives:
+            self.lives[place.root] = replace(self.lives[place.root], last=time)
+
+    def read_by_others(self) -> set[int]:
+        """Returns the buffers that steps outside of tables read, and the results."""
+        others = {b for step in self.parts if isinstance(step, Step) for b in step.reads}
+        return others.union(self.plan.results)
+
+
+def arranged(plan: Plan) -> Plan:
+    """Returns the plan with tables in place of native steps."""
+    work = _Arranged(plan)
+    work.arrange()
+    memory = PlanMemory(arena_of(list(work.lives.values())))
+    in_arena = dict(zip(work.lives, memory.arena.offsets, strict=True))
+    wanted = work.read_by_others()
+    steps = list(_steps(work, in_arena, wanted, memory))
+    result = replace(plan, steps=steps)
+    find_last_uses(result)
+    return result
+
+
+def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: PlanMemory) -> Iterator[Step]:
+    def placed(place: Place) -> Place:
+        if place.root not in in_arena:
+            return place
+        return replace(place, root=ARENA, offset=in_arena[place.root] // place.dtype.itemsize + place.offset)
+
+    for part in work.parts:
+        if isinstance(part, Step):
+            yield GuardedStep(part.with_plans([arranged(p) for p in part.plans()]), memory)
+            continue
+        entries = [Entry(e.step, tuple(placed(p) for p in e.places)) for e in part.entries]
+        made = {b for b in part.found if b in work.made and b not in in_arena}
+        exports = [(b, placed(work.places[b])) for b in part.found if b in wanted and b not in made]
+        places = [*(p for e in entries for p in e.places), *(p for _, p in exports)]
+        roots = dict.fromkeys([*(p.root for p in places if p.root != ARENA), *made])
+        outside = [replace(work.roots[b], is_made=b in made) for b in roots]
+        yield TableStep(part.instruction, entries, outside, exports, memory)
+
+
+def _is_static(instruction: Instruction) -> bool:
+    """Whether all values are arrays of numpy's types and of known sizes that are not empty."""
+    shapes = [*(o.shape for o in instruction.operands), instruction.shape]
+    leaves = [leaf for shape in shapes for leaf in shape.leaves()]
+    return all(s.is_array and not s.is_dynamic and s.num_elements and s.element.numpy is not None for s in leaves)

@@ -1,0 +1,206 @@
+"""Steps of a plan that run many native steps by one call of machine code.
+
+The arrays between native steps lie in an arena, a block of memory per device and plan that is allocated once and kept
+for later runs. Arrays that others hold (operands, results of the plan, what other steps make) lie outside of it: their
+addresses are filled in before each run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...codegen.native.run_table import table_loop
+from ...codegen.native.step import Layout, NativeStep
+from ...ir.diagnostics import InternalError
+from ...ir.graph.instruction import Instruction
+from ..plan.interpreter import Frame, Interpreter, Step
+from .arena import ALIGNMENT, Arena
+
+Array = np.ndarray[Any, Any]
+ARENA = 0  # the root of arrays in the arena; others are buffers of the frame
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an array lies: in the memory of a root, `offset` elements behind its start."""
+
+    root: int
+    offset: int
+    layout: Layout
+    dtype: np.dtype[Any]
+
+    @property
+    def byte_offset(self) -> int:
+        return self.offset * self.dtype.itemsize
+
+    @property
+    def byte_size(self) -> int:
+        return math.prod(self.layout.dims) * self.dtype.itemsize
+
+    def array(self, memory: Any, start: int = 0) -> Array:
+        """Returns the array, in memory whose byte `start` is that of the root."""
+        strides = tuple(s * self.dtype.itemsize for s in self.layout.strides)
+        return np.ndarray(self.layout.dims, self.dtype, memory, start + self.byte_offset, strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A native step with the places of its operands, results and scratch arrays."""
+
+    step: NativeStep
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """An array in a buffer of the frame: dense, of this size and type. `is_made` ones are made by the step."""
+
+    buffer: int
+    dims: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_made: bool = False
+
+
+@dataclass(slots=True)
+class PlanMemory:
+    """The arena of a plan, on all devices that run it."""
+
+    arena: Arena
+
+    def block(self, interpreter: Interpreter, device: int) -> Block:
+        """Returns the memory of a device, which the run keeps for the next."""
+        blocks: dict[int, Block] = interpreter.kept.setdefault(self, {})
+        if device not in blocks:
+            blocks[device] = Block.of(self.arena.size)
+        return blocks[device]
+
+    def holds(self, interpreter: Interpreter, value: Any) -> bool:
+        """Whether an array lies in the arena of a device."""
+        while isinstance(value, np.ndarray) and value.base is not None:
+            value = value.base
+        blocks: dict[int, Block] = interpreter.kept.get(self, {})
+        return any(block.memory is value for block in blocks.values())
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+@dataclass(slots=True)
+class Block:
+    """The arena of one device: its memory, and the aligned byte where it starts. `tables` are those of the steps."""
+
+    memory: Array
+    start: int
+    tables: dict[Step, Array] = field(default_factory=dict["Step", Array])
+
+    @staticmethod
+    def of(size: int) -> Block:
+        memory = np.empty(size + ALIGNMENT, np.uint8)
+        return Block(memory, -address(memory) % ALIGNMENT)
+
+
+def address(array: Array) -> int:
+    """Returns the address of an array's first element."""
+    return array.__array_interface__["data"][0]
+
+
+class TableStep(Step):
+    """Runs native steps, then puts the arrays that other steps read into their buffers (`exports`)."""
+
+    __slots__ = ("_fixed", "_indices", "_offsets", "_places", "_starts", "entries", "exports", "memory", "outside")
+
+    def __init__(
+        self, instruction: Instruction, entries: Sequence[Entry], outside: Sequence[Outside],
+        exports: Sequence[tuple[int, Place]], memory: PlanMemory,
+    ) -> None:  # fmt: skip
+        reads = [o.buffer for o in outside if not o.is_made]
+        made = [o.buffer for o in outside if o.is_made]
+        super().__init__(instruction, reads, [*made, *(buffer for buffer, _ in exports)])
+        self.entries = tuple(entries)
+        self.outside = tuple(outside)
+        self.exports = tuple(exports)
+        self.memory = memory
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Lays out the blocks of all entries, one behind the other."""
+        numbers = {ARENA: 0} | {o.buffer: n for n, o in enumerate(self.outside, 1)}
+        fixed: list[int] = []
+        places: list[tuple[int, int, int]] = []
+        starts: list[int] = []
+        for entry in self.entries:
+            starts.append(len(fixed))
+            for place in entry.places:
+                places.append((len(fixed), numbers[place.root], place.byte_offset))
+                fixed.append(0)
+            fixed += entry.step.words
+        found = np.array(places, np.int64).reshape(-1, 3)
+        self._fixed = np.array(fixed, np.int64)
+        self._starts = np.array(starts, np.int64)
+        self._places, self._indices, self._offsets = (np.ascontiguousarray(column) for column in found.T)
+
+    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
+        loop = table_loop().run
+        for frame in frames:
+            block = self.memory.block(interpreter, frame[0])
+            held = self._arrays(frame)
+            if self.entries:
+                loop(self._table(block, held))
+            for buffer, place in self.exports:
+                if place.root == ARENA:
+                    frame[buffer] = place.array(block.memory, block.start)
+                else:
+                    frame[buffer] = place.array(held[place.root])
+            for i in self.dead:
+                frame[i] = None
+
+    def _arrays(self, frame: Frame) -> dict[int, Array]:
+        """Returns the arrays outside of the arena, dense."""
+        held: dict[int, Array] = {}
+        for o in self.outside:
+            if o.is_made:
+                frame[o.buffer] = np.empty(o.dims, o.dtype)
+            x = frame[o.buffer]
+            if x.shape != o.dims or x.dtype != o.dtype:
+                raise InternalError(f"native code for {o.dtype}{list(o.dims)} got {x.dtype}{list(x.shape)}")
+            held[o.buffer] = x if x.flags.c_contiguous and x.flags.aligned else x.copy(order="C")
+        return held
+
+    def _table(self, block: Block, held: dict[int, Array]) -> int:
+        """Fills in the addresses, and returns that of the table."""
+        count, words = len(self.entries), block.tables.get(self)
+        if words is None:
+            words = block.tables[self] = np.concatenate([np.empty(1 + 2 * count, np.int64), self._fixed])
+            blocks = address(words) + 8 * (1 + 2 * count + self._starts)
+            functions = np.array([entry.step.function for entry in self.entries], np.int64)
+            words[0] = count
+            words[1 : 1 + 2 * count] = np.stack([functions, blocks], 1).reshape(-1)
+        bases = [address(block.memory) + block.start, *(address(held[o.buffer]) for o in self.outside)]
+        words[1 + 2 * count + self._places] = np.array(bases, np.int64)[self._indices] + self._offsets
+        return address(words)
+
+
+class GuardedStep(Step):
+    """Runs another step, and copies those of its results that are views of the arena, which later steps reuse."""
+
+    __slots__ = ("inner", "memory")
+
+    def __init__(self, inner: Step, memory: PlanMemory) -> None:
+        super().__init__(inner.instruction, inner.reads, inner.writes)
+        self.inner = inner
+        self.memory = memory
+
+    def plans(self) -> Any:
+        return self.inner.plans()
+
+    def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
+        self.inner.run(frames, interpreter)
+        for frame in frames:
+            for i in self.writes:
+                if self.memory.holds(interpreter, frame[i]):
+                    frame[i] = frame[i].copy()

@@ -1,0 +1,136 @@
+"""Tables of native steps: the numbers of the reference, run after run, whatever stands between the tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hloom
+import numpy as np
+import pytest
+from hloom.cli.backends import Backend
+from hloom.runtime.evaluator import UnpartitionedProgram
+from hloom.runtime.inputs.inputs import make_inputs
+from hloom.runtime.native.kernels import NativeKernels
+from hloom.runtime.native.table import GuardedStep, TableStep
+from hloom.runtime.simulator import SimulatedProgram
+from support.command_line import EXAMPLES
+from support.compare import compare
+from support.loop_kernels import needs_llvm
+
+Array = np.ndarray[Any, Any]
+pytestmark = needs_llvm
+
+HEAD = """HloModule m
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a,b) }
+body {
+  s = (s32[], f32[8,4], f32[4,4]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  x = f32[8,4] get-tuple-element(s), index=1
+  w = f32[4,4] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  m = s32[] add(n, one)
+  t = f32[4,8] transpose(x), dimensions={1,0}
+  e = f32[4,8] tanh(t)
+  y = f32[8,4] dot(e, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  z = f32[8,4] add(y, x)
+  ROOT r = (s32[], f32[8,4], f32[4,4]) tuple(m, z, w)
+}
+more {
+  s = (s32[], f32[8,4], f32[4,4]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  five = s32[] constant(5)
+  ROOT c = pred[] compare(n, five), direction=LT
+}
+left { a = f32[8,4] parameter(0) ROOT r = f32[8,4] negate(a) }
+right { a = f32[8,4] parameter(0) ROOT r = f32[8,4] reverse(a), dimensions={0} }
+"""
+PROGRAMS = {
+    "loop": """ENTRY e {
+  x = f32[8,4] parameter(0)
+  w = f32[4,4] parameter(1)
+  d = f32[4,4] add(w, w)
+  zero = s32[] constant(0)
+  h = f32[8,4] multiply(x, x)
+  s = (s32[], f32[8,4], f32[4,4]) tuple(zero, h, d)
+  l = (s32[], f32[8,4], f32[4,4]) while(s), condition=more, body=body
+  y = f32[8,4] get-tuple-element(l), index=1
+  v = f32[4,4] get-tuple-element(l), index=2
+  z = f32[8,4] add(y, h)
+  ROOT r = (f32[8,4], f32[4,4], f32[8,4]) tuple(z, v, h)
+}""",
+    "branches": """ENTRY e {
+  x = f32[8,4] parameter(0)
+  w = f32[4,4] parameter(1)
+  zero = f32[] constant(0)
+  h = f32[8,4] multiply(x, x)
+  t = f32[] reduce(w, zero), dimensions={0,1}, to_apply=add
+  p = pred[] compare(t, zero), direction=GT
+  c = f32[8,4] conditional(p, h, h), true_computation=left, false_computation=right
+  ROOT z = f32[8,4] subtract(c, h)
+}""",
+    "numpy between": """ENTRY e {
+  x = f32[8,4] parameter(0)
+  w = f32[4,4] parameter(1)
+  h = f32[8,4] multiply(x, x)
+  r = f32[8,4] reverse(h), dimensions={0}
+  q = f32[4,4] triangular-solve(w, w), left_side=true, lower=true, transpose_a=NO_TRANSPOSE
+  s = f32[4,4] slice(h), slice={[2:6],[0:4]}
+  v = f32[16] reshape(s)
+  u = f32[16] exponential(v)
+  k = f32[4,4] reshape(u)
+  a = f32[4,4] add(k, q)
+  b = f32[8,4] add(r, h)
+  ROOT o = (f32[4,4], f32[8,4], f32[16], f32[4,4]) tuple(a, b, v, s)
+}""",
+}
+
+
+def inputs_of(seed: int) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    w = np.eye(4, dtype=np.float32) + 0.1 * rng.standard_normal((4, 4), np.float32)
+    return [rng.standard_normal((8, 4), np.float32), w]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_later_runs_leave_earlier_results_alone(name: str) -> None:
+    module = hloom.parse(HEAD + PROGRAMS[name])
+    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels(0))
+    steps = program.executable.arranged.steps
+    assert any(isinstance(step, TableStep) and step.entries for step in steps)
+    assert any(isinstance(step, GuardedStep) for step in steps) or name == "loop"
+    found = [program.run(inputs_of(seed)) for seed in range(3)]
+    for seed, outputs in enumerate(found):
+        same = compare(outputs, hloom.evaluate(module, inputs_of(seed)))
+        assert same.equal, f"{same}"
+
+
+@pytest.mark.parametrize("name", ["mlp_train", "transformer_train", "transformer_scan_train"])
+def test_stale_arenas_do_not_matter(name: str) -> None:
+    module = hloom.parse((EXAMPLES / f"{name}.hlo").read_text())
+    local = hloom.partition(module).module
+    inputs = make_inputs([p.shape for p in module.entry.parameters])
+    program = SimulatedProgram(Backend("native").prepared(local), NativeKernels(0))
+    first = program.simulate(inputs).outputs
+    copies = [x.copy() for x in first]
+    for kept in program.executable.spare:
+        for blocks in kept.values():
+            for block in blocks.values():
+                block.memory[:] = 0xFF
+    again = program.simulate(inputs).outputs
+    for one, other, copy in zip(first, again, copies, strict=True):
+        assert one.tobytes() == copy.tobytes() == other.tobytes()
+
+
+def test_observers_see_every_step() -> None:
+    module = hloom.parse(HEAD + PROGRAMS["branches"])
+    program = UnpartitionedProgram(module, NativeKernels(0))
+    seen: list[str] = []
+
+    class Observer:
+        def begin(self, plan: Any, frames: Any) -> None: ...
+
+        def after(self, plan: Any, step: Any, frames: Any) -> None:
+            seen.append(step.instruction.name)
+
+    program.run(inputs_of(0), Observer())
+    assert {"h", "t", "p", "z"} <= set(seen)
