@@ -1,4 +1,4 @@
-"""A kernel provider that computes fusions, element-wise ops, moves and reductions by native kernels.
+"""A kernel provider that computes fusions, element-wise ops, moves, reductions and products by native kernels.
 
 What native kernels do not have is left to numpy, a fusion to its ops. Kernels are compiled once per text; without
 llvmlite or a fused multiply-add they run by numpy, a block of rows at a time.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,11 @@ from ...ir.graph.op import Compile, Kernel, NotEvaluable
 from ...ir.ops.control import Fusion
 from ...ir.ops.reduce import Reduce
 from ...ir.types.element_type import ElementType
+from ...ir.types.shape import Shape
 from ..plan.interpreter import Plan
 from .arrange import arranged
 from .native_steps import alone
+from .products import product_kernel
 
 Array = np.ndarray[Any, Any]
 SMALL = 1 << 10  # elements of all values of a single op, below which numpy's own kernel is as fast
@@ -48,6 +51,8 @@ class NativeKernels:
         op = instruction.op
         if isinstance(op, Fusion):
             computation = instruction.called()[0]
+        elif not self.by_numpy and (product := product_kernel(instruction, _conversion)):
+            return product
         elif self._is_single(instruction):
             computation = alone(instruction)
         else:
@@ -83,6 +88,29 @@ class NativeKernels:
         return x + y
 
 
+<<<<<<< HEAD
+=======
+def _conversion(shape: Shape, element: ElementType) -> Kernel:
+    """Returns a kernel that converts an array. Raises NotEvaluable for types that kernels do not have."""
+    result = Computation("conversion")
+    operand = result.add("parameter", [], ParameterAttributes(0), shape)
+    result.root = result.add("convert", [operand], shape=replace(shape, element=element))
+    return function(lower(result), is_tuple=False)
+
+
+def _alone(instruction: Instruction) -> Computation:
+    """Returns a computation of this instruction alone. Constant scalars are known to it, beside being parameters."""
+    result = Computation("alone")
+    operands: list[Instruction] = []
+    for operand in instruction.operands:
+        operands.append(result.add("parameter", [], ParameterAttributes(len(operands)), operand.shape))
+        if operand.op.role is Role.CONSTANT and operand.shape.is_scalar:
+            operands[-1] = result.add(operand.opcode, [], operand.attributes, operand.shape)
+    result.root = result.add(instruction.opcode, operands, instruction.attributes, instruction.shape)
+    return result
+
+
+>>>>>>> a9e48df (Products by BLAS at the strides of their operands, in one compiled step)
 def function(lowered: Lowered, is_tuple: bool, by_numpy: bool = False) -> Kernel:
     """Returns a function of arrays that runs a kernel. Raises NotEvaluable if it has no machine code."""
     call = _by_numpy(lowered) if by_numpy else _by_machine_code(lowered)

@@ -1,0 +1,1 @@
+"""Products of arrays as strided, batched products of matrices by BLAS."""

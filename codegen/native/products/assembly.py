@@ -1,0 +1,76 @@
+"""Writes functions of LLVM IR: values with names of their own, and counted loops."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import count
+
+
+class Assembly:
+    """The lines of one function. Integers are of 64 bits, addresses count bytes."""
+
+    def __init__(self, header: str) -> None:
+        self._lines = [f"{header} {{", "entry:"]
+        self._numbers = count()
+        self._block = "entry"
+
+    def line(self, text: str) -> None:
+        self._lines.append(f"  {text}")
+
+    def value(self, text: str) -> str:
+        """Adds an instruction and returns the name of its result."""
+        name = f"%v{next(self._numbers)}"
+        self.line(f"{name} = {text}")
+        return name
+
+    def label(self, name: str) -> None:
+        self._lines.append(f"{name}:")
+        self._block = name
+
+    def word(self, words: str, index: int) -> str:
+        """Returns one word of an array of them."""
+        return self.value(f"load i64, ptr {self.at(words, 8 * index)}")
+
+    def at(self, base: str, offset: int | str) -> str:
+        """Returns an address some bytes behind another."""
+        return self.value(f"getelementptr i8, ptr {base}, i64 {offset}")
+
+    def step(self, base: str, index: str, stride: str) -> str:
+        """Returns the address of an element of a strided array."""
+        return self.at(base, self.value(f"mul i64 {index}, {stride}"))
+
+    def cell(self, base: str, row: tuple[str, str], column: tuple[str, str]) -> str:
+        """Returns the address of an element of a matrix, given its indices with their strides."""
+        return self.step(self.step(base, *row), *column)
+
+    @contextmanager
+    def loop(self, size: str, start: str = "0", by: int = 1) -> Generator[str]:
+        """Writes a loop; the body gets the index."""
+        n = next(self._numbers)
+        before = self._block
+        self.line(f"br label %head{n}")
+        self.label(f"head{n}")
+        self.line(f"%i{n} = phi i64 [{start}, %{before}], [%next{n}, %tail{n}]")
+        self.line(f"%more{n} = icmp slt i64 %i{n}, {size}")
+        self.line(f"br i1 %more{n}, label %body{n}, label %done{n}")
+        self.label(f"body{n}")
+        yield f"%i{n}"
+        self.line(f"br label %tail{n}")
+        self.label(f"tail{n}")
+        self.line(f"%next{n} = add i64 %i{n}, {by}")
+        self.line(f"br label %head{n}")
+        self.label(f"done{n}")
+
+    @contextmanager
+    def when(self, condition: str) -> Generator[None]:
+        """Writes what happens only if a condition holds."""
+        n = next(self._numbers)
+        self.line(f"br i1 {condition}, label %then{n}, label %after{n}")
+        self.label(f"then{n}")
+        yield
+        self.line(f"br label %after{n}")
+        self.label(f"after{n}")
+
+    def text(self) -> str:
+        return "\n".join([*self._lines, "  ret void", "}", ""])

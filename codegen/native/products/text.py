@@ -1,0 +1,180 @@
+"""The machine code of products: one text of LLVM IR that runs all plans, as words tell it.
+
+Words of a plan: the number of stages, then per stage the number of its words, the leaf that computes it, the three
+arrays as number and offset, the number of loops, per loop its size, the three strides and whether it adds to the
+result, and the words of the leaf. Offsets and strides are bytes.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import cache
+
+from .assembly import Assembly
+
+REALS = {32: "float", 64: "double"}
+TILE = 16  # rows that a transposing copy takes at a time
+
+
+class Leaf(IntEnum):
+    """The functions of stages; those of f64 are odd."""
+
+    GEMM = 0
+    GEMV = 2
+    PLAIN = 4
+    COPY = 6
+
+    def of(self, bits: int) -> int:
+        return self + (bits == 64)
+
+
+def entry(first: int) -> str:
+    """The name of the function that takes a block of words, those of the plan beginning at word `first`."""
+    return f"run{first}"
+
+
+ENTRIES = (3, 4)  # three arrays, and scratch or none
+
+
+@cache
+def products_text(integer: int) -> str:
+    """Returns the text for a library whose integers have this number of bits."""
+    leaves: list[str] = []
+    for bits, real in REALS.items():
+        leaves += [_gemm(bits, real, integer), _gemv(bits, real, integer), _plain(bits, real), _copy(bits)]
+    runs = [_run(), *(_entry(first) for first in ENTRIES)]
+    intrinsics = ["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"]
+    intrinsics += [f"declare {real} @llvm.fma.f{bits}({real}, {real}, {real})" for bits, real in REALS.items()]
+    return "\n".join([*intrinsics, *leaves, _nest(), *runs])
+
+
+_ARGUMENTS = "ptr %words, ptr %a, ptr %b, ptr %c, i1 %add"
+
+
+def _header(name: str) -> str:
+    return f"define internal void @{name}({_ARGUMENTS})"
+
+
+def _gemm(bits: int, real: str, integer: int) -> str:
+    """Words: the function, two codes of transposition, m, n, k, three distances of rows."""
+    f = Assembly(_header(f"leaf{Leaf.GEMM.of(bits)}"))
+    function, *words = (f.word("%words", n) for n in range(9))
+    left, right = (f.value(f"trunc i64 {w} to i32") for w in words[:2])
+    m, n, k, lda, ldb, ldc = (_integer(f, w, integer) for w in words[2:])
+    beta = _one_or_zero(f, real)
+    address = f.value(f"inttoptr i64 {function} to ptr")
+    matrices = f"{real} 1.0, ptr %a, {lda}, ptr %b, {ldb}, {real} {beta}, ptr %c, {ldc}"
+    f.line(f"call void {address}(i32 101, i32 {left}, i32 {right}, {m}, {n}, {k}, {matrices})")
+    return f.text()
+
+
+def _gemv(bits: int, real: str, integer: int) -> str:
+    """Words: the function, the code of transposition, rows and columns as stored, and three distances."""
+    f = Assembly(_header(f"leaf{Leaf.GEMV.of(bits)}"))
+    function, *words = (f.word("%words", n) for n in range(7))
+    code = f.value(f"trunc i64 {words[0]} to i32")
+    m, n, lda, step, out = (_integer(f, w, integer) for w in words[1:])
+    beta = _one_or_zero(f, real)
+    address = f.value(f"inttoptr i64 {function} to ptr")
+    arrays = f"{real} 1.0, ptr %a, {lda}, ptr %b, {step}, {real} {beta}, ptr %c, {out}"
+    f.line(f"call void {address}(i32 101, i32 {code}, {m}, {n}, {arrays})")
+    return f.text()
+
+
+def _integer(f: Assembly, word: str, integer: int) -> str:
+    return f"i64 {word}" if integer == 64 else f"i32 {f.value(f'trunc i64 {word} to i32')}"
+
+
+def _one_or_zero(f: Assembly, real: str) -> str:
+    return f.value(f"select i1 %add, {real} 1.0, {real} 0.0")
+
+
+def _plain(bits: int, real: str) -> str:
+    """Words: m, n, k, the strides of left by row and inner, of right by inner and column, of out by row and column."""
+    f = Assembly(_header(f"leaf{Leaf.PLAIN.of(bits)}"))
+    total = f.value(f"alloca {real}")
+    m, n, k, a_row, a_inner, b_inner, b_column, c_row, c_column = (f.word("%words", n) for n in range(9))
+    with f.loop(m) as i:
+        left = f.step("%a", i, a_row)
+        with f.loop(n) as j:
+            right, out = f.step("%b", j, b_column), f.cell("%c", (i, c_row), (j, c_column))
+            f.line(f"store {real} 0.0, ptr {total}")
+            with f.when("%add"):
+                f.line(f"store {real} {f.value(f'load {real}, ptr {out}')}, ptr {total}")
+            with f.loop(k) as p:
+                x, y = (f.value(f"load {real}, ptr {f.step(*at)}") for at in ((left, p, a_inner), (right, p, b_inner)))
+                old = f.value(f"load {real}, ptr {total}")
+                new = f.value(f"call {real} @llvm.fma.f{bits}({real} {x}, {real} {y}, {real} {old})")
+                f.line(f"store {real} {new}, ptr {total}")
+            f.line(f"store {real} {f.value(f'load {real}, ptr {total}')}, ptr {out}")
+    return f.text()
+
+
+def _copy(bits: int) -> str:
+    """Copies a matrix from a to c. Words: rows, columns, the strides of a by row and column, those of c.
+
+    Rows without gaps in both are copied at once, others in tiles, so that transposing copies use whole lines of memory.
+    """
+    f = Assembly(_header(f"leaf{Leaf.COPY.of(bits)}"))
+    size = bits // 8
+    rows, columns, a_row, a_column, c_row, c_column = (f.word("%words", n) for n in range(6))
+    both = f.value(f"and i1 {f.value(f'icmp eq i64 {a_column}, {size}')}, {f.value(f'icmp eq i64 {c_column}, {size}')}")
+    with f.when(both):
+        count = f.value(f"mul i64 {columns}, {size}")
+        with f.loop(rows) as i:
+            source, target = f.step("%a", i, a_row), f.step("%c", i, c_row)
+            f.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {count}, i1 false)")
+    with f.when(f.value(f"xor i1 {both}, true")), f.loop(rows, by=TILE) as start:
+        behind = f.value(f"add i64 {start}, {TILE}")
+        end = f.value(f"select i1 {f.value(f'icmp slt i64 {behind}, {rows}')}, i64 {behind}, i64 {rows}")
+        with f.loop(columns) as j:
+            source, target = f.step("%a", j, a_column), f.step("%c", j, c_column)
+            with f.loop(end, start) as i:
+                x = f.value(f"load i{bits}, ptr {f.step(source, i, a_row)}")
+                f.line(f"store i{bits} {x}, ptr {f.step(target, i, c_row)}")
+    return f.text()
+
+
+def _nest() -> str:
+    """Runs the loops that the words name, and the leaf for each of their values. Loops over no leaf's words run it."""
+    f = Assembly(f"define internal void @nest({_ARGUMENTS}, i64 %count, i64 %leaf)")
+    here = f.value("icmp eq i64 %count, 0")
+    with f.when(here):
+        for number in (leaf + odd for leaf in Leaf for odd in (0, 1)):
+            with f.when(f.value(f"icmp eq i64 %leaf, {number}")):
+                f.line(f"call void @leaf{number}(ptr %words, ptr %a, ptr %b, ptr %c, i1 %add)")
+    with f.when(f.value(f"xor i1 {here}, true")):
+        size, a, b, c, adds = (f.word("%words", n) for n in range(5))
+        inside, left = f.at("%words", 40), f.value("sub i64 %count, 1")
+        is_sum = f.value(f"icmp ne i64 {adds}, 0")
+        with f.loop(size) as i:
+            again = f.value(f"and i1 {is_sum}, {f.value(f'icmp sgt i64 {i}, 0')}")
+            add = f.value(f"or i1 %add, {again}")
+            x, y, z = f.step("%a", i, a), f.step("%b", i, b), f.step("%c", i, c)
+            f.line(f"call void @nest(ptr {inside}, ptr {x}, ptr {y}, ptr {z}, i1 {add}, i64 {left}, i64 %leaf)")
+    return f.text()
+
+
+def _run() -> str:
+    """Runs the stages of a plan."""
+    f = Assembly("define internal void @stages(ptr %block, ptr %words)")
+    place = f.value("alloca ptr")
+    f.line(f"store ptr {f.at('%words', 8)}, ptr {place}")
+    with f.loop(f.word("%words", 0)):
+        words = f.value(f"load ptr, ptr {place}")
+        length, leaf, *arrays, count = (f.word(words, n) for n in range(9))
+        x, y, z = (_array(f, arrays[n], arrays[n + 1]) for n in (0, 2, 4))
+        loops = f.at(words, 72)
+        f.line(f"call void @nest(ptr {loops}, ptr {x}, ptr {y}, ptr {z}, i1 false, i64 {count}, i64 {leaf})")
+        f.line(f"store ptr {f.step(words, length, '8')}, ptr {place}")
+    return f.text()
+
+
+def _array(f: Assembly, number: str, offset: str) -> str:
+    return f.at(f.value(f"load ptr, ptr {f.step('%block', number, '8')}"), offset)
+
+
+def _entry(first: int) -> str:
+    f = Assembly(f"define void @{entry(first)}(ptr %block)")
+    f.line(f"call void @stages(ptr %block, ptr {f.at('%block', 8 * first)})")
+    return f.text()

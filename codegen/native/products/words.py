@@ -1,0 +1,83 @@
+"""Writes plans as the words that the machine code of products takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .blas import Blas
+from .plan import Copy, Matrix, Multiply, Plan, Stage
+from .terms import Term
+from .text import Leaf
+
+_CODES = {False: 111, True: 112}  # CblasNoTrans, CblasTrans
+_ONE = Term(1, 0, 0, 0)
+
+Strides = tuple[int, int, int]
+
+
+def words_of(plan: Plan, library: Blas, bits: int) -> tuple[int, ...]:
+    """Returns the words of a plan for floats of this many bits."""
+    found = [len(plan.stages)]
+    for stage in plan.stages:
+        words = _stage(stage, library, bits)
+        found += [1 + len(words), *words]
+    return tuple(found)
+
+
+def _stage(stage: Stage, library: Blas, bits: int) -> list[int]:
+    size = bits // 8
+    if isinstance(stage, Copy):
+        loops, leaf = _copy(stage.terms, size)
+        return _words(Leaf.COPY.of(bits), (stage.source, stage.source, stage.target), loops, leaf, size)
+    if stage.matrices is None:
+        leaf = _plain(stage, size)
+        return _words(Leaf.PLAIN.of(bits), (stage.left, stage.right, stage.out), stage.loops, leaf, size)
+    left, right, out = stage.matrices
+    m, n, k = stage.row.size, stage.column.size, stage.inner.size
+    if n == 1:
+        leaf = [library.gemv[bits], *_stored(left, m, k), stage.inner.right or 1, stage.row.out or 1]
+        return _words(Leaf.GEMV.of(bits), (stage.left, stage.right, stage.out), stage.loops, leaf, size)
+    if m == 1:  # the transposed product
+        turned = Matrix(right.distance, not right.is_transposed)
+        leaf = [library.gemv[bits], *_stored(turned, n, k), stage.inner.left or 1, stage.column.out]
+        loops = [t.swapped for t in stage.loops]
+        return _words(Leaf.GEMV.of(bits), (stage.right, stage.left, stage.out), loops, leaf, size)
+    codes = _CODES[left.is_transposed], _CODES[right.is_transposed]
+    leaf = [library.gemm[bits], *codes, m, n, k, left.distance, right.distance, out.distance]
+    return _words(Leaf.GEMM.of(bits), (stage.left, stage.right, stage.out), stage.loops, leaf, size)
+
+
+def _words(
+    leaf: int, arrays: Iterable[tuple[int, int]], loops: Iterable[Term], words: Iterable[int], size: int
+) -> list[int]:
+    """Returns the words of a stage without their number."""
+    found = [leaf]
+    for number, offset in arrays:
+        found += [number, offset * size]
+    loops = list(loops)
+    found.append(len(loops))
+    for t in loops:
+        found += [t.size, t.left * size, t.right * size, t.out * size, int(not t.out)]
+    return [*found, *words]
+
+
+def _stored(matrix: Matrix, rows: int, columns: int) -> list[int]:
+    """Returns what BLAS takes of a matrix that it multiplies with a vector."""
+    sizes = (columns, rows) if matrix.is_transposed else (rows, columns)
+    return [_CODES[matrix.is_transposed], *sizes, matrix.distance]
+
+
+def _plain(stage: Multiply, size: int) -> list[int]:
+    row, column, inner = stage.row, stage.column, stage.inner
+    strides = (row.left, inner.left, inner.right, column.right, row.out, column.out)
+    return [row.size, column.size, inner.size, *(s * size for s in strides)]
+
+
+def _copy(terms: Iterable[Term], size: int) -> tuple[list[Term], list[int]]:
+    """Returns the loops and the words of a copy: its columns are neighbours in the target, its rows in the source."""
+    rest = sorted(terms, key=lambda t: -abs(t.out))
+    column = rest.pop() if rest else _ONE
+    row = min(rest, key=lambda t: abs(t.left), default=_ONE)
+    loops = [t for t in rest if t is not row]
+    strides = (row.left, column.left, row.out, column.out)
+    return loops, [row.size, column.size, *(s * size for s in strides)]

@@ -1,0 +1,114 @@
+"""Computes dots, and convolutions of single elements, by native products.
+
+Plans depend on the strides of the operands, which are known when they come: a transposed or broadcast view is read as
+it is. Floats of 16 bits are widened to f32, multiplied, and rounded once, as numpy's kernel does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...codegen.native.products.product import is_provided, product_terms, terms_step
+from ...codegen.native.step import Layout
+from ...ir.diagnostics import InternalError
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import AnyOp, Kernel, NotEvaluable, OpCall
+from ...ir.types.element_type import F32, ElementType, precision
+from ...ir.types.shape import Shape
+
+Array = np.ndarray[Any, Any]
+Conversion = Callable[[Shape, ElementType], Kernel]  # a kernel that converts an array of a shape to a type
+Strides = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def product_kernel(instruction: Instruction, conversion: Conversion) -> Kernel | None:
+    """Returns a kernel of a product; None for other ops and types, and where numpy has to compute products."""
+    op, call = instruction.op, instruction.call
+    if not is_provided() or any(not s.is_array or any(s.dynamic) for s in (*call.operands, call.shape)):
+        return None
+    wide = _computed_in(call)
+    if wide is None:
+        return None
+    try:
+        before = [_identity if s.element is wide else conversion(s, wide) for s in call.operands]
+        shape = replace(call.shape, element=wide)
+        after = _identity if call.shape.element is wide else conversion(shape, call.shape.element)
+    except NotEvaluable:
+        return None
+    left, right = call.operands
+    widened = replace(call, operands=(replace(left, element=wide), replace(right, element=wide)), shape=shape)
+    if product_terms(op, widened, [Layout.dense(s.dims) for s in (*widened.operands, shape)]) is None:
+        return None
+    product = _Product(op, widened)
+
+    def run(x: Array, y: Array) -> Array:
+        return after(product(before[0](x), before[1](y)))
+
+    return product if before == [_identity, _identity] and after is _identity else run
+
+
+def _identity(x: Array) -> Array:
+    return x
+
+
+def _computed_in(call: OpCall[Any]) -> ElementType | None:
+    """Returns the type of the sums, f32 or f64; None if products have another type, or if converting an operand to the
+    highest type of all rounds it.
+    """
+    shapes = (*call.operands, call.shape)
+    if len(shapes) != 3 or not all(s.element.is_float for s in shapes):
+        return None
+    highest = max((s.element for s in shapes), key=precision)
+    if highest.bits >= 32:
+        return highest
+    return F32 if all(s.element is highest for s in call.operands) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A product for operands with certain strides: a function of the block of words, and its type."""
+
+    run: Callable[[Any], None]
+    block: type[ctypes.Array[ctypes.c_int64]]
+    scratch: tuple[int, ...]
+    words: tuple[int, ...]
+
+
+class _Product:
+    """A kernel of f32 or f64 that reads operands at their strides and writes a dense result."""
+
+    def __init__(self, op: AnyOp, call: OpCall[Any]) -> None:
+        self._op, self._call = op, call
+        self._dims = tuple(s.dims for s in call.operands)
+        self._result, self._type = call.shape.dims, np.dtype(call.shape.element.numpy)
+        self._known: dict[Strides, _Prepared] = {}
+
+    def __call__(self, x: Array, y: Array) -> Array:
+        if (x.shape, y.shape) != self._dims:
+            raise InternalError(f"a product of {self._dims} got {(x.shape, y.shape)}")  # it reads by address
+        x, y = self._readable(x), self._readable(y)
+        found = self._known.get((x.strides, y.strides)) or self._prepare((x.strides, y.strides))
+        out = np.empty(self._result, self._type)
+        scratch = [np.empty(n, np.uint8) for n in found.scratch]
+        found.run(found.block(*[a.ctypes.data for a in (x, y, out, *scratch)], *found.words))
+        return out
+
+    def _readable(self, x: Array) -> Array:
+        whole = x.flags.aligned and not any(s % self._type.itemsize for s in x.strides)
+        return x if whole else np.ascontiguousarray(x)
+
+    def _prepare(self, strides: Strides) -> _Prepared:
+        size = self._type.itemsize
+        layouts = [Layout(d, tuple(s // size for s in n)) for d, n in zip(self._dims, strides, strict=True)]
+        terms = product_terms(self._op, self._call, (*layouts, Layout.dense(self._result)))
+        assert terms is not None
+        step = terms_step(terms, self._call.shape.element)
+        block = ctypes.c_int64 * (3 + len(step.scratch) + len(step.words))
+        run = ctypes.CFUNCTYPE(None, ctypes.POINTER(block))(step.function)
+        found = self._known[strides] = _Prepared(run, block, step.scratch, step.words)
+        return found
