@@ -19,16 +19,22 @@ from ...ir.types.shape import Shape
 from .builder import Builder
 from .elements import memory
 from .index import Index, SplitAxis, combined, counter, row_major
-from .loops import Kernel, Lane, Nest
-from .nest import MoreAxes, NestLowering, Result
-from .space import Space, Uses, merge
+from .loops import Do, Kernel, Lane, Nest, Strip
+from .nest import MoreAxes, NestLowering, Operand, Result
+from .space import LONG, Space, Uses, merge, wanted_block
+from .step import Layout
+
+Output = tuple[int, Instruction]  # the buffer of a result
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A kernel whose buffers are the parameters, the results and scratch rows of these sizes, in elements."""
+    """A kernel whose buffers are the parameters, the results and scratch rows of these sizes, in elements. Parameters
+    lie in memory as `layouts` says, results are dense.
+    """
 
     kernel: Kernel
+    layouts: tuple[Layout, ...]
     parameters: tuple[Shape, ...]
     results: tuple[Shape, ...]
     scratch: tuple[int, ...]
@@ -68,28 +74,67 @@ class _Axes:
         )
 
 
-def lower(computation: Computation) -> Lowered:
-    """Returns the kernel of a computation. Raises NotEvaluable if it cannot be one."""
+def lower(computation: Computation, layouts: Sequence[Layout] | None = None) -> Lowered:
+    """Returns the kernel of a computation whose parameters have these layouts; None: they are dense. Raises
+    NotEvaluable if it cannot be a kernel.
+    """
     root = computation.root
     outputs = root.operands if root.op.role is Role.TUPLE else [root]
     parameters = computation.parameters
     shapes = [i.shape for i in (*parameters, *outputs)]
     if not all(s.is_array and not s.is_dynamic and s.num_elements for s in shapes):
         raise NotEvaluable("native kernels take arrays of known sizes that are not empty")
-    lanes = [memory(s.element) for s in shapes]
-    inputs = {p: n for n, p in enumerate(parameters)}
-    nests: list[Nest] = []
-    scratch: list[int] = []
-    for group in _groups(list(enumerate(outputs, len(parameters)))):
-        nest, rows = _nest(group, inputs, len(lanes), sum(len(s.nodes) for n in nests for s in n.steps))
-        nests.append(nest)
-        lanes += rows
-        scratch += [nest.columns] * len(rows)
-    kernel = Kernel(tuple(lanes), tuple(nests))
-    return Lowered(kernel, tuple(shapes[: len(parameters)]), tuple(shapes[len(parameters) :]), tuple(scratch))
+    found = tuple(Layout.dense(p.shape.dims) for p in parameters) if layouts is None else tuple(layouts)
+    groups = _groups(list(enumerate(outputs, len(parameters))))
+    made = _Lowering(shapes)
+    made.inputs = {p: Operand(n, layout.strides) for n, (p, layout) in enumerate(zip(parameters, found, strict=True))}
+    nests = [made.nest(group) for group in groups]
+    poor = [p for p in _read_poorly(nests, parameters) if not found[made.inputs[p].buffer].is_dense]
+    if poor:
+        made = _Lowering(shapes, made.inputs)
+        nests = [made.dense(p) for p in poor] + [made.nest(group) for group in groups]
+    kernel = Kernel(tuple(made.lanes), tuple(nests))
+    results = tuple(shapes[len(parameters) :])
+    return Lowered(kernel, found, tuple(shapes[: len(parameters)]), results, tuple(made.scratch))
 
 
-Output = tuple[int, Instruction]  # the buffer of a result
+class _Lowering:
+    """The buffers of a kernel and the values in its nests, while nests are added."""
+
+    def __init__(self, shapes: Sequence[Shape], inputs: dict[Instruction, Operand] | None = None) -> None:
+        self.lanes = [memory(s.element) for s in shapes]
+        self.inputs = inputs or {}
+        self.scratch: list[int] = []
+        self._values = 0
+
+    def nest(self, group: list[Output]) -> Nest:
+        """Returns the nest of some results."""
+        nest, rows = _nest(group, self.inputs, len(self.lanes), self._values)
+        self.lanes += rows
+        self.scratch += [nest.columns] * len(rows)
+        self._values += sum(len(step.nodes) for step in nest.steps)
+        return nest
+
+    def dense(self, parameter: Instruction) -> Nest:
+        """Returns a nest that copies a parameter to a dense scratch array, from which later nests read it."""
+        shape, buffer = parameter.shape, len(self.lanes)
+        self.lanes.append(memory(shape.element))
+        self.scratch.append(shape.num_elements)
+        nest = self.nest([(buffer, parameter)])
+        self.inputs = {**self.inputs, parameter: Operand(buffer, Layout.dense(shape.dims).strides)}
+        return nest
+
+
+def _read_poorly(nests: list[Nest], parameters: list[Instruction]) -> list[Instruction]:
+    """Returns the parameters along whose long rows a nest strides that must keep its order of loops."""
+    found: set[int] = set()
+    for nest in nests:
+        strips = [step for step in nest.steps if isinstance(step, Strip)]
+        keeps_order = any(strip.folds or any(store.do for store in strip.stores) for strip in strips)
+        if keeps_order and nest.rows and nest.columns > LONG:
+            loads = [node.data for strip in strips for node in strip.nodes if node.do is Do.LOAD]
+            found |= {access.buffer for access in loads if abs(access.column) > 1}
+    return [p for n, p in enumerate(parameters) if n in found]
 
 
 def _space(output: Instruction) -> tuple[int, ...]:
@@ -142,7 +187,7 @@ def _result(output: Output, axes: _Axes, combine_rows: bool) -> Result:
     return Result(i, buffer, tuple(part for d, part in enumerate(index) if d not in reduced), False)
 
 
-def _nest(group: list[Output], inputs: dict[Instruction, int], scratch: int, first: int) -> tuple[Nest, list[Lane]]:
+def _nest(group: list[Output], inputs: dict[Instruction, Operand], scratch: int, first: int) -> tuple[Nest, list[Lane]]:
     try:
         return _nest_of(group, False, inputs, scratch, first)
     except NotEvaluable:
@@ -150,7 +195,7 @@ def _nest(group: list[Output], inputs: dict[Instruction, int], scratch: int, fir
 
 
 def _nest_of(
-    group: list[Output], combine_rows: bool, inputs: dict[Instruction, int], scratch: int, first: int
+    group: list[Output], combine_rows: bool, inputs: dict[Instruction, Operand], scratch: int, first: int
 ) -> tuple[Nest, list[Lane]]:
     axes = _Axes.of(_space(group[0][1]))
 
@@ -165,12 +210,20 @@ def _nest_of(
         trial.lower(results())
         return trial.uses
 
+    block: int | None = None
     for _ in range(64):
         try:
-            space = merge(axes.sizes, uses())
+            found = uses()
+            space = merge(axes.sizes, found, block)
+            split = wanted_block(space, found) if block is None else None
+            if split is not None:
+                block = split[0]
+                axes.split(*split)
+                continue
             final = lowering(space)
             return final.lower(results()), final.rows
         except SplitAxis as wanted:
+            block = block if block is None or block < wanted.axis else block + 1
             axes.split(wanted.axis, wanted.inner)
         except MoreAxes as wanted:
             if len(axes.dims) > len(_space(group[0][1])):

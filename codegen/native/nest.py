@@ -46,6 +46,14 @@ class MoreAxes(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Operand:
+    """A parameter: its buffer, and the distance of neighbours per dimension, in elements."""
+
+    buffer: int
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """A result to store: the value of an instruction. Reductions marked as `sink` combine rows in their buffer."""
 
@@ -57,12 +65,12 @@ class Result:
 
 @dataclass(slots=True)
 class NestLowering:
-    """One nest. `inputs` are the buffers of parameters; scratch rows are numbered from `scratch` on, and their types
+    """One nest. `inputs` are the parameters; scratch rows are numbered from `scratch` on, and their types
     appended to `rows`.
     """
 
     space: Space
-    inputs: dict[Instruction, int]
+    inputs: dict[Instruction, Operand]
     scratch: int
     builder: Builder
     uses: Uses = field(default_factory=Uses)
@@ -193,9 +201,10 @@ class NestLowering:
             raise NotEvaluable(f"{i.opcode} looks at numbers") from error
 
     def loaded(self, i: Instruction, index: Index, mask: Node | None) -> Traced:
-        place = combined(index, row_major(i.shape.dims))
-        self.uses.strides.add(self.space.strides(place))
-        found = self.builder.load(self.space.access(self.inputs[i], place), memory(i.shape.element), mask)
+        operand = self.inputs[i]
+        place = combined(index, operand.strides)
+        self.uses.loaded.add(self.space.strides(place))
+        found = self.builder.load(self.space.access(operand.buffer, place), memory(i.shape.element), mask)
         return Traced(self.builder, from_memory(self.builder, found, i.shape.element), i.shape.element)
 
     def literal(self, i: Instruction) -> Traced:
@@ -290,7 +299,7 @@ class NestLowering:
             raise NotEvaluable("native kernels combine rows from a constant on, in types that need no rounding")
         kept = [part for d, part in enumerate(result.index) if d not in i.attributes_as(ReduceAttributes).dimensions]
         place = combined(kept, row_major(i.shape.dims))
-        self.uses.strides.add(self.space.strides(place))
+        self.uses.stored.add(self.space.strides(place))
         used = {axis for part in kept for axis, _ in part.terms}
         reduces_columns = not used & self.space.columns
         self.uses.reduced.add(frozenset(range(len(self.space.sizes))) - used)
@@ -305,7 +314,7 @@ class NestLowering:
 
     def store(self, buffer: int, index: Index, i: Instruction, value: Traced) -> None:
         place = combined(index, row_major(i.shape.dims))
-        self.uses.strides.add(self.space.strides(place))
+        self.uses.stored.add(self.space.strides(place))
         node = to_memory(self.builder, value.node, value.element)
         self.builder.store(self.space.access(buffer, place), node)
 

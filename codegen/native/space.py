@@ -1,31 +1,43 @@
 """The loops of a nest: fine loops, one per dimension or part of one, and how they are merged to rows and columns.
 
 Neighbouring loops become one if every access walks through them as through one, no counter of them is used by itself,
-and every reduction takes both or neither. The innermost merged loop becomes the columns.
+and every reduction takes both or neither. The innermost merged loop becomes the columns, in nests that reduce; in
+others the loop along which accesses are cheapest. Where an access strides along long columns, the nest takes blocks of
+columns, one after the other, so that rows use the same lines of the cache (`wanted_block`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from .index import Affine
-from .loops import Access
+from .loops import LANES, Access
+
+Strides = tuple[int, ...]  # per fine loop
+GATHER, SCATTER = 6, 12  # times that strided accesses take of contiguous ones
+LONG = 64  # columns whose lines of the cache a strided access keeps until the next row
 
 
 @dataclass(slots=True)
 class Uses:
     """How a nest uses its fine loops."""
 
-    strides: set[tuple[int, ...]] = field(default_factory=set[tuple[int, ...]])
+    loaded: set[Strides] = field(default_factory=set[Strides])
+    stored: set[Strides] = field(default_factory=set[Strides])
     counted: set[int] = field(default_factory=set[int])
     reduced: set[frozenset[int]] = field(default_factory=set[frozenset[int]])
+
+    @property
+    def strides(self) -> set[Strides]:
+        """The strides of all accesses."""
+        return self.loaded | self.stored
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Sizes of the fine loops, and the merged loops as ranges of them; the last is the columns."""
+    """Sizes of the fine loops, and the merged loops as ranges of them, outermost first; the last is the columns."""
 
     sizes: tuple[int, ...]
     groups: tuple[range, ...]
@@ -55,19 +67,58 @@ class Space:
         terms = dict(place.terms)
         return tuple(terms.get(axis, 0) for axis in range(len(self.sizes)))
 
+    def reordered(self, first: int | None, last: int) -> Space:
+        """Returns the space with one merged loop moved to the front, and one to the end."""
+        order = sorted(range(len(self.groups)), key=lambda n: (n == last) - (n == first))
+        return replace(self, groups=tuple(self.groups[n] for n in order))
+
     def loop_of(self, axis: int) -> int:
         return next(n for n, group in enumerate(self.groups) if axis in group)
 
 
-def merge(sizes: tuple[int, ...], uses: Uses) -> Space:
-    """Returns the space with as few loops as its uses allow."""
+def merge(sizes: tuple[int, ...], uses: Uses, block: int | None = None) -> Space:
+    """Returns the space with as few loops as its uses allow. `block` is a fine loop over blocks of columns, which
+    becomes the outermost one.
+    """
     groups: list[range] = []
     for axis in range(len(sizes)):
-        if groups and _one_loop(axis - 1, axis, sizes, uses):
+        if groups and axis - 1 != block and _one_loop(axis - 1, axis, sizes, uses):
             groups[-1] = range(groups[-1].start, axis + 1)
         else:
             groups.append(range(axis, axis + 1))
-    return Space(sizes, tuple(groups))
+    space = Space(sizes, tuple(groups))
+    if uses.reduced:
+        return space
+    if block is not None:
+        return space.reordered(space.loop_of(block), space.loop_of(block + 1))
+    return space.reordered(None, _columns(space, uses))
+
+
+def wanted_block(space: Space, uses: Uses) -> tuple[int, int] | None:
+    """Returns the fine loop to split, and the size of its inner part, where columns should be taken in blocks."""
+    *outer, columns = space.groups
+    axis = columns[-1]
+    if uses.reduced or not outer or space.merged[-1] <= LONG or space.sizes[axis] <= LANES:
+        return None
+    if all(abs(strides[axis]) <= 1 for strides in uses.strides):
+        return None
+    inner = next((n for n in range(LANES, LONG + 1, LANES) if space.sizes[axis] % n == 0), None)
+    return None if inner is None or inner == space.sizes[axis] else (axis, inner)
+
+
+def _columns(space: Space, uses: Uses) -> int:
+    """Returns the loop whose accesses are cheapest as columns, the last of equal ones. A short loop wastes lanes."""
+
+    def cost(loop: int) -> float:
+        axis, size = space.groups[loop][-1], space.merged[loop]
+        accesses = _cost(uses.loaded, axis, GATHER) + _cost(uses.stored, axis, SCATTER)
+        return accesses * (-size % LANES + size) / size
+
+    return min(reversed(range(len(space.groups))), key=cost)
+
+
+def _cost(accesses: Iterable[Strides], axis: int, strided: int) -> int:
+    return sum(1 if strides[axis] in (0, 1) else strided for strides in accesses)
 
 
 def _one_loop(outer: int, inner: int, sizes: Sequence[int], uses: Uses) -> bool:

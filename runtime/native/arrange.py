@@ -88,7 +88,7 @@ class _Arranged:
             return False
         (operand,) = operands
         found = view_of(step.instruction, operand.layout)
-        if found is None or not found[1].is_dense:
+        if found is None:
             return False
         segment = self._segment(step.instruction)
         segment.found.append(step.writes[0])
@@ -97,8 +97,8 @@ class _Arranged:
         return True
 
     def _compute(self, step: Step, operands: Sequence[Place], time: int) -> bool:
-        chosen = native_step(step.instruction, [o.layout for o in operands])
-        if chosen is None:
+        native = native_step(step.instruction, [o.layout for o in operands])
+        if native is None:
             return False
         segment = self._segment(step.instruction)
         for buffer in step.reads:
@@ -109,8 +109,8 @@ class _Arranged:
             self.made.add(place.root)
             self.lives[place.root] = Life(place.byte_size, time, time)
         segment.found += step.writes
-        scratch = [self._scratch(size, time) for size in chosen.step.scratch]
-        segment.entries.append(Entry(chosen.step, (*operands, *results, *scratch)))
+        scratch = [self._scratch(size, time) for size in native.scratch]
+        segment.entries.append(Entry(native, (*operands, *results, *scratch)))
         return True
 
     def _scratch(self, size: int, time: int) -> Place:

@@ -7,22 +7,25 @@ llvmlite or a fused multiply-add they run by numpy, a block of rows at a time.
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ...codegen.native.compile_llvm import is_available
+from ...codegen.native.kernel_step import step_of
 from ...codegen.native.lower import Lowered, lower
-from ...codegen.native.native import Native, native
 from ...codegen.native.numpy_run import DTYPES, run_by_numpy
+from ...codegen.native.step import Layout
 from ...ir.diagnostics import InternalError
+from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Compile, Kernel, NotEvaluable
 from ...ir.ops.control import Fusion
 from ...ir.ops.reduce import Reduce
+from ...ir.ops.structure import ParameterAttributes
 from ...ir.types.element_type import ElementType
 from ...ir.types.shape import Shape
 from ..plan.interpreter import Plan
@@ -58,10 +61,9 @@ class NativeKernels:
         else:
             return None
         try:
-            lowered = lower(computation)
+            return function(computation, instruction.shape.is_tuple, self.by_numpy)
         except NotEvaluable:
             return None
-        return function(lowered, instruction.shape.is_tuple, self.by_numpy)
 
     def _is_single(self, instruction: Instruction) -> bool:
         """Whether an op is worth a kernel of its own: moves are mostly views. Scalar ops may be those of a reducer,
@@ -88,67 +90,83 @@ class NativeKernels:
         return x + y
 
 
-<<<<<<< HEAD
-=======
 def _conversion(shape: Shape, element: ElementType) -> Kernel:
     """Returns a kernel that converts an array. Raises NotEvaluable for types that kernels do not have."""
     result = Computation("conversion")
     operand = result.add("parameter", [], ParameterAttributes(0), shape)
     result.root = result.add("convert", [operand], shape=replace(shape, element=element))
-    return function(lower(result), is_tuple=False)
+    return function(result, is_tuple=False)
 
 
-def _alone(instruction: Instruction) -> Computation:
-    """Returns a computation of this instruction alone. Constant scalars are known to it, beside being parameters."""
-    result = Computation("alone")
-    operands: list[Instruction] = []
-    for operand in instruction.operands:
-        operands.append(result.add("parameter", [], ParameterAttributes(len(operands)), operand.shape))
-        if operand.op.role is Role.CONSTANT and operand.shape.is_scalar:
-            operands[-1] = result.add(operand.opcode, [], operand.attributes, operand.shape)
-    result.root = result.add(instruction.opcode, operands, instruction.attributes, instruction.shape)
-    return result
+Call = Callable[[Sequence[Array]], list[Array]]  # from operands to results
 
 
->>>>>>> a9e48df (Products by BLAS at the strides of their operands, in one compiled step)
-def function(lowered: Lowered, is_tuple: bool, by_numpy: bool = False) -> Kernel:
-    """Returns a function of arrays that runs a kernel. Raises NotEvaluable if it has no machine code."""
-    call = _by_numpy(lowered) if by_numpy else _by_machine_code(lowered)
-    scratch = lowered.kernel.buffers[len(lowered.parameters) + len(lowered.results) :]
-    rows = [np.empty(n, DTYPES[lane]) for n, lane in zip(lowered.scratch, scratch, strict=True)]
+def function(computation: Computation, is_tuple: bool, by_numpy: bool = False) -> Kernel:
+    """Returns a function of arrays that runs a computation by one kernel. Raises NotEvaluable if it has none.
 
+    Machine code reads arrays as they lie, and is compiled for each combination of strides when it occurs first.
+    """
+    lowered = lower(computation)
+    dense = cache(lambda: _by_numpy(lowered) if by_numpy else _MachineCode(lowered))
     dims = [shape.dims for shape in lowered.parameters]
+    calls: dict[tuple[tuple[int, ...], ...], Call] = {}
+
+    def call_for(operands: Sequence[Array]) -> Call:
+        strides = tuple(x.strides for x in operands)
+        if strides not in calls:
+            layouts = [layout for layout in map(_layout, operands) if layout is not None]
+            whole = len(layouts) == len(operands)
+            calls[strides] = _MachineCode(lower(computation, layouts)) if whole else dense()
+        return calls[strides]
 
     def run(*operands: Array) -> Any:
         if any(x.shape != size for x, size in zip(operands, dims, strict=True)):
             raise InternalError(f"a native kernel for {dims} got {[x.shape for x in operands]}")  # it reads by address
-        inputs = [np.ascontiguousarray(x) for x in operands]
-        results = [np.empty(s.dims, s.element.numpy) for s in lowered.results]
-        call([*inputs, *results, *rows])
+        is_dense = by_numpy or all(x.flags.c_contiguous for x in operands)
+        results = (dense() if is_dense else call_for(operands))(operands)
         return tuple(results) if is_tuple else results[0]
 
     return run
 
 
-Call = Callable[[Sequence[Array]], None]
+def _layout(x: Array) -> Layout | None:
+    """Returns where the elements of an array lie; None if not at whole elements."""
+    steps = [divmod(stride, x.itemsize) for stride in x.strides]
+    return None if any(rest for _, rest in steps) else Layout(x.shape, tuple(step for step, _ in steps))
 
 
-def _by_machine_code(lowered: Lowered) -> Call:
-    code: Native = native(lowered.kernel)
-    table = ctypes.c_void_p * len(lowered.kernel.buffers)
+class _MachineCode:
+    """A kernel's machine code with its scratch arrays."""
 
-    def call(arrays: Sequence[Array]) -> None:
-        addresses = table(*[a.ctypes.data for a in arrays])
-        code.run(ctypes.addressof(addresses))
+    def __init__(self, lowered: Lowered) -> None:
+        self._lowered = lowered
+        self._step = step_of(lowered)
+        self._code = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._step.function)
+        self._scratch = [np.empty(n, np.uint8) for n in self._step.scratch]
+        self._last = [*(a.ctypes.data for a in self._scratch), *self._step.words]
+        self._block = ctypes.c_void_p * (len(lowered.parameters) + len(lowered.results) + len(self._last))
+        self._is_dense = [layout.is_dense for layout in lowered.layouts]
 
-    return call
+    def __call__(self, operands: Sequence[Array]) -> list[Array]:
+        inputs = [np.ascontiguousarray(x) if d else x for x, d in zip(operands, self._is_dense, strict=True)]
+        results = _results(self._lowered)
+        addresses = self._block(*[a.ctypes.data for a in (*inputs, *results)], *self._last)
+        self._code(ctypes.addressof(addresses))
+        return results
 
 
 def _by_numpy(lowered: Lowered) -> Call:
     dtypes = [DTYPES[lane] for lane in lowered.kernel.buffers]
+    rows = [np.empty(n, t) for n, t in zip(lowered.scratch, dtypes[len(dtypes) - len(lowered.scratch) :], strict=True)]
 
-    def call(arrays: Sequence[Array]) -> None:
-        flat = [a.reshape(math.prod(a.shape)).view(t) for a, t in zip(arrays, dtypes, strict=True)]
-        run_by_numpy(lowered.kernel, flat)
+    def call(operands: Sequence[Array]) -> list[Array]:
+        results = _results(lowered)
+        arrays = [*(np.ascontiguousarray(x) for x in operands), *results, *rows]
+        run_by_numpy(lowered.kernel, [a.reshape(a.size).view(t) for a, t in zip(arrays, dtypes, strict=True)])
+        return results
 
     return call
+
+
+def _results(lowered: Lowered) -> list[Array]:
+    return [np.empty(s.dims, s.element.numpy) for s in lowered.results]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from ...codegen.native.lower import lower
-from ...codegen.native.native import native
+from ...codegen.native.kernel_step import kernel_step
+from ...codegen.native.products.product import product_step
 from ...codegen.native.step import Layout, NativeStep
 from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
@@ -16,27 +15,19 @@ from ...ir.ops.control import Fusion
 from ...ir.ops.structure import ParameterAttributes
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The machine code of an instruction, and the layouts that it wants of the operands."""
-
-    step: NativeStep
-    operands: tuple[Layout, ...]
-
-
-def native_step(instruction: Instruction, operands: Sequence[Layout]) -> Chosen | None:
-    """Returns the machine code of an instruction whose operands lie in these layouts; None if it has none."""
-    op = instruction.op
-    if not isinstance(op, Fusion) and not (op.is_fusible or op.sources(instruction.call)):
+def native_step(instruction: Instruction, operands: Sequence[Layout]) -> NativeStep | None:
+    """Returns the machine code of an instruction whose operands lie in these layouts, and whose results are dense; None
+    if it has none.
+    """
+    op, call = instruction.op, instruction.call
+    if instruction.shape.is_array and (product := product_step(op, call, operands, Layout.dense(call.shape.dims))):
+        return product
+    if not isinstance(op, Fusion) and not op.is_fusible and op.sources(call) is None:
         return None
     try:
-        lowered = lower(instruction.called()[0] if isinstance(op, Fusion) else alone(instruction))
+        return kernel_step(instruction.called()[0] if isinstance(op, Fusion) else alone(instruction), operands)
     except NotEvaluable:
         return None
-    code = native(lowered.kernel)
-    lanes = lowered.kernel.buffers[len(lowered.parameters) + len(lowered.results) :]
-    scratch = tuple(n * lane.bits // 8 for n, lane in zip(lowered.scratch, lanes, strict=True))
-    return Chosen(NativeStep(code.address, scratch, (), code), tuple(Layout.dense(o.dims) for o in operands))
 
 
 def alone(instruction: Instruction) -> Computation:

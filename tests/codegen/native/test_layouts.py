@@ -1,0 +1,92 @@
+"""Kernels that read transposed, sliced, reversed and broadcast arrays where they lie, and copies in blocks."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import hloom
+import numpy as np
+import pytest
+from hloom.codegen.native.kernel_step import kernel_step
+from hloom.codegen.native.lower import lower
+from hloom.codegen.native.step import Layout
+from hloom.runtime.native.kernels import function
+from support.loop_kernels import needs_llvm
+
+Array = np.ndarray[Any, Any]
+pytestmark = needs_llvm
+
+REDUCERS = """HloModule m
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+"""
+SUMS = """x = f32[24,80] parameter(0)  y = f32[24,80] parameter(1)  zero = f32[] constant(0)
+  p = f32[24,80] multiply(x, y)  s = f32[24] reduce(p, zero), dimensions={1}, to_apply=add
+  sb = f32[24,80] broadcast(s), dimensions={0}  d = f32[24,80] divide(p, sb)
+  w = f32[80] reduce(d, zero), dimensions={0}, to_apply=add
+  ROOT r = (f32[24,80], f32[80]) tuple(d, w)"""
+ELEMENTS = """x = f32[24,80] parameter(0)  y = f32[24,80] parameter(1)
+  p = f32[24,80] multiply(x, y)  r = f32[12,160] reshape(p)  ROOT t = f32[160,12] transpose(r), dimensions={1,0}"""
+BODIES = {"sums": SUMS, "elements": ELEMENTS}
+
+
+def computation(body: str) -> Any:
+    return hloom.parse(REDUCERS + "ENTRY e {\n" + body + "\n}\n").entry
+
+
+def views(rng: np.random.Generator, rows: int, columns: int) -> dict[str, Array]:
+    """Arrays of random numbers that lie in different ways."""
+    big = rng.standard_normal((2 * columns, 3 * rows), np.float32)
+    return {
+        "dense": big.reshape(-1)[: rows * columns].reshape(rows, columns),
+        "transposed": big[:columns, :rows].T,
+        "reversed": big[:columns, :rows].T[::-1, ::-1],
+        "strided": big.reshape(3 * rows, 2 * columns)[::3, 1::2],
+        "a broadcast row": np.broadcast_to(big[:columns, 0], (rows, columns)),
+        "a broadcast column": np.broadcast_to(big[:rows, :1], (rows, columns)),
+    }
+
+
+def flat(result: Any) -> list[Array]:
+    """The results of a kernel, which are a tuple if there are several."""
+    return [result] if isinstance(result, np.ndarray) else list(result)
+
+
+@pytest.mark.parametrize("by_numpy", [False, True], ids=["native", "numpy"])
+@pytest.mark.parametrize("body", BODIES)
+def test_operands_are_read_as_they_lie(body: str, by_numpy: bool) -> None:
+    given = views(np.random.default_rng(0), 24, 80)
+    run = function(computation(BODIES[body]), body == "sums", by_numpy)
+    for x in given.values():
+        for y in (given["strided"], x):
+            have, want = flat(run(x, y)), flat(run(np.ascontiguousarray(x), np.ascontiguousarray(y)))
+            for a, b in zip(have, want, strict=True):
+                assert a.tobytes() == b.tobytes()
+    x, y = given["dense"], given["strided"]
+    if body == "elements":
+        np.testing.assert_array_equal(run(x, y), (x * y).reshape(12, 160).T)
+
+
+def test_long_rows_of_a_transposed_operand_are_copied_first() -> None:
+    sums, dense = computation(SUMS), Layout.dense((24, 80))
+    assert len(lower(sums, [dense, dense]).kernel.nests) == 1
+    transposed = lower(sums, [Layout((24, 80), (1, 24)), dense])
+    assert (len(transposed.kernel.nests), max(transposed.scratch)) == (2, 24 * 80)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(256, 192), (3, 1000), (250, 2), (7, 5)])
+def test_a_transpose_is_a_copy_in_blocks(rows: int, columns: int) -> None:
+    body = f"x = f32[{columns},{rows}] parameter(0)\n ROOT t = f32[{rows},{columns}] transpose(x), dimensions={{1,0}}"
+    step = kernel_step(computation(body), [Layout.dense((columns, rows))])
+    x = np.random.default_rng(0).standard_normal((columns, rows), np.float32)
+    found = np.zeros((rows, columns), np.float32)
+    block = (ctypes.c_void_p * 2)(x.ctypes.data, found.ctypes.data)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(step.function)(ctypes.addressof(block))
+    np.testing.assert_array_equal(found, x.T)
+    assert step.scratch == ()
+
+
+def test_short_columns_are_rows_where_that_fills_lanes() -> None:
+    body = "x = f32[2,250] parameter(0)\n ROOT t = f32[250,2] transpose(x), dimensions={1,0}"
+    (nest,) = lower(computation(body)).kernel.nests
+    assert (nest.rows, nest.columns) == ((2,), 250)
