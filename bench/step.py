@@ -147,7 +147,8 @@ def ours(module: hloom.Module, inputs: list[Array], native: bool) -> Step:
     if native:
         passes: Any = importlib.import_module("hloom.passes.pipelines")
         base: Any = importlib.import_module("hloom.passes.base")
-        base.run_pipeline(passes.parse_pipeline("call-inliner,cse,dce,fusion"), module, base.PassContext())
+        pipeline = passes.parse_pipeline("equal-computations,call-inliner,cse,dce,fusion")
+        base.run_pipeline(pipeline, module, base.PassContext())
     program = runner(module, NativeKernels()) if native else runner(module)
     return lambda: float(program.run(inputs)[-1])
 

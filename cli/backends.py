@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..ir.graph.module import Module, clone_module
 from ..passes.base import PassContext, run_pipeline
+from ..passes.cleanup.equal_computations import EqualComputations
 from ..passes.fusion.fuse import Fusion
 from ..runtime.plan.kernels import NUMPY, KernelProvider
 
@@ -31,7 +32,7 @@ class Backend:
         if self.name == REFERENCE:
             return module
         fused = clone_module(module)
-        run_pipeline([Fusion()], fused, PassContext())
+        run_pipeline([EqualComputations(), Fusion()], fused, PassContext())
         return fused
 
     def kernels(self) -> KernelProvider:

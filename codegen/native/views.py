@@ -17,6 +17,20 @@ def view_of(instruction: Instruction, operand: Layout) -> View | None:
     return _through(sources[0], operand, instruction.shape.dims)
 
 
+def layout_before(instruction: Instruction) -> Layout | None:
+    """Returns the layout of the operand in which the result of a transposition is dense; None for other ops."""
+    sources = instruction.op.sources(instruction.call)
+    source = sources[0] if sources is not None and len(sources) == 1 else None
+    if source is None or isinstance(source, RowMajor):
+        return None
+    dims, dense = instruction.operands[0].shape.dims, Layout.dense(instruction.shape.dims)
+    if sorted(along.dim for along in source) != list(range(len(dense.dims))):
+        return None
+    if any(along.stride != 1 or dims[d] != dense.dims[along.dim] for d, along in enumerate(source)):
+        return None
+    return Layout(dims, tuple(dense.strides[along.dim] for along in source))
+
+
 def _through(source: Source, operand: Layout, dims: tuple[int, ...]) -> View | None:
     if isinstance(source, RowMajor):
         strides = _reshaped(operand, dims)

@@ -18,6 +18,7 @@ from typing import ClassVar
 from ...ir.graph.clone import map_called
 from ...ir.graph.computation import Computation
 from ...ir.graph.module import Module
+from ...ir.tools.content import content
 from ..base import Pass, PassContext
 
 
@@ -37,7 +38,7 @@ class EqualComputations(Pass):
                 if called and instruction.op.applies_calls:
                     for callee in called:
                         if callee not in first:
-                            first[callee] = seen.setdefault(_content(callee), callee)
+                            first[callee] = seen.setdefault(content(callee), callee)
                     if any(first[callee] is not callee for callee in called):
                         instruction.attributes = map_called(instruction.attributes, first.__getitem__)
                         changed = True
@@ -46,12 +47,3 @@ class EqualComputations(Pass):
         merged = {c for c, equal in first.items() if equal is not c and c not in kept}
         module.computations = [c for c in module.computations if c not in merged]
         return changed
-
-
-def _content(computation: Computation) -> Hashable:
-    """Returns a key that equal computations share. Their own callees must be merged already."""
-    numbers = {instruction: number for number, instruction in enumerate(computation)}
-    return numbers[computation.root], computation.execution_thread, tuple(
-        (i.op, tuple(numbers[o] for o in i.operands), i.call, i.sharding, i.shardy,
-         tuple(numbers[p] for p in i.control_predecessors))
-        for i in numbers)

@@ -12,14 +12,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ...codegen.native.lowerings import Lowerings
 from ...codegen.native.step import Layout
-from ...codegen.native.views import view_of
+from ...codegen.native.views import layout_before, view_of
 from ...ir.graph.instruction import Instruction
 from ...ir.types.shape import Shape
 from ..plan.interpreter import Plan, Step, find_last_uses
 from ..plan.steps import ComputeStep, StartStep, TupleComputeStep, WaitStep
 from .arena import Life, arena_of
-from .native_steps import native_step
+from .native_steps import native_step, product_in
 from .table import ARENA, Entry, GuardedStep, Outside, Place, PlanMemory, TableStep
 
 
@@ -39,15 +40,20 @@ class _Arranged:
     """
 
     plan: Plan
+    lowerings: Lowerings
     places: dict[int, Place] = field(default_factory=dict[int, Place])
     lives: dict[int, Life] = field(default_factory=dict[int, Life])
     roots: dict[int, Outside] = field(default_factory=dict[int, Outside])
     parts: list[_Segment | Step] = field(default_factory=list["_Segment | Step"])
     made: set[int] = field(default_factory=set[int])
+    readers: dict[int, list[Step]] = field(default_factory=dict[int, list[Step]])
     scratch: int = 0
 
     def arrange(self) -> None:
         """Sorts the steps into native ones and others."""
+        for step in self.plan.steps:
+            for buffer in set(step.reads):
+                self.readers.setdefault(buffer, []).append(step)
         waited: dict[int, tuple[int, ...]] = {}  # the operands of a collective that has started
         for time, step in enumerate(self.plan.steps):
             if not self._is_native(step, time):
@@ -76,11 +82,18 @@ class _Arranged:
             self._add_root(buffer, shape)
         return self.places[buffer]
 
-    def _add_root(self, buffer: int, shape: Shape) -> Place:
+    def _wanted(self, step: Step) -> Layout | None:
+        """Returns the layout of a result that only a transposition reads, so that it comes out dense."""
+        readers = self.readers.get(step.writes[0], ()) if len(step.writes) == 1 else ()
+        if len(readers) != 1 or not isinstance(readers[0], ComputeStep) or not _is_static(readers[0].instruction):
+            return None
+        return None if step.writes[0] in self.plan.results else layout_before(readers[0].instruction)
+
+    def _add_root(self, buffer: int, shape: Shape, layout: Layout | None = None) -> Place:
         dtype = shape.element.numpy
         assert dtype is not None  # see _is_static
         self.roots[buffer] = Outside(buffer, shape.dims, dtype)
-        self.places[buffer] = Place(buffer, 0, Layout.dense(shape.dims), dtype)
+        self.places[buffer] = Place(buffer, 0, layout or Layout.dense(shape.dims), dtype)
         return self.places[buffer]
 
     def _view(self, step: Step, operands: Sequence[Place], time: int) -> bool:
@@ -97,14 +110,18 @@ class _Arranged:
         return True
 
     def _compute(self, step: Step, operands: Sequence[Place], time: int) -> bool:
-        native = native_step(step.instruction, [o.layout for o in operands])
+        layouts = [o.layout for o in operands]
+        wanted = self._wanted(step)
+        native = product_in(step.instruction, layouts, wanted) if wanted else None
+        if native is None:
+            wanted, native = None, native_step(step.instruction, layouts, self.lowerings)
         if native is None:
             return False
         segment = self._segment(step.instruction)
         for buffer in step.reads:
             self._use(buffer, time)
         leaves = step.instruction.shape.leaves()
-        results = [self._add_root(b, leaf) for b, leaf in zip(step.writes, leaves, strict=True)]
+        results = [self._add_root(b, leaf, wanted) for b, leaf in zip(step.writes, leaves, strict=True)]
         for place in results:
             self.made.add(place.root)
             self.lives[place.root] = Life(place.byte_size, time, time)
@@ -137,9 +154,9 @@ class _Arranged:
         return others.union(self.plan.results)
 
 
-def arranged(plan: Plan) -> Plan:
+def arranged(plan: Plan, lowerings: Lowerings) -> Plan:
     """Returns the plan with tables in place of native steps."""
-    work = _Arranged(plan)
+    work = _Arranged(plan, lowerings)
     work.arrange()
     memory = PlanMemory(arena_of(list(work.lives.values())))
     in_arena = dict(zip(work.lives, memory.arena.offsets, strict=True))
@@ -158,7 +175,7 @@ def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: 
 
     for part in work.parts:
         if isinstance(part, Step):
-            yield GuardedStep(part.with_plans([arranged(p) for p in part.plans()]), memory)
+            yield GuardedStep(part.with_plans([arranged(p, work.lowerings) for p in part.plans()]), memory)
             continue
         entries = [Entry(e.step, tuple(placed(p) for p in e.places)) for e in part.entries]
         made = {b for b in part.found if b in work.made and b not in in_arena}

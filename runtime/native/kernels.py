@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ...codegen.native.compile_llvm import is_available
-from ...codegen.native.kernel_step import step_of
-from ...codegen.native.lower import Lowered, lower
+from ...codegen.native.lower import Lowered
+from ...codegen.native.lowerings import Lowerings
 from ...codegen.native.numpy_run import DTYPES, run_by_numpy
-from ...codegen.native.step import Layout
+from ...codegen.native.step import Layout, NativeStep
 from ...ir.diagnostics import InternalError
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -44,6 +44,7 @@ class NativeKernels:
         self.small = small
         self.by_numpy = not is_available() if by_numpy is None else by_numpy
         self.native: dict[Instruction, bool] = {}
+        self._lowerings = Lowerings()
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
         found = self._kernel(instruction)
@@ -54,14 +55,14 @@ class NativeKernels:
         op = instruction.op
         if isinstance(op, Fusion):
             computation = instruction.called()[0]
-        elif not self.by_numpy and (product := product_kernel(instruction, _conversion)):
+        elif not self.by_numpy and (product := product_kernel(instruction, self._conversion)):
             return product
         elif self._is_single(instruction):
             computation = alone(instruction)
         else:
             return None
         try:
-            return function(computation, instruction.shape.is_tuple, self.by_numpy)
+            return function(computation, instruction.shape.is_tuple, self.by_numpy, self._lowerings)
         except NotEvaluable:
             return None
 
@@ -80,8 +81,15 @@ class NativeKernels:
             return False
         return isinstance(op, Reduce) or op.maps_scalars(call)
 
+    def _conversion(self, shape: Shape, element: ElementType) -> Kernel:
+        """Returns a kernel that converts an array. Raises NotEvaluable for types that kernels do not have."""
+        result = Computation("conversion")
+        operand = result.add("parameter", [], ParameterAttributes(0), shape)
+        result.root = result.add("convert", [operand], shape=replace(shape, element=element))
+        return function(result, is_tuple=False, lowerings=self._lowerings)
+
     def arranged(self, plan: Plan) -> Plan:
-        return plan if self.by_numpy else arranged(plan)
+        return plan if self.by_numpy else arranged(plan, self._lowerings)
 
     def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:
         return element.numpy
@@ -90,24 +98,19 @@ class NativeKernels:
         return x + y
 
 
-def _conversion(shape: Shape, element: ElementType) -> Kernel:
-    """Returns a kernel that converts an array. Raises NotEvaluable for types that kernels do not have."""
-    result = Computation("conversion")
-    operand = result.add("parameter", [], ParameterAttributes(0), shape)
-    result.root = result.add("convert", [operand], shape=replace(shape, element=element))
-    return function(result, is_tuple=False)
-
-
 Call = Callable[[Sequence[Array]], list[Array]]  # from operands to results
 
 
-def function(computation: Computation, is_tuple: bool, by_numpy: bool = False) -> Kernel:
+def function(
+    computation: Computation, is_tuple: bool, by_numpy: bool = False, lowerings: Lowerings | None = None
+) -> Kernel:
     """Returns a function of arrays that runs a computation by one kernel. Raises NotEvaluable if it has none.
 
     Machine code reads arrays as they lie, and is compiled for each combination of strides when it occurs first.
     """
-    lowered = lower(computation)
-    dense = cache(lambda: _by_numpy(lowered) if by_numpy else _MachineCode(lowered))
+    known = lowerings or Lowerings()
+    lowered = known.lowered(computation)
+    dense = cache(lambda: _by_numpy(lowered) if by_numpy else _MachineCode(lowered, known.step(computation)))
     dims = [shape.dims for shape in lowered.parameters]
     calls: dict[tuple[tuple[int, ...], ...], Call] = {}
 
@@ -116,8 +119,11 @@ def function(computation: Computation, is_tuple: bool, by_numpy: bool = False) -
         if strides not in calls:
             layouts = [layout for layout in map(_layout, operands) if layout is not None]
             whole = len(layouts) == len(operands)
-            calls[strides] = _MachineCode(lower(computation, layouts)) if whole else dense()
+            calls[strides] = in_layouts(layouts) if whole else dense()
         return calls[strides]
+
+    def in_layouts(layouts: list[Layout]) -> Call:
+        return _MachineCode(known.lowered(computation, layouts), known.step(computation, layouts))
 
     def run(*operands: Array) -> Any:
         if any(x.shape != size for x, size in zip(operands, dims, strict=True)):
@@ -138,9 +144,9 @@ def _layout(x: Array) -> Layout | None:
 class _MachineCode:
     """A kernel's machine code with its scratch arrays."""
 
-    def __init__(self, lowered: Lowered) -> None:
+    def __init__(self, lowered: Lowered, step: NativeStep) -> None:
         self._lowered = lowered
-        self._step = step_of(lowered)
+        self._step = step
         self._code = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._step.function)
         self._scratch = [np.empty(n, np.uint8) for n in self._step.scratch]
         self._last = [*(a.ctypes.data for a in self._scratch), *self._step.words]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...codegen.native.kernel_step import kernel_step
+from ...codegen.native.lowerings import Lowerings
 from ...codegen.native.products.product import product_step
 from ...codegen.native.step import Layout, NativeStep
 from ...ir.errors import NotEvaluable
@@ -15,7 +15,21 @@ from ...ir.ops.control import Fusion
 from ...ir.ops.structure import ParameterAttributes
 
 
-def native_step(instruction: Instruction, operands: Sequence[Layout]) -> NativeStep | None:
+def product_in(instruction: Instruction, operands: Sequence[Layout], wanted: Layout) -> NativeStep | None:
+    """Returns the machine code of a product whose result lies in a wanted layout; None for other ops, and if a dense
+    result takes less scratch memory, so fewer copies.
+    """
+    op, call = instruction.op, instruction.call
+    found = product_step(op, call, operands, wanted)
+    dense = product_step(op, call, operands, Layout.dense(call.shape.dims))
+    if found is None or dense is None or sum(found.scratch) > sum(dense.scratch):
+        return None
+    return found
+
+
+def native_step(
+    instruction: Instruction, operands: Sequence[Layout], lowerings: Lowerings
+) -> NativeStep | None:
     """Returns the machine code of an instruction whose operands lie in these layouts, and whose results are dense; None
     if it has none.
     """
@@ -25,7 +39,7 @@ def native_step(instruction: Instruction, operands: Sequence[Layout]) -> NativeS
     if not isinstance(op, Fusion) and not op.is_fusible and op.sources(call) is None:
         return None
     try:
-        return kernel_step(instruction.called()[0] if isinstance(op, Fusion) else alone(instruction), operands)
+        return lowerings.step(instruction.called()[0] if isinstance(op, Fusion) else alone(instruction), operands)
     except NotEvaluable:
         return None
 

@@ -72,7 +72,8 @@ def test_what_is_sent_how_often(growth: float, trips: int, last: str, gathers: i
     module = partitioned(text, growth)
     assert sum(c.sent_bytes for c in hloom.collectives(module)) == gathers * GATHERED
     source = hloom.parse(text)
-    inputs = make_inputs([p.shape for p in source.entry.parameters], seed=0)
+    x, v, w = make_inputs([p.shape for p in source.entry.parameters], seed=0)
+    inputs = [x, v / 16, w / 16]  # larger weights amplify rounding from trip to trip
     result = compare(hloom.simulate(module, inputs, poison=True), hloom.evaluate(source, inputs))
     assert result.equal, result
 

@@ -68,6 +68,21 @@ PROGRAMS = {
   c = f32[8,4] conditional(p, h, h), true_computation=left, false_computation=right
   ROOT z = f32[8,4] subtract(c, h)
 }""",
+    "turned products": """ENTRY e {
+  x = f32[8,4] parameter(0)
+  w = f32[4,4] parameter(1)
+  p = f32[8,4] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[4,8] transpose(p), dimensions={1,0}
+  q = f32[8,4] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  u = f32[4,8] transpose(q), dimensions={1,0}
+  d = f32[4,8] add(t, u)
+  k = f32[8,4] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  v = f32[4,8] transpose(k), dimensions={1,0}
+  r = f32[8,4] triangular-solve(w, k), left_side=false, lower=true, transpose_a=NO_TRANSPOSE
+  z = f32[8,4] dot(r, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  y = f32[4,8] transpose(z), dimensions={1,0}
+  ROOT o = (f32[4,8], f32[4,8], f32[4,8], f32[8,4]) tuple(d, v, y, r)
+}""",
     "numpy between": """ENTRY e {
   x = f32[8,4] parameter(0)
   w = f32[4,4] parameter(1)
