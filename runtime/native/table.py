@@ -19,7 +19,9 @@ from ...codegen.native.step import Layout, NativeStep
 from ...ir.diagnostics import InternalError
 from ...ir.graph.instruction import Instruction
 from ..plan.interpreter import Frame, Interpreter, Step
+from .addresses import address
 from .arena import ALIGNMENT, Arena
+from .workers import run_all
 
 Array = np.ndarray[Any, Any]
 ARENA = 0  # the root of arrays in the arena; others are buffers of the frame
@@ -81,10 +83,13 @@ class PlanMemory:
 
     def holds(self, interpreter: Interpreter, value: Any) -> bool:
         """Whether an array lies in the arena of a device."""
-        while isinstance(value, np.ndarray) and value.base is not None:
-            value = value.base
+        base: Any = value.base if isinstance(value, np.ndarray) else None
+        if base is None:
+            return False
+        while isinstance(base, np.ndarray) and base.base is not None:
+            base = base.base
         blocks: dict[int, Block] = interpreter.kept.get(self, {})
-        return any(block.memory is value for block in blocks.values())
+        return any(block.memory is base for block in blocks.values())
 
     __hash__ = object.__hash__
     __eq__ = object.__eq__
@@ -104,15 +109,12 @@ class Block:
         return Block(memory, -address(memory) % ALIGNMENT)
 
 
-def address(array: Array) -> int:
-    """Returns the address of an array's first element."""
-    return array.__array_interface__["data"][0]
-
-
 class TableStep(Step):
     """Runs native steps, then puts the arrays that other steps read into their buffers (`exports`)."""
 
-    __slots__ = ("_fixed", "_indices", "_offsets", "_places", "_starts", "entries", "exports", "memory", "outside")
+    __slots__ = (
+        "_fixed", "_indices", "_offsets", "_places", "_starts", "_touched", "entries", "exports", "memory", "outside"
+    )  # fmt: skip
 
     def __init__(
         self, instruction: Instruction, entries: Sequence[Entry], outside: Sequence[Outside],
@@ -125,6 +127,7 @@ class TableStep(Step):
         self.outside = tuple(outside)
         self.exports = tuple(exports)
         self.memory = memory
+        self._touched = sum(place.byte_size for entry in self.entries for place in entry.places)
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -145,12 +148,12 @@ class TableStep(Step):
         self._places, self._indices, self._offsets = (np.ascontiguousarray(column) for column in found.T)
 
     def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
-        loop = table_loop().run
-        for frame in frames:
-            block = self.memory.block(interpreter, frame[0])
-            held = self._arrays(frame)
-            if self.entries:
-                loop(self._table(block, held))
+        blocks = [self.memory.block(interpreter, frame[0]) for frame in frames]
+        arrays = [self._arrays(frame) for frame in frames]
+        if self.entries:
+            tables = [self._table(block, held) for block, held in zip(blocks, arrays, strict=True)]
+            run_all(table_loop().run, tables, self._touched * len(frames))
+        for frame, block, held in zip(frames, blocks, arrays, strict=True):
             for buffer, place in self.exports:
                 if place.root == ARENA:
                     frame[buffer] = place.array(block.memory, block.start)

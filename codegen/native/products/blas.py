@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ NAMES = (("scipy_cblas_", "64_", 64), ("cblas_", "64_", 64), ("scipy_cblas_", ""
 class Blas:
     """A BLAS library: the bits of its integers, and the addresses of `cblas_?gemm` and `cblas_?gemv` by bits of floats.
 
-    `library` keeps it loaded.
+    `library` keeps it loaded. `threads` are functions that tell and change how many threads compute a product.
     """
 
     path: str
@@ -32,6 +32,7 @@ class Blas:
     gemm: dict[int, int]
     gemv: dict[int, int]
     library: ctypes.CDLL
+    threads: tuple[Callable[[], int], Callable[[int], None]] | None = None
 
 
 @cache
@@ -64,8 +65,18 @@ def _functions(path: str, library: ctypes.CDLL) -> Blas | None:
         gemm, gemv = ({bits: _address(library, f"{prefix}{t}{routine}{suffix}") for bits, t in ((32, "s"), (64, "d"))}
                       for routine in ("gemm", "gemv"))  # fmt: skip
         if all(gemm.values()) and all(gemv.values()):
-            return Blas(path, integer, gemm, gemv, library)
+            return Blas(path, integer, gemm, gemv, library, _threads(library, prefix.removesuffix("cblas_"), suffix))
     return None
+
+
+def _threads(
+    library: ctypes.CDLL, prefix: str, suffix: str
+) -> tuple[Callable[[], int], Callable[[int], None]] | None:
+    try:
+        get, set = (library[f"{prefix}openblas_{verb}_num_threads{suffix}"] for verb in ("get", "set"))
+    except AttributeError:
+        return None
+    return get, set
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:

@@ -10,6 +10,7 @@ import pytest
 from hloom.cli.backends import Backend
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.inputs.inputs import make_inputs
+from hloom.runtime.native import workers
 from hloom.runtime.native.kernels import NativeKernels
 from hloom.runtime.native.table import GuardedStep, TableStep
 from hloom.runtime.simulator import SimulatedProgram
@@ -134,6 +135,22 @@ def test_stale_arenas_do_not_matter(name: str) -> None:
     again = program.simulate(inputs).outputs
     for one, other, copy in zip(first, again, copies, strict=True):
         assert one.tobytes() == copy.tobytes() == other.tobytes()
+
+
+def test_devices_on_threads_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = hloom.parse((EXAMPLES / "transformer_train.hlo").read_text())
+    inputs = make_inputs([p.shape for p in module.entry.parameters])
+    program = SimulatedProgram(Backend("native").prepared(hloom.partition(module).module), NativeKernels(0))
+    alone = program.simulate(inputs).outputs
+    monkeypatch.setattr(workers, "WORTHWHILE", 0)
+    monkeypatch.setattr(workers, "cores", lambda: 4)
+    started: list[int] = []
+    submit = workers.ThreadPoolExecutor.submit
+    monkeypatch.setattr(workers.ThreadPoolExecutor, "submit", lambda *a: started.append(1) or submit(*a))
+    for _ in range(3):
+        together = program.simulate(inputs).outputs
+        assert [x.tobytes() for x in alone] == [x.tobytes() for x in together]
+    assert started
 
 
 def test_observers_see_every_step() -> None:
