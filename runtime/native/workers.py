@@ -26,7 +26,7 @@ def run_all(run: Callable[[int], None], tables: Sequence[int], touched: int) -> 
         for table in tables:
             run(table)
         return
-    with _single_threaded_products():
+    with single_threaded_products():
         list(_pool().map(run, tables))
 
 
@@ -45,7 +45,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 @contextmanager
-def _single_threaded_products() -> Generator[None]:
+def single_threaded_products() -> Generator[None]:
     found = blas()
     if found is None or found.threads is None:
         yield
