@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
 from ..graph.monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
@@ -63,6 +63,9 @@ class Scatter(Op[ScatterAttributes]):
 
     def overwritten(self, call: OpCall[ScatterAttributes]) -> Container[int]:
         return range(len(call.operands) // 2)
+
+    def additive(self, call: OpCall[ScatterAttributes]) -> tuple[frozenset[int], ...]:
+        return (frozenset({0, 2}),) if reduction_monoid(call.attributes.to_apply) is Monoid.ADD else ()
 
     def infer_shape(self, operands: Sequence[Shape], attributes: ScatterAttributes, declared: Shape | None) -> Shape:
         check_arrays("scatter", operands)
