@@ -52,21 +52,30 @@ def work(op: OpSharding, assignment: Assignment) -> float:
     return memory_traffic(op, assignment) + arithmetic(op, assignment)
 
 
-def memory_traffic(op: OpSharding, assignment: Assignment) -> float:
-    """Returns the time in which a device reads and writes."""
-    return 0.0 if op.view else tiles_cost(op, assignment)
+def memory_traffic(op: OpSharding, assignment: Assignment, untouched: frozenset[int] = frozenset()) -> float:
+    """Returns the time in which a device reads and writes, without that for the `untouched` values."""
+    return 0.0 if op.view else tiles_cost(op, assignment, untouched)
 
 
 def arithmetic(op: OpSharding, assignment: Assignment) -> float:
     """Returns the time in which a device computes."""
     if op.view or not op.shapes:
         return 0.0
-    return op.machine.work(points(op, assignment), op.shapes[0].element)
+    count = points(op, assignment) if op.is_contraction else _most_elements(op, assignment)
+    return op.machine.work(count, op.shapes[0].element)
 
 
 def points(op: OpSharding, assignment: Assignment) -> int:
     """Returns the points of the op's index space that a device computes: the multiply-adds of a contraction."""
     return math.prod(-(-f.size // product(assignment.get(i, ()))) for i, f in enumerate(op.rule.factors))
+
+
+def _most_elements(op: OpSharding, assignment: Assignment) -> int:
+    """Returns the elements in the largest tile of an op. Ops that are no contractions compute each element once: a
+    gather does not visit all rows of its table for each row that it takes.
+    """
+    sizes = [-(-f.size // product(assignment.get(i, ()))) for i, f in enumerate(op.rule.factors)]
+    return max(math.prod(sizes[f] for dim in factors for f in dim) for factors in op.rule.values())
 
 
 def idle_digits(op: OpSharding, assignment: Assignment) -> Digits:
@@ -77,11 +86,11 @@ def idle_digits(op: OpSharding, assignment: Assignment) -> Digits:
     return complement(op.devices, used) or ()
 
 
-def tiles_cost(op: OpSharding, assignment: Assignment) -> float:
-    """Returns the time in which a device reads and writes its tiles."""
+def tiles_cost(op: OpSharding, assignment: Assignment, untouched: frozenset[int] = frozenset()) -> float:
+    """Returns the time in which a device reads and writes its tiles, without those of the `untouched` values."""
     total = 0.0
     for value, shape in enumerate(op.shapes):
-        if value not in op.free:
+        if value not in op.free and value not in untouched:
             dims = op.tiling(value, assignment).local_dims(shape.dims)
             total += op.machine.memory(shape.element.byte_size * math.prod(dims))
     return total

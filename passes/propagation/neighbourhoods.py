@@ -57,13 +57,14 @@ class Surroundings:
         """Returns a hash of what a relation costs between given leaves."""
         use = self._traffic.use(relation)
         tie = relation.rule if use is None else use
-        key = tie, self._traffic.weight(relation), relation.allowed.value, relation.outer
+        fused = self._traffic.fused(relation)
+        key = tie, self._traffic.weight(relation), relation.allowed.value, relation.outer, fused
         found = self._kinds.get(key)
         if found is None:
             call = use.call if use is not None and relation.leaves[1:] and not relation.instruction.called() else None
             # Computations have no content here: the rule says what an op does with them.
             what = tie if use is None else (use.rule, use.op.opcode, sorted(use.free), call)
-            found = self._kinds[key] = zlib.crc32(repr((what, *key[1:])).encode())
+            found = self._kinds[key] = zlib.crc32(repr((what, *key[1:-1], sorted(fused))).encode())
         return found
 
     def _hash(self, value: Hashable) -> int:

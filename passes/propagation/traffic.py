@@ -5,7 +5,8 @@ the partitioner would divide it (`op_sharding.assignment`). The cost of a value 
 that its users want, each tiling once. Code in a loop counts once per trip. Data flow (tuples, control flow,
 annotations) wants the source in the tiling of the target.
 
-Costs are times on a machine (`cost.machine`). They omit what the partitioner finds beyond single ops: sums that stay
+Costs are times on a machine (`cost.machine`). Compilers fuse ops that compute or move single elements, so a value with
+one user takes no memory traffic if both its op and its user are such. Costs omit what the partitioner finds beyond single ops: sums that stay
 partial.
 """
 
@@ -58,9 +59,12 @@ class RelationCost:
 
 @dataclass(frozen=True, slots=True)
 class _Op:
-    """The op of equal relations: its use, without tilings, and its costs under the tilings met so far."""
+    """The op of equal relations: its use, without tilings, its values that never lie in memory, and its costs under the
+    tilings met so far.
+    """
 
     use: OpUse
+    fused: frozenset[int]
     costs: dict[tuple[Tiling, ...], RelationCost]
 
 
@@ -79,9 +83,10 @@ class Traffic:
         self._tilings: dict[Leaf, Tiling] = {}
         self._relation_costs: dict[Relation, RelationCost] = {}
         self._ops: dict[Relation, _Op | None] = {}
-        self._known_ops: dict[OpUse, _Op] = {}
-        self._ops_of_calls: dict[tuple[int, frozenset[int]], _Op] = {}
+        self._known_ops: dict[tuple[OpUse, frozenset[int]], _Op] = {}
+        self._ops_of_calls: dict[tuple[int, frozenset[int], frozenset[int]], _Op] = {}
         self._free: dict[Leaf, bool] = {}
+        self._fused: dict[Leaf, bool] = {}
         self._any_tile: dict[int, bool] = {}
         self._reads: dict[Leaf, tuple[tuple[Relation, int, int], ...]] = {}
         self._sent: dict[Leaf, float] = {}
@@ -150,6 +155,11 @@ class Traffic:
         found = self._op(relation)
         return None if found is None else found.use
 
+    def fused(self, relation: Relation) -> frozenset[int]:
+        """Returns the values of an op, operands first, that never lie in memory."""
+        found = self._op(relation)
+        return frozenset() if found is None else found.fused
+
     def weight(self, relation: Relation) -> int:
         """Returns how often a relation's data moves. The end of a loop's body ties a value inside to the state outside.
         """
@@ -166,13 +176,14 @@ class Traffic:
         found = op.costs.get(tilings)
         if found is None:
             self.decisions += 1
-            found = op.costs[tilings] = self._op_cost(self.decider.decide(replace(op.use, tilings=tilings)))
+            choice = self.decider.decide(replace(op.use, tilings=tilings))
+            found = op.costs[tilings] = self._op_cost(choice, op.fused)
         return found
 
-    def _op_cost(self, choice: Choice) -> RelationCost:
+    def _op_cost(self, choice: Choice, fused: frozenset[int]) -> RelationCost:
         """Returns the cost of an op as the partitioner would divide it."""
         op, assignment = choice.op, choice.assignment
-        cost = Cost(result_cost(op, assignment), memory_traffic(op, assignment), arithmetic(op, assignment))
+        cost = Cost(result_cost(op, assignment), memory_traffic(op, assignment, fused), arithmetic(op, assignment))
         return RelationCost(cost, tuple(self.one(t.canonical()) for t in (*choice.operands, *choice.results)))
 
     def _op(self, relation: Relation) -> _Op | None:
@@ -181,15 +192,16 @@ class Traffic:
             if relation.call is not None and not is_structure(relation.instruction):
                 operands = relation.leaves[: len(relation.rule.operands)]
                 free = frozenset([n for n, x in enumerate(operands) if self.is_free(x)])
-                self._ops[relation] = self._op_of_call(relation.instruction.op, relation.call, free)
+                fused = frozenset([n for n, x in enumerate(relation.leaves) if self._is_fused(x)])
+                self._ops[relation] = self._op_of_call(relation.instruction.op, relation.call, free, fused)
         return self._ops[relation]
 
-    def _op_of_call(self, op: AnyOp, call: OpCall[Any], free: frozenset[int]) -> _Op:
-        key = id(call), free  # most equal calls are one object
+    def _op_of_call(self, op: AnyOp, call: OpCall[Any], free: frozenset[int], fused: frozenset[int]) -> _Op:
+        key = id(call), free, fused  # most equal calls are one object
         found = self._ops_of_calls.get(key)
         if found is None:
             use = self.decider.uses.of(op, call, (), self.order, free=free)
-            found = self._ops_of_calls[key] = self._known_ops.setdefault(use, _Op(use, {}))
+            found = self._ops_of_calls[key] = self._known_ops.setdefault((use, fused), _Op(use, fused, {}))
         return found
 
     def _sending(self, leaf: Leaf) -> float:
@@ -251,6 +263,15 @@ class Traffic:
         if (operands and not depth) or not self._makes_any_tile(own):
             return False
         return all(x.tiling(self.order).is_replicated or self.is_free(x, depth - 1) for x in operands)
+
+    def _is_fused(self, leaf: Leaf) -> bool:
+        """Whether a compiler computes a value where its only user reads it, so that it never lies in memory."""
+        found = self._fused.get(leaf)
+        if found is None:
+            value = leaf.instruction
+            ends = [r for r in leaf.relations if r.call is not None] if len(value.users) == 1 else []
+            found = self._fused[leaf] = len(ends) == 2 and all(map(self._makes_any_tile, ends))
+        return found
 
     def _makes_any_tile(self, relation: Relation) -> bool:
         instruction, call = relation.instruction, relation.call

@@ -168,3 +168,27 @@ def test_a_program_without_conflicts_is_left_alone(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(refinement, "Traffic", None)
     agreed = FAR.replace(COLUMNS, ROWS)
     assert sent(hloom.parse(agreed, "m")) == 0
+
+
+# A compiler expands the rows where the product of masks and rows reads them; gathering weights would send more.
+EXPANDED = """HloModule m, num_partitions=8
+ENTRY e {
+  rows = f32[2048,64] parameter(0), sharding={devices=[8,1]<=[8]}
+  shift = f32[8,2048,64] parameter(1), sharding={replicated}
+  w = f32[8,64,1024] parameter(2), sharding={devices=[1,1,8]<=[8]}
+  n = f32[2048,64] sine(rows)
+  many = f32[8,2048,64] broadcast(n), dimensions={1,2}
+  a = f32[8,2048,64] add(many, shift)
+  b = f32[8,2048,64] tanh(a)
+  c = f32[8,2048,64] negate(b)
+  d = f32[8,2048,64] cosine(c)
+  ROOT p = f32[2048,1024] dot(d, w), lhs_contracting_dims={2,0}, rhs_contracting_dims={1,0},
+    sharding={devices=[1,8]<=[8]}
+}
+"""
+
+
+def test_values_inside_of_a_fusion_cost_no_memory() -> None:
+    module = check(EXPANDED)
+    (found,) = hloom.collectives(hloom.partition(module))
+    assert (found.kind, found.sent_bytes) == ("all-gather", 2048 // 8 * 64 * 4 * 7)
