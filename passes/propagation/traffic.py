@@ -6,8 +6,8 @@ that its users want, each tiling once. Code in a loop counts once per trip. Data
 annotations) wants the source in the tiling of the target.
 
 Costs are times on a machine (`cost.machine`). Compilers fuse ops that compute or move single elements, so a value with
-one user takes no memory traffic if both its op and its user are such. Costs omit what the partitioner finds beyond single ops: sums that stay
-partial.
+one user takes no memory traffic if both its op and its user are such. Costs omit what the partitioner finds beyond
+single ops: sums that stay partial.
 """
 
 from __future__ import annotations
