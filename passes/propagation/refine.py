@@ -5,9 +5,10 @@ where the value is smallest, or outside the loop. After the fixed point, unannot
 therefore get other tilings: those that their neighbours have or would need. A single change may gain nothing (two
 reshardings become two others), so a *trail* of changes follows: each time the neighbour whose change costs least, up to
 a maximal length. The best prefix of the trail is kept if it gains (the search of Kernighan and Lin, "An efficient
-heuristic procedure for partitioning graphs", 1970). It gains if less is received and the sum of all costs (`traffic`)
-falls, so the search ends; a limit on added arithmetic keeps it from replicating work to save bytes. A program without
-conflicts does not change.
+heuristic procedure for partitioning graphs", 1970). It gains if no more is received and the sum of all costs
+(`traffic`) falls, so the search ends. Where the same is received, values therefore lie in smaller tiles and are gathered
+later. A limit on added arithmetic keeps the search from replicating work to save bytes. A program without conflicts does
+not change.
 
 Programs repeat themselves: leaves whose surroundings look alike, as far as a trail can see, form a class
 (`neighbourhoods`). Only one leaf of a class is searched around; where that finds nothing, the others are left alone,
@@ -62,7 +63,7 @@ class Delta(NamedTuple):
     def gains(self, best: float) -> bool:
         """Whether this pays, and its total is better than `best`."""
         saved = -self.received
-        return self.total < best - _LEAST and saved > _LEAST and self.arithmetic <= _ARITHMETIC * saved
+        return self.total < best - _LEAST and saved >= 0.0 and self.arithmetic <= _ARITHMETIC * saved
 
 
 def refine(module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine, forms: LocalForms) -> None:
