@@ -6,9 +6,9 @@ therefore get other tilings: those that their neighbours have or would need. A s
 reshardings become two others), so a *trail* of changes follows: each time the neighbour whose change costs least, up to
 a maximal length. The best prefix of the trail is kept if it gains (the search of Kernighan and Lin, "An efficient
 heuristic procedure for partitioning graphs", 1970). It gains if no more is received and the sum of all costs
-(`traffic`) falls, so the search ends. Where the same is received, values therefore lie in smaller tiles and are gathered
-later. A limit on added arithmetic keeps the search from replicating work to save bytes. A program without conflicts does
-not change.
+(`traffic`) falls, so the search ends. Where the same is received, values therefore lie in smaller tiles, and are
+gathered later. A limit on added arithmetic keeps the search from replicating work to save bytes. A program without
+conflicts does not change.
 
 Programs repeat themselves: leaves whose surroundings look alike, as far as a trail can see, form a class
 (`neighbourhoods`). Only one leaf of a class is searched around; where that finds nothing, the others are left alone,

@@ -192,3 +192,10 @@ def test_values_inside_of_a_fusion_cost_no_memory() -> None:
     module = check(EXPANDED)
     (found,) = hloom.collectives(hloom.partition(module))
     assert (found.kind, found.sent_bytes) == ("all-gather", 2048 // 8 * 64 * 4 * 7)
+
+
+def test_a_change_that_sends_the_same_must_take_less_time_for_no_more_arithmetic() -> None:
+    assert refinement.Delta(received=0.0, total=-5.0, arithmetic=0.0).gains(0.0)
+    assert not refinement.Delta(received=0.0, total=0.0, arithmetic=0.0).gains(0.0)
+    assert not refinement.Delta(received=0.0, total=-5.0, arithmetic=1.0).gains(0.0)
+    assert not refinement.Delta(received=1.0, total=-5.0, arithmetic=0.0).gains(0.0)
