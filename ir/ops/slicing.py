@@ -15,6 +15,7 @@ from ..graph.attributes import Attributes, Dims, PadDim, PaddingConfig, SliceDim
 from ..graph.monoid import choice_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.source import Along, Source
+from ..graph.update import UpdatingKernel
 from ..graph.value_range import Demand, Fact, Range, Visitor, columns, index_range, joined
 from ..types.shape import Shape
 from .checks import require_array, require_index, require_rank, require_same_element, require_static, text
@@ -308,12 +309,10 @@ class DynamicUpdateSlice(Op[Attributes]):
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         place = _clamped_place(call.operands[0].dims, call.operands[1].dims)
 
-        def function(x: Array, update: Array, *starts: Array) -> Array:
-            result = np.array(x)  # converts numpy scalars, too
-            result[place(starts)] = update
-            return result
+        def update(x: Array, new: Array, *starts: Array) -> None:
+            x[place(starts)] = new
 
-        return function
+        return UpdatingKernel(update)
 
 
 def _start_demands(starts: Sequence[Shape], dims: Dims, sizes: Dims) -> list[Demand]:

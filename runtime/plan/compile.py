@@ -21,6 +21,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Kernel, NotEvaluable, ShapeError, Value
+from ...ir.graph.update import UpdatingKernel
 from ...ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate, blank
 from ...ir.ops.control import Call, Conditional, Fusion, While
 from ...ir.ops.structure import AddDependency, GetTupleElement, OptimizationBarrier, Tuple
@@ -45,6 +46,7 @@ from .steps import (
     WhileStep,
     tree_leaves,
 )
+from .updates import UpdateStep
 
 FOLDED_BYTES = 1 << 16  # results of ops without operands up to this size are computed once, at compile time
 
@@ -208,7 +210,10 @@ class _Builder:
         if not operands and self.fold(instruction, kernel, result):
             return
         if isinstance(result, int) and all(isinstance(o, int) for o in operands):
-            self.push(ComputeStep(instruction, kernel, operands, result))
+            if isinstance(kernel, UpdatingKernel):
+                self.push(UpdateStep(instruction, kernel, operands, result))
+            else:
+                self.push(ComputeStep(instruction, kernel, operands, result))
         else:
             self.push(TupleComputeStep(instruction, kernel, operands, tree_leaves(result)))
 

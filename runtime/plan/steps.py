@@ -207,8 +207,9 @@ class WhileStep(Step):
                 inner.append(self.body.frame(devices[i], states[i]))
                 states[i] = []  # only the frame holds the state, and frees it step by step
             if inner:
-                for i, state in zip(active, interpreter.execute(self.body, inner), strict=True):
-                    states[i] = state
+                results = interpreter.execute(self.body, inner)
+                for i in reversed(active):
+                    states[i] = results.pop()  # nothing else refers to the state, so that steps may change it in place
         self.give(frames, states)
         free_unused(self, frames)
 

@@ -1,0 +1,24 @@
+"""Kernels whose result is their first operand, changed in some places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+class UpdatingKernel:
+    """A kernel that copies its first operand and changes the copy. `update` changes an array itself."""
+
+    __slots__ = ("update",)
+
+    def __init__(self, update: Callable[..., None]) -> None:
+        self.update = update
+
+    def __call__(self, x: Array, *rest: Array) -> Array:
+        result = np.array(x)  # converts numpy scalars, too
+        self.update(result, *rest)
+        return result
