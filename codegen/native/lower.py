@@ -14,18 +14,16 @@ from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
+from ...ir.graph.source import RowMajor, lie_side_by_side
 from ...ir.ops.reduce import Reduce, ReduceAttributes
 from ...ir.types.shape import Shape
 from .builder import Builder
 from .elements import memory
 from .index import Index, SplitAxis, combined, counter, row_major
 from .loops import Do, Kernel, Lane, Nest, Strip
-from .nest import MoreAxes, NestLowering, Operand, Result
+from .nest import MoreAxes, NestLowering, Operand, Output, Result
 from .space import LONG, Space, Uses, merge, wanted_block
 from .step import Layout
-
-Output = tuple[int, Instruction]  # the buffer of a result
-
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
@@ -85,7 +83,7 @@ def lower(computation: Computation, layouts: Sequence[Layout] | None = None) -> 
     if not all(s.is_array and not s.is_dynamic and s.num_elements for s in shapes):
         raise NotEvaluable("native kernels take arrays of known sizes that are not empty")
     found = tuple(Layout.dense(p.shape.dims) for p in parameters) if layouts is None else tuple(layouts)
-    groups = _groups(list(enumerate(outputs, len(parameters))))
+    groups = _groups([part for n, o in enumerate(outputs, len(parameters)) for part in _parts(_output(n, o))])
     made = _Lowering(shapes)
     made.inputs = {p: Operand(n, layout.strides) for n, (p, layout) in enumerate(zip(parameters, found, strict=True))}
     nests = [made.nest(group) for group in groups]
@@ -120,7 +118,7 @@ class _Lowering:
         shape, buffer = parameter.shape, len(self.lanes)
         self.lanes.append(memory(shape.element))
         self.scratch.append(shape.num_elements)
-        nest = self.nest([(buffer, parameter)])
+        nest = self.nest([_output(buffer, parameter)])
         self.inputs = {**self.inputs, parameter: Operand(buffer, Layout.dense(shape.dims).strides)}
         return nest
 
@@ -137,6 +135,24 @@ def _read_poorly(nests: list[Nest], parameters: list[Instruction]) -> list[Instr
     return [p for n, p in enumerate(parameters) if n in found]
 
 
+def _output(buffer: int, instruction: Instruction) -> Output:
+    return Output(buffer, instruction, tuple(row_major(instruction.shape.dims)))
+
+
+def _parts(output: Output) -> list[Output]:
+    """Returns the values that a result is made of side by side, as a concatenation is; else the result itself."""
+    i = output.instruction
+    sources = i.op.sources(i.call) or ()
+    if not lie_side_by_side(sources, i.call.operands, i.shape):
+        return [output]
+    found: list[Output] = []
+    for operand, source in zip(i.operands, sources, strict=True):
+        assert not isinstance(source, RowMajor)
+        offset = output.offset - sum(a.offset * stride for a, stride in zip(source, output.strides, strict=True))
+        found += _parts(Output(output.buffer, operand, output.strides, offset))
+    return found
+
+
 def _space(output: Instruction) -> tuple[int, ...]:
     """Returns the dimensions of the loops that make a result."""
     return output.operands[0].shape.dims if isinstance(output.op, Reduce) else output.shape.dims
@@ -145,11 +161,12 @@ def _space(output: Instruction) -> tuple[int, ...]:
 def _groups(outputs: list[Output]) -> list[list[Output]]:
     """Returns the results that share loops: those of one space, and those of its leading dimensions."""
     groups: list[list[Output]] = []
-    for output in sorted(outputs, key=lambda o: -math.prod(_space(o[1]))):
-        space = _space(output[1])
+    for output in sorted(outputs, key=lambda o: -math.prod(_space(o.instruction))):
+        space = _space(output.instruction)
         for group in groups:
-            first = _space(group[0][1])
-            if first == space or (first[: len(space)] == space and _depends(output[1], group[0][1])):
+            whole = group[0].instruction
+            first = _space(whole)
+            if first == space or (first[: len(space)] == space and _depends(output.instruction, whole)):
                 group.append(output)
                 break
         else:
@@ -175,16 +192,16 @@ def _result(output: Output, axes: _Axes, combine_rows: bool) -> Result:
     """Returns how a result is stored: a reduction of other than the last dimensions combines rows, as all reductions
     do if asked to.
     """
-    buffer, i = output
+    i = output.instruction
     index = axes.index(len(_space(i)))
     if not isinstance(i.op, Reduce):
-        return Result(i, buffer, index, False)
+        return Result(output, index, False)
     sizes, reduced = i.operands[0].shape.dims, i.attributes_as(ReduceAttributes).dimensions
     kept = [d for d, n in enumerate(sizes) if d not in reduced and n > 1]
     first = min((d for d in reduced if sizes[d] > 1), default=len(sizes))
     if combine_rows or any(d > first for d in kept):
-        return Result(i, buffer, index, True)
-    return Result(i, buffer, tuple(part for d, part in enumerate(index) if d not in reduced), False)
+        return Result(output, index, True)
+    return Result(output, tuple(part for d, part in enumerate(index) if d not in reduced), False)
 
 
 def _nest(group: list[Output], inputs: dict[Instruction, Operand], scratch: int, first: int) -> tuple[Nest, list[Lane]]:
@@ -197,7 +214,8 @@ def _nest(group: list[Output], inputs: dict[Instruction, Operand], scratch: int,
 def _nest_of(
     group: list[Output], combine_rows: bool, inputs: dict[Instruction, Operand], scratch: int, first: int
 ) -> tuple[Nest, list[Lane]]:
-    axes = _Axes.of(_space(group[0][1]))
+    space_of_all = _space(group[0].instruction)
+    axes = _Axes.of(space_of_all)
 
     def lowering(space: Space) -> NestLowering:
         return NestLowering(space, inputs, scratch, Builder(len(space.groups) - 1, first))
@@ -226,7 +244,7 @@ def _nest_of(
             block = block if block is None or block < wanted.axis else block + 1
             axes.split(wanted.axis, wanted.inner)
         except MoreAxes as wanted:
-            if len(axes.dims) > len(_space(group[0][1])):
+            if len(axes.dims) > len(space_of_all):
                 break
             axes.dims += _Axes.of(wanted.sizes).dims
         except ValueError as error:

@@ -8,6 +8,7 @@ value that an earlier strip computed is made again, unless it took a function: t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,13 +55,31 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """A result to store: the value of an instruction. Reductions marked as `sink` combine rows in their buffer."""
+class Output:
+    """A value that becomes a result, or a part of one: the place of its first element in the buffer, and the distances
+    of neighbours per dimension, in elements.
+    """
 
-    instruction: Instruction
     buffer: int
+    instruction: Instruction
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    def place(self, index: Sequence[Affine]) -> Affine:
+        return combined(index, self.strides, self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An output to store. Reductions marked as `sink` combine rows in their buffer."""
+
+    output: Output
     index: Index  # of the instruction, or of the operand of a sink
     sink: bool
+
+    @property
+    def instruction(self) -> Instruction:
+        return self.output.instruction
 
 
 @dataclass(slots=True)
@@ -92,7 +111,7 @@ class NestLowering:
                     self.sink(result, place, depth, sums)
                 elif depth == self.stage:
                     value = self.value((result.instruction, result.index))
-                    self.store(result.buffer, result.index, result.instruction, value)
+                    self.store(result, value)
             self.builder.end_strip()
             for key, total in totals:
                 self.known[(*key, None)] = self.finished(key, total), -1
@@ -298,7 +317,7 @@ class NestLowering:
         if fold.start is None or from_numpy(accumulator(i.shape.element)) is not i.shape.element:
             raise NotEvaluable("native kernels combine rows from a constant on, in types that need no rounding")
         kept = [part for d, part in enumerate(result.index) if d not in i.attributes_as(ReduceAttributes).dimensions]
-        place = combined(kept, row_major(i.shape.dims))
+        place = result.output.place(kept)
         self.uses.stored.add(self.space.strides(place))
         used = {axis for part in kept for axis, _ in part.terms}
         reduces_columns = not used & self.space.columns
@@ -310,13 +329,13 @@ class NestLowering:
             value = sums[number]
             node = to_memory(self.builder, value.node, value.element)
             init = constant(self.builder, fold.start, value.element)
-            self.builder.store(self.space.access(result.buffer, place), node, fold.do, init.data)
+            self.builder.store(self.space.access(result.output.buffer, place), node, fold.do, init.data)
 
-    def store(self, buffer: int, index: Index, i: Instruction, value: Traced) -> None:
-        place = combined(index, row_major(i.shape.dims))
+    def store(self, result: Result, value: Traced) -> None:
+        place = result.output.place(result.index)
         self.uses.stored.add(self.space.strides(place))
         node = to_memory(self.builder, value.node, value.element)
-        self.builder.store(self.space.access(buffer, place), node)
+        self.builder.store(self.space.access(result.output.buffer, place), node)
 
 
 def _is_trivial(i: Instruction) -> bool:

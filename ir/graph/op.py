@@ -112,8 +112,8 @@ class Op(Generic[A]):
       side_effect    never removed as dead code
       is_elementwise every result element depends only on the operand elements at the same position (a scalar applies to
                      all positions); propagation handles such ops before all others
-      is_fusible     loops over the elements of its operands or its result compute it, at the places and with the folds
-                     that its sharding rule names
+      is_fusible     loops over the elements of its operands or its result compute it, at the places that its sources
+                     name, or at the places and with the folds that its sharding rule names
       is_collective  exchanges data between devices: the runtime executes it, not `kernel`
       is_control     calls computations that may contain collectives (call, while, conditional): likewise
       calls_alone    no other instruction of its kind calls the same computations

@@ -6,7 +6,10 @@ dimensions: so a slice has one source, a pad two (the operand, and the filler), 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from ..types.shape import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +28,10 @@ class RowMajor:
 
 # The index of each operand dimension.
 Source = tuple[Along, ...] | RowMajor
+
+
+def lie_side_by_side(sources: Sequence[Source], operands: Sequence[Shape], result: Shape) -> bool:
+    """Returns whether the result consists of several operands side by side, as a concatenation does."""
+    if len(sources) < 2 or sum(o.num_elements for o in operands) != result.num_elements:
+        return False
+    return all(not isinstance(s, RowMajor) and all(a == Along(d, 1, a.offset) for d, a in enumerate(s)) for s in sources)

@@ -264,6 +264,7 @@ class Concatenate(Op[ConcatenateAttributes]):
     """Concatenates arrays along one dimension."""
 
     opcode = "concatenate"
+    is_fusible = True
     algebra = Algebra.MOVE
     element_sources = range(sys.maxsize)
     knows_columns = True

@@ -55,6 +55,7 @@ class Slice(Op[SliceAttributes]):
     """Returns the elements start, start + stride, .. below limit of each dimension."""
 
     opcode = "slice"
+    is_fusible = True
     algebra = Algebra.MOVE
     element_sources = frozenset({0})
     additive_groups = (frozenset({0}),)
@@ -124,6 +125,7 @@ class Pad(Op[PadAttributes]):
     """Surrounds and interleaves the operand with copies of a scalar; negative amounts remove elements."""
 
     opcode = "pad"
+    is_fusible = True
     algebra = Algebra.MOVE
     element_sources = frozenset({0, 1})
     attributes = PadAttributes

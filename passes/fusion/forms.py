@@ -1,6 +1,7 @@
 """The loops of an op: sizes, the places at which it reads its operands, the loops that it folds.
 
-They follow from the op's sharding rule, which names the index of each dimension. Dimensions of size 1 have no loop.
+They follow from the sources of ops that move elements, and from the sharding rules of others, which name the index of
+each dimension. Dimensions of size 1 have no loop.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from ...ir.factors.sharding_rule import FactorKind, ValueFactors
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import AnyOp, OpCall, Role
+from ...ir.graph.source import Along, RowMajor, Source, lie_side_by_side
 from ...ir.types.shape import Shape
 
 Places = tuple[int, ...]
@@ -20,13 +22,15 @@ Places = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """An op as loops of these `sizes` that read operand n at the places `reads[n]`. The result has the loops `kept`;
-    the op combines the elements along the others.
+    """An op as loops of these `sizes` that read operand n at the places `reads[n]`; None: at others, as a slice does.
+    The result has the loops `kept`; the op combines the elements along the others. The operands of a `joint` op lie
+    side by side in its result; its loops are those of one operand.
     """
 
     sizes: tuple[int, ...]
-    reads: tuple[Places, ...]
+    reads: tuple[Places | None, ...]
     kept: Places
+    joint: bool = False
 
     @property
     def folds(self) -> bool:
@@ -51,6 +55,9 @@ def _form(op: AnyOp, call: OpCall[Any]) -> Form | None:
     shapes = (*call.operands, call.shape)
     if any(not s.is_array or s.is_dynamic or 0 in s.dims for s in shapes):
         return None
+    sources = op.sources(call)
+    if sources is not None:
+        return _moving(sources, call)
     rule = op.sharding_rule(call)
     if any(f.kind not in (FactorKind.PASS, FactorKind.REDUCTION) for f in rule.factors):
         return None
@@ -63,6 +70,30 @@ def _form(op: AnyOp, call: OpCall[Any]) -> Form | None:
     if kept != tuple(sorted(kept)) or (len(kept) < len(largest) and (rule.monoid is None or len(reads) != 2)):
         return None
     return Form(tuple(rule.factors[f].size for f in largest), tuple(reads), kept)
+
+
+def _moving(sources: tuple[Source, ...], call: OpCall[Any]) -> Form | None:
+    sizes = sizes_of(call.shape)
+    if lie_side_by_side(sources, call.operands, call.shape):
+        one = sizes_of(call.operands[0])
+        same = all(sizes_of(o) == one for o in call.operands)
+        return Form(one, (tuple(range(len(one))),) * len(sources), tuple(range(len(one))), True) if same else None
+    if any(isinstance(s, RowMajor) and sizes_of(o) != sizes for s, o in zip(sources, call.operands, strict=True)):
+        return None
+    reads = tuple(_places(s, o, call.shape) for s, o in zip(sources, call.operands, strict=True))
+    return Form(sizes, reads, tuple(range(len(sizes))))
+
+
+def _places(source: Source, operand: Shape, result: Shape) -> Places | None:
+    """Returns the loops of the result that count the dimensions of an operand; None if they count other elements."""
+    if isinstance(source, RowMajor):
+        return tuple(range(len(sizes_of(result))))
+    numbers = {dim: n for n, dim in enumerate(d for d, size in enumerate(result.dims) if size != 1)}
+    along = [a for a, size in zip(source, operand.dims, strict=True) if size != 1]
+    sizes = [size for size in operand.dims if size != 1]
+    if any(a != Along(a.dim) or result.dims[a.dim] != size for a, size in zip(along, sizes, strict=True)):
+        return None
+    return tuple(numbers[a.dim] for a in along)
 
 
 def _loops(factors: ValueFactors, shape: Shape) -> tuple[int, ...] | None:

@@ -58,7 +58,7 @@ def _fuse(module: Module, computation: Computation, values: Values, group: Group
         return False
     body = module.new_computation("fused_computation")
     operands = _Body(body, values).copy(group, results)
-    folds = any(stands is not Stands.ELEMENT for stands in group.members.values())
+    folds = any(stands in (Stands.ROW, Stands.COLUMN) for stands in group.members.values())
     attributes = FusionAttributes(FusionKind.INPUT if folds else FusionKind.LOOP, body)
     fusion = computation.add("fusion", operands, attributes, body.root.shape, "fusion", results[-1])
     for index, result in enumerate(results):

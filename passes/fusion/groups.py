@@ -1,6 +1,6 @@
 """Groups of instructions that one nest of loops computes, found greedily in program order.
 
-A group has the loops `sizes`. Its members stand in them in one of three ways (`Stands`). An instruction joins the group
+A group has the loops `sizes`. Its members stand in them in one of several ways (`Stands`). An instruction joins the group
 of an operand if its own loops fit, if it reads the group's values where they have just been computed, and if nothing
 outside the group stands between them: else the group would need its own result. Groups that it joins are merged.
 """
@@ -13,7 +13,7 @@ from enum import Enum
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from .forms import Form
+from .forms import Form, Places
 from .values import Values
 
 
@@ -23,6 +23,7 @@ class Stands(Enum):
     ELEMENT = "in every element"
     ROW = "in every row, after its elements"
     COLUMN = "after all rows"
+    PART = "as parts of a result, side by side"
 
 
 @dataclass(eq=False)
@@ -65,7 +66,7 @@ class Groups:
             elif self._stands(group, instruction, form) is joined.members[instruction]:
                 self._merge(joined, group)
                 joined = self.of[instruction]
-        if joined is None:
+        if joined is None and not form.joint:
             group = Group(form.sizes, first=self._number[instruction])
             stands = self._stands(group, instruction, form)
             if stands is not None:
@@ -85,12 +86,12 @@ class Groups:
         if form.folds:
             stands = self._fold(group, form)
         elif form.sizes == group.sizes:
-            stands = Stands.ELEMENT
+            stands = Stands.PART if form.joint else Stands.ELEMENT
         elif group.rows is not None and form.sizes == group.sizes[: group.rows]:
             stands = Stands.ROW
         else:
             return None
-        reading = Stands.ELEMENT if form.folds else stands
+        reading = Stands.ROW if stands is Stands.ROW and not form.folds else Stands.ELEMENT
         fits = all(self._fits(group, reading, operand, places)
                    for operand, places in zip(instruction.operands, form.reads, strict=True))
         return stands if stands is not None and fits else None
@@ -105,15 +106,18 @@ class Groups:
         last = len(form.sizes) - kept
         return Stands.COLUMN if form.kept == tuple(range(last, len(form.sizes))) else None
 
-    def _fits(self, group: Group, reading: Stands | None, operand: Instruction, reads: tuple[int, ...]) -> bool:
-        """Returns whether an operand's value, if the group computes it, is there when and where it is read."""
-        stored, places = self.values.source(operand)
-        stands = group.members.get(stored) if stored is not None else None
-        if stands is None:
-            return True
-        at = tuple(reads[p] for p in places)
+    def _fits(self, group: Group, reading: Stands, operand: Instruction, reads: Places | None) -> bool:
+        """Returns whether an operand's values that the group computes are there when and where they are read."""
+        return all(stored not in group.members or self._is_there(group, reading, group.members[stored], places, reads)
+                   for stored, places in self.values.reads(operand))
+
+    def _is_there(
+        self, group: Group, reading: Stands, stands: Stands, places: Places | None, reads: Places | None
+    ) -> bool:
+        if places is None or reads is None or stands in (Stands.COLUMN, Stands.PART):
+            return False
         wanted = len(group.sizes) if stands is Stands.ELEMENT else group.rows
-        if stands is Stands.COLUMN or at != tuple(range(wanted or 0)):
+        if tuple(reads[p] for p in places) != tuple(range(wanted or 0)):
             return False
         return stands is Stands.ROW or reading is Stands.ELEMENT
 

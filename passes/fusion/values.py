@@ -1,7 +1,8 @@
 """The values of a computation as loops see them: those worth storing, and those that every reader computes anew.
 
 Broadcasts, counters, scalar constants and what is made of these alone cost no memory traffic when the reader computes
-them. The others are *stored* values: results of ops that no loop computes, and of ops that read stored values.
+them, nor do slices, paddings and concatenations of values in memory, which the reader reads where they are. The others
+are *stored* values: results of ops that no loop computes, and of ops that read stored values.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from ...ir.graph.op import Role
 from .forms import Form, Places, form_of, sizes_of
 
 _DEEPEST = 8  # ops that a reader computes anew, one after the other
+_PARTS = 4  # of a concatenation that a reader computes anew, by as many tests per element
+
+# A stored value, and the dimensions of its reader that count its own; None if the reader counts other elements.
+Source = tuple[Instruction, Places | None]
 
 
 class Values:
@@ -32,12 +37,13 @@ class Values:
         return self._forms[instruction]
 
     def is_computed(self, instruction: Instruction) -> bool:
-        """Returns whether loops compute the value from others. Transposed columns are copied, in tiles, by an op of
-        their own.
+        """Returns whether loops compute the value from others: a concatenation, if they compute parts of it. Transposed
+        columns are copied, in tiles, by an op of their own.
         """
-        op = instruction.op
-        moves = op.algebra is Algebra.MOVE and not op.is_elementwise
-        return bool(instruction.operands) and not moves and not self.is_free(instruction)
+        form = self.form(instruction)
+        if form is None or not instruction.operands or self.is_free(instruction):
+            return False
+        return not _moves(instruction) or (form.joint and any(self.is_computed(o) for o in instruction.operands))
 
     def is_free(self, instruction: Instruction) -> bool:
         """Returns whether readers compute the value anew."""
@@ -59,30 +65,44 @@ class Values:
         deepest = max((d for d in below if d is not None), default=0) + 1
         if deepest > _DEEPEST:
             return None
-        if instruction.op.algebra is Algebra.MOVE and not instruction.op.is_elementwise:
-            places = tuple(form.reads[0][p] for p in self.source(instruction.operands[0])[1])
-            keeps_rows = places == tuple(sorted(places)) or places[-1] == len(form.sizes) - 1
-            return deepest if keeps_rows else None
-        return deepest if all(d is not None and self.source(o)[0] is None
+        if form.joint:
+            few = len(instruction.operands) <= _PARTS
+            return deepest if few and not any(self.is_computed(o) for o in instruction.operands) else None
+        if _moves(instruction):
+            return deepest if self._keeps_rows(instruction, form) else None
+        return deepest if all(d is not None and not self.reads(o)
                               for o, d in zip(instruction.operands, below, strict=True)) else None
 
-    def source(self, value: Instruction) -> tuple[Instruction | None, Places]:
-        """Returns the stored value that a value is read from, and the dimensions of the value that count those of the
-        stored one; None if it is made of no stored value.
-        """
+    def _keeps_rows(self, value: Instruction, form: Form) -> bool:
+        """Returns whether an op that moves elements reads rows of stored values as rows or parts of them."""
+        for operand, at in zip(value.operands, form.reads, strict=True):
+            for _, places in self.reads(operand):
+                found = at if at is None or places is None else tuple(at[p] for p in places)
+                if found and found != tuple(sorted(found)) and found[-1] != len(form.sizes) - 1:
+                    return False
+        return True
+
+    def reads(self, value: Instruction) -> tuple[Source, ...]:
+        """Returns the stored values that a value is read from: itself if it is stored, none if it is made of none."""
         if not self.is_free(value):
-            return value, tuple(range(len(sizes_of(value.shape))))
+            return ((value, tuple(range(len(sizes_of(value.shape))))),)
         form = self.form(value)
         assert form is not None
-        if not value.operands or value.op.is_elementwise:
-            return None, ()
-        stored, places = self.source(value.operands[0])
-        return stored, tuple(form.reads[0][p] for p in places)
+        return self._read(value, form) if _moves(value) else ()
+
+    def _read(self, value: Instruction, form: Form) -> tuple[Source, ...]:
+        """Returns the stored values that an op reads which moves elements."""
+        found: list[Source] = []
+        for operand, at in zip(value.operands, form.reads, strict=True):
+            for stored, places in self.reads(operand):
+                elsewhere = places is None or at is None or form.joint
+                found.append((stored, None if elsewhere else tuple(at[p] for p in places)))
+        return tuple(found)
 
     def sources(self, instruction: Instruction) -> list[Instruction]:
         """Returns the stored values on which an instruction depends directly."""
-        found = [self.source(o)[0] for o in instruction.operands]
-        return list(dict.fromkeys([*(s for s in found if s is not None), *instruction.control_predecessors]))
+        found = [stored for o in instruction.operands for stored, _ in self.reads(o)]
+        return list(dict.fromkeys([*found, *instruction.control_predecessors]))
 
     def is_read_outside(self, value: Instruction, group: Container[Instruction]) -> bool:
         """Returns whether a value is read by others than a group, or is the result of the computation."""
@@ -90,3 +110,7 @@ class Values:
             return True
         return any(user not in group and (not self.is_free(user) or self.is_read_outside(user, group))
                    for user in value.users)
+
+
+def _moves(instruction: Instruction) -> bool:
+    return bool(instruction.operands) and instruction.op.algebra is Algebra.MOVE and not instruction.op.is_elementwise
