@@ -149,6 +149,7 @@ def opt(made: Parser) -> None:
     _partitioned(made)
     made.add_argument("--passes", required=True, metavar="P,P{option=value}", help="passes, in order")
     made.add_argument("--dump-after", metavar="P,P|all", help="print the program after these passes on standard error")
+    made.add_argument("--explain", metavar="NAME", help="tell what the pass fusion decided about this op, and why")
     made.add_argument("--time", action="store_true", help="print the time of each pass on standard error")
     _werror(made)
 

@@ -51,6 +51,7 @@ def opt(args: argparse.Namespace) -> int:
     module = read_program(args)
     context = context_for(args)
     context.verify = True
+    context.explain = args.explain
 
     def dump(name: str, after: Module) -> None:
         if name in wanted or "all" in wanted:
@@ -59,6 +60,8 @@ def opt(args: argparse.Namespace) -> int:
     context.after = dump
     with nullcontext() if wanted else working("running passes"):
         run_pipeline(passes, module, context)
+    if context.explain and not context.answers:
+        fail(f"no pass explains a decision about '{context.explain}'", help="the pass fusion explains its own")
     report(args, context)
     for record in context.records if args.time else ():
         print(f"{record.name}: {record.seconds * 1e3:.1f} ms", file=sys.stderr)

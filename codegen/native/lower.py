@@ -25,6 +25,7 @@ from .nest import MoreAxes, NestLowering, Operand, Output, Result
 from .space import LONG, Space, Uses, merge, wanted_block
 from .step import Layout
 
+
 @dataclass(frozen=True, slots=True)
 class Lowered:
     """A kernel whose buffers are the parameters, the results and scratch rows of these sizes, in elements. Parameters

@@ -34,4 +34,7 @@ def lie_side_by_side(sources: Sequence[Source], operands: Sequence[Shape], resul
     """Returns whether the result consists of several operands side by side, as a concatenation does."""
     if len(sources) < 2 or sum(o.num_elements for o in operands) != result.num_elements:
         return False
-    return all(not isinstance(s, RowMajor) and all(a == Along(d, 1, a.offset) for d, a in enumerate(s)) for s in sources)
+    return all(
+        not isinstance(source, RowMajor) and all(a == Along(d, 1, a.offset) for d, a in enumerate(source))
+        for source in sources
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...cost.machine import DEFAULT, Machine
-from ...ir.diagnostics import Diagnostics
+from ...ir.diagnostics import Diagnostics, Location
 from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.module import Module
 from ...ir.graph.op import OpCall
@@ -36,10 +36,12 @@ class PassContext:
     `default_devices` counts if it names none. `rules` replace the sharding rules of built-in ops in propagation
     (`propagation/rules`). `machine` gives the times of collectives, memory traffic and work. `forms` are the local
     forms of ops; cost and partitioner read the same ones. `verify` checks the module after every pass that changed it;
-    a violation is a mistake of Hloom and raises InternalError. `after` is called with the name of each pass and the
+    a violation is a mistake of Hloom and raises InternalError. `explain` names an instruction: passes that decide about
+    it tell why (`answer`). `after` is called with the name of each pass and the
     module.
 
-    Findings: passes append remarks, warnings and errors to `diagnostics`, the partitioner its plans to `reshardings`,
+    Findings: `answers` counts the explanations; passes append remarks, warnings and errors to `diagnostics`, the
+    partitioner its plans to `reshardings`,
     and the pipeline one of the `records` per pass.
     """
 
@@ -47,9 +49,16 @@ class PassContext:
     default_devices: int | None = None
     rules: Rules = field(default_factory=dict[str, Any])
     verify: bool = False
+    explain: str | None = None
     after: Callable[[str, Module], None] | None = None
     machine: Machine = DEFAULT
     forms: LocalForms = field(default_factory=built_in)
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     reshardings: list[Resharding] = field(default_factory=list[Resharding])
     records: list[PassRecord] = field(default_factory=list[PassRecord])
+    answers: int = 0
+
+    def answer(self, reason: str, location: Location | None) -> None:
+        """Notes what a pass decided about the instruction that `explain` names, as a remark."""
+        self.answers += 1
+        self.diagnostics.remark(reason, location)

@@ -23,8 +23,8 @@ Places = tuple[int, ...]
 @dataclass(frozen=True, slots=True)
 class Form:
     """An op as loops of these `sizes` that read operand n at the places `reads[n]`; None: at others, as a slice does.
-    The result has the loops `kept`; the op combines the elements along the others. The operands of a `joint` op lie
-    side by side in its result; its loops are those of one operand.
+    The result has the loops `kept`; the op combines the elements along the others. The operands of a `joint` op, all of
+    one size, lie side by side in its result; its loops are those of one operand.
     """
 
     sizes: tuple[int, ...]
@@ -37,11 +37,24 @@ class Form:
         return len(self.kept) < len(self.sizes)
 
 
-def form_of(instruction: Instruction) -> Form | None:
-    """Returns the loops of an instruction; None if loops over its elements do not compute it."""
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an op is not fused, or not with the loops of another: a clause in which {} stands for the other."""
+
+    reason: str
+    other: Instruction | None = None
+
+    def __str__(self) -> str:
+        return self.reason.format(self.other.name if self.other is not None else "")
+
+
+def form_of(instruction: Instruction) -> Form | Refusal:
+    """Returns the loops of an instruction, or why loops over its elements do not compute it."""
     op = instruction.op
-    if not (op.is_fusible or op.role is Role.CONSTANT) or instruction.control_predecessors:
-        return None
+    if not (op.is_fusible or op.role is Role.CONSTANT):
+        return Refusal(f"no loops over elements compute a {op.opcode}")
+    if instruction.control_predecessors:
+        return Refusal("it has to wait for {}", instruction.control_predecessors[0])
     return _form(op, instruction.call)
 
 
@@ -51,35 +64,34 @@ def sizes_of(shape: Shape) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=65536)
-def _form(op: AnyOp, call: OpCall[Any]) -> Form | None:
+def _form(op: AnyOp, call: OpCall[Any]) -> Form | Refusal:
     shapes = (*call.operands, call.shape)
     if any(not s.is_array or s.is_dynamic or 0 in s.dims for s in shapes):
-        return None
+        return Refusal("its values are not arrays of fixed sizes that have elements")
     sources = op.sources(call)
     if sources is not None:
         return _moving(sources, call)
     rule = op.sharding_rule(call)
     if any(f.kind not in (FactorKind.PASS, FactorKind.REDUCTION) for f in rule.factors):
-        return None
+        return Refusal("its elements depend on more than one element of a dimension")
     values = [_loops(v, s) for v, s in zip((*rule.operands, *rule.results), shapes, strict=True)]
     largest = max(reversed(values), key=lambda v: -1 if v is None else len(v))  # the result's order if it has all
     if largest is None or any(v is None or not set(v) <= set(largest) for v in values):
-        return None
+        return Refusal("no value has all of its loops")
     place = {factor: n for n, factor in enumerate(largest)}
     *reads, kept = [tuple(place[f] for f in v or ()) for v in values]
     if kept != tuple(sorted(kept)) or (len(kept) < len(largest) and (rule.monoid is None or len(reads) != 2)):
-        return None
+        return Refusal("it reduces several arrays, by no known monoid, or to another order of dimensions")
     return Form(tuple(rule.factors[f].size for f in largest), tuple(reads), kept)
 
 
-def _moving(sources: tuple[Source, ...], call: OpCall[Any]) -> Form | None:
+def _moving(sources: tuple[Source, ...], call: OpCall[Any]) -> Form | Refusal:
     sizes = sizes_of(call.shape)
-    if lie_side_by_side(sources, call.operands, call.shape):
-        one = sizes_of(call.operands[0])
-        same = all(sizes_of(o) == one for o in call.operands)
-        return Form(one, (tuple(range(len(one))),) * len(sources), tuple(range(len(one))), True) if same else None
+    one = sizes_of(call.operands[0])
+    if lie_side_by_side(sources, call.operands, call.shape) and all(sizes_of(o) == one for o in call.operands):
+        return Form(one, (tuple(range(len(one))),) * len(sources), tuple(range(len(one))), True)
     if any(isinstance(s, RowMajor) and sizes_of(o) != sizes for s, o in zip(sources, call.operands, strict=True)):
-        return None
+        return Refusal("it splits or joins dimensions, so its loops are not those of its operand")
     reads = tuple(_places(s, o, call.shape) for s, o in zip(sources, call.operands, strict=True))
     return Form(sizes, reads, tuple(range(len(sizes))))
 

@@ -19,7 +19,7 @@ from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
-from ...ir.graph.op import op_named
+from ...ir.graph.op import Role, op_named
 from ...ir.ops.control import FusionAttributes, FusionKind
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.tools.control_flow import computations_run
@@ -39,7 +39,14 @@ class Fusion(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
         for computation in computations_run(module):
+            changed |= _without_tuples(computation)
+        if changed:
+            DeadCodeElimination().run(module, context)
+        for computation in computations_run(module):
             groups = Groups(computation, self.most)
+            for instruction in computation if context.explain else ():
+                if instruction.name == context.explain:
+                    context.answer(groups.why(instruction), instruction.location)
             for group in groups.found():
                 changed |= _fuse(module, computation, groups.values, group)
             computation.sort()
@@ -47,6 +54,17 @@ class Fusion(Pass):
             module.computations = module.callees_first()
             DeadCodeElimination().run(module, context)
         return changed
+
+
+def _without_tuples(computation: Computation) -> bool:
+    """Lets readers of a tuple's element read the operand, as calls that were inlined leave them."""
+    changed = False
+    for element in list(computation):
+        if element.op.role is Role.ELEMENT and element.operands[0].op.role is Role.TUPLE:
+            index = element.attributes_as(GetTupleElementAttributes).index
+            computation.replace_all_uses(element, element.operands[0].operands[index])
+            changed = True
+    return changed
 
 
 def _fuse(module: Module, computation: Computation, values: Values, group: Group) -> bool:

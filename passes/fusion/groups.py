@@ -1,8 +1,9 @@
 """Groups of instructions that one nest of loops computes, found greedily in program order.
 
-A group has the loops `sizes`. Its members stand in them in one of several ways (`Stands`). An instruction joins the group
-of an operand if its own loops fit, if it reads the group's values where they have just been computed, and if nothing
-outside the group stands between them: else the group would need its own result. Groups that it joins are merged.
+A group has the loops `sizes`. Its members stand in them in one of several ways (`Stands`). An instruction joins the
+group of an operand if its own loops fit, if it reads the group's values where they have just been computed, and if
+nothing outside the group stands between them: else the group would need its own result. Groups that it joins are
+merged. Whatever speaks against it is noted (`Refusal`), for people.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from enum import Enum
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from .forms import Form, Places
+from .forms import Form, Places, Refusal
 from .values import Values
 
 
@@ -44,6 +45,7 @@ class Groups:
         self.values = Values(computation)
         self.most = most
         self.of: dict[Instruction, Group] = {}
+        self.refusals: dict[Instruction, list[Refusal]] = {}
         self._number = {instruction: n for n, instruction in enumerate(computation)}
         for instruction in computation:
             form = self.values.form(instruction)
@@ -54,23 +56,53 @@ class Groups:
         """Returns the groups in the order of their last members."""
         return sorted(set(self.of.values()), key=lambda g: g.last)
 
+    def why(self, instruction: Instruction) -> str:
+        """Returns one sentence about an instruction of the computation: with which it is fused, or why with none."""
+        refusal = self.values.refusal(instruction)
+        if refusal is not None:
+            return f"{instruction.name} is not fused: {refusal}"
+        if self.values.is_free(instruction):
+            return f"{instruction.name} is computed anew by each of its readers, which costs no memory traffic"
+        group = self.of.get(instruction)
+        others = [m.name for m in group.members if m is not instruction] if group is not None else []
+        refusals = "; ".join(dict.fromkeys(map(str, self.refusals.get(instruction, []))))
+        if others:
+            last = f" (not with others: {refusals})" if refusals else ""
+            return f"{instruction.name} is fused with {', '.join(others)}{last}"
+        reason = refusals or "loops compute none of its operands"
+        return f"{instruction.name} is not fused: {reason}; and no reader has joined it"
+
+    def _refuse(self, instruction: Instruction, refusal: Refusal) -> None:
+        self.refusals.setdefault(instruction, []).append(refusal)
+
     def _place(self, instruction: Instruction, form: Form) -> None:
         groups = list(dict.fromkeys(self.of[s] for s in self.values.sources(instruction) if s in self.of))
         joined: Group | None = None
         for group in sorted(groups, key=lambda g: -g.last):
             if joined is None:
-                stands = self._stands(group, instruction, form)
-                if stands is not None and self._may_join(group, instruction):
-                    self._add(group, instruction, form, stands)
-                    joined = group
-            elif self._stands(group, instruction, form) is joined.members[instruction]:
-                self._merge(joined, group)
-                joined = self.of[instruction]
+                refusal = self._join(group, instruction, form)
+            else:
+                refusal = self._unite(joined, group, instruction)
+            if refusal is not None:
+                self._refuse(instruction, refusal)
+            joined = self.of.get(instruction)
         if joined is None and not form.joint:
             group = Group(form.sizes, first=self._number[instruction])
             stands = self._stands(group, instruction, form)
-            if stands is not None:
+            if isinstance(stands, Stands):
                 self._add(group, instruction, form, stands)
+            else:
+                self._refuse(instruction, stands)
+
+    def _join(self, group: Group, instruction: Instruction, form: Form) -> Refusal | None:
+        """Adds an instruction to a group, or returns why not."""
+        stands = self._stands(group, instruction, form)
+        if isinstance(stands, Refusal):
+            return stands
+        refusal = self._order(group, instruction)
+        if refusal is None:
+            self._add(group, instruction, form, stands)
+        return refusal
 
     def _add(self, group: Group, instruction: Instruction, form: Form, stands: Stands) -> None:
         group.members[instruction] = stands
@@ -81,30 +113,34 @@ class Groups:
 
     # -- loops
 
-    def _stands(self, group: Group, instruction: Instruction, form: Form) -> Stands | None:
-        """Returns where the loops of a group compute an instruction; None if they cannot."""
+    def _stands(self, group: Group, instruction: Instruction, form: Form) -> Stands | Refusal:
+        """Returns where the loops of a group compute an instruction, or why they cannot."""
+        last = next(reversed(group.members), None)
         if form.folds:
-            stands = self._fold(group, form)
+            stands = self._fold(group, form, last)
         elif form.sizes == group.sizes:
             stands = Stands.PART if form.joint else Stands.ELEMENT
         elif group.rows is not None and form.sizes == group.sizes[: group.rows]:
             stands = Stands.ROW
         else:
-            return None
+            return Refusal(f"its loops {list(form.sizes)} are not those of {{}}", last)
+        if isinstance(stands, Refusal):
+            return stands
         reading = Stands.ROW if stands is Stands.ROW and not form.folds else Stands.ELEMENT
-        fits = all(self._fits(group, reading, operand, places)
-                   for operand, places in zip(instruction.operands, form.reads, strict=True))
-        return stands if stands is not None and fits else None
+        for operand, places in zip(instruction.operands, form.reads, strict=True):
+            if not self._fits(group, reading, operand, places):
+                return Refusal("it reads {} at another place, or before it is ready", operand)
+        return stands
 
-    def _fold(self, group: Group, form: Form) -> Stands | None:
+    def _fold(self, group: Group, form: Form, last: Instruction | None) -> Stands | Refusal:
         if form.sizes != group.sizes:
-            return None
+            return Refusal(f"its loops {list(form.sizes)} are not those of {{}}", last)
         kept = len(form.kept)
         if form.kept == tuple(range(kept)):
-            return Stands.ROW if group.rows in (None, kept) else None
+            return Stands.ROW if group.rows in (None, kept) else Refusal("{} is computed in rows of another size", last)
         # The columns are kept: elements of different rows are combined.
-        last = len(form.sizes) - kept
-        return Stands.COLUMN if form.kept == tuple(range(last, len(form.sizes))) else None
+        columns = tuple(range(len(form.sizes) - kept, len(form.sizes)))
+        return Stands.COLUMN if form.kept == columns else Refusal("it keeps dimensions between those that it reduces")
 
     def _fits(self, group: Group, reading: Stands, operand: Instruction, reads: Places | None) -> bool:
         """Returns whether an operand's values that the group computes are there when and where they are read."""
@@ -123,32 +159,53 @@ class Groups:
 
     # -- order
 
-    def _may_join(self, group: Group, instruction: Instruction) -> bool:
+    def _order(self, group: Group, instruction: Instruction) -> Refusal | None:
+        """Returns why an instruction cannot stand beside the members of a group."""
         if len(group.members) >= self.most:
-            return False
-        others = [s for s in self.values.sources(instruction) if self.of.get(s) is not group]
-        return not any(self._depends(source, group) for source in others)
+            return self._full(group)
+        for source in self.values.sources(instruction):
+            if self.of.get(source) is not group and self._depends(source, group):
+                return Refusal("{} stands between: it needs results of those loops", source)
+        return None
 
-    def _merge(self, group: Group, other: Group) -> None:
+    def _full(self, group: Group) -> Refusal:
+        return Refusal(f"the loops of {{}} would have more than {self.most} ops", next(reversed(group.members)))
+
+    def _unite(self, group: Group, other: Group, instruction: Instruction) -> Refusal | None:
+        """Moves the members of another group, which a member reads, into its group, or returns why not."""
+        form = self.values.form(instruction)
+        assert form is not None
+        stands = self._stands(other, instruction, form)
+        if isinstance(stands, Refusal):
+            return stands
+        if stands is not group.members[instruction]:
+            return Refusal("{} needs it at another place of the loops", next(reversed(other.members)))
+        return self._merge(group, other)
+
+    def _merge(self, group: Group, other: Group) -> Refusal | None:
         """Moves the members of another group into a group, if one nest can compute them all."""
-        if group.sizes != other.sizes or len(group.members) + len(other.members) > self.most:
-            return
-        if None not in (group.rows, other.rows) and group.rows != other.rows:
-            return
+        last = next(reversed(other.members))
+        if len(group.members) + len(other.members) > self.most:
+            return self._full(other)
+        if group.sizes != other.sizes or (None not in (group.rows, other.rows) and group.rows != other.rows):
+            return Refusal("{} is computed in rows of another size", last)
         for one, two in ((group, other), (other, group)):
-            outside = {s for member in one.members for s in self.values.sources(member)}
-            if any(self._depends(s, two) for s in outside if self.of.get(s) not in (one, two)):
-                return
+            outside = dict.fromkeys(s for member in one.members for s in self.values.sources(member))
+            for source in outside:
+                if self.of.get(source) not in (one, two) and self._depends(source, two):
+                    return Refusal("{} stands between the loops of its operands", source)
         members = {**group.members, **other.members}
         members = {m: members[m] for m in sorted(members, key=self._number.__getitem__)}
         rows = other.rows if group.rows is None else group.rows
         merged = Group(group.sizes, rows, members, min(group.first, other.first), max(group.last, other.last))
         for member, stands in members.items():
             form = self.values.form(member)
-            if form is None or self._stands(merged, member, form) is not stands:
-                return
+            found = self._stands(merged, member, form) if form is not None else None
+            if found is not stands:
+                return found if isinstance(found, Refusal) else Refusal("{} would move in the loops", member)
         for member in members:
             self.of[member] = merged
+        return None
 
     def _depends(self, value: Instruction, group: Group) -> bool:
         """Returns whether a value outside the group depends on one inside it."""

@@ -13,7 +13,7 @@ from ...ir.graph.algebra import Algebra
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
-from .forms import Form, Places, form_of, sizes_of
+from .forms import Form, Places, Refusal, form_of, sizes_of
 
 _DEEPEST = 8  # ops that a reader computes anew, one after the other
 _PARTS = 4  # of a concatenation that a reader computes anew, by as many tests per element
@@ -27,14 +27,28 @@ class Values:
 
     def __init__(self, computation: Computation) -> None:
         self.computation = computation
-        self._forms: dict[Instruction, Form | None] = {}
-        self._depths: dict[Instruction, int | None] = {}
+        self._forms: dict[Instruction, Form | Refusal] = {}
+        self._depths: dict[Instruction, int | Refusal] = {}
 
     def form(self, instruction: Instruction) -> Form | None:
         """Returns the loops of an instruction, or None."""
+        found = self._form(instruction)
+        return found if isinstance(found, Form) else None
+
+    def _form(self, instruction: Instruction) -> Form | Refusal:
         if instruction not in self._forms:
             self._forms[instruction] = form_of(instruction)
         return self._forms[instruction]
+
+    def refusal(self, instruction: Instruction) -> Refusal | None:
+        """Returns why loops do not compute an instruction; None if they do."""
+        form = self._form(instruction)
+        if isinstance(form, Refusal):
+            return form
+        depth = self._depth(instruction)
+        if isinstance(depth, int) or self.is_computed(instruction):
+            return None
+        return depth if instruction.operands else Refusal("it is in memory")
 
     def is_computed(self, instruction: Instruction) -> bool:
         """Returns whether loops compute the value from others: a concatenation, if they compute parts of it. Transposed
@@ -47,31 +61,38 @@ class Values:
 
     def is_free(self, instruction: Instruction) -> bool:
         """Returns whether readers compute the value anew."""
-        return self._depth(instruction) is not None
+        return isinstance(self._depth(instruction), int)
 
-    def _depth(self, instruction: Instruction) -> int | None:
+    def _depth(self, instruction: Instruction) -> int | Refusal:
         if instruction not in self._depths:
             self._depths[instruction] = self._measured(instruction)
         return self._depths[instruction]
 
-    def _measured(self, instruction: Instruction) -> int | None:
-        """Returns how many free values deep a value is; None if it is stored."""
-        form = self.form(instruction)
-        if form is None or form.folds:
-            return None
+    def _measured(self, instruction: Instruction) -> int | Refusal:
+        """Returns how many free values deep a value is, or why it is stored."""
+        form = self._form(instruction)
+        if isinstance(form, Refusal):
+            return form
+        if form.folds:
+            return Refusal("it combines elements")
         if not instruction.operands:
-            return 0 if instruction.op.role is not Role.CONSTANT or not instruction.shape.dims else None
+            scalar = instruction.op.role is not Role.CONSTANT or not instruction.shape.dims
+            return 0 if scalar else Refusal("it is an array in memory")
         below = [self._depth(o) for o in instruction.operands]
-        deepest = max((d for d in below if d is not None), default=0) + 1
+        deepest = max((d for d in below if isinstance(d, int)), default=0) + 1
         if deepest > _DEEPEST:
-            return None
+            return Refusal(f"it is more than {_DEEPEST} ops deep")
+        if _moves(instruction) and len(instruction.operands) > _PARTS:
+            return Refusal(f"it has more than {_PARTS} parts")
         if form.joint:
-            few = len(instruction.operands) <= _PARTS
-            return deepest if few and not any(self.is_computed(o) for o in instruction.operands) else None
+            made = next((o for o in instruction.operands if self.is_computed(o)), None)
+            return deepest if made is None else Refusal("{} is one of its parts", made)
         if _moves(instruction):
-            return deepest if self._keeps_rows(instruction, form) else None
-        return deepest if all(d is not None and not self.reads(o)
-                              for o, d in zip(instruction.operands, below, strict=True)) else None
+            kept = self._keeps_rows(instruction, form)
+            return deepest if kept else Refusal("it makes columns of rows, which is a copy in tiles of its own")
+        read = next((o for o, d in zip(instruction.operands, below, strict=True)
+                     if isinstance(d, Refusal) or self.reads(o)), None)
+        return deepest if read is None else Refusal("it reads {} from memory", read)
 
     def _keeps_rows(self, value: Instruction, form: Form) -> bool:
         """Returns whether an op that moves elements reads rows of stored values as rows or parts of them."""
@@ -95,8 +116,10 @@ class Values:
         found: list[Source] = []
         for operand, at in zip(value.operands, form.reads, strict=True):
             for stored, places in self.reads(operand):
-                elsewhere = places is None or at is None or form.joint
-                found.append((stored, None if elsewhere else tuple(at[p] for p in places)))
+                if places is None or at is None or form.joint:
+                    found.append((stored, None))
+                else:
+                    found.append((stored, tuple(at[p] for p in places)))
         return tuple(found)
 
     def sources(self, instruction: Instruction) -> list[Instruction]:

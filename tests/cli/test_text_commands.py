@@ -159,6 +159,12 @@ def test_opt_runs_the_passes_named(tmp_path: Path) -> None:
     assert len(module.computations) == 1
 
 
+def test_opt_explains_what_fusion_decided(tmp_path: Path) -> None:
+    done = hloom("opt", "-", "--passes=call-inliner,fusion", "--explain=again", cwd=tmp_path, text=LIBRARY)
+    assert done.code == 0, done.err
+    assert "remark: again is fused with d, z" in done.err
+
+
 def test_opt_dumps_and_times(tmp_path: Path) -> None:
     passes = "call-inliner,propagate,spmd-partition"
     done = hloom("opt", "-", "--passes", passes, "--dump-after=propagate", "--time", cwd=tmp_path, text=LIBRARY)
@@ -180,6 +186,7 @@ def test_opt_dumps_and_times(tmp_path: Path) -> None:
         (["--passes=dce cse"], "cannot read pipeline at 'dce cse'"),
         (["--passes=spmd-partition"], "pass spmd-partition needs a SHARDED module, this one is GLOBAL"),
         (["--passes=propagate,call-inliner"], "pass call-inliner must come before propagate"),
+        (["--passes=fusion", "--explain=nothing"], "no pass explains a decision about 'nothing'"),
         (["--passes=dce", "--dump-after=nothing"], "there is no pass 'nothing' to dump after"),
     ],
 )
