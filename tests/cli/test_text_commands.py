@@ -160,7 +160,7 @@ def test_opt_runs_the_passes_named(tmp_path: Path) -> None:
 
 
 def test_opt_explains_what_fusion_decided(tmp_path: Path) -> None:
-    done = hloom("opt", "-", "--passes=call-inliner,fusion", "--explain=again", cwd=tmp_path, text=LIBRARY)
+    done = hloom("opt", "-", "--passes=call-inliner,dce,fusion", "--explain=again", cwd=tmp_path, text=LIBRARY)
     assert done.code == 0, done.err
     assert "remark: again is fused with d, z" in done.err
 

@@ -20,7 +20,8 @@ ROTARY = """x = f32[4,6,32] parameter(0)  cosine = f32[6,16] parameter(1)  sine 
   lc = f32[4,6,16] multiply(left, c)   rs = f32[4,6,16] multiply(right, s)  first = f32[4,6,16] subtract(lc, rs)
   rc = f32[4,6,16] multiply(right, c)  ls = f32[4,6,16] multiply(left, s)   second = f32[4,6,16] add(rc, ls)
   ROOT y = f32[4,6,32] concatenate(first, second), dimensions={2}"""
-READ_APART = """x = f32[9,20] parameter(0)  y = f32[3,20] parameter(1)  zero = f32[] constant(0)  one = f32[] constant(1)
+READ_APART = """x = f32[9,20] parameter(0)  y = f32[3,20] parameter(1)
+  zero = f32[] constant(0)  one = f32[] constant(1)
   c = f32[12,20] concatenate(y, x), dimensions={0}
   p = f32[12,20] pad(x, one), padding=2_1x0_0
   r = f32[12,20] reverse(c), dimensions={1}
