@@ -68,9 +68,11 @@ class Builder:
         self.next += 1
         return self.next - 1
 
-    def load(self, access: Access, lane: Lane, mask: Node | None = None) -> Node:
-        operands = () if mask is None else (mask,)
-        return self.make(Do.LOAD, lane, *operands, data=access, varying=access.column != 0)
+    def load(self, access: Access, lane: Lane, mask: Node | None = None, at: Node | None = None) -> Node:
+        """Returns elements of a buffer; the uniform i64 `at` is added to their places."""
+        operands = [o for o in (at, mask) if o is not None]
+        do = Do.LOAD if at is None else Do.LOAD_AT
+        return self.make(do, lane, *operands, data=access, varying=access.column != 0)
 
     def index(self, axis: int, lane: Lane = Lane.I32) -> Node:
         """Returns the counter of a loop."""

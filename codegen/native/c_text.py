@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .loops import COMPARISONS, LANES, Access, Do, Fold, Kernel, Lane, Nest, Node, Row, Store, Strip
+from .loops import COMPARISONS, LANES, LOADS, Access, Do, Fold, Kernel, Lane, Nest, Node, Row, Store, Strip
 
 _C = {Lane.I8: "int8_t", Lane.I16: "int16_t", Lane.I32: "int32_t", Lane.I64: "int64_t", Lane.F32: "float",
       Lane.F64: "double", Lane.MASK: "int8_t"}  # fmt: skip
@@ -148,11 +148,13 @@ class _Printer:
 
     def emit(self, nodes: tuple[Node, ...], known: dict[Node, str], column: str, count: int) -> None:
         for node in nodes:
-            if node.do is Do.LOAD:
+            if node.do in LOADS:
+                at, own = node.place_and_mask()
                 mask = _first_lanes(count)
-                if node.operands:
-                    mask = f"({self.value(node.operands[0], known)} & {mask})"
-                known[node] = self.load(node.data, node.lane, column, mask)
+                if own is not None:
+                    mask = f"({self.value(own, known)} & {mask})"
+                further = f" + {self.value(at, known)}[0]" if at is not None else ""
+                known[node] = self.load(node.data, node.lane, column, mask, further)
             elif node.do is Do.INDEX:
                 self.names += 1
                 counter = f"r{node.data}" if node.uniform else f"{column} + i"
@@ -203,8 +205,8 @@ class _Printer:
         steps += [f"{column} * {access.column}"] if access.column else []
         return f"({_C[lane]} *)buffers[{access.buffer}] + ({' + '.join([str(access.offset), *steps])})"
 
-    def load(self, access: Access, lane: Lane, column: str, mask: str) -> str:
-        return self.new(lane, f"load_{lane.text}({self.place(access, column)}, {access.column}, {mask})")
+    def load(self, access: Access, lane: Lane, column: str, mask: str, further: str = "") -> str:
+        return self.new(lane, f"load_{lane.text}({self.place(access, column)}{further}, {access.column}, {mask})")
 
     def store(self, nest: Nest, store: Store, known: dict[Node, str], column: str, count: int) -> None:
         lane, value, mask = store.value.lane, self.value(store.value, known), _first_lanes(count)

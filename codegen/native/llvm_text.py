@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .llvm_operations import TYPES, Text, operation, splat, vector
-from .loops import LANES, Access, Do, Fold, Kernel, Lane, Nest, Node, Row, Store, Strip
+from .loops import LANES, LOADS, Access, Do, Fold, Kernel, Lane, Nest, Node, Row, Store, Strip
 
 _INDICES = "<" + ", ".join(f"i64 {n}" for n in range(LANES)) + ">"
 HALVES = (8, 4, 2, 1)
@@ -156,9 +156,11 @@ class _Printer(Text):
             for copy, known in enumerate(values):
                 if node.do is Do.CONSTANT:
                     continue
-                if node.do is Do.LOAD:
-                    own = self.value(node.operands[0], known) if node.operands else None
-                    known[node] = self.load(node.data, node.lane, column, copy, self.both(own, mask))
+                if node.do in LOADS:
+                    at, own = node.place_and_mask()
+                    base = self.moved(node.data, self.value(at, known)) if at is not None else None
+                    both = self.both(self.value(own, known) if own is not None else None, mask)
+                    known[node] = self.load(node.data, node.lane, column, copy, both, base)
                 elif node.do is Do.INDEX:
                     known[node] = self.index(node, column, copy)
                 else:
@@ -199,33 +201,42 @@ class _Printer(Text):
             self.bases[access] = self.new(f"getelementptr {kind}, ptr %b{access.buffer}, i64 {place}")
         return self.bases[access]
 
-    def pointers(self, access: Access, column: str, copy: int) -> str:
+    def moved(self, access: Access, at: str) -> str:
+        """Returns the place of column 0, with a uniform distance added."""
+        first = self.new(f"extractelement <16 x i64> {at}, i32 0")
+        kind = TYPES[self.kernel.buffers[access.buffer]]
+        return self.new(f"getelementptr {kind}, ptr {self.base(access)}, i64 {first}")
+
+    def pointers(self, access: Access, column: str, copy: int, base: str | None = None) -> str:
         """Returns the pointers of the lanes of a strip."""
         places = self.columns(column, copy)
         places = self.new(f"mul <16 x i64> {places}, {splat(access.column, Lane.I64)}")
         kind = TYPES[self.kernel.buffers[access.buffer]]
-        return self.new(f"getelementptr {kind}, ptr {self.base(access)}, <16 x i64> {places}")
+        return self.new(f"getelementptr {kind}, ptr {base or self.base(access)}, <16 x i64> {places}")
 
-    def contiguous(self, access: Access, column: str, copy: int) -> str:
+    def contiguous(self, access: Access, column: str, copy: int, base: str | None = None) -> str:
         kind = TYPES[self.kernel.buffers[access.buffer]]
-        return self.new(f"getelementptr {kind}, ptr {self.base(access)}, i64 {self.shifted(column, copy)}")
+        return self.new(f"getelementptr {kind}, ptr {base or self.base(access)}, i64 {self.shifted(column, copy)}")
 
     def both(self, mask: str | None, other: str | None) -> str | None:
         return self.new(f"and <16 x i1> {mask}, {other}") if mask and other else mask or other
 
-    def load(self, access: Access, lane: Lane, column: str, copy: int, mask: str | None) -> str:
+    def load(
+        self, access: Access, lane: Lane, column: str, copy: int, mask: str | None, base: str | None = None
+    ) -> str:
+        """Loads elements, from places relative to `base` or to the access's own."""
         kind, wide, size = TYPES[lane], vector(lane), lane.bits // 8
         if not access.column and mask is None:
-            return self.in_all_lanes(self.new(f"load {kind}, ptr {self.base(access)}, align {size}"), kind)
+            return self.in_all_lanes(self.new(f"load {kind}, ptr {base or self.base(access)}, align {size}"), kind)
         if access.column == 1 and mask is None:
-            return self.new(f"load {wide}, ptr {self.contiguous(access, column, copy)}, align {size}")
+            return self.new(f"load {wide}, ptr {self.contiguous(access, column, copy, base)}, align {size}")
         suffix = f"v16{_suffix(lane)}"
         if access.column == 1:
-            place = self.contiguous(access, column, copy)
+            place = self.contiguous(access, column, copy, base)
             name = f"{wide} @llvm.masked.load.{suffix}.p0"
             self.declared.add(f"declare {name}(ptr, i32, <16 x i1>, {wide})")
             return self.new(f"call {name}(ptr {place}, i32 {size}, <16 x i1> {mask}, {wide} zeroinitializer)")
-        places = self.pointers(access, column, copy)
+        places = self.pointers(access, column, copy, base)
         mask = mask or splat(1, Lane.MASK)
         name = f"{wide} @llvm.masked.gather.{suffix}.v16p0"
         self.declared.add(f"declare {name}(<16 x ptr>, i32, <16 x i1>, {wide})")
@@ -268,7 +279,7 @@ class _Printer(Text):
 
 
 def _accesses(strip: Strip) -> list[Access]:
-    loads = [node.data for node in strip.nodes if node.do is Do.LOAD]
+    loads = [node.data for node in strip.nodes if node.do in LOADS]
     return loads + [store.access for store in strip.stores]
 
 

@@ -54,6 +54,7 @@ class Do(Enum):
     CONSTANT = "constant"  # data: the bits
     INDEX = "index"  # data: the loop, rows first, whose counter it is
     LOAD = "load"  # data: an Access; the optional operand is a mask, lanes outside of which are zero and not read
+    LOAD_AT = "load_at"  # as LOAD; the first operand, a uniform i64, is added to the place
     FOLDED = "folded"  # the result of a fold
 
     ADD = "add"
@@ -104,6 +105,7 @@ class Do(Enum):
     CALL = "call"  # data: a Function, replaced by its expansion before code is made
 
 
+LOADS = frozenset((Do.LOAD, Do.LOAD_AT))
 COMPARISONS = frozenset((Do.EQ, Do.NE, Do.LT, Do.LE, Do.ULT, Do.ULE))
 
 
@@ -149,6 +151,12 @@ class Node:
     operands: tuple[Node, ...] = ()
     data: Any = None
     uniform: bool = False
+
+    def place_and_mask(self) -> tuple[Node | None, Node | None]:
+        """Returns what a load adds to its place, and its mask."""
+        found = list(self.operands)
+        at = found.pop(0) if self.do is Do.LOAD_AT else None
+        return at, found[0] if found else None
 
 
 @dataclass(frozen=True, slots=True)

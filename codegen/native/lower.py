@@ -20,7 +20,7 @@ from ...ir.types.shape import Shape
 from .builder import Builder
 from .elements import memory
 from .index import Index, SplitAxis, combined, counter, row_major
-from .loops import Do, Kernel, Lane, Nest, Strip
+from .loops import LOADS, Kernel, Lane, Nest, Strip
 from .nest import MoreAxes, NestLowering, Operand, Output, Result
 from .space import LONG, Space, Uses, merge, wanted_block
 from .step import Layout
@@ -131,7 +131,7 @@ def _read_poorly(nests: list[Nest], parameters: list[Instruction]) -> list[Instr
         strips = [step for step in nest.steps if isinstance(step, Strip)]
         keeps_order = any(strip.folds or any(store.do for store in strip.stores) for strip in strips)
         if keeps_order and nest.rows and nest.columns > LONG:
-            loads = [node.data for strip in strips for node in strip.nodes if node.do is Do.LOAD]
+            loads = [node.data for strip in strips for node in strip.nodes if node.do in LOADS]
             found |= {access.buffer for access in loads if abs(access.column) > 1}
     return [p for n, p in enumerate(parameters) if n in found]
 

@@ -18,13 +18,14 @@ from ...ir.errors import NotEvaluable
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.monoid import MONOID_OPS, reduction_monoid
 from ...ir.graph.op import Role
+from ...ir.graph.source import Windows
 from ...ir.ops.computations import accumulator
 from ...ir.ops.elementwise import no_computation
 from ...ir.ops.reduce import Reduce, ReduceAttributes
 from ...ir.ops.shaping import Iota, IotaAttributes
 from ...ir.ops.structure import ConstantAttributes
 from ...ir.tools import mixed_precision
-from ...ir.types.element_type import PRED, from_numpy
+from ...ir.types.element_type import PRED, Kind, from_numpy
 from .builder import Builder
 from .elements import from_memory, memory, to_memory
 from .folds import fold_of, number
@@ -127,6 +128,12 @@ class NestLowering:
             return []
         if isinstance(i.op, Reduce):
             return [(i.operands[0], self.reduced_index(i, index)), (i.operands[1], ())]
+        windows = i.op.windows(i.call)
+        if windows is not None:
+            sources = [windows.within, *(start.index for start in windows.starts)]
+            operands = [i.operands[0], *(i.operands[start.operand] for start in windows.starts)]
+            sizes = self.space.sizes
+            return [(o, through(s, index, i.shape.dims, o.shape.dims, sizes)) for o, s in zip(operands, sources)]
         sources = i.op.sources(i.call)
         if sources is not None:
             sizes = self.space.sizes
@@ -209,6 +216,9 @@ class NestLowering:
                 fold_of(i)
                 return self.finished(key, self.value(self.parts(key)[0], mask))
             raise NotEvaluable("native kernels reduce in every row, or into a result")
+        windows = i.op.windows(i.call)
+        if windows is not None:
+            return self.windowed(key, windows, mask)
         if i.op.sources(i.call) is not None:
             return self.moved(key, mask)
         if not i.op.maps_scalars(i.call):
@@ -219,11 +229,27 @@ class NestLowering:
         except TypeError as error:  # numpy asks for the numbers of a traced value
             raise NotEvaluable(f"{i.opcode} looks at numbers") from error
 
-    def loaded(self, i: Instruction, index: Index, mask: Node | None) -> Traced:
+    def windowed(self, key: Key, windows: Windows, mask: Node | None) -> Traced:
+        """Returns an element of a parameter, in a window that begins at indices which a row computes."""
+        (operand, index), *starts = self.parts(key)
+        if operand.op.role is not Role.PARAMETER:
+            raise NotEvaluable("native kernels read at computed places from memory only")
+        b, at = self.builder, self.builder.constant(0, Lane.I64)
+        for start, part in zip(windows.starts, starts, strict=True):
+            if part[0].shape.element.kind is Kind.UNSIGNED and part[0].shape.element.bits == 64:
+                raise NotEvaluable("native kernels have indices of 63 bits")
+            place = self.value(part, mask).astype(np.dtype(np.int64)).node
+            clamped = b.op(Do.MINIMUM, b.op(Do.MAXIMUM, place, 0), start.limit)
+            at = b.add(at, b.mul(clamped, self.inputs[operand].strides[start.dim]))
+        if not at.uniform:
+            raise NotEvaluable("native kernels read all columns of a row from one place")
+        return self.loaded(operand, index, mask, at)
+
+    def loaded(self, i: Instruction, index: Index, mask: Node | None, at: Node | None = None) -> Traced:
         operand = self.inputs[i]
         place = combined(index, operand.strides)
         self.uses.loaded.add(self.space.strides(place))
-        found = self.builder.load(self.space.access(operand.buffer, place), memory(i.shape.element), mask)
+        found = self.builder.load(self.space.access(operand.buffer, place), memory(i.shape.element), mask, at)
         return Traced(self.builder, from_memory(self.builder, found, i.shape.element), i.shape.element)
 
     def literal(self, i: Instruction) -> Traced:

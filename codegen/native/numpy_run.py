@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .loops import COMPARISONS, Access, Do, Fold, Function, Kernel, Lane, Nest, Node, Row, Store, Strip
+from .loops import COMPARISONS, LOADS, Access, Do, Fold, Function, Kernel, Lane, Nest, Node, Row, Store, Strip
 
 Array = np.ndarray[Any, Any]
 BLOCK = 1 << 16  # values of a block
@@ -136,8 +136,9 @@ class _Run:
         do, dtype, operands = node.do, DTYPES[node.lane], [self.values[o] for o in node.operands]
         if do is Do.CONSTANT:
             return _constant(node.data, node.lane)
-        if do is Do.LOAD:
-            return self.load(node.data, operands[0] if operands else None)
+        if do in LOADS:
+            at, mask = node.place_and_mask()
+            return self.load(node.data, *(None if o is None else self.values[o] for o in (at, mask)))
         if do is Do.INDEX:
             return self.index(node.data).astype(dtype)
         if do is Do.CALL:
@@ -169,12 +170,13 @@ class _Run:
         offset = access.offset + sum(p * s for p, s in zip(self.place, outer, strict=True))
         return offset + self.first * inner + self.columns.start * access.column, inner
 
-    def load(self, access: Access, mask: Array | None) -> Array:
-        if mask is not None:
+    def load(self, access: Access, at: Array | None, mask: Array | None) -> Array:
+        if mask is not None or at is not None:
             first, stride = self.origin(access)
             columns = len(self.columns) if access.column else 1
             places = first + np.arange(self.size)[:, None] * stride + np.arange(columns) * access.column
-            places, mask = np.broadcast_arrays(places, mask)
+            places = places if at is None else places + at
+            places, mask = np.broadcast_arrays(places, np.True_ if mask is None else mask)
             found = self.buffers[access.buffer][np.where(mask, places, 0)]
             return np.where(mask, found, np.zeros((), found.dtype))
         found = self.rows.get(access)

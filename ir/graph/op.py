@@ -27,7 +27,7 @@ from ..kept_hash import KeptHash, keep_hash
 from ..types.shape import Shape
 from .algebra import Algebra as Algebra
 from .attributes import Attributes, Callee
-from .source import Source
+from .source import Source, Windows
 from .value_range import Demand, Fact, Visitor, joined
 
 A = TypeVar("A", bound=Attributes)
@@ -279,6 +279,12 @@ class Op(Generic[A]):
 
     def sources(self, call: OpCall[A]) -> tuple[Source, ...] | None:
         """Returns where the elements of the result come from, for an op that only moves them in a fixed way."""
+        return None
+
+    def windows(self, call: OpCall[A]) -> Windows | None:
+        """Returns the windows of operand 0 that the result consists of, for ops that move elements from computed
+        places; None for others.
+        """
         return None
 
     def kernel(self, call: OpCall[A], compile: Compile) -> Kernel:

@@ -1,7 +1,8 @@
 """Sources: where ops that only move elements take each element of their result from.
 
 `Op.sources` gives one source per operand. An element comes from the first operand whose index lies within its
-dimensions: so a slice has one source, a pad two (the operand, and the filler), a concatenation one per part.
+dimensions: so a slice has one source, a pad two (the operand, and the filler), a concatenation one per part. Ops that
+read at computed indices say so by `Op.windows`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,27 @@ class RowMajor:
 
 # The index of each operand dimension.
 Source = tuple[Along, ...] | RowMajor
+FIXED = Along(0, 0)  # index 0 in all elements
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A computed index: element `index` of an operand of integers, clamped to 0..limit, is added along dimension `dim`
+    of operand 0.
+    """
+
+    dim: int
+    operand: int
+    index: tuple[Along, ...]
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The result consists of windows of operand 0 that begin at computed indices: `within` is the index in a window."""
+
+    within: tuple[Along, ...]
+    starts: tuple[Start, ...]
 
 
 def lie_side_by_side(sources: Sequence[Source], operands: Sequence[Shape], result: Shape) -> bool:
@@ -35,6 +57,6 @@ def lie_side_by_side(sources: Sequence[Source], operands: Sequence[Shape], resul
     if len(sources) < 2 or sum(o.num_elements for o in operands) != result.num_elements:
         return False
     return all(
-        not isinstance(source, RowMajor) and all(a == Along(d, 1, a.offset) for d, a in enumerate(source))
+        not isinstance(source, RowMajor) and len(source) == result.rank and all(a == Along(d, 1, a.offset) for d, a in enumerate(source))
         for source in sources
     )

@@ -18,6 +18,7 @@ from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
 from ..graph.monoid import choice_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.source import FIXED, Along, Start, Windows
 from ..graph.value_range import Demand, Fact, Visitor, columns, index_range, joined
 from ..types.shape import Shape, array
 from .computations import always, check_arrays, check_dims, numpy_type
@@ -60,6 +61,7 @@ class Gather(Op[GatherAttributes]):
     """Returns one window of the operand per index vector of the start indices."""
 
     opcode = "gather"
+    is_fusible = True
     algebra = Algebra.MOVE
     element_sources = frozenset({0})
     attributes = GatherAttributes
@@ -117,6 +119,21 @@ class Gather(Op[GatherAttributes]):
         a, (operand, indices) = call.attributes, call.operands
         starts = start_demand(operand, indices, a.start_index_map, a.index_vector_dim, a.slice_sizes)
         return [joined(results[0]), starts]
+
+    def windows(self, call: OpCall[GatherAttributes]) -> Windows | None:
+        a, (operand, indices) = call.attributes, call.operands
+        if 0 in a.slice_sizes or not call.shape.rank:
+            return None
+        offsets = dict(zip(a.window_dims(), a.offset_dims, strict=True))
+        places = iter(d for d in range(call.shape.rank) if d not in a.offset_dims)
+        batch = {d: Along(next(places)) for d in batch_dims(indices, a.index_vector_dim)}
+        tied = {own: batch[d] for own, d in zip(a.operand_batching_dims, a.start_indices_batching_dims, strict=True)}
+        within = tuple(Along(offsets[d]) if d in offsets else tied.get(d, FIXED) for d in range(operand.rank))
+        starts: list[Start] = []
+        for n, d in enumerate(a.start_index_map):
+            vector = tuple(batch.get(i, Along(0, 0, n)) for i in range(indices.rank))
+            starts.append(Start(d, 1, vector, operand.dims[d] - a.slice_sizes[d]))
+        return Windows(within, tuple(starts))
 
     def kernel(self, call: OpCall[GatherAttributes], compile: Compile) -> Kernel:
         operand, indices = call.operands

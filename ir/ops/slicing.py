@@ -14,7 +14,7 @@ from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims, PadDim, PaddingConfig, SliceDim, SliceDims
 from ..graph.monoid import choice_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
-from ..graph.source import Along, Source
+from ..graph.source import Along, Source, Start, Windows
 from ..graph.update import UpdatingKernel
 from ..graph.value_range import Demand, Fact, Range, Visitor, columns, index_range, joined
 from ..types.shape import Shape
@@ -200,6 +200,7 @@ class DynamicSlice(Op[DynamicSliceAttributes]):
     """
 
     opcode = "dynamic-slice"
+    is_fusible = True
     algebra = Algebra.MOVE
     element_sources = frozenset({0})
     additive_groups = (frozenset({0}),)
@@ -251,6 +252,14 @@ class DynamicSlice(Op[DynamicSliceAttributes]):
         visitor: Visitor,
     ) -> list[Demand]:
         return [joined(results[0]), *_start_demands(call.operands[1:], call.operands[0].dims, call.shape.dims)]
+
+    def windows(self, call: OpCall[DynamicSliceAttributes]) -> Windows | None:
+        operand, *starts = call.operands
+        vector = is_index_vector(starts)
+        found: list[Start] = []
+        for d, (size, whole) in enumerate(zip(call.shape.dims, operand.dims, strict=True)):
+            found.append(Start(d, 1 if vector else d + 1, (Along(0, 0, d),) if vector else (), whole - size))
+        return Windows(tuple(map(Along, range(operand.rank))), tuple(found)) if found else None
 
     def kernel(self, call: OpCall[DynamicSliceAttributes], compile: Compile) -> Kernel:
         place = _clamped_place(call.operands[0].dims, call.shape.dims)

@@ -13,7 +13,7 @@ from typing import Any
 from ...ir.factors.sharding_rule import FactorKind, ValueFactors
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import AnyOp, OpCall, Role
-from ...ir.graph.source import Along, RowMajor, Source, lie_side_by_side
+from ...ir.graph.source import Along, RowMajor, Source, Windows, lie_side_by_side
 from ...ir.types.shape import Shape
 
 Places = tuple[int, ...]
@@ -24,13 +24,15 @@ Places = tuple[int, ...]
 class Form:
     """An op as loops of these `sizes` that read operand n at the places `reads[n]`; None: at others, as a slice does.
     The result has the loops `kept`; the op combines the elements along the others. The operands of a `joint` op, all of
-    one size, lie side by side in its result; its loops are those of one operand.
+    one size, lie side by side in its result; its loops are those of one operand. An op of `windows` reads operand 0 at
+    computed places, so it has to be in memory.
     """
 
     sizes: tuple[int, ...]
     reads: tuple[Places | None, ...]
     kept: Places
     joint: bool = False
+    windows: bool = False
 
     @property
     def folds(self) -> bool:
@@ -68,6 +70,9 @@ def _form(op: AnyOp, call: OpCall[Any]) -> Form | Refusal:
     shapes = (*call.operands, call.shape)
     if any(not s.is_array or s.is_dynamic or 0 in s.dims for s in shapes):
         return Refusal("its values are not arrays of fixed sizes that have elements")
+    windows = op.windows(call)
+    if windows is not None:
+        return _windowed(windows, call)
     sources = op.sources(call)
     if sources is not None:
         return _moving(sources, call)
@@ -94,6 +99,18 @@ def _moving(sources: tuple[Source, ...], call: OpCall[Any]) -> Form | Refusal:
         return Refusal("it splits or joins dimensions, so its loops are not those of its operand")
     reads = tuple(_places(s, o, call.shape) for s, o in zip(sources, call.operands, strict=True))
     return Form(sizes, reads, tuple(range(len(sizes))))
+
+
+def _windowed(windows: Windows, call: OpCall[Any]) -> Form | Refusal:
+    sizes = sizes_of(call.shape)
+    rows = [a.dim for a in windows.within if a.stride]
+    last = max((d for d, size in enumerate(call.shape.dims) if size != 1), default=0)
+    if not sizes or last not in rows or any(a.dim == last for s in windows.starts for a in s.index if a.stride):
+        return Refusal("it reads single elements at computed places")
+    reads: list[Places | None] = [None] * len(call.operands)
+    for start in windows.starts:
+        reads[start.operand] = _places(start.index, call.operands[start.operand], call.shape)
+    return Form(sizes, tuple(reads), tuple(range(len(sizes))), windows=True)
 
 
 def _places(source: Source, operand: Shape, result: Shape) -> Places | None:

@@ -84,6 +84,8 @@ class Values:
             return Refusal(f"it is more than {_DEEPEST} ops deep")
         if _moves(instruction) and len(instruction.operands) > _PARTS:
             return Refusal(f"it has more than {_PARTS} parts")
+        if form.windows and self.is_free(instruction.operands[0]):
+            return Refusal("{} is not in memory, where it reads it at computed places", instruction.operands[0])
         if form.joint:
             made = next((o for o in instruction.operands if self.is_computed(o)), None)
             return deepest if made is None else Refusal("{} is one of its parts", made)

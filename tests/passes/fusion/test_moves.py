@@ -68,6 +68,16 @@ def test_parts_of_a_concatenation_are_stored_side_by_side() -> None:
     assert (nest.columns, [store.access.offset for step in nest.steps for store in step.stores]) == (16, [0, 16])
 
 
+@needs_llvm
+def test_padding_by_one_element_is_no_concatenation() -> None:
+    module = entry("""x = f32[4] parameter(0)  one = f32[] constant(1)  y = f32[4] negate(x)
+      p = f32[5] pad(y, one), padding=1_0  ROOT z = f32[5] negate(p)""")
+    result, _ = fused(module)
+    x = np.arange(4, dtype=np.float32)
+    (found,) = hloom.evaluate(result, [x], kernels=NativeKernels(small=0))
+    np.testing.assert_array_equal(found, [-1, *x])
+
+
 def test_a_slice_of_a_member_is_read_from_memory() -> None:
     result, _ = fused(entry("""x = f32[8,8] parameter(0)
       y = f32[8,8] exponential(x)  half = f32[4,8] slice(y), slice={[4:8],[0:8]}  ROOT z = f32[4,8] add(half, half)"""))
