@@ -56,7 +56,10 @@ def lie_side_by_side(sources: Sequence[Source], operands: Sequence[Shape], resul
     """Returns whether the result consists of several operands side by side, as a concatenation does."""
     if len(sources) < 2 or sum(o.num_elements for o in operands) != result.num_elements:
         return False
-    return all(
-        not isinstance(source, RowMajor) and len(source) == result.rank and all(a == Along(d, 1, a.offset) for d, a in enumerate(source))
-        for source in sources
-    )
+    return all(_keeps_dims(source, result.rank) for source in sources)
+
+
+def _keeps_dims(source: Source, rank: int) -> bool:
+    if isinstance(source, RowMajor) or len(source) != rank:
+        return False
+    return all(a == Along(d, 1, a.offset) for d, a in enumerate(source))

@@ -37,12 +37,10 @@ class PassContext:
     (`propagation/rules`). `machine` gives the times of collectives, memory traffic and work. `forms` are the local
     forms of ops; cost and partitioner read the same ones. `verify` checks the module after every pass that changed it;
     a violation is a mistake of Hloom and raises InternalError. `explain` names an instruction: passes that decide about
-    it tell why (`answer`). `after` is called with the name of each pass and the
-    module.
+    it tell why (`answer`). `after` is called with the name of each pass and the module.
 
     Findings: `answers` counts the explanations; passes append remarks, warnings and errors to `diagnostics`, the
-    partitioner its plans to `reshardings`,
-    and the pipeline one of the `records` per pass.
+    partitioner its plans to `reshardings`, and the pipeline one of the `records` per pass.
     """
 
     num_devices: int | None = None
