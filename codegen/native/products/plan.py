@@ -1,124 +1,91 @@
 """Plans products: which terms are the rows, columns and inner index of one product of matrices, and which are loops.
 
 BLAS needs neighbours in memory along one of the two dimensions of each matrix. What does not fit is copied to scratch,
-or computed by plain loops where it is tiny. The plan takes the least estimated time.
+whole or a part at a time, or computed by plain loops where it is tiny. The plan takes the least estimated time.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import replace
 
+from .choices import choices, estimate, plain
+from .stages import OPERANDS, SCRATCH, Copy, Plan, Repeat, Stage
 from .terms import Kind, Term, merged
 
-# Estimated times in ns, of one core: they only have to order the choices.
-CALL = 90.0  # of BLAS
-ENTRY = 5.0  # of plain loops
-MULTIPLY = 0.02  # of a multiply-add in BLAS
-PLAIN = 1.0  # of one in plain loops
-PACK = 0.25  # of an element of the operands: BLAS packs them
-MOVE = 0.5  # of an element that is copied
-SCATTERED = 1.0  # more where neighbours in the source are not neighbours in the copy
+# Estimated times in ns of a copied element.
+MOVE = 0.3
+SCATTERED = 1.0  # more, where neighbours in the source are not neighbours in the copy
+FAR = 0.6  # more, where the copy does not fit into the cache
+CACHE = 1 << 16  # elements
+COPY = 20.0  # of starting a copy
+GOOD = 1.2  # a plan within this factor of the best imaginable one is taken
+LINE = 16  # elements: scratch arrays begin at multiples
+MOST = 1 << 26  # elements of scratch, if there is another way
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Copies an operand to scratch, or a result from it: `terms` have strides of the source (left) and the copy (out).
+def plan(terms: Sequence[Term], scratch: int = 0) -> Plan:
+    """Returns the fastest plan of a product. A result without elements has no stages; an empty sum is 0.
 
-    Places are the numbers of arrays (0 and 1 for operands, 2 for the result, 3 for scratch) and the first element.
+    `scratch` elements of scratch are in use already.
     """
-
-    source: tuple[int, int]
-    target: tuple[int, int]
-    terms: tuple[Term, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """A matrix in memory: the distance of its rows, or of its columns if it lies transposed."""
-
-    distance: int
-    is_transposed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Multiply:
-    """One product of matrices per value of the loops. Loops over an inner term add to the result.
-
-    Without `matrices` plain loops compute it, by the strides of `row`, `column` and `inner`.
-    """
-
-    left: tuple[int, int]
-    right: tuple[int, int]
-    out: tuple[int, int]
-    row: Term
-    column: Term
-    inner: Term
-    loops: tuple[Term, ...]
-    matrices: tuple[Matrix, Matrix, Matrix] | None
-    cost: float
-
-
-Stage = Copy | Multiply
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Stages in order, elements of scratch, and the estimated time in ns."""
-
-    stages: tuple[Stage, ...]
-    scratch: int
-    cost: float
-
-    @property
-    def copies(self) -> tuple[int, ...]:
-        """The numbers of arrays that are copied."""
-        return tuple(s.source[0] if s.source[0] < 2 else 2 for s in self.stages if isinstance(s, Copy))
-
-
-def plan(terms: Sequence[Term]) -> Plan:
-    """Returns the fastest plan of a product. A result without elements has no stages; an empty sum is 0."""
-    terms = [t for t in terms if t.size != 1]
     if any(not t.size for t in terms):
-        if any(not t.size and t.kind is not Kind.INNER for t in terms):
-            return Plan((), 0, 0.0)
         kept = [replace(t, left=0, right=0) for t in terms if t.kind is not Kind.INNER]
-        return Plan((_plain(kept, 0),), 0, 0.0)
-    return min((_with_copies(terms, copied) for copied in product((False, True), repeat=3)), key=lambda p: p.cost)
+        is_there = all(t.size for t in kept)
+        return Plan((plain(merged(kept), OPERANDS, is_empty=True),) if is_there else (), scratch, 0.0)
+    terms = merged(terms)
+    best = _copying(terms, (), scratch)
+    sizes = {kind: math.prod(t.size for t in terms if t.kind is kind) for kind in Kind}
+    least = sizes[Kind.BATCH] * estimate(sizes[Kind.ROW], sizes[Kind.COLUMN], sizes[Kind.INNER])
+    if best.cost <= GOOD * least:
+        return best
+    return min((best, *_others(terms, scratch)), key=lambda p: p.cost)
 
 
-def _with_copies(terms: Sequence[Term], copied: tuple[bool, ...]) -> Plan:
-    """Returns the fastest plan that copies some of left, right and out."""
+def _others(terms: Sequence[Term], scratch: int) -> Iterator[Plan]:
+    """Yields the plans that copy something, all at once or inside of loops over the terms with the largest steps."""
+    for copied in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)):
+        yield _copying(terms, copied, scratch)
+        if len(copied) > 1 or 2 in copied:
+            continue
+        order = sorted(terms, key=lambda t: -abs(t.strides[copied[0]]))
+        for count in range(1, min(3, len(order))):
+            inside = _copying(merged(order[count:]), copied, scratch)
+            yield repeated(order[:count], inside)
+
+
+def repeated(terms: Sequence[Term], found: Plan) -> Plan:
+    """Returns a plan inside of loops."""
+    return Plan((Repeat(tuple(terms), found.stages),), found.scratch, found.cost * math.prod(t.size for t in terms))
+
+
+def _copying(terms: Sequence[Term], copied: Sequence[int], scratch: int) -> Plan:
+    """Returns the fastest plan that copies some of left (0), right (1) and out (2)."""
     before: list[Stage] = []
     after: list[Stage] = []
-    places, scratch, cost = [(0, 0), (1, 0), (2, 0)], 0, 0.0
-    for number, is_copied in enumerate(copied):
-        if not is_copied:
-            continue
+    now, cost = list(OPERANDS), 0.0
+    for number in copied:
         old = terms
         terms, size = _dense(terms, number)
-        places[number] = (3, scratch)
+        now[number] = (SCRATCH, scratch)
         moved = [Term(a.size, a.strides[number], 0, b.strides[number]) for a, b in zip(old, terms, strict=True)]
         moved = merged(t for t in moved if t.out)
-        source, target = (number, 0), places[number]
         if number == 2:
-            source, target, moved = target, source, [replace(t, left=t.out, out=t.left) for t in moved]
-        (after if number == 2 else before).append(Copy(source, target, tuple(moved)))
-        scratch += -(-size // 16) * 16
-        cost += CALL + size * (MOVE + (0.0 if _keeps_neighbours(moved) else SCATTERED))
-    best = min(_choices(merged(terms)), key=lambda m: m.cost)
-    placed = replace(best, **_placed(best, places))
-    return Plan((*before, placed, *after), scratch, cost + best.cost)
+            after.append(Copy(now[number], OPERANDS[number], tuple(replace(t, left=t.out, out=t.left) for t in moved)))
+        else:
+            before.append(Copy(OPERANDS[number], now[number], tuple(moved)))
+        scratch += -(-size // LINE) * LINE
+        cost += COPY + size * _copy_cost(moved, size)
+    left, right, out = now
+    best = min(choices(merged(terms), (left, right, out)), key=lambda m: m.cost)
+    return Plan((*before, best, *after), scratch, cost + best.cost)
 
 
-def _placed(found: Multiply, places: Sequence[tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    return {"left": places[found.left[0]], "right": places[found.right[0]], "out": places[found.out[0]]}
-
-
-def _keeps_neighbours(terms: Iterable[Term]) -> bool:
-    return any(t.left == 1 == t.out for t in terms)
+def _copy_cost(terms: Iterable[Term], size: int) -> float:
+    if size > MOST:
+        return math.inf
+    return MOVE + (0 if any(t.left == 1 == t.out for t in terms) else SCATTERED) + (FAR if size > CACHE else 0)
 
 
 def _dense(terms: Sequence[Term], number: int) -> tuple[list[Term], int]:
@@ -150,63 +117,3 @@ def _neighbours(terms: Sequence[Term], number: int) -> Kind:
     kinds = ((Kind.INNER, Kind.ROW), (Kind.INNER, Kind.COLUMN), (Kind.COLUMN, Kind.ROW))[number]
     found = (t.kind for t in terms if t.strides[number] == 1 and t.kind in kinds)
     return next(found, kinds[0])
-
-
-def _choices(terms: Sequence[Term]) -> Iterator[Multiply]:
-    """Yields the products of matrices that compute the terms, and the plain loops that do."""
-    yield _plain(terms, math.prod(t.size for t in terms))
-    for is_swapped in (False, True):
-        turned = [t.swapped for t in terms] if is_swapped else list(terms)
-        by_kind = {kind: [t for t in turned if t.kind is kind] for kind in Kind}
-        rows, columns, inner = ([*by_kind[k], None] for k in (Kind.ROW, Kind.COLUMN, Kind.INNER))
-        for chosen in product(rows, columns, inner):
-            found = _product(turned, chosen, is_swapped)
-            if found is not None:
-                yield found
-
-
-_NONE = Term(1, 0, 0, 0)
-
-
-def _product(terms: Sequence[Term], chosen: Sequence[Term | None], is_swapped: bool) -> Multiply | None:
-    """Returns the product with these rows, columns and inner index, the others being loops; None if it does not fit."""
-    row, column, inner = (t or _NONE for t in chosen)
-    out = _matrix(row.size, row.out, column.size, column.out)
-    left = _matrix(row.size, row.left, inner.size, inner.left)
-    right = _matrix(inner.size, inner.right, column.size, column.right)
-    if out is None or left is None or right is None or out.is_transposed:
-        return None
-    loops = _outside(terms, chosen)
-    m, n, k = row.size, column.size, inner.size
-    once = CALL + MULTIPLY * m * n * k + PACK * (m * k + k * n + m * n)
-    places = ((1, 0), (0, 0)) if is_swapped else ((0, 0), (1, 0))
-    cost = once * math.prod(t.size for t in loops)
-    return Multiply(*places, (2, 0), row, column, inner, loops, (left, right, out), cost)
-
-
-def _matrix(rows: int, row: int, columns: int, column: int) -> Matrix | None:
-    """Returns a matrix with these strides as BLAS takes it; None if BLAS does not."""
-    if (columns == 1 or column == 1) and (rows == 1 or row >= columns):
-        return Matrix(row if rows > 1 else columns)
-    if (rows == 1 or row == 1) and (columns == 1 or column >= rows):
-        return Matrix(column if columns > 1 else rows, is_transposed=True)
-    return None
-
-
-def _plain(terms: Sequence[Term], work: int) -> Multiply:
-    """Returns plain loops: the largest terms of each kind are inside. Without work there is nothing to sum."""
-
-    def largest(kind: Kind) -> Term:
-        return max((t for t in terms if t.kind is kind), key=lambda t: t.size, default=_NONE)
-
-    row, column, inner = largest(Kind.ROW), largest(Kind.COLUMN), largest(Kind.INNER)
-    loops = _outside(terms, (row, column, inner))
-    cost = ENTRY * math.prod(t.size for t in loops) + PLAIN * work
-    inner = inner if work else Term(0, 0, 0, 0)
-    return Multiply((0, 0), (1, 0), (2, 0), row, column, inner, loops, None, cost)
-
-
-def _outside(terms: Sequence[Term], chosen: Sequence[Term | None]) -> tuple[Term, ...]:
-    """Returns the terms that are not chosen, those with large steps in the result first, inner ones last."""
-    rest = [t for t in terms if not any(t is c for c in chosen)]
-    return tuple(sorted(rest, key=lambda t: (-abs(t.out), -max(abs(t.left), abs(t.right)))))

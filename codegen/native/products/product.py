@@ -15,6 +15,7 @@ from ..compile_llvm import Loaded, host, is_available, object_code, version
 from ..step import Layout, NativeStep
 from .blas import blas
 from .plan import plan
+from .stages import Plan
 from .terms import Term, terms_of
 from .text import entry, products_text
 from .words import words_of

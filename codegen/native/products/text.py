@@ -17,12 +17,14 @@ TILE = 16  # rows that a transposing copy takes at a time
 
 
 class Leaf(IntEnum):
-    """The functions of stages; those of f64 are odd."""
+    """The functions of stages. The first four have one for f64 behind that for f32."""
 
     GEMM = 0
     GEMV = 2
     PLAIN = 4
     COPY = 6
+    ZERO = 8
+    STAGES = 9
 
     def of(self, bits: int) -> int:
         return self + (bits == 64)
@@ -42,13 +44,15 @@ def products_text(integer: int) -> str:
     leaves: list[str] = []
     for bits, real in REALS.items():
         leaves += [_gemm(bits, real, integer), _gemv(bits, real, integer), _plain(bits, real), _copy(bits)]
-    runs = [_run(), *(_entry(first) for first in ENTRIES)]
+    runs = [_zero(), _stages(), *(_entry(first) for first in ENTRIES)]
     intrinsics = ["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"]
+    intrinsics.append("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
     intrinsics += [f"declare {real} @llvm.fma.f{bits}({real}, {real}, {real})" for bits, real in REALS.items()]
     return "\n".join([*intrinsics, *leaves, _nest(), *runs])
 
 
-_ARGUMENTS = "ptr %words, ptr %a, ptr %b, ptr %c, i1 %add"
+_ARGUMENTS = "ptr %words, ptr %a, ptr %b, ptr %c, i1 %add, ptr %scratch"
+_PASSED = "ptr %a, ptr %b, ptr %c, i1 %add, ptr %scratch"
 
 
 def _header(name: str) -> str:
@@ -140,9 +144,9 @@ def _nest() -> str:
     f = Assembly(f"define internal void @nest({_ARGUMENTS}, i64 %count, i64 %leaf)")
     here = f.value("icmp eq i64 %count, 0")
     with f.when(here):
-        for number in (leaf + odd for leaf in Leaf for odd in (0, 1)):
+        for number in range(Leaf.STAGES + 1):
             with f.when(f.value(f"icmp eq i64 %leaf, {number}")):
-                f.line(f"call void @leaf{number}(ptr %words, ptr %a, ptr %b, ptr %c, i1 %add)")
+                f.line(f"call void @leaf{number}(ptr %words, {_PASSED})")
     with f.when(f.value(f"xor i1 {here}, true")):
         size, a, b, c, adds = (f.word("%words", n) for n in range(5))
         inside, left = f.at("%words", 40), f.value("sub i64 %count, 1")
@@ -151,30 +155,43 @@ def _nest() -> str:
             again = f.value(f"and i1 {is_sum}, {f.value(f'icmp sgt i64 {i}, 0')}")
             add = f.value(f"or i1 %add, {again}")
             x, y, z = f.step("%a", i, a), f.step("%b", i, b), f.step("%c", i, c)
-            f.line(f"call void @nest(ptr {inside}, ptr {x}, ptr {y}, ptr {z}, i1 {add}, i64 {left}, i64 %leaf)")
+            moved = f"ptr {x}, ptr {y}, ptr {z}, i1 {add}, ptr %scratch"
+            f.line(f"call void @nest(ptr {inside}, {moved}, i64 {left}, i64 %leaf)")
     return f.text()
 
 
-def _run() -> str:
-    """Runs the stages of a plan."""
-    f = Assembly("define internal void @stages(ptr %block, ptr %words)")
-    place = f.value("alloca ptr")
+def _zero() -> str:
+    """Words: the number of bytes."""
+    f = Assembly(_header(f"leaf{Leaf.ZERO}"))
+    f.line(f"call void @llvm.memset.p0.i64(ptr %c, i8 0, i64 {f.word('%words', 0)}, i1 false)")
+    return f.text()
+
+
+def _stages() -> str:
+    """Runs the stages of a plan, or of a loop over stages."""
+    f = Assembly(_header(f"leaf{Leaf.STAGES}"))
+    place, arrays = f.value("alloca ptr"), f.value("alloca [4 x ptr]")
+    for number, name in enumerate(("%a", "%b", "%c", "%scratch")):
+        f.line(f"store ptr {name}, ptr {f.at(arrays, 8 * number)}")
     f.line(f"store ptr {f.at('%words', 8)}, ptr {place}")
     with f.loop(f.word("%words", 0)):
         words = f.value(f"load ptr, ptr {place}")
-        length, leaf, *arrays, count = (f.word(words, n) for n in range(9))
-        x, y, z = (_array(f, arrays[n], arrays[n + 1]) for n in (0, 2, 4))
-        loops = f.at(words, 72)
-        f.line(f"call void @nest(ptr {loops}, ptr {x}, ptr {y}, ptr {z}, i1 false, i64 {count}, i64 {leaf})")
+        length, leaf, *places, count = (f.word(words, n) for n in range(9))
+        x, y, z = (_array(f, arrays, places[n], places[n + 1]) for n in (0, 2, 4))
+        passed = f"ptr {x}, ptr {y}, ptr {z}, i1 %add, ptr %scratch"
+        f.line(f"call void @nest(ptr {f.at(words, 72)}, {passed}, i64 {count}, i64 {leaf})")
         f.line(f"store ptr {f.step(words, length, '8')}, ptr {place}")
     return f.text()
 
 
-def _array(f: Assembly, number: str, offset: str) -> str:
-    return f.at(f.value(f"load ptr, ptr {f.step('%block', number, '8')}"), offset)
+def _array(f: Assembly, arrays: str, number: str, offset: str) -> str:
+    return f.at(f.value(f"load ptr, ptr {f.step(arrays, number, '8')}"), offset)
 
 
 def _entry(first: int) -> str:
     f = Assembly(f"define void @{entry(first)}(ptr %block)")
-    f.line(f"call void @stages(ptr %block, ptr {f.at('%block', 8 * first)})")
+    arrays = [f.value(f"load ptr, ptr {f.at('%block', 8 * n)}") for n in range(3)]
+    scratch = f.value(f"load ptr, ptr {f.at('%block', 24)}") if first > 3 else "null"
+    passed = ", ".join(f"ptr {x}" for x in (f.at("%block", 8 * first), *arrays))
+    f.line(f"call void @leaf{Leaf.STAGES}({passed}, i1 false, ptr {scratch})")
     return f.text()

@@ -5,27 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .blas import Blas
-from .plan import Copy, Matrix, Multiply, Plan, Stage
+from .stages import Copy, Matrix, Multiply, Place, Plan, Repeat, Stage, Zero
 from .terms import Term
 from .text import Leaf
 
 _CODES = {False: 111, True: 112}  # CblasNoTrans, CblasTrans
 _ONE = Term(1, 0, 0, 0)
 
-Strides = tuple[int, int, int]
-
 
 def words_of(plan: Plan, library: Blas, bits: int) -> tuple[int, ...]:
     """Returns the words of a plan for floats of this many bits."""
-    found = [len(plan.stages)]
-    for stage in plan.stages:
+    return tuple(_all(plan.stages, library, bits))
+
+
+def _all(stages: Iterable[Stage], library: Blas, bits: int) -> list[int]:
+    """Returns the words of some stages, behind their number."""
+    found = [0]
+    for stage in stages:
         words = _stage(stage, library, bits)
         found += [1 + len(words), *words]
-    return tuple(found)
+        found[0] += 1
+    return found
 
 
 def _stage(stage: Stage, library: Blas, bits: int) -> list[int]:
     size = bits // 8
+    if isinstance(stage, Repeat):
+        return _words(Leaf.STAGES, stage.places, stage.terms, _all(stage.stages, library, bits), size)
+    if isinstance(stage, Zero):
+        return _words(Leaf.ZERO, (stage.place,) * 3, (), [stage.size * size], size)
     if isinstance(stage, Copy):
         loops, leaf = _copy(stage.terms, size)
         return _words(Leaf.COPY.of(bits), (stage.source, stage.source, stage.target), loops, leaf, size)
@@ -48,17 +56,14 @@ def _stage(stage: Stage, library: Blas, bits: int) -> list[int]:
 
 
 def _words(
-    leaf: int, arrays: Iterable[tuple[int, int]], loops: Iterable[Term], words: Iterable[int], size: int
+    leaf: int, arrays: Iterable[Place], loops: Iterable[Term], words: Iterable[int], size: int
 ) -> list[int]:
     """Returns the words of a stage without their number."""
     found = [leaf]
     for number, offset in arrays:
         found += [number, offset * size]
-    loops = list(loops)
-    found.append(len(loops))
-    for t in loops:
-        found += [t.size, t.left * size, t.right * size, t.out * size, int(not t.out)]
-    return [*found, *words]
+    repeated = [[t.size, t.left * size, t.right * size, t.out * size, int(not t.out)] for t in loops]
+    return [*found, len(repeated), *sum(repeated, []), *words]
 
 
 def _stored(matrix: Matrix, rows: int, columns: int) -> list[int]:

@@ -1,0 +1,91 @@
+"""What plans of products are made of: copies, products of matrices, and loops over these.
+
+Arrays are named by places: their number (0 and 1 for the operands, 2 for the result, 3 for scratch) and the element in
+them that stands for index 0 of all terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .terms import Term
+
+Place = tuple[int, int]
+OPERANDS: tuple[Place, Place, Place] = ((0, 0), (1, 0), (2, 0))
+SCRATCH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Zero:
+    """Sets elements of scratch to zero."""
+
+    place: Place
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copies an array to scratch, or back: terms have the strides of the source as left ones, those of the copy as out."""
+
+    source: Place
+    target: Place
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix in memory: the distance of its rows, or of its columns if it lies transposed."""
+
+    distance: int
+    is_transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Multiply:
+    """One product of matrices per value of the loops. Loops over an inner term add to the result.
+
+    Without `matrices` plain loops compute it, by the strides of `row`, `column` and `inner`.
+    """
+
+    left: Place
+    right: Place
+    out: Place
+    row: Term
+    column: Term
+    inner: Term
+    loops: tuple[Term, ...]
+    matrices: tuple[Matrix, Matrix, Matrix] | None
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Runs stages for each value of some terms, by which the operands and the result move on; scratch stays.
+
+    Operands and result of the stages are at `places`, so that a copy in scratch may take the part of an operand.
+    """
+
+    terms: tuple[Term, ...]
+    stages: tuple[Stage, ...]
+    places: tuple[Place, Place, Place] = OPERANDS
+
+
+Stage = Zero | Copy | Multiply | Repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Stages in order, elements of scratch, and the estimated time in ns."""
+
+    stages: tuple[Stage, ...]
+    scratch: int
+    cost: float
+
+
+def flat(stages: tuple[Stage, ...]) -> Iterator[Stage]:
+    """Yields all stages, those of loops behind the loop."""
+    for stage in stages:
+        yield stage
+        if isinstance(stage, Repeat):
+            yield from flat(stage.stages)
