@@ -7,14 +7,14 @@ it is. Floats of 16 bits are widened to f32, multiplied, and rounded once, as nu
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ...codegen.native.products.product import is_provided, product_terms, terms_step
-from ...codegen.native.step import Layout
+from ...codegen.native.products.product import is_provided, product_step
+from ...codegen.native.step import Layout, NativeStep
 from ...ir.diagnostics import InternalError
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import AnyOp, Kernel, NotEvaluable, OpCall
@@ -42,9 +42,9 @@ def product_kernel(instruction: Instruction, conversion: Conversion) -> Kernel |
         return None
     left, right = call.operands
     widened = replace(call, operands=(replace(left, element=wide), replace(right, element=wide)), shape=shape)
-    if product_terms(op, widened, [Layout.dense(s.dims) for s in (*widened.operands, shape)]) is None:
-        return None
     product = _Product(op, widened)
+    if product.step([Layout.dense(s.dims) for s in widened.operands]) is None:
+        return None
 
     def run(x: Array, y: Array) -> Array:
         return after(product(before[0](x), before[1](y)))
@@ -86,29 +86,42 @@ class _Product:
         self._op, self._call = op, call
         self._dims = tuple(s.dims for s in call.operands)
         self._result, self._type = call.shape.dims, np.dtype(call.shape.element.numpy)
-        self._known: dict[Strides, _Prepared] = {}
+        self._known: dict[Strides, _Prepared | None] = {}
 
     def __call__(self, x: Array, y: Array) -> Array:
         if (x.shape, y.shape) != self._dims:
             raise InternalError(f"a product of {self._dims} got {(x.shape, y.shape)}")  # it reads by address
         x, y = self._readable(x), self._readable(y)
-        found = self._known.get((x.strides, y.strides)) or self._prepare((x.strides, y.strides))
+        found = self._prepared(x, y)
+        if found is None:
+            x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
+            found = self._prepared(x, y)
+            assert found is not None  # else there would be no kernel
         out = np.empty(self._result, self._type)
         scratch = [np.empty(n, np.uint8) for n in found.scratch]
         found.run(found.block(*[a.ctypes.data for a in (x, y, out, *scratch)], *found.words))
         return out
 
+    def step(self, layouts: Sequence[Layout]) -> NativeStep | None:
+        """Returns the step for operands with these layouts; None if products cannot compute it."""
+        return product_step(self._op, self._call, layouts, Layout.dense(self._result))
+
     def _readable(self, x: Array) -> Array:
         whole = x.flags.aligned and not any(s % self._type.itemsize for s in x.strides)
         return x if whole else np.ascontiguousarray(x)
 
-    def _prepare(self, strides: Strides) -> _Prepared:
+    def _prepared(self, x: Array, y: Array) -> _Prepared | None:
+        strides = x.strides, y.strides
+        if strides not in self._known:
+            self._known[strides] = self._prepare(strides)
+        return self._known[strides]
+
+    def _prepare(self, strides: Strides) -> _Prepared | None:
         size = self._type.itemsize
         layouts = [Layout(d, tuple(s // size for s in n)) for d, n in zip(self._dims, strides, strict=True)]
-        terms = product_terms(self._op, self._call, (*layouts, Layout.dense(self._result)))
-        assert terms is not None
-        step = terms_step(terms, self._call.shape.element)
+        step = self.step(layouts)
+        if step is None:
+            return None
         block = ctypes.c_int64 * (3 + len(step.scratch) + len(step.words))
         run = ctypes.CFUNCTYPE(None, ctypes.POINTER(block))(step.function)
-        found = self._known[strides] = _Prepared(run, block, step.scratch, step.words)
-        return found
+        return _Prepared(run, block, step.scratch, step.words)

@@ -18,6 +18,7 @@ from .plan import plan
 from .stages import Plan
 from .terms import Term, terms_of
 from .text import entry, products_text
+from .windows import convolution_plan
 from .words import words_of
 
 
@@ -26,43 +27,47 @@ def is_provided() -> bool:
     return is_available() and blas() is not None
 
 
-def product_terms(op: AnyOp, call: OpCall[Any], layouts: Sequence[Layout]) -> tuple[Term, ...] | None:
-    """Returns the terms of a dot, or of a convolution whose windows are single elements; None for other uses.
-
-    Layouts are those of both operands and of the result. A convolution without elements is none, whatever its windows.
-    """
-    if isinstance(op, Convolution):
-        if call.attributes.sparsity_config is not None or any(0 in layout.dims for layout in layouts):
-            return None
-    elif not isinstance(op, Dot):
+def product_plan(op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], result: Layout) -> Plan | None:
+    """Returns the plan of a dot or a convolution; None for other ops, and for what plans cannot do."""
+    if not isinstance(op, Dot | Convolution) or len(call.operands) != 2:
         return None
-    return terms_of(op.sharding_rule(call), layouts)
+    layouts = (*operands, result)
+    is_empty = any(0 in layout.dims for layout in layouts)
+    if isinstance(op, Convolution) and (is_empty or call.attributes.sparsity_config is not None):
+        return None
+    terms = terms_of(op.sharding_rule(call), layouts)
+    if terms is not None:
+        return _planned(terms)
+    return convolution_plan(call, layouts) if isinstance(op, Convolution) else None
 
 
 def product_step(op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], result: Layout) -> NativeStep | None:
-    """Returns a step that computes a product whose operands and result are all of f32, or all of f64.
+    """Returns a step that computes a dot or a convolution whose operands and result are all of f32, or all of f64.
 
     The step takes both operands and the result, at their layouts. It copies to scratch what BLAS cannot read or write
-    in place. None for other ops and types, and where nothing is provided.
+    in place. None for other ops and types, for what plans cannot do, and where nothing is provided.
     """
     element = call.shape.element
     if not is_provided() or not element.is_float or element.bits < 32:
         return None
     if any(shape.element is not element for shape in call.operands):
         return None
-    terms = product_terms(op, call, (*operands, result))
-    return None if terms is None else terms_step(terms, element)
+    found = product_plan(op, call, operands, result)
+    return None if found is None else step_of(found, element)
 
 
-@lru_cache(maxsize=4096)
-def terms_step(terms: tuple[Term, ...], element: ElementType) -> NativeStep:
-    """Returns a step that computes the product of these terms. Something must be provided."""
+def step_of(found: Plan, element: ElementType) -> NativeStep:
+    """Returns the step of a plan for arrays of f32 or f64. Needs a BLAS library and a compiler."""
     library = blas()
     assert library is not None
-    found = plan(terms)
     scratch = (found.scratch * element.byte_size,) if found.scratch else ()
     code = _code(library.integer, 3 + len(scratch))
     return NativeStep(code.address, scratch, words_of(found, library, element.bits), (code, library))
+
+
+@lru_cache(maxsize=4096)
+def _planned(terms: tuple[Term, ...]) -> Plan:
+    return plan(terms)
 
 
 @cache

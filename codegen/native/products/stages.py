@@ -1,4 +1,4 @@
-"""What plans of products are made of: copies, products of matrices, and loops over these.
+"""Stages of plans of products: copies, products of matrices, and loops over these.
 
 Arrays are named by places: their number (0 and 1 for the operands, 2 for the result, 3 for scratch) and the element in
 them that stands for index 0 of all terms.
@@ -26,7 +26,7 @@ class Zero:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copies an array to scratch, or back: terms have the strides of the source as left ones, those of the copy as out."""
+    """Copies an array to scratch, or back: terms have the strides of the source as left, of the target as out."""
 
     source: Place
     target: Place

@@ -55,15 +55,16 @@ def _stage(stage: Stage, library: Blas, bits: int) -> list[int]:
     return _words(Leaf.GEMM.of(bits), (stage.left, stage.right, stage.out), stage.loops, leaf, size)
 
 
-def _words(
-    leaf: int, arrays: Iterable[Place], loops: Iterable[Term], words: Iterable[int], size: int
-) -> list[int]:
+def _words(leaf: int, arrays: Iterable[Place], loops: Iterable[Term], words: Iterable[int], size: int) -> list[int]:
     """Returns the words of a stage without their number."""
     found = [leaf]
     for number, offset in arrays:
         found += [number, offset * size]
-    repeated = [[t.size, t.left * size, t.right * size, t.out * size, int(not t.out)] for t in loops]
-    return [*found, len(repeated), *sum(repeated, []), *words]
+    loops = list(loops)
+    found.append(len(loops))
+    for t in loops:
+        found += [t.size, t.left * size, t.right * size, t.out * size, int(not t.out)]
+    return [*found, *words]
 
 
 def _stored(matrix: Matrix, rows: int, columns: int) -> list[int]:
