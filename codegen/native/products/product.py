@@ -50,7 +50,7 @@ def product_step(op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], resul
     element = call.shape.element
     if not is_provided() or not element.is_float or element.bits < 32:
         return None
-    if any(shape.element is not element for shape in call.operands):
+    if any(shape.element is not element or any(shape.dynamic) for shape in call.operands):
         return None
     found = product_plan(op, call, operands, result)
     return None if found is None else step_of(found, element)
