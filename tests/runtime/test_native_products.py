@@ -9,6 +9,7 @@ import hloom
 import ml_dtypes
 import numpy as np
 import pytest
+from hloom.codegen.native.products import product
 from hloom.codegen.native.products.product import is_provided
 from hloom.frontends import parse
 from hloom.ir.diagnostics import InternalError
@@ -188,3 +189,10 @@ def test_operands_between_elements_are_copied() -> None:
     records["x"] = np.arange(12)
     x, y = records["x"].reshape(4, 3), np.ones((3, 5), np.float32)
     np.testing.assert_array_equal(kernel(x, y), np.ascontiguousarray(x) @ y)
+
+
+def test_without_a_library_numpy_computes_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product, "blas", lambda: None)
+    use = instruction("dot", DotAttributes((), (1,), (), (0,)), (4, 3), (3, 5), element=FLOATS[0])
+    assert not is_provided()
+    assert NativeKernels().kernel(use, COMPILE) is None
