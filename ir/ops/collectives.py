@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -300,13 +301,22 @@ class CollectivePermute(_Moving):
         else:
             check_arrays("collective-permute", operands)
             most = 1
-        for what, place in (("source", 0), ("target", 1)):
-            times = Counter(pair[place] for pair in attributes.source_target_pairs)
-            device, count = max(times.items(), key=itemgetter(1), default=(0, 0))
+        for what, (device, count) in zip(("source", "target"), _busiest(attributes.source_target_pairs), strict=True):
             if count > most:
                 number = {1: "twice", 2: "3 times"}.get(most, f"{most + 1} times")
                 raise ShapeError(f"collective-permute: device {device} is a {what} {number}")
         return operands[1] if attributes.slice_sizes else _together(operands)
+
+
+@lru_cache(maxsize=64)  # the permutes of a program have few lists, with an entry per device
+def _busiest(pairs: Pairs) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Returns the device that is the source most often, and how often; and the same for targets."""
+    sources, targets = Counter(source for source, _ in pairs), Counter(target for _, target in pairs)
+    return _most_common(sources), _most_common(targets)
+
+
+def _most_common(times: Counter[int]) -> tuple[int, int]:
+    return max(times.items(), key=itemgetter(1), default=(0, 0))
 
 
 def _check_slices(operands: Sequence[Shape], sizes: Sequence[Dims]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -59,12 +60,14 @@ def _reducer(monoid: Monoid, shape: Shape) -> Computation:
     return computation
 
 
+@lru_cache(maxsize=64)
 def permute_pairs(source: Tiling, target: Tiling, devices: int) -> tuple[tuple[int, int], ...]:
     """Returns pairs of devices: the k-th holder of a tile under `source` sends to its k-th holder under `target`."""
     if source.device is not None and target.device is not None:
         return ((source.device, target.device),)
     senders, receivers = _holders(source, devices), _holders(target, devices)
-    return tuple(sorted((s, r) for s, r in zip(senders, receivers, strict=True)))
+    by_sender = np.argsort(senders)
+    return tuple(zip(senders[by_sender].tolist(), receivers[by_sender].tolist(), strict=True))
 
 
 def stay_apart(groups: Iterable[Sequence[int]], digits: Digits, order: tuple[int, ...] | None) -> bool:
@@ -87,7 +90,7 @@ def every_device(devices: int) -> Numbers:
     return np.arange(devices)
 
 
-def _holders(tiling: Tiling, devices: int) -> Sequence[int]:
+def _holders(tiling: Tiling, devices: int) -> Numbers:
     """Returns devices sorted by the tile they hold, then by number."""
     places = every_device(devices)
     tile = np.zeros(devices, dtype=np.int64)
@@ -95,4 +98,4 @@ def _holders(tiling: Tiling, devices: int) -> Sequence[int]:
         for digit in digits:
             tile = tile * digit.size + places // digit.stride % digit.size
     ids = places if tiling.order is None else np.asarray(tiling.order)
-    return [int(d) for d in ids[np.lexsort((ids, tile))]]
+    return ids[np.lexsort((ids, tile))]
