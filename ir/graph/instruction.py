@@ -168,6 +168,8 @@ class Instruction:
         """Whether this instruction, or any instruction that it calls directly or indirectly, has a side effect."""
         if self.op.has_side_effect(self.attributes):
             return True
+        if not called_fields(type(self.attributes)):
+            return False
         reached = dict.fromkeys(self.called())
         stack = list(reached)
         while stack:
