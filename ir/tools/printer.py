@@ -167,7 +167,8 @@ def _tuple_text(values: tuple[Any, ...]) -> str:
         dims = cast("tuple[SliceDim, ...]", values)
         strided = any(d.stride != 1 for d in dims)
         return "{" + ", ".join(f"[{d.start}:{d.limit}" + (f":{d.stride}]" if strided else "]") for d in dims) + "}"
-    if values and isinstance(values[0], tuple) and values[0] and isinstance(values[0][0], int):
+    first: Any = values[0] if values else None
+    if isinstance(first, tuple) and first and isinstance(first[0], int):
         return _rows_text(cast("tuple[tuple[int, ...], ...]", values))
     spaced = values and (isinstance(values[0], Computation | Shape) or dataclasses.is_dataclass(values[0]))
     return "{" + (", " if spaced else ",").join(map(value_text, values)) + "}"

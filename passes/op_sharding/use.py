@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...ir.factors.sharding_rule import ShardingRule
+from ...ir.factors.sharding_rule import Monoid, ShardingRule
 from ...ir.graph.op import AnyOp, OpCall
 from ...ir.kept_hash import KeptHash, keep_hash
 from ...ir.sharding.tiling import Tiling
@@ -33,6 +33,11 @@ class OpUse(KeptHash):
     free: frozenset[int] = frozenset()
     rule: ShardingRule = field(kw_only=True, compare=False)
     shapes: tuple[Shape, ...] = field(kw_only=True, compare=False)
+
+    @property
+    def may_stay_partial(self) -> bool:
+        """Whether the result may be partial, so that a later op may reduce it."""
+        return bool(self.groups) or self.rule.monoid is Monoid.ADD
 
 
 @dataclass(frozen=True, slots=True)

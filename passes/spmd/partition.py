@@ -31,6 +31,7 @@ from ...ir.tools.sharding_checks import groups_problem
 from ...ir.tools.spmd import main_order
 from ...ir.types.shape import Shape
 from ..base import Pass, PassContext, refuse_starts
+from ..op_sharding.assignment import Choice
 from ..op_sharding.decide import Decider
 from ..op_sharding.partial import may_stay_partial
 from .checks.fallbacks import Fallbacks, report_padding
@@ -39,8 +40,9 @@ from .checks.unsupported import refuse_unsupported, settle_shardings
 from .emit.channels import Channels, stay_apart
 from .emit.emitter import Emitter, LocalValue, is_made_anywhere
 from .emit.local_op import LocalOp, emit_local, pack
-from .emit.rematerialize import rematerializable
+from .emit.rematerialize import is_rematerializable, rematerializable
 from .emit.resharder import Resharder
+from .emit.stamps import Stamp, Stamps
 from .emit.windowed import emit_windowed, find_ring
 from .structure.aliases import keep_fitting_aliases
 from .structure.handlers import HANDLERS
@@ -129,6 +131,7 @@ class Partitioner:
         self.resharder = Resharder(
             self.emitter, state.channels, state.context.machine, state.context.reshardings
         )
+        self.stamps = Stamps()
         self.values: dict[Instruction, Leaves] = {}
 
     @property
@@ -192,7 +195,7 @@ class Partitioner:
         """Returns the leaves of all operands, in order."""
         return [leaf for operand in instruction.operands for leaf in self.values[operand]]
 
-    def reshard(self, leaves: Leaves, tilings: list[Tiling], why: str) -> Leaves:
+    def reshard(self, leaves: Leaves, tilings: Sequence[Tiling], why: str) -> Leaves:
         return [self.resharder.reshard(v, t, why) for v, t in zip(leaves, tilings, strict=True)]
 
     def empty_arrays(self, shapes: Sequence[Shape], tilings: list[Tiling], why: str) -> Leaves:
@@ -210,6 +213,10 @@ class Partitioner:
     def generic(self, instruction: Instruction) -> Leaves:
         """Partitions any op: chooses an assignment, reshards operands, emits the op on tiles, reshards results."""
         operands = self.operands(instruction)
+        key = None if self.state.windowed else self.stamps.key(instruction, self.values)
+        stamp = self.stamps.find(key)
+        if stamp is not None and stamp.stays_partial == (stamp.may_stay_partial and self._stays_partial(instruction)):
+            return self._stamped(instruction, operands, stamp)
         shapes = tuple(instruction.shape.leaves())
         wanted = self.tilings(instruction)
         _refuse(instruction, self.state.module, wanted)
@@ -219,10 +226,10 @@ class Partitioner:
         free = frozenset(n for n, v in enumerate(operands) if is_made_anywhere(v))
         call, parts = instruction.call, _parts(instruction, operands)
         use = self.state.decider.uses.of(instruction.op, call, tilings, self.order, parts, free)
-        if (use.groups or use.rule.monoid is Monoid.ADD) and may_stay_partial(instruction, self.tilings):
+        if use.may_stay_partial and self._stays_partial(instruction):
             use = replace(use, stays_partial=True)
         choice = self.state.decider.decide(use)
-        op, assignment, results = choice.op, choice.assignment, choice.results
+        op, assignment = choice.op, choice.assignment
         why = _cause_name(instruction)
         count = len(operands)
         self.state.fallbacks.report(instruction, choice)
@@ -232,17 +239,42 @@ class Partitioner:
         if ring is not None and ring.value < count:
             targets[ring.value] = operands[ring.value].tiling
         placed = self.reshard(operands, targets, f"operand of {why}")
-        view = self.calling(instruction)
-        local = LocalOp(view, op.rule, assignment, placed, results, self.emitter, self.resharder, why)
+        local = self._local(instruction, choice, placed)
         before = len(self.target)
         with self.emitter.with_order(op.order):
             values = emit_windowed(op, local, ring, wanted) if ring is not None else emit_local(op, local)
-        emitted = islice(reversed(self.target), len(self.target) - before)
+        emitted = list(islice(reversed(self.target), len(self.target) - before))
         self.state.work.note(instruction, op, assignment, emitted)
-        values = rematerializable(values, instruction, op, local, operands)
+        is_free = len(values) == 1 and is_rematerializable(instruction, op, operands)
+        if key is not None:
+            self.stamps.note(key, instruction, choice, wanted, placed, emitted, values, is_free)
+        if is_free:
+            values = [rematerializable(values[0], instruction, op, local, operands)]
         if use.stays_partial and values[0].tiling.unreduced:
             return values
         return self.reshard(values, wanted, f"result of {why}")
+
+    def _stamped(self, instruction: Instruction, operands: Leaves, stamp: Stamp) -> Leaves:
+        """Partitions an op as an equal use before."""
+        choice, why = stamp.choice, _cause_name(instruction)
+        self.state.fallbacks.report(instruction, choice)
+        placed = self.reshard(operands, choice.operands, f"operand of {why}")
+        value = stamp.emit(self.emitter, instruction, placed)
+        self.state.work.note(instruction, choice.op, choice.assignment, (value.instruction,))
+        if stamp.is_free:
+            value = rematerializable(value, instruction, choice.op, self._local(instruction, choice, placed), operands)
+        if stamp.stays_partial and value.tiling.unreduced:
+            return [value]
+        return self.reshard([value], stamp.wanted, f"result of {why}")
+
+    def _stays_partial(self, instruction: Instruction) -> bool:
+        return may_stay_partial(instruction, self.tilings)
+
+    def _local(self, instruction: Instruction, choice: Choice, placed: Leaves) -> LocalOp:
+        view, why = self.calling(instruction), _cause_name(instruction)
+        return LocalOp(
+            view, choice.op.rule, choice.assignment, placed, choice.results, self.emitter, self.resharder, why
+        )
 
     def calling(self, instruction: Instruction) -> Instruction:
         """Returns the instruction as it is in the new module: with its computations and channel ids."""

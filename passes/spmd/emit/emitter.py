@@ -20,6 +20,7 @@ from ....ir.graph.attributes import NONE, Attributes, PadDim, PaddingConfig, Sli
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import FrontendAttributes, Instruction
 from ....ir.graph.monoid import identity
+from ....ir.graph.op import AnyOp
 from ....ir.ops.comparison import CompareAttributes, ComparisonDirection
 from ....ir.ops.shaping import BroadcastAttributes, IotaAttributes, TransposeAttributes
 from ....ir.ops.slicing import DynamicSliceAttributes, PadAttributes, SliceAttributes
@@ -62,7 +63,7 @@ class Emitter:
 
     def add(
         self,
-        opcode: str,
+        opcode: AnyOp | str,
         operands: Sequence[Instruction],
         attributes: Attributes = NONE,
         shape: Shape | None = None,

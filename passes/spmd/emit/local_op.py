@@ -84,11 +84,11 @@ class LocalOp:
 Emit = Callable[[LocalOp], Instruction]
 
 
-def local_form(name: str, exchanged: Exchanged | None = None) -> Callable[[Emit], Emit]:
+def local_form(name: str, exchanged: Exchanged | None = None, by_use: bool = False) -> Callable[[Emit], Emit]:
     """Registers the local form of an opcode, or of a custom-call target (`custom-call TopK`), for all contexts."""
 
     def add(emit: Emit) -> Emit:
-        register(name, LocalForm(emit, exchanged))
+        register(name, LocalForm(emit, exchanged, by_use))
         return emit
 
     return add

@@ -23,16 +23,23 @@ from .local_op import LocalOp, emit_local
 _DEEPEST = 64  # longest chain of ops that is computed again
 
 
+def is_rematerializable(instruction: Instruction, op: OpSharding, operands: Sequence[LocalValue]) -> bool:
+    """Whether any device can compute any tile of the op's result."""
+    if not all(v.tiling.is_replicated or v.rematerialize is not None for v in operands):
+        return False
+    return makes_any_tile(instruction, op.rule) and not (op.manual or op.partial_digits or op.device is not None)
+
+
 def rematerializable(
-    values: list[LocalValue], instruction: Instruction, op: OpSharding, local: LocalOp, operands: Sequence[LocalValue]
-) -> list[LocalValue]:
-    """Returns the results of an op, with a `rematerialize` function if the op qualifies."""
-    depth = 1 + max((v.depth for v in operands), default=0)
-    if len(values) != 1 or depth > _DEEPEST or not _is_free(instruction, op, operands):
-        return values
+    value: LocalValue, instruction: Instruction, op: OpSharding, local: LocalOp, operands: Sequence[LocalValue]
+) -> LocalValue:
+    """Returns the result of an op that qualifies with its `rematerialize` function, unless the chain is too deep."""
+    depth = 1 + max([v.depth for v in operands], default=0)
+    if depth > _DEEPEST:
+        return value
 
     within = all(v.tiling.is_replicated or v.from_replicated for v in operands)
-    from_replicated = within and values[0].shape.num_elements <= sum(v.shape.num_elements for v in operands)
+    from_replicated = within and value.shape.num_elements <= sum(v.shape.num_elements for v in operands)
 
     def rematerialize(target: Tiling) -> LocalValue | None:
         variant = replace(op, order=target.order)
@@ -48,10 +55,4 @@ def rematerializable(
             made = emit_local(variant, replace(local, assignment=assignment, operands=placed, results=results))[0]
         return resharder.reshard(made, target, local.why)
 
-    return [replace(values[0], rematerialize=rematerialize, depth=depth, from_replicated=from_replicated)]
-
-
-def _is_free(instruction: Instruction, op: OpSharding, operands: Sequence[LocalValue]) -> bool:
-    if not all(v.tiling.is_replicated or v.rematerialize is not None for v in operands):
-        return False
-    return makes_any_tile(instruction, op.rule) and not (op.manual or op.partial_digits or op.device is not None)
+    return replace(value, rematerialize=rematerialize, depth=depth, from_replicated=from_replicated)

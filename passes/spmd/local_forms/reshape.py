@@ -76,7 +76,7 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     return total
 
 
-@local_form("reshape", exchanged=_exchanged)
+@local_form("reshape", exchanged=_exchanged, by_use=True)
 def reshape(local: LocalOp) -> Instruction:
     """Flattens the groups, fetches the intervals, and reshapes to the new dimensions."""
     operand = local.operands[0]

@@ -21,7 +21,7 @@ from ..emit.local_op import LocalOp, local_form
 from ..emit.reads import exchange_of, fetch_reads, on_grid, read_time
 
 
-@local_form("slice", exchanged=read_time)
+@local_form("slice", exchanged=read_time, by_use=True)
 def slice_(local: LocalOp) -> Instruction:
     """Takes every stride-th fetched element from the first on."""
     if local.reduced_factors():
@@ -97,7 +97,7 @@ def _tiled_dims(sizes: Sequence[int], tiles: int, rounds: Transfer) -> tuple[Til
     return tuple(TiledDim(tiles, -(-n // tiles), n, rounds) for n in sizes if n)
 
 
-@local_form("concatenate", exchanged=_joined_time)
+@local_form("concatenate", exchanged=_joined_time, by_use=True)
 def concatenate(local: LocalOp) -> Instruction:
     """Assembles this device's tile of the result from pieces of all devices' concatenated operand tiles."""
     (dim,) = local.instruction.attributes_as(ConcatenateAttributes).dimensions
