@@ -77,8 +77,9 @@ def _backend(made: Parser) -> None:
     from .backends import BACKENDS, backend_name, default_backend
 
     made.add_argument("--backend", metavar="|".join(BACKENDS), type=backend_name, default=default_backend(),
-                      help="who computes: numpy op by op (reference), fused native code, or the same fusions by numpy "
-                           "(default: HLOOM_BACKEND, else reference)")
+                      help="who computes: fused native code, the same fusions by numpy, numpy op by op (reference), or "
+                           "auto: native code where it is there and saves more time than compiling takes, else the "
+                           "reference (default: HLOOM_BACKEND, else auto)")
 
 
 def _out(made: Parser) -> None:

@@ -1,8 +1,9 @@
 """The backends that run programs: who computes their ops.
 
-`reference` computes op by op with numpy: slow, and what the others are compared with. `native` fuses the program and
-compiles its fusions to machine code; `numpy` runs the same fusions by numpy, block by block, as `native` does where
-llvmlite or a fused multiply-add is missing.
+`reference` computes op by op with numpy: what the others are compared with. `native` fuses the program and compiles its
+fusions to machine code; `numpy` runs the same fusions by numpy, block by block, as `native` does where llvmlite or a
+fused multiply-add is missing. `auto`, the default, takes `native` where it is there and saves more time than fusing and
+compiling take (see `cost/kernels`), otherwise `reference`.
 """
 
 from __future__ import annotations
@@ -11,21 +12,32 @@ import argparse
 import os
 from dataclasses import dataclass
 
+from ..cost.kernels import is_worth_compiling
+from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module, clone_module
 from ..passes.base import PassContext, run_pipeline
 from ..passes.cleanup.equal_computations import EqualComputations
 from ..passes.fusion.fuse import Fusion
 from ..runtime.plan.kernels import NUMPY, KernelProvider
 
-REFERENCE = "reference"
-BACKENDS = (REFERENCE, "numpy", "native")
+REFERENCE, NATIVE, AUTO = "reference", "native", "auto"
+BACKENDS = (AUTO, NATIVE, "numpy", REFERENCE)
 
 
 @dataclass(frozen=True)
 class Backend:
-    """One of `BACKENDS`, by name."""
+    """One of `BACKENDS` but `auto`, by name."""
 
     name: str = REFERENCE
+
+    @staticmethod
+    def chosen(name: str, module: Module, times: int = 1) -> Backend:
+        """Returns the backend of this name. `auto` decides for a program of which this process runs `times` devices, or
+        runs of one device, one after the other.
+        """
+        if name != AUTO:
+            return Backend(name)
+        return Backend(NATIVE if is_worth_compiling(module, times) and has_native_code() else REFERENCE)
 
     def prepared(self, module: Module) -> Module:
         """Returns the program as this backend runs it."""
@@ -43,8 +55,24 @@ class Backend:
 
         return NativeKernels(by_numpy=True if self.name == "numpy" else None)
 
+    def remark(self, diagnostics: Diagnostics) -> None:
+        """Remarks that numpy takes the place of native code that was asked for and is missing here."""
+        if self.name == NATIVE and not has_native_code():
+            diagnostics.remark(
+                "there is no native code here: numpy runs the fused program, block by block",
+                help="native code needs llvmlite (pip install 'hloom[native]') and a processor with a fused "
+                     "multiply-add",
+            )  # fmt: skip
+
 
 BY_REFERENCE = Backend()
+
+
+def has_native_code() -> bool:
+    """Whether this process can compile and run native kernels."""
+    from ..codegen.native.compile_llvm import is_available
+
+    return is_available()
 
 
 def backend_name(text: str) -> str:
@@ -55,5 +83,5 @@ def backend_name(text: str) -> str:
 
 
 def default_backend() -> str:
-    """Returns the backend that HLOOM_BACKEND names, else `reference`."""
-    return os.environ.get("HLOOM_BACKEND") or REFERENCE
+    """Returns the backend that HLOOM_BACKEND names, else `auto`."""
+    return os.environ.get("HLOOM_BACKEND") or AUTO

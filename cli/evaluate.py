@@ -36,16 +36,18 @@ def evaluate_command(args: argparse.Namespace) -> int:
     reference_grid(module)  # rejects per-device programs before making inputs for them
     diagnostics = Diagnostics()
     remark_callbacks(module, diagnostics)
+    backend = Backend.chosen(args.backend, module)
+    backend.remark(diagnostics)
     show_diagnostics(diagnostics.found)
     if args.out is not None:
         check_outputs(Path(args.out))
     with working("running on one device"):
-        backend = Backend(args.backend)
         outputs = evaluate(backend.prepared(module), inputs_for(args, module, args.seed), backend.kernels())
     if args.out is not None:
         save_outputs(Path(args.out), outputs, result_names(module))
     if args.json:
-        print_json({"program": module.name, "outputs": outputs_json(outputs, result_names(module))})
+        results = outputs_json(outputs, result_names(module))
+        print_json({"program": module.name, "backend": backend.name, "outputs": results})
     else:
         print_outputs(outputs, result_names(module))
     return EXIT_OK

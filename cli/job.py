@@ -73,9 +73,9 @@ class Job:
         return self.local.num_partitions * self.local.replica_count
 
     def packed(self) -> bytes:
-        """Returns the two programs as bytes; none if they cannot be pickled."""
+        """Returns the two programs and the backend as bytes; none if they cannot be pickled."""
         try:
-            return pickle.dumps((self.program, self.local))
+            return pickle.dumps((self.program, self.local, self.backend))
         except (pickle.PicklingError, AttributeError, TypeError):
             return b""
 
@@ -87,7 +87,7 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
     """
     program = read_program(args, quiet)
     require_values(live_in(program.entry), "to run the program")
-    job = Job(program, clone_module(program), backend=Backend(args.backend))
+    job = Job(program, clone_module(program))
     context = context_for(args, default_devices=ranks)
     if not is_per_device(program):
         with working("partitioning"):
@@ -98,14 +98,21 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
         raise argparse.ArgumentTypeError("--check needs the unpartitioned program, this one is already partitioned")
     if ranks is not None and ranks > job.devices:
         fail(f"the program runs on {job.devices} devices, too few for {ranks} ranks")
+    job.backend = Backend.chosen(args.backend, job.local, -(-job.devices // (ranks or 1)) * (args.repeat or 1))
     if not inside_launcher():
         job.refuse(ranks, args.check)
     remark_placements(job.local, context.diagnostics)
     remark_callbacks(job.local, context.diagnostics)
+    job.backend.remark(context.diagnostics)
     report(args, context, quiet)
     if args.out is not None and not quiet:  # the first rank writes
         check_outputs(Path(args.out))
     return job
+
+
+def _unpacked(data: bytes) -> Job:
+    program, local, backend = pickle.loads(data)
+    return Job(program, local, backend=backend)
 
 
 def job_on_ranks(args: argparse.Namespace, comm: Any) -> Job:
@@ -116,8 +123,7 @@ def job_on_ranks(args: argparse.Namespace, comm: Any) -> Job:
     data = broadcast(comm, on_all_ranks(comm, sent, where, args.timeout), where, args.timeout)
 
     def mine() -> Job:
-        job = Job(*pickle.loads(data)) if data else prepare(args, comm.size, quiet=True)
-        job.backend = Backend(args.backend)
+        job = _unpacked(data) if data else prepare(args, comm.size, quiet=True)
         job.inputs = inputs_for(args, job.program, args.seed)
         return job
 

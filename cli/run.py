@@ -70,7 +70,8 @@ def _describe(args: argparse.Namespace, job: Job, where: str) -> None:
 
 
 def _facts(job: Job) -> dict[str, object]:
-    return collectives_json(job.local, collectives(job.local)) | {"program": job.program.name}
+    names = {"program": job.program.name, "backend": job.backend.name}
+    return collectives_json(job.local, collectives(job.local)) | names
 
 
 def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:

@@ -329,7 +329,7 @@ def test_readme_has_the_two_commands() -> None:
     assert len(blocks) == 2
     first, second = (block.splitlines() for block in blocks)
     assert len(first) == len(second) == 1
-    assert first[0].startswith("python3 -m venv .venv && .venv/bin/pip install -q '.[mpi]' && .venv/bin/hloom run ")
+    assert first[0].startswith("python3 -m venv .venv && .venv/bin/pip install -q '.[mpi,native]' && ")
     assert first[0].endswith(" --ranks 4 --check")
     assert second[0] == ".venv/bin/pip install -q '.[test]' && .venv/bin/python -m pytest"
     example = first[0].split("hloom run ")[1].split()[0]

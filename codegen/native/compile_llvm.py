@@ -1,12 +1,20 @@
-"""Compiles LLVM IR through llvmlite to object code, and loads object code."""
+"""Compiles LLVM IR through llvmlite to object code, and loads object code.
+
+`HLOOM_CPU` hides features of the processor, such as `-avx512f,-fma`: without the fused multiply-add there is no native
+code.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from ...ir.diagnostics import fail
+
+CPU = "HLOOM_CPU"
 Native = Callable[[int], None]  # a compiled kernel: it takes the address of the array of buffer addresses
 
 
@@ -20,21 +28,43 @@ def _binding() -> Any:
     return binding
 
 
-@cache
 def is_available() -> bool:
-    """Whether llvmlite is installed and the processor has a fused multiply-add."""
+    """Whether llvmlite is installed and the processor has a fused multiply-add, which HLOOM_CPU does not hide.
+
+    Raises CompileError if HLOOM_CPU is wrong.
+    """
+    masked = hidden()
     try:
-        features = _binding().get_host_cpu_features()
-        return any(features.get(name, False) for name in ("fma", "neon"))
+        features = _features()
     except (ImportError, OSError, RuntimeError):
         return False
+    return any(features.get(name, False) and name not in masked for name in ("fma", "neon"))
 
 
 @cache
+def _features() -> dict[str, bool]:
+    return dict(_binding().get_host_cpu_features())
+
+
+def hidden() -> tuple[str, ...]:
+    """Returns the features that HLOOM_CPU hides. Raises CompileError for other words."""
+    words = [word.strip() for word in os.environ.get(CPU, "").split(",") if word.strip()]
+    for word in words:
+        if not word.startswith("-"):
+            fail(f"{CPU}: '{word}' hides no feature of the processor; -avx512f does, say")
+    return tuple(word[1:] for word in words)
+
+
 def host() -> tuple[str, str]:
-    """Returns LLVM's name of this processor and its features."""
+    """Returns LLVM's name of this processor and its features, without those that HLOOM_CPU hides."""
+    return _host(hidden())
+
+
+@cache
+def _host(masked: tuple[str, ...]) -> tuple[str, str]:
     binding = _binding()
-    return binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+    features = binding.get_host_cpu_features().flatten()
+    return binding.get_host_cpu_name(), ",".join([features, *(f"-{name}" for name in masked)])
 
 
 def version() -> str:

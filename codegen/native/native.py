@@ -18,6 +18,11 @@ def native(kernel: Kernel) -> Native:
     return _compiled(llvm_text(expand(kernel)))
 
 
+def forget() -> None:
+    """Forgets the machine code of this process; the cache on disk stays."""
+    _compiled.cache_clear()
+
+
 @lru_cache(maxsize=4096)
 def _compiled(text: str) -> Native:
     key = (text, version(), *host())

@@ -7,6 +7,7 @@ of compiled kernels in the last bits, integers and masks do not. Of zeros of bot
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from .loops import COMPARISONS, LOADS, Access, Do, Fold, Function, Kernel, Lane, Nest, Node, Row, Store, Strip
 
 Array = np.ndarray[Any, Any]
-BLOCK = 1 << 16  # values of a block
+BLOCK = 1 << 18  # values of a block: fewer cost calls, more leave the cache
 
 DTYPES: dict[Lane, np.dtype[Any]] = {
     Lane.MASK: np.dtype(np.bool_), Lane.I8: np.dtype(np.int8), Lane.I16: np.dtype(np.int16),
@@ -94,34 +95,33 @@ def run_by_numpy(kernel: Kernel, buffers: Sequence[Array]) -> None:
 
 
 class _Run:
-    """Runs one nest. A block is some rows of the last row loop, or some columns of a row without folds. The shape of
-    values is [rows, columns] or [rows, 1].
+    """Runs one nest in blocks. A block is a range of each loop: all of the innermost loops, some of one, one of the
+    others; of the columns some only where one row without folds exceeds a block. Values have a dimension for each loop,
+    of size 1 where they are the same.
     """
 
     def __init__(self, nest: Nest, buffers: Sequence[Array]) -> None:
         self.nest = nest
         self.buffers = buffers
-        self.place: tuple[int, ...] = ()
-        self.first = 0
-        self.size = 1
-        self.columns = range(nest.columns)
+        self.block: tuple[range, ...] = ()
         self.values: dict[Node, Array] = {}
         self.rows: dict[Access, Array] = {}  # scratch rows, one for each row of the block
 
     def run(self) -> None:
-        *outer, inner = self.nest.rows or (1,)
+        for block in itertools.product(*self.ranges()):
+            self.block, self.values = block, {}
+            for step in self.nest.steps:
+                self.step(step)
+
+    def ranges(self) -> list[list[range]]:
+        """Returns the ranges of each loop."""
         whole = any(step.folds if isinstance(step, Strip) else step.stores for step in self.nest.steps)
-        block = max(1, BLOCK // self.nest.columns)
-        for self.place in np.ndindex(*outer):
-            for self.first in range(0, inner, block):
-                self.size = min(block, inner - self.first)
-                self.columns = range(0)
-                while self.columns.stop < self.nest.columns:
-                    first = self.columns.stop
-                    self.columns = range(first, self.nest.columns if whole else min(first + BLOCK, self.nest.columns))
-                    self.values = {}
-                    for step in self.nest.steps:
-                        self.step(step)
+        columns = self.nest.columns
+        size, found = columns, [_cut(columns, columns if whole else BLOCK)]
+        for loop in reversed(self.nest.rows):
+            found.insert(0, _cut(loop, max(1, BLOCK // size)))
+            size *= loop
+        return found
 
     def step(self, step: Row | Strip) -> None:
         for node in step.nodes:
@@ -158,24 +158,14 @@ class _Run:
         return x.astype(dtype)
 
     def index(self, loop: int) -> Array:
-        if loop == len(self.nest.rows):
-            return np.arange(self.columns.start, self.columns.stop)[None, :]
-        if loop == len(self.nest.rows) - 1:
-            return np.arange(self.first, self.first + self.size)[:, None]
-        return np.full((1, 1), self.place[loop])
-
-    def origin(self, access: Access) -> tuple[int, int]:
-        """Returns the place of the block's first element, and the stride of its rows."""
-        *outer, inner = access.strides[:-1] or (0,)
-        offset = access.offset + sum(p * s for p, s in zip(self.place, outer, strict=True))
-        return offset + self.first * inner + self.columns.start * access.column, inner
+        return _along(np.arange(self.block[loop].start, self.block[loop].stop), loop, len(self.block))
 
     def load(self, access: Access, at: Array | None, mask: Array | None) -> Array:
         if mask is not None or at is not None:
-            first, stride = self.origin(access)
-            columns = len(self.columns) if access.column else 1
-            places = first + np.arange(self.size)[:, None] * stride + np.arange(columns) * access.column
-            places = places if at is None else places + at
+            places = np.full((1,) * len(self.block), access.offset) if at is None else at + access.offset
+            for loop, stride in enumerate(access.strides):
+                if stride:
+                    places = places + self.index(loop) * stride
             places, mask = np.broadcast_arrays(places, np.True_ if mask is None else mask)
             found = self.buffers[access.buffer][np.where(mask, places, 0)]
             return np.where(mask, found, np.zeros((), found.dtype))
@@ -183,39 +173,45 @@ class _Run:
         return self.view(access) if found is None else found
 
     def view(self, access: Access) -> Array:
-        """Returns the block's elements as a view of the buffer."""
-        first, stride = self.origin(access)
+        """Returns the block's elements as a view of the buffer, of size 1 along loops that they do not depend on."""
         buffer = self.buffers[access.buffer]
-        columns = len(self.columns) if access.column else 1
-        step = buffer.itemsize
-        return np.lib.stride_tricks.as_strided(
-            buffer[first:], (self.size, columns), (stride * step, access.column * step)
-        )
+        first = access.offset + sum(part.start * s for part, s in zip(self.block, access.strides, strict=True))
+        sizes = [len(part) if s else 1 for part, s in zip(self.block, access.strides, strict=True)]
+        return np.lib.stride_tricks.as_strided(buffer[first:], sizes, [s * buffer.itemsize for s in access.strides])
 
     def store(self, store: Store) -> None:
-        access = store.access
-        shared = store.combined_rows(self.nest.rows) if store.do else []
+        access, value = store.access, self.values[store.value]
         if store.do is None and math.prod(self.nest.rows) > 1 and not any(access.strides[:-1]):
-            self.rows[access] = self.values[store.value]
+            self.rows[access] = value
             return
+        place = self.view(access)
+        shared = store.combined_rows(self.nest.rows) if store.do else []
         if store.do is None or not shared:
-            self.view(access)[...] = self.values[store.value]
+            place[...] = value
             return
-        loop = len(self.nest.rows) - 1
-        within = loop in shared
-        starts = all(self.place[n] == 0 for n in shared if n < loop) and (not within or self.first == 0)
-        value = np.broadcast_to(self.values[store.value], (self.size, len(self.columns) if access.column else 1))
-        place = self.view(access)[:1] if within else self.view(access)
-        old = np.full_like(place, _constant(store.identity, store.value.lane)) if starts else place
-        place[...] = _folded(store.do, np.concatenate([old, value]), 0) if within else _PLAIN[store.do](old, value)
+        sizes = [len(part) if n in shared else size for n, (part, size) in enumerate(zip(self.block, place.shape))]
+        value = _folded(store.do, np.broadcast_to(value, sizes), tuple(shared))
+        first = all(self.block[n].start == 0 for n in shared)
+        old = _constant(store.identity, store.value.lane) if first else place
+        place[...] = _PLAIN[store.do](old, value)
 
     def fold(self, fold: Fold) -> Array:
-        value = np.broadcast_to(self.values[fold.value], (self.size, self.nest.columns))
-        return _folded(fold.do, value, 1)
+        value = self.values[fold.value]
+        return _folded(fold.do, np.broadcast_to(value, (*value.shape[:-1], self.nest.columns)), -1)
 
 
-def _folded(do: Do, values: Array, axis: int) -> Array:
-    """Combines along an axis, which remains with size 1."""
+def _cut(size: int, most: int) -> list[range]:
+    """Returns ranges of at most this size."""
+    return [range(first, min(first + most, size)) for first in range(0, size, most)]
+
+
+def _along(values: Array, axis: int, rank: int) -> Array:
+    """Returns a vector as an array of this rank."""
+    return values.reshape([-1 if n == axis else 1 for n in range(rank)])
+
+
+def _folded(do: Do, values: Array, axis: int | tuple[int, ...]) -> Array:
+    """Combines along axes, which remain with size 1."""
     dtype = unsigned(values.dtype) if do in _UNSIGNED_FOLDS else values.dtype
     return _FOLDS[do].reduce(values.view(dtype), axis=axis, dtype=dtype, keepdims=True).view(values.dtype)
 

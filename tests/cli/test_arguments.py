@@ -88,9 +88,10 @@ FORMS = {
     "shard": ["program", "devices", "mesh", "counts", "values", "conflicts"],
     "comm": ["program", "devices", "sent_bytes", "exact", "kinds", "collectives", "work", "repeated_work",
              "contractions", "reshardings"],
-    "run": ["program", "devices", "sent_bytes", "exact", "kinds", "outputs"],
-    "run --check": ["program", "devices", "sent_bytes", "exact", "kinds", "outputs", "passed", "checks"],
-    "eval": ["program", "outputs"],
+    "run": ["program", "devices", "sent_bytes", "exact", "kinds", "backend", "outputs"],
+    "run --check": ["program", "devices", "sent_bytes", "exact", "kinds", "backend", "outputs", "passed",
+                    "checks"],
+    "eval": ["program", "backend", "outputs"],
     f"diff {NAMED}": ["equal", "differences"],
 }
 

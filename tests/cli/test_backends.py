@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hloom.cli.backends import BACKENDS, Backend
+from hloom.cost.kernels import is_worth_compiling
+from hloom.frontends import parse
 from hloom.ir.graph.module import Module
 from hloom.runtime.evaluator import evaluate
 from hloom.runtime.inputs.inputs import make_inputs
@@ -15,8 +19,9 @@ from hloom.runtime.plan.kernels import NUMPY, KernelProvider
 from hloom.runtime.simulator import simulate
 from hypothesis import HealthCheck, given, settings
 from programs.random.generate import REGIONS, programs
-from support.command_line import EXAMPLES, hloom
+from support.command_line import EXAMPLES, ROOT, hloom, process
 from support.compare import compare
+from support.loop_kernels import needs_llvm
 from support.partition_check import partitioned
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -30,17 +35,111 @@ def test_examples_pass_the_check(name: str, backend: str, tmp_path: Path) -> Non
     assert "check passed" in done.out
 
 
-def test_the_environment_names_the_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked: list[str] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The backends that command lines take, in turn."""
+    found: list[str] = []
 
     def kernels(self: Backend) -> KernelProvider:
-        asked.append(self.name)
+        found.append(self.name)
         return NUMPY
 
+    monkeypatch.delenv("HLOOM_BACKEND", raising=False)
     monkeypatch.setattr(Backend, "kernels", kernels)
+    return found
+
+
+def test_the_environment_names_the_default(asked: list[str], tmp_path: Path) -> None:
     hloom("eval", EXAMPLES / "mlp_named.hlo", cwd=tmp_path, HLOOM_BACKEND="numpy")
     hloom("eval", EXAMPLES / "mlp_named.hlo", cwd=tmp_path)
     assert asked == ["numpy", "reference"]
+
+
+CHAIN = """HloModule chain
+ENTRY e {
+  x = f32[%d] parameter(0)
+  a = f32[%d] exponential(x)
+  ROOT b = f32[%d] multiply(a, a)
+}
+"""
+
+
+@needs_llvm
+def test_native_code_is_taken_where_it_saves_more_than_it_costs(asked: list[str], tmp_path: Path) -> None:
+    small, large = (CHAIN % ((n,) * 3) for n in (100, 4_000_000))
+    for text, more in ((small, []), (large, []), (large, ["--devices", "4"]), (small, ["--repeat", "200"])):
+        command = ["run", "-", "--devices", "1", *more] if more else ["eval", "-"]
+        assert hloom(*command, "--inputs", "zeros", cwd=tmp_path, text=text).code == 0
+    assert asked == ["reference", "native", "native", "native"]
+
+
+LOOP = """HloModule loop
+body {
+  s = (s32[], f32[100]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[100] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  n = s32[] add(i, one)
+  y = f32[100] tanh(x)
+  ROOT t = (s32[], f32[100]) tuple(n, y)
+}
+test {
+  s = (s32[], f32[100]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  c = s32[] constant(1000)
+  ROOT r = pred[] compare(i, c), direction=LT
+}
+ENTRY e {
+  x = f32[100] parameter(0)
+  zero = s32[] constant(0)
+  s = (s32[], f32[100]) tuple(zero, x)
+  w = (s32[], f32[100]) while(s), condition=test, body=body
+  ROOT r = f32[100] get-tuple-element(w), index=1
+}
+"""
+
+
+def test_the_rule_counts_executions() -> None:
+    small = parse(CHAIN % ((100,) * 3))
+    assert [is_worth_compiling(small, times) for times in (1, 40, 400)] == [False, False, True]
+    assert is_worth_compiling(parse(LOOP))
+    assert not is_worth_compiling(parse(LOOP.replace("constant(1000)", "constant(10)")))
+
+
+# Ways to be without native code.
+MISSING = ("llvmlite", "multiply-add")
+
+
+@pytest.mark.parametrize("missing", MISSING)
+def test_without_native_code_numpy_computes(missing: str, tmp_path: Path) -> None:
+    variables = {"HLOOM_CPU": "-fma,-neon"}
+    if missing == "llvmlite":
+        (tmp_path / "llvmlite.py").write_text("raise ImportError('no module named llvmlite')")
+        variables = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT / '.import'}"}
+    file = EXAMPLES / "mlp_named.hlo"
+    done = process("run", file, "--check", "--backend", "native", cwd=tmp_path, **variables)
+    assert (done.code, done.out.splitlines()[-1]) == (0, "check passed"), done.err
+    assert "remark: there is no native code here: numpy runs the fused program" in done.err
+    (tmp_path / "chain.hlo").write_text(CHAIN % ((4_000_000,) * 3))
+    done = process("eval", "chain.hlo", "--json", cwd=tmp_path, **variables)
+    assert (done.code, json.loads(done.out)["backend"], done.err) == (0, "reference", "")
+
+
+@needs_llvm
+def test_code_without_some_features_has_the_same_bits(tmp_path: Path) -> None:
+    found: list[bytes] = []
+    for hidden in ("", "-avx512f", "-avx2"):
+        done = process("eval", EXAMPLES / "transformer_train.hlo", "--backend", "native", "--out", "o", cwd=tmp_path,
+                       HLOOM_CPU=hidden, HLOOM_CACHE=str(tmp_path / "cache"))  # fmt: skip
+        assert (done.code, done.err) == (0, "")
+        found.append(b"".join(p.read_bytes() for p in sorted((tmp_path / "o").iterdir())))
+    assert found[0] == found[1] == found[2]
+
+
+def test_unknown_features_are_refused(tmp_path: Path) -> None:
+    done = hloom("eval", EXAMPLES / "mlp_named.hlo", "--backend", "native", cwd=tmp_path, HLOOM_CPU="sse9")
+    assert done.code == 65
+    assert "error: HLOOM_CPU: 'sse9' hides no feature of the processor" in done.err
 
 
 def test_unknown_backends_are_refused(tmp_path: Path) -> None:

@@ -31,9 +31,12 @@ class Outcome:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment without what a launcher or a user of Hloom may have set, and with the package."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI", "PRTE_", "HLOOM_"))}
-    return kept | {"PYTHONPATH": str(ROOT / ".import")} | variables
+    """This process's environment without what a launcher or a user of Hloom may have set, and with the package. The
+    backend stays, so that all tests can run with each; native code is not cached on disk.
+    """
+    foreign = ("OMPI_", "PMI", "PRTE_", "HLOOM_")
+    kept = {k: v for k, v in os.environ.items() if k == "HLOOM_BACKEND" or not k.startswith(foreign)}
+    return kept | {"PYTHONPATH": str(ROOT / ".import"), "HLOOM_CACHE": ""} | variables
 
 
 def process(*arguments: str | Path, cwd: Path, text: str | None = None, **variables: str) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,35 @@ def test_kernels_come_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(list(tmp_path.iterdir())) == 1
     monkeypatch.setattr(native, "object_code", never)
     assert native.native(called(Function.LOG, Lane.F32, 1, 77)).address
+
+
+@needs_llvm
+def test_versions_and_processors_live_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLOOM_CACHE", str(tmp_path))
+
+    def made() -> int:
+        native.forget()
+        assert native.native(called(Function.EXP, Lane.F32, 1, 77)).address
+        return len(list(tmp_path.iterdir()))
+
+    assert made() == 1
+    with monkeypatch.context() as other:
+        other.setattr(native, "version", lambda: "99.0.0")
+        assert made() == 2
+    monkeypatch.setenv("HLOOM_CPU", "-avx512f")
+    assert made() == 3
+    monkeypatch.delenv("HLOOM_CPU")
+    monkeypatch.setattr(native, "object_code", never)
+    assert made() == 3
+
+
+def _on_a_full_disk(place: Path) -> bool:
+    """Fills a cache with files that end in the middle: what a disk without space does to them."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    return _fill(place)
+
+
+def test_a_full_disk_means_no_cache(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.map(_on_a_full_disk, [tmp_path]) == [True]
+    assert list(tmp_path.iterdir()) == []
