@@ -105,6 +105,17 @@ def run(made: Parser) -> None:
     _json(made)
 
 
+def bench(made: Parser) -> None:
+    """Defines the arguments of `hloom bench`."""
+    _partitioned(made)
+    _backend(made)
+    made.add_argument("--repeat", type=positive, metavar="N", default=10, help="number of runs after the first")
+    made.set_defaults(check=False, out=None)
+    _werror(made)
+    _inputs(made)
+    _json(made)
+
+
 def prove(made: Parser) -> None:
     """Defines the arguments of `hloom prove`."""
     _partitioned(made)

@@ -6,6 +6,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hloom run examples/mlp_named.hlo --mesh x=3,y=5 --check --seeds 3",
         "hloom run examples/transformer_train.hlo --ranks 4 --out results",
     ),
+    "bench": ("hloom bench examples/mlp_named.hlo --repeat 3", "hloom bench examples/mlp_named.hlo --backend native"),
     "prove": ("hloom prove examples/mlp_named.hlo", "hloom prove examples/mlp_named.hlo --mesh x=3,y=5 --trials 8"),
     "relate": ("hloom relate examples/mlp_named.hlo", "hloom relate examples/mlp_named.hlo 'all-*' --mesh x=3,y=5"),
     "eval": (

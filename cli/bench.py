@@ -1,0 +1,90 @@
+"""Implements `hloom bench`: runs a program repeatedly on simulated devices, and prints where the time goes."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections import defaultdict
+
+from ..cost.memory_traffic import touched
+from ..cost.runs import runs
+from ..cost.work import multiply_adds
+from ..ir.graph.module import Module
+from ..report.columns import columns
+from ..report.work import share
+from ..runtime.allocator import keep_freed_memory
+from ..runtime.measure import Part, StepByStep, StepTimes, peak_bytes, peak_flops
+from ..runtime.simulator import SimulatedProgram
+from .common import print_json
+from .evaluate import inputs_for
+from .exit_codes import EXIT_OK
+from .job import Job, prepare
+from .progress import working
+
+_HEAD = ("part", "ms", "share", "reached", "of the peak")
+_RIGHT = (False, True, True, True, True)
+
+
+def bench(args: argparse.Namespace) -> int:
+    """Runs `hloom bench` and returns its exit code. Raises what `hloom run` does."""
+    keep_freed_memory()
+    start = time.perf_counter()
+    job = prepare(args, None)
+    compiled = time.perf_counter() - start
+    job.inputs = inputs_for(args, job.program, args.seed)
+    with working(f"running {args.repeat + 1} times"):
+        _, seconds = job.simulated.repeat(job.inputs, args.repeat + 1)
+    with working("measuring parts"):
+        parts = _parts(job)
+    with working("measuring the machine"):
+        flops, memory = peak_flops(), peak_bytes()
+    median = statistics.median(seconds[1:])
+    fused = job.backend.prepared(job.local)
+    done = _work(fused, job.devices)
+    if args.json:
+        print_json({
+            "program": job.program.name, "devices": job.devices, "backend": job.backend.name,
+            "seconds": {"compile": compiled, "first": seconds[0], "median": median, "runs": args.repeat},
+            "parts": {part.value: parts[part] for part in Part}, "flops": done[Part.PRODUCTS],
+            "touched_bytes": done[Part.FUSED] + done[Part.OTHER], "peak": {"flops": flops, "bytes": memory},
+        })  # fmt: skip
+        return EXIT_OK
+    print(f"{job.program.name}: {job.devices} simulated devices, backend {job.backend.name}")
+    print(f"reading, partitioning and compiling {compiled:.3g} s")
+    print(f"first step {seconds[0] * 1e3:.3g} ms, median of {args.repeat} {median * 1e3:.3g} ms")
+    whole = sum(parts.values())
+    rows = [_row(part, parts[part], whole, done[part], flops if part is Part.PRODUCTS else memory) for part in Part]
+    print(columns([_HEAD, *rows], _RIGHT))
+    print(f"peak here: {flops / 1e9:.3g} GF/s (product of f32 matrices), {memory / 1e9:.3g} GB/s (copy)")
+    return EXIT_OK
+
+
+def _row(part: Part, seconds: float, whole: float, done: int, peak: float) -> tuple[str, ...]:
+    """Returns the row of a part that does so many operations, or reads and writes so many bytes."""
+    cells = part.value, f"{seconds * 1e3:.3g}", share(seconds, whole)
+    if not done or not seconds:
+        return *cells, "-", "-"
+    unit = "GF/s" if part is Part.PRODUCTS else "GB/s"
+    return *cells, f"{done / seconds / 1e9:.3g} {unit}", share(done / seconds, peak)
+
+
+def _parts(job: Job) -> dict[Part, float]:
+    """Returns the seconds of each part in one run of all devices, the second."""
+    program = SimulatedProgram(job.backend.prepared(job.local), StepByStep(job.backend.kernels()))
+    program.simulate(job.inputs)
+    times = StepTimes()
+    program.simulate(job.inputs, observer=times)
+    return times.seconds
+
+
+def _work(fused: Module, devices: int) -> dict[Part, int]:
+    """Returns the operations of all products, and the bytes that other parts read and write; loops of unknown length
+    count once.
+    """
+    done: defaultdict[Part, int] = defaultdict(int)
+    for run in runs(fused):
+        part, instruction = Part.of_op(run.instruction), run.instruction
+        size = 2 * multiply_adds(instruction) if part is Part.PRODUCTS else touched(instruction)
+        done[part] += devices * run.count * size
+    return done

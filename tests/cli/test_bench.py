@@ -1,0 +1,93 @@
+"""`hloom bench`: the parts of a run, what they reach, and the peaks of the machine."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import hloom
+import numpy as np
+import pytest
+from hloom.runtime.measure import Part, StepTimes, peak_bytes, peak_flops
+from hloom.runtime.simulator import SimulatedProgram
+from support.command_line import NAMED
+from support.command_line import hloom as command
+
+LINES = [
+    r"mlp: 8 simulated devices, backend (numpy|reference)", r"reading, partitioning and compiling \S+ s",
+    r"first step \S+ ms, median of 2 \S+ ms", r"part +ms +share +reached +of the peak",
+    *(rf"{part.value} +\S+ +\S+( %)? +(-|\S+ G[FB]/s) +\S+( %)?" for part in Part),
+    r"peak here: \S+ GF/s \(product of f32 matrices\), \S+ GB/s \(copy\)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["reference", "numpy"])
+def test_the_table_has_all_parts(backend: str, tmp_path: Path) -> None:
+    done = command("bench", NAMED, "--repeat", "2", "--backend", backend, cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    for line, pattern in zip(done.out.splitlines(), LINES, strict=True):
+        assert re.fullmatch(pattern, line), line
+
+
+def record(*arguments: str, cwd: Path) -> Any:
+    done = command("bench", NAMED, "--json", "--repeat", "2", *arguments, cwd=cwd)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def test_json(tmp_path: Path) -> None:
+    found = record("--backend", "reference", cwd=tmp_path)
+    assert list(found) == ["program", "devices", "backend", "seconds", "parts", "flops", "touched_bytes", "peak"]
+    assert set(found["parts"]) == {part.value for part in Part}
+    assert found["seconds"]["runs"] == 2
+    # Two products of a device's tiles, [4,16] [16,8] and [4,8] [8,4], on eight devices.
+    assert found["flops"] == 8 * 2 * (4 * 16 * 8 + 4 * 8 * 4)
+    assert found["parts"]["products"] > 0
+    assert found["parts"]["collectives"] > 0
+    assert found["parts"]["fused loops"] == 0
+    assert record("--backend", "numpy", cwd=tmp_path)["parts"]["fused loops"] > 0
+
+
+LOOP = """HloModule loop
+body {
+  s = (s32[], f32[64,64]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[64,64] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  n = s32[] add(i, one)
+  y = f32[64,64] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT t = (s32[], f32[64,64]) tuple(n, y)
+}
+test {
+  s = (s32[], f32[64,64]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  c = s32[] constant(500)
+  ROOT r = pred[] compare(i, c), direction=LT
+}
+ENTRY e {
+  x = f32[64,64] parameter(0)
+  zero = s32[] constant(0)
+  s = (s32[], f32[64,64]) tuple(zero, x)
+  w = (s32[], f32[64,64]) while(s), condition=test, body=body
+  ROOT r = f32[64,64] get-tuple-element(w), index=1
+}
+"""
+
+
+def test_loops_count_once() -> None:
+    """The time of a loop is that of its body, and not added to it."""
+    program = SimulatedProgram(hloom.partition(hloom.parse(LOOP)))
+    times = StepTimes()
+    program.simulate([np.eye(64, dtype=np.float32)], observer=times)
+    assert times.seconds[Part.PRODUCTS] > 0
+    assert times.seconds[Part.OTHER] < 3 * times.seconds[Part.PRODUCTS]
+    whole: Sequence[float] = program.repeat([np.eye(64, dtype=np.float32)], 1)[1]
+    assert sum(times.seconds.values()) < 20 * whole[0]
+
+
+def test_peaks_are_rates() -> None:
+    assert 1e7 < peak_flops() < 1e15
+    assert 1e6 < peak_bytes() < 1e14
