@@ -151,8 +151,9 @@ def evaluate(made: Parser) -> None:
 def partition(made: Parser) -> None:
     """Defines the arguments of `hloom partition`."""
     _partitioned(made)
-    made.add_argument("--form", choices=("local", "manual", "replica"), default="local",
-                      help="local: per device; manual, replica: for XLA to compile for all devices")
+    made.add_argument("--form", choices=("local", "manual", "replica", "c"), default="local",
+                      help="local: per device; manual, replica: for XLA to compile for all devices; c: the fused "
+                           "kernels of one device in C")
     _werror(made)
 
 

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from ..ir.diagnostics import CompileError, Diagnostic, fail
 from ..ir.graph.module import Module, Stage
 from ..passes.base import run_pipeline
+from ..passes.fusion.fuse import Fusion
 from ..passes.pipelines import PASSES, parse_pipeline, partition
 from .common import context_for, print_json, read_program, report
 from .exit_codes import EXIT_BAD_INPUT, EXIT_OK
@@ -70,13 +71,19 @@ def opt(args: argparse.Namespace) -> int:
 
 
 def partition_command(args: argparse.Namespace) -> int:
-    """Prints the program for one device, or in a form that XLA compiles for all devices."""
+    """Prints the program for one device, in a form that XLA compiles for all devices, or its fused kernels in C."""
     module = read_program(args)
     context = context_for(args)
     if module.stage is not Stage.LOCAL:
         with working("partitioning"):
             partition(module, context)
     report(args, context)
+    if args.form == "c":
+        from ..codegen.native.c_file import c_file
+
+        run_pipeline([Fusion()], module, context)
+        sys.stdout.write(c_file(module))
+        return EXIT_OK
     if args.form != "local":
         from ..codegen import manual_module, replica_module
 

@@ -34,10 +34,20 @@ _UNSIGNED_SOURCE = frozenset((Do.ZEXT, Do.FROM_UNSIGNED))
 
 def c_text(kernel: Kernel, name: str = "kernel") -> str:
     """Returns a C file with one function `name`. The kernel must have no calls left."""
+    return c_head() + c_function(kernel, name)
+
+
+def c_head() -> str:
+    """Returns what functions of kernels need before them: types, macros, loads and stores."""
+    return _HEAD + _types()
+
+
+def c_function(kernel: Kernel, name: str) -> str:
+    """Returns one function of a C file. The kernel must have no calls left."""
     printer = _Printer(kernel)
     for nest in kernel.nests:
         printer.rows(nest, 0)
-    return f"{_HEAD}{_types()}void {name}(void **buffers) {{\n" + "\n".join(printer.lines) + "\n}\n"
+    return f"void {name}(void **buffers) {{\n" + "\n".join(printer.lines) + "\n}\n"
 
 
 def _types() -> str:
