@@ -121,7 +121,7 @@ def test_without_native_code_numpy_computes(missing: str, tmp_path: Path) -> Non
     assert (done.code, done.out.splitlines()[-1]) == (0, "check passed"), done.err
     assert "remark: there is no native code here: numpy runs the fused program" in done.err
     (tmp_path / "chain.hlo").write_text(CHAIN % ((4_000_000,) * 3))
-    done = process("eval", "chain.hlo", "--json", cwd=tmp_path, **variables)
+    done = process("eval", "chain.hlo", "--json", "--backend", "auto", cwd=tmp_path, **variables)
     assert (done.code, json.loads(done.out)["backend"], done.err) == (0, "reference", "")
 
 

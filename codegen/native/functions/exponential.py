@@ -72,6 +72,19 @@ def expm1(form: Format) -> Expansion:
     return expansion
 
 
+def over_sum(b: Builder, x: Node, y: Node, z: Node) -> Node:
+    """Returns x / (y + z) for x at most y + z, almost as if rounded once: what the sum and the quotient lack is added
+    (Knuth, "The Art of Computer Programming", volume 2, section 4.2.2).
+    """
+    total = b.add(y, z)
+    of_z = b.sub(total, y)
+    lost = b.add(b.sub(y, b.sub(total, of_z)), b.sub(z, of_z))
+    inverse = b.div(b.like(x, 1.0), total)
+    result = b.mul(x, inverse)
+    rest = b.fma(b.negate(result), lost, b.fma(b.negate(result), total, x))
+    return b.fma(rest, inverse, result)
+
+
 def logistic(form: Format) -> Expansion:
     """Returns the expansion of 1 / (1 + exp(-x)), by the exponential of the negative size: e / (1 + e) below 0."""
     exponential = exp(form)
@@ -79,7 +92,7 @@ def logistic(form: Format) -> Expansion:
     def expansion(b: Builder, x: Node) -> Node:
         e = exponential(b, b.negate(b.abs(x)))
         above = b.select(b.lt(x, 0.0), e, b.like(x, 1.0))
-        return b.div(above, b.add(e, 1.0))
+        return over_sum(b, above, b.like(x, 1.0), e)
 
     return expansion
 
@@ -88,7 +101,7 @@ def tanh_f32(b: Builder, x: Node) -> Node:
     """Returns e / (e + 2) for e = exp(2 |x|) - 1, with the sign of x. It is 1 from 9.02 on."""
     size = b.abs(x)
     e = _expm1(b, b.select(b.lt(b.like(x, 9.1), size), b.like(x, 9.1), size), F32, 2.0)
-    return b.with_sign(b.div(e, b.add(e, 2.0)), b.sign_bit(x))
+    return b.with_sign(over_sum(b, e, e, b.like(x, 2.0)), b.sign_bit(x))
 
 
 def tanh_f64(b: Builder, x: Node) -> Node:
