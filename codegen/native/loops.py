@@ -125,6 +125,13 @@ class Function(Enum):
     CBRT = "cbrt"
     ATAN2 = "atan2"
     POW = "pow"
+    SINH = "sinh"
+    COSH = "cosh"
+    ASINH = "asinh"
+    ACOSH = "acosh"
+    ATANH = "atanh"
+    ASIN = "asin"
+    ACOS = "acos"
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,8 @@ _FUNCTIONS: dict[Function, Callable[..., Any]] = {
     Function.TANH: np.tanh, Function.SIN: np.sin, Function.COS: np.cos, Function.TAN: np.tan, Function.CBRT: np.cbrt,
     Function.ATAN2: np.arctan2, Function.POW: np.power, Function.ERF: _libm(math.erf),
     Function.LOGISTIC: _logistic,
+    Function.SINH: np.sinh, Function.COSH: np.cosh, Function.ASINH: np.arcsinh, Function.ACOSH: np.arccosh,
+    Function.ATANH: np.arctanh, Function.ASIN: np.arcsin, Function.ACOS: np.arccos,
 }  # fmt: skip
 
 

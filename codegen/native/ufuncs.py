@@ -186,4 +186,7 @@ UFUNCS: dict[Any, Make] = {
     np.log1p: _called(Function.LOG1P), np.tanh: _called(Function.TANH), np.sin: _called(Function.SIN),
     np.cos: _called(Function.COS), np.tan: _called(Function.TAN), np.cbrt: _called(Function.CBRT),
     np.arctan2: _called(Function.ATAN2), np.power: _called(Function.POW),
+    np.sinh: _called(Function.SINH), np.cosh: _called(Function.COSH), np.arcsinh: _called(Function.ASINH),
+    np.arccosh: _called(Function.ACOSH), np.arctanh: _called(Function.ATANH), np.arcsin: _called(Function.ASIN),
+    np.arccos: _called(Function.ACOS),
 }  # fmt: skip

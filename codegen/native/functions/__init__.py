@@ -14,6 +14,7 @@ from .arctangent import atan2
 from .error_function import erf_f32, erf_f64
 from .exponential import exp, expm1, logistic, tanh_f32, tanh_f64
 from .formats import F32, F64, wide
+from .hyperbolic import acos, acosh, asin, asinh, atanh, cosh, sinh
 from .logarithm import log1p, log_f32, log_f64
 from .powers import cbrt, power_f32
 from .trigonometric import cosine_f32, sine_f32, tangent_f32
@@ -41,4 +42,11 @@ EXPANSIONS: dict[tuple[Function, Lane], Callable[..., Node]] = {
     (Function.ATAN2, Lane.F32): wide(atan2),
     (Function.ATAN2, Lane.F64): atan2,
     (Function.POW, Lane.F32): power_f32,
+    (Function.SINH, Lane.F32): wide(sinh),
+    (Function.COSH, Lane.F32): wide(cosh),
+    (Function.ASINH, Lane.F32): wide(asinh),
+    (Function.ACOSH, Lane.F32): wide(acosh),
+    (Function.ATANH, Lane.F32): wide(atanh),
+    (Function.ASIN, Lane.F32): wide(asin),
+    (Function.ACOS, Lane.F32): wide(acos),
 }

@@ -30,6 +30,9 @@ ULPS = {
     Function.TANH: (1.8, 1.6), Function.LOGISTIC: (1.6, 1.6), Function.ERF: (1.3, 1.5), Function.SIN: (0.6, math.nan),
     Function.COS: (0.6, math.nan), Function.TAN: (0.6, math.nan), Function.CBRT: (0.6, 0.6),
     Function.ATAN2: (0.6, 1.6), Function.POW: (0.6, math.nan),
+    Function.SINH: (0.6, math.nan), Function.COSH: (0.6, math.nan), Function.ASINH: (0.6, math.nan),
+    Function.ACOSH: (0.6, math.nan), Function.ATANH: (0.6, math.nan), Function.ASIN: (0.6, math.nan),
+    Function.ACOS: (0.6, math.nan),
 }  # fmt: skip
 
 _scalar_erf: Any = np.frompyfunc(math.erf, 1, 1)
@@ -52,6 +55,8 @@ REFERENCES: dict[Function, Callable[..., Any]] = {
     Function.TANH: np.tanh, Function.LOGISTIC: _logistic, Function.ERF: _erf,
     Function.SIN: np.sin, Function.COS: np.cos, Function.TAN: np.tan,
     Function.CBRT: np.cbrt, Function.ATAN2: np.arctan2, Function.POW: np.power,
+    Function.SINH: np.sinh, Function.COSH: np.cosh, Function.ASINH: np.arcsinh, Function.ACOSH: np.arccosh,
+    Function.ATANH: np.arctanh, Function.ASIN: np.arcsin, Function.ACOS: np.arccos,
 }  # fmt: skip
 INF = math.inf
 SPECIAL = [0, -0.0, INF, -INF, math.nan, 1, -1, 2, -2, 3, -3, 0.5, -1.5, 1e-40, -1e-40, 1e30, -1e30, 9.01, 88.8, -103.5]
