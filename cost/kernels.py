@@ -1,9 +1,9 @@
 """Estimates whether fusing a program and compiling its kernels takes less time than running it then saves.
 
 Fused code saves the memory traffic between ops and the calls of numpy; fusing, lowering and compiling take about the
-same time for each op of the program, however large its arrays are. The figures are those of training steps of 80 to
-8,400 instructions on one core of an AMD EPYC (Zen 4), op by op against native code: 0.06 to 0.2 ns saved a byte, 3 to 9
-us saved an op, 0.4 to 0.8 ms paid per op with cached machine code, 0.6 to 1.3 ms without.
+same time for each op of the program, however large its arrays are. The figures are fitted to two training steps on one
+core of an AMD EPYC (Zen 4), op by op against native code (docs/native.md): they paid 0.5 ms per op with machine code in
+the cache, 1.5 and 2.3 ms without.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from .memory_traffic import touched
 from .runs import runs
 from .work import is_contraction
 
-SAVED_PER_BYTE = 0.08e-9  # seconds, of bytes that an op by itself reads and writes
-SAVED_PER_RUN = 3e-6  # seconds, of one execution of an op
+SAVED_PER_BYTE = 0.12e-9  # seconds, of bytes that an op by itself reads and writes
+SAVED_PER_RUN = 5e-6  # seconds, of one execution of an op
 PAID_PER_OP = 0.5e-3  # seconds, for an op of the text
 
 
