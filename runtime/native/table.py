@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...codegen.native.run_table import table_loop
 from ...codegen.native.step import Layout, NativeStep
 from ...ir.diagnostics import InternalError
 from ...ir.graph.instruction import Instruction
-from ..plan.interpreter import Frame, Interpreter, Step
+from ..plan.interpreter import Frame, Interpreter, Plan, Step
 from .addresses import address
 from .arena import ALIGNMENT, Arena
 from .workers import run_all
@@ -189,19 +190,22 @@ class TableStep(Step):
 
 
 class GuardedStep(Step):
-    """Runs another step, and copies those of its results that are views of the arena, which later steps reuse."""
+    """Runs a copy of another step, and copies those results that are views of the arena, which later steps reuse. The
+    copied step frees what the plan with tables no longer reads: tables may read an array later than its own steps did.
+    """
 
     __slots__ = ("inner", "memory")
 
     def __init__(self, inner: Step, memory: PlanMemory) -> None:
         super().__init__(inner.instruction, inner.reads, inner.writes)
-        self.inner = inner
+        self.inner = copy(inner)
         self.memory = memory
 
-    def plans(self) -> Any:
+    def plans(self) -> tuple[Plan, ...]:
         return self.inner.plans()
 
     def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
+        self.inner.dead = self.dead
         self.inner.run(frames, interpreter)
         for frame in frames:
             for i in self.writes:

@@ -42,6 +42,7 @@ more {
   five = s32[] constant(5)
   ROOT c = pred[] compare(n, five), direction=LT
 }
+less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a,b), direction=LT }
 left { a = f32[8,4] parameter(0) ROOT r = f32[8,4] negate(a) }
 right { a = f32[8,4] parameter(0) ROOT r = f32[8,4] reverse(a), dimensions={0} }
 """
@@ -83,6 +84,21 @@ PROGRAMS = {
   z = f32[8,4] dot(r, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   y = f32[4,8] transpose(z), dimensions={1,0}
   ROOT o = (f32[4,8], f32[4,8], f32[4,8], f32[8,4]) tuple(d, v, y, r)
+}""",
+    "views of what others read last": """ENTRY e {
+  x = f32[8,4] parameter(0)
+  w = f32[4,4] parameter(1)
+  d = f32[8,4] add(x, x)
+  v = f32[32] reshape(d)
+  u = f32[32] reshape(x)
+  a = f32[8,4] reverse(d), dimensions={0}
+  s = f32[8,4] sort(d), dimensions={0}, to_apply=less
+  t = f32[8,4] sort(x), dimensions={0}, to_apply=less
+  zero = s32[] constant(0)
+  k = f32[8,4] dynamic-update-slice(s, w, zero, zero)
+  b = f32[32] add(u, v)
+  c = f32[8,4] add(k, t)
+  ROOT o = (f32[32], f32[8,4], f32[8,4]) tuple(b, c, a)
 }""",
     "numpy between": """ENTRY e {
   x = f32[8,4] parameter(0)
