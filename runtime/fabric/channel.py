@@ -3,8 +3,9 @@
 A `Channel` counts the exchanges of some ranks. In each exchange a rank posts the place of its data, and marks when it
 has combined its part (for reductions in two stages) and when it has read the data of the others. The marks are words
 that only one rank writes, so no operation has to be atomic. A `Heap` gives out places in a rank's own segment; one is
-free again when all other ranks of its channels have read it. Since several places may be taken, a rank posts the next
-operands while others still read the last ones.
+free again when all ranks of its channels have read it. Since several places may be taken, a rank posts the next
+operands while others still read the last ones. Reading counts for the rank itself, too: with exchanges open whose data
+the others have read already, it must not post over what it still needs to finish them.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ class Channel:
         self._window = window
         self._own = window.words[window.own]
         self._base = WORDS * index
-        self._others = [window.words[rank] for rank in ranks if rank != window.own]
+        self._words = [window.words[rank] for rank in ranks]
 
     def may_begin(self) -> bool:
         """Whether the entry of the next exchange is free."""
         return self.is_read(self.begun - _DEPTH)
 
     def is_read(self, number: int) -> bool:
-        """Whether all other ranks have read what this rank posted for an exchange."""
+        """Whether all ranks, this one too, have read what belongs to an exchange."""
         word = self._base + _READ
-        return all(words[word] > number for words in self._others)
+        return all(words[word] > number for words in self._words)
 
     def post(self, place: int, tag: int) -> int:
         """Begins an exchange with data at this place, and returns its number. The tag says what the data is for."""

@@ -138,6 +138,7 @@ def test_a_channel_counts_what_is_posted_and_read() -> None:
     assert (first.post(64, 7), first.post(128, 8)) == (0, 1)
     assert second.has_posted([0], 1)
     assert [second.posted(0, number) for number in (0, 1)] == [(64, 7), (128, 8)]
+    first.mark_read(1)
     second.mark_read(0)
     assert (first.is_read(0), first.is_read(1)) == (True, False)
     for number in range(2, 9):
@@ -145,6 +146,17 @@ def test_a_channel_counts_what_is_posted_and_read() -> None:
         assert first.post(0, 0) == number
     assert not first.may_begin()  # entry 1 is open
     second.mark_read(1)
+    assert first.may_begin()
+
+
+def test_a_rank_posts_over_nothing_that_it_has_not_finished_itself() -> None:
+    first, second = channels()
+    for number in range(8):
+        first.post(64 * number, number)
+    second.mark_read(7)
+    assert not first.may_begin()
+    assert first.posted(0, 0) == (0, 0)
+    first.mark_read(0)
     assert first.may_begin()
 
 
@@ -159,8 +171,8 @@ def test_a_heap_gives_places_out_again_when_all_have_read_them() -> None:
         uses.append((first, first.post(place, 0)))
     assert heap.take(1) is None
     assert heap.channels() == [first] * 3
-    second.mark_read(0)
-    second.mark_read(1)
+    for channel in (first, second):
+        channel.mark_read(1)
     found = heap.take(150)
     assert found is not None
     assert found[0] == 0
