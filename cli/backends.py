@@ -16,6 +16,7 @@ from ..cost.kernels import is_worth_compiling
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module, clone_module
 from ..passes.base import PassContext, run_pipeline
+from ..passes.cleanup.combine_collectives import CombineCollectives
 from ..passes.cleanup.equal_computations import EqualComputations
 from ..passes.fusion.fuse import Fusion
 from ..runtime.plan.kernels import NUMPY, KernelProvider
@@ -44,7 +45,7 @@ class Backend:
         if self.name == REFERENCE:
             return module
         fused = clone_module(module)
-        run_pipeline([EqualComputations(), Fusion()], fused, PassContext())
+        run_pipeline([EqualComputations(), CombineCollectives(), Fusion()], fused, PassContext())
         return fused
 
     def kernels(self) -> KernelProvider:

@@ -16,6 +16,7 @@ from ..ir.graph.module import Module, Stage
 from ..ir.tools.spmd import is_per_device
 from .base import Pass, PassContext, run_pipeline
 from .cleanup.batching import IndexBatching
+from .cleanup.combine_collectives import CombineCollectives
 from .cleanup.cse import CommonSubexpressions
 from .cleanup.dce import DeadCodeElimination
 from .cleanup.equal_computations import EqualComputations
@@ -39,7 +40,7 @@ PASSES: dict[str, type[Pass]] = {
     for p in (
         Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
         ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, EqualComputations, DeviceOrders, Propagate,
-        SortPrefix, SpmdPartition, LoopInvariants, Fusion,
+        SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives, Fusion,
     )
 }
 
