@@ -127,12 +127,16 @@ def elementwise_kernel(computation: Computation, compile: Compile) -> Kernel:
     def run(*arrays: Any) -> Any:
         shape = arrays[0].shape
         result = kernel(*arrays)
-        # A root that does not depend on the parameters (a constant) is still a scalar.
         if is_tuple:
-            return tuple(np.broadcast_to(r, shape) for r in result)
-        return np.broadcast_to(result, shape)
+            return tuple(_of_shape(r, shape) for r in result)
+        return _of_shape(result, shape)
 
     return run
+
+
+def _of_shape(x: Any, shape: tuple[int, ...]) -> Any:
+    """Returns an array of this shape: a root that does not depend on the parameters (a constant) is still a scalar."""
+    return x if x.shape == shape else np.broadcast_to(x, shape)
 
 
 def maps_scalars(i: Instruction) -> bool:

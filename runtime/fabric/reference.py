@@ -60,9 +60,15 @@ def reduce_members(collective: Collective, members: list[Operands]) -> Operands:
 
 def split_evenly(array: Array, parts: int, dimension: int, collective: Collective) -> list[Array]:
     """Cuts the array into equal parts along a dimension."""
-    if array.shape[dimension] % parts:
+    return [one_part(array, index, parts, dimension, collective) for index in range(parts)]
+
+
+def one_part(array: Array, index: int, parts: int, dimension: int, collective: Collective) -> Array:
+    """Returns one of the equal parts of an array along a dimension."""
+    size, rest = divmod(array.shape[dimension], parts)
+    if rest:
         collective.fail(f"dimension {dimension} of size {array.shape[dimension]} cannot be cut for a group of {parts}")
-    return np.split(array, parts, dimension)
+    return array[(slice(None),) * dimension + (slice(index * size, (index + 1) * size),)]
 
 
 def _all_reduce(collective: Collective, members: list[Operands], wanted: Sequence[int]) -> list[Operands]:
@@ -74,8 +80,7 @@ def _reduce_scatter(collective: Collective, members: list[Operands], wanted: Seq
     if len(wanted) == count:
         whole = _parts(collective, reduce_members(collective, members), count)
         return [[part[i] for part in whole] for i in wanted]
-    parts = [_parts(collective, operands, count) for operands in members]
-    return [reduce_members(collective, [[part[i] for part in member] for member in parts]) for i in wanted]
+    return [reduce_members(collective, [_part(collective, operands, i, count) for operands in members]) for i in wanted]
 
 
 def _all_gather(collective: Collective, members: list[Operands], wanted: Sequence[int]) -> list[Operands]:
@@ -90,8 +95,10 @@ def _all_to_all(collective: Collective, members: list[Operands], wanted: Sequenc
         if len(members[0]) != count:
             collective.fail(f"a group of {count} needs {count} operands, not {len(members[0])}")
         return [[operands[i] for operands in members] for i in wanted]
-    parts = [_parts(collective, operands, count) for operands in members]
-    return [[np.concatenate([part[v][i] for part in parts], dim) for v in range(len(members[0]))] for i in wanted]
+    return [
+        [np.concatenate(v, dim) for v in zip(*[_part(collective, x, i, count) for x in members], strict=True)]
+        for i in wanted
+    ]
 
 
 def _broadcast(collective: Collective, members: list[Operands], wanted: Sequence[int]) -> list[Operands]:
@@ -102,6 +109,12 @@ def _parts(collective: Collective, operands: Operands, count: int) -> list[list[
     """Cuts each operand into equal parts along the collective's dimension."""
     assert collective.dimension is not None
     return [split_evenly(array, count, collective.dimension, collective) for array in operands]
+
+
+def _part(collective: Collective, operands: Operands, index: int, count: int) -> Operands:
+    """Returns one of `count` equal parts of each operand along the collective's dimension."""
+    assert collective.dimension is not None
+    return [one_part(array, index, count, collective.dimension, collective) for array in operands]
 
 
 _REFERENCE: dict[str, Callable[[Collective, list[Operands], Sequence[int]], list[Operands]]] = {

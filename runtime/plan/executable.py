@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostics import CompileError, fail
+from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Value
 from ...ir.tools.unknown_values import require_values
@@ -42,11 +43,10 @@ class Executable:
             raise CompileError(self.compilation.refused)
         self.arranged = kernels.arranged(self.plan) if isinstance(kernels, PlanArranger) else self.plan
         self.spare: list[dict[Any, Any]] = []  # what earlier runs kept; each takes one, so that runs may overlap
-
-    @property
-    def parameter_shapes(self) -> list[Shape]:
+        self.parameter_shapes = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
         """The leaves of all parameters, in order: what one device takes."""
-        return [leaf for p in self.module.entry.parameters for leaf in p.shape.leaves()]
+        self._results = [n for n, leaf in enumerate(module.entry.root.shape.leaves()) if leaf.is_array]
+        self._largest = _largest(module)
 
     def run(
         self, devices: Sequence[int], inputs: Sequence[Sequence[Array]], fabric: Fabric,
@@ -58,9 +58,8 @@ class Executable:
         """
         if len(inputs) != len(devices):
             fail(f"inputs for {len(devices)} devices are needed, {len(inputs)} were given")
-        shapes = self.parameter_shapes
-        checked = [check_inputs(shapes, values, self.kernels) for values in inputs]
-        _check_together(self.module, len(devices))
+        checked = [check_inputs(self.parameter_shapes, values, self.kernels) for values in inputs]
+        _check_together(self._largest, len(devices))
         plan = self.arranged if observer is None else self.plan
         frames = [plan.frame(device, values) for device, values in zip(devices, checked, strict=True)]
         del checked, inputs
@@ -68,8 +67,7 @@ class Executable:
         with np.errstate(all="ignore"):
             results = Interpreter(self.grid, fabric, observer, kept).execute(plan, frames)
         self.spare.append(kept)
-        arrays = [n for n, leaf in enumerate(self.module.entry.root.shape.leaves()) if leaf.is_array]
-        return [[values[n] for n in arrays] for values in results]
+        return [[values[n] for n in self._results] for values in results]
 
 
 def _check_sizes(module: Module) -> None:
@@ -80,14 +78,14 @@ def _check_sizes(module: Module) -> None:
             fail(f"{label(instruction)}: {problem}", instruction.location)
 
 
-def _check_together(module: Module, devices: int) -> None:
-    """Raises CompileError at a value that this many devices cannot hold at once, since they run in step. Values that
-    are only moved do not count, because they may be views.
-    """
-    largest = max(
-        (i for c in module for i in c if i.op.is_elementwise and not i.op.element_sources),
-        key=lambda i: i.shape.byte_size, default=None,
-    )  # fmt: skip
+def _largest(module: Module) -> Instruction | None:
+    """Returns the op with the largest result. Values that are only moved do not count, because they may be views."""
+    computed = (i for c in module for i in c if i.op.is_elementwise and not i.op.element_sources)
+    return max(computed, key=lambda i: i.shape.byte_size, default=None)
+
+
+def _check_together(largest: Instruction | None, devices: int) -> None:
+    """Raises CompileError if this many devices cannot hold the largest value at once, since they run in step."""
     if largest is not None and devices > 1 and largest.shape.byte_size * devices > memory():
         fail(f"{label(largest)}: {largest.shape.without_layout()} takes {largest.shape.byte_size * devices:,} bytes on "
              f"{devices} devices together, the limit of this process is {memory():,}", largest.location)  # fmt: skip
