@@ -1,0 +1,150 @@
+"""Runs a training step for `step_ranks.py`, as one of the systems that it compares, when it is told to.
+
+    python bench/step_peer.py FOLDER SYSTEM CONFIGURATION KIND RANKS [RANK PORT]
+
+SYSTEM is one of `SYSTEMS`. FOLDER has the partitioned program, and the notes by which both sides talk: `ready`, then
+`go0` and `done0`, `go1` and `done1`, and `stop`. Rank 0 answers; a step ends when all ranks have its loss. Between the
+rounds all ranks sleep, so that systems can take turns.
+"""
+
+# JAX's own annotations leave many types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hloom
+from hloom.cli.backends import Backend
+from hloom.runtime.allocator import keep_freed_memory
+from hloom.runtime.evaluator import UnpartitionedProgram
+from hloom.runtime.global_arrays import split_inputs
+from hloom.runtime.mpi import MpiProgram
+from hloom.runtime.ranks.launch import finish_rank, inside_launcher, launch, world
+from llama_step import AXIS, CONFIGURATIONS, Sharded, batch, flat, matmuls, parameters
+
+Step = Callable[[], float]  # runs a step, and returns the loss
+PAUSE = 0.002  # seconds between looks at the folder
+
+
+@dataclass(frozen=True)
+class Task:
+    """What this process runs, and where it talks."""
+
+    folder: Path
+    system: str
+    configuration: str
+    kind: str
+    ranks: int
+    rank: int = 0
+    port: int = 0
+
+    @staticmethod
+    def of(words: list[str]) -> Task:
+        folder, system, configuration, kind, *numbers = words
+        return Task(Path(folder), system, configuration, kind, *map(int, numbers))
+
+
+def hloom_steps(task: Task) -> dict[str, Step]:
+    """Returns the steps of Hloom: the program's, and its products alone."""
+    c, backend = CONFIGURATIONS[task.configuration], Backend("native")
+    inputs = flat(parameters(c), *batch(c))
+    local = hloom.load(task.folder / "program.hlo")
+    module = backend.prepared(local)
+    products = matmuls(local)
+    steps: dict[str, Step] = {"matmuls": lambda: products() or math.nan}
+    if task.ranks == 1:
+        alone = UnpartitionedProgram(module, backend.kernels())
+        return {"step": lambda: float(alone.run(inputs)[-1]), **steps}
+    program = MpiProgram(module, world(), kernels=backend.kernels())
+    mine = split_inputs(inputs, program.parameters, program.devices, program.grid, False, program.executable.kernels)
+    return {"step": lambda: float(program.run(mine)[0][-1]), **steps}
+
+
+def jax_steps(task: Task) -> dict[str, Step]:
+    """Returns the step of JAX, on virtual devices of this process or on one device of each process."""
+    jax: Any = importlib.import_module("jax")
+    if task.port:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(f"127.0.0.1:{task.port}", task.ranks, task.rank)
+    c = CONFIGURATIONS[task.configuration]
+    sharded = Sharded(c, task.kind, jax.sharding.Mesh(jax.devices(), (AXIS,)))
+    held = jax.tree.map(
+        lambda x, s: jax.make_array_from_callback(x.shape, s, lambda index: x[index]),
+        (parameters(c), *batch(c)), sharded.arguments(),
+    )  # fmt: skip
+    run = sharded.jitted().lower(*held).compile()
+    return {"step": lambda: float(jax.block_until_ready(run(*held))[1].addressable_data(0))}
+
+
+def torch_steps(task: Task) -> dict[str, Step]:
+    """Returns the step of torch."""
+    made: Any = importlib.import_module("torch_step")
+    c = CONFIGURATIONS[task.configuration]
+    return {"step": made.training_step(c, task.kind, task.ranks, task.rank, task.port, "compiled" in task.system)}
+
+
+SYSTEMS: dict[str, Callable[[Task], dict[str, Step]]] = {
+    "hloom": hloom_steps,
+    "jax": jax_steps,
+    "jax-gloo": jax_steps,
+    "torch": torch_steps,
+    "torch-compiled": torch_steps,
+}
+
+
+def answer(task: Task, name: str, content: object) -> None:
+    """Leaves a note for the other side, complete at once."""
+    if task.rank == 0:
+        part = task.folder / f"part-{name}"
+        part.write_text(json.dumps(content))
+        part.rename(task.folder / name)
+
+
+def serve(task: Task) -> int:
+    """Prepares the steps, then runs them as often as it is told."""
+    pin(task)
+    keep_freed_memory()  # as the command line does
+    start = time.perf_counter()
+    steps = SYSTEMS[task.system](task)
+    loss = steps["step"]()
+    answer(task, "ready", {"compile": time.perf_counter() - start, "loss": loss})
+    for number in range(1 << 30):
+        while not (go := task.folder / f"go{number}").exists():
+            if (task.folder / "stop").exists():
+                return 0
+            time.sleep(PAUSE)
+        times: dict[str, list[float]] = {name: [] for name in steps}
+        for _ in range(int(go.read_text())):
+            for name, step in steps.items():
+                start = time.perf_counter()
+                step()
+                times[name].append(time.perf_counter() - start)
+        answer(task, f"done{number}", times)
+    return 0
+
+
+def pin(task: Task) -> None:
+    """Gives a rank a core of its own as far as there are any, and virtual devices as many as there are devices."""
+    cores = sorted(os.sched_getaffinity(0))
+    own = {cores[task.rank % len(cores)]}
+    os.sched_setaffinity(0, set(cores[: task.ranks]) if task.system == "jax" else own)
+
+
+if __name__ == "__main__":
+    chosen = Task.of(sys.argv[1:])
+    if chosen.system != "hloom" or chosen.ranks == 1:
+        sys.exit(serve(chosen))
+    if not inside_launcher():
+        sys.exit(launch(sys.argv[1:], chosen.ranks, [__file__]))
+    ranked = Task.of([*sys.argv[1:], str(world().rank)])
+    sys.exit(finish_rank(lambda: serve(ranked)))

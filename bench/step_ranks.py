@@ -1,0 +1,168 @@
+"""Compares steps on several ranks: starts a group of processes per system, lets them take turns, and prints a table."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import hloom
+from hloom.ir.tools.printer import module_text
+from llama_step import CONFIGURATIONS, sharded_text
+
+PEER = str(Path(__file__).with_name("step_peer.py"))
+PAUSE = 0.01  # seconds between looks at the folder
+START_SECONDS = 900.0  # for compiling and the first step
+NOT_OFFERED = "-"
+
+
+@dataclass(frozen=True)
+class System:
+    """A row of the table: its name, that of the program in `step_peer.SYSTEMS`, and whether ranks are started here."""
+
+    name: str
+    program: str
+    starts_ranks: bool = False
+    package: str = "jax"
+
+
+HLOOM = System("Hloom", "hloom", package="mpi4py")
+JAX = System("JAX, virtual devices", "jax")
+ALONE = (HLOOM, System("JAX", "jax"), System("torch, eager", "torch", package="torch"),
+         System("torch, compiled", "torch-compiled", package="torch"))  # fmt: skip
+TORCH = {"dp": "torch, DDP", "fsdp": "torch, FSDP2"}
+
+
+def systems(kind: str, ranks: int) -> list[System]:
+    """Returns what is compared."""
+    if ranks == 1:
+        return list(ALONE)
+    found = [HLOOM, JAX, System("JAX, gloo", "jax-gloo", starts_ranks=True)]
+    if kind in TORCH:
+        found.append(System(TORCH[kind], "torch", starts_ranks=True, package="torch"))
+    return found
+
+
+@dataclass
+class Group:
+    """The processes of one system, and what they said."""
+
+    system: System
+    folder: Path
+    processes: list[subprocess.Popen[bytes]]
+    ready: dict[str, float] = field(default_factory=dict[str, float])
+    times: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    problem: str = ""
+
+    def note(self, name: str, limit: float) -> Any:
+        """Returns a note of the processes, None if they end or take too long."""
+        end = time.monotonic() + limit
+        while not (self.folder / name).exists():
+            if any(p.poll() not in (None, 0) for p in self.processes) or time.monotonic() > end:
+                self.problem = "failed"
+                print((self.folder / "log").read_text()[-800:], file=sys.stderr)
+                return None
+            time.sleep(PAUSE)
+        return json.loads((self.folder / name).read_text())
+
+    def run(self, number: int, count: int) -> None:
+        """Runs steps and keeps their times."""
+        if self.problem:
+            return
+        part = self.folder / "part-go"
+        part.write_text(str(count))
+        part.rename(self.folder / f"go{number}")
+        found = self.note(f"done{number}", START_SECONDS)
+        for name, times in (found or {}).items():
+            self.times.setdefault(name, []).extend(times)
+
+    def stop(self) -> None:
+        (self.folder / "stop").touch()
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def start(system: System, configuration: str, kind: str, ranks: int, folder: Path) -> Group:
+    """Starts the processes of a system."""
+    if importlib.util.find_spec(system.package) is None:
+        return Group(system, folder, [], problem="not installed")
+    words = [sys.executable, PEER, str(folder), system.program, configuration, kind, str(ranks)]
+    one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    environment = {**os.environ, **one, "JAX_PLATFORMS": "cpu"}
+    if system.program == "jax":
+        environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={ranks}"
+    port = str(free_port())
+    lists = [[*words, str(rank), port] for rank in range(ranks)] if system.starts_ranks else [words]
+    with (folder / "log").open("wb") as log:
+        started = [subprocess.Popen(w, env=environment, stdout=log, stderr=log) for w in lists]
+    return Group(system, folder, started)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def measure_ranks(configuration: str, kind: str, ranks: int, rounds: int, steps: int) -> bool:
+    """Prints the table of one configuration, kind and number of ranks. Returns whether all losses agree."""
+    c = CONFIGURATIONS[configuration]
+    begun = time.perf_counter()
+    module = hloom.parse(sharded_text(c, kind, ranks))
+    if ranks > 1:
+        module = hloom.partition(module).module
+    print(f"\n{configuration}, {f'{kind.upper()}, {ranks} ranks' if ranks > 1 else '1 rank'}  "
+          f"(lowered and partitioned in {time.perf_counter() - begun:.1f} s)", flush=True)  # fmt: skip
+    with TemporaryDirectory(prefix="step-") as place:
+        groups: list[Group] = []
+        for number, system in enumerate(systems(kind, ranks)):
+            folder = Path(place, str(number))
+            folder.mkdir()
+            (folder / "program.hlo").write_text(module_text(module))
+            group = start(system, configuration, kind, ranks, folder)
+            if not group.problem:
+                group.ready = group.note("ready", START_SECONDS) or {}
+            groups.append(group)
+        try:
+            for number in range(rounds):
+                for group in groups:
+                    group.run(number, steps)
+        finally:
+            for group in groups:
+                group.stop()
+        return report(groups)
+
+
+def report(groups: list[Group]) -> bool:
+    """Prints the rows, and returns whether the losses agree."""
+    middle = {g.system.name: statistics.median(g.times["step"]) for g in groups if g.times}
+    other = next((g.system.name for g in groups if g.system.program == "jax"), "")
+    print(f"{'':22} {'step ms':>18} {'/ JAX':>7} {'compile s':>10} {'loss':>10}")
+    for group in groups:
+        if not group.times:
+            print(f"{group.system.name:22} {group.problem:>18}")
+            continue
+        name, found = group.system.name, group.times["step"]
+        ratio = f"{middle[name] / middle[other]:7.2f}" if other in middle else f"{NOT_OFFERED:>7}"
+        print(f"{name:22} {shown(found):>18} {ratio} {group.ready['compile']:10.2f} {group.ready['loss']:10.6f}")
+        if "matmuls" in group.times:
+            print(f"{'matmuls of a rank':22} {shown(group.times['matmuls']):>18}")
+    losses = [g.ready["loss"] for g in groups if g.ready]
+    return max(losses) - min(losses) <= 1e-4 * max(map(abs, losses))
+
+
+def shown(times: list[float]) -> str:
+    """Returns the median and the least of some times, in ms."""
+    return f"{statistics.median(times) * 1e3:8.1f} ({min(times) * 1e3:7.1f})"
