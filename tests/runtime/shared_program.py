@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,17 +16,27 @@ import numpy as np
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.module import Module
+from hloom.ir.tools.placement import placements
+from hloom.passes.api import partition
+from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.cleanup.combine_collectives import CombineCollectives
+from hloom.passes.cleanup.equal_computations import EqualComputations
+from hloom.passes.fusion.fuse import Fusion
 from hloom.runtime import mpi
 from hloom.runtime.fabric import ranks, shared, sharing, window
+from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.fabric.transport import Placing
+from hloom.runtime.global_arrays import split_inputs
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.mpi import MpiProgram
+from hloom.runtime.native.kernels import NativeKernels
 from hloom.runtime.ranks.failed import RankFailed
 from hloom.runtime.ranks.launch import finish_rank, inside_launcher, launch, world
 from hloom.runtime.ranks.library import load_mpi
 from hloom.runtime.simulator import run_devices
 
 COUNT = 12  # collectives in flight
+TRAINING = (Path(__file__).parents[2] / "examples" / "mlp_train.hlo").read_text()
 FLIGHT = """HloModule m, num_partitions=4
 add {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }}
 ENTRY e {{
@@ -131,6 +141,57 @@ def repeated() -> int:
             most.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     assert most[2] - most[1] < 1024, most  # in KiB
     same(module, [[np.asarray(np.int32(50)), row] for row in x])
+    return 0
+
+
+def training(module: Module) -> Iterator[tuple[MpiProgram, list[list[Any]]]]:
+    """Yields the program on native kernels, and what each step of training made of this rank's devices."""
+    inputs = make_inputs([p.shape for p in parse(TRAINING).entry.parameters], seed=3)
+    with MpiProgram(module, world(), kernels=NativeKernels()) as program:
+        local = split_inputs(inputs, program.parameters, program.devices, program.grid)
+        while True:
+            made = program.run(local)
+            local = [[*new[:-1], *old[len(new) - 1 :]] for new, old in zip(made, local, strict=True)]
+            yield program, made
+
+
+def native_program() -> Module:
+    module = partition(parse(TRAINING)).module
+    run_pipeline([EqualComputations(), CombineCollectives(), Fusion()], module, PassContext())
+    return module
+
+
+def native_steps() -> int:
+    """Steps on native kernels: the bits of the simulator at first, then constant memory."""
+    module, steps = native_program(), int(os.environ["TRIPS"])
+    inputs = make_inputs([p.shape for p in parse(TRAINING).entry.parameters], seed=3)
+    grid = ProcessGrid.of(module)
+    expected = run_devices(module, split_inputs(inputs, placements(module)[0], range(grid.size), grid), NativeKernels())
+    used: list[int] = []
+    losses: list[float] = []
+    for number, (program, made) in enumerate(training(module)):
+        if not number:
+            for device, arrays in zip(program.devices, made, strict=True):
+                assert [a.tobytes() for a in arrays] == [a.tobytes() for a in expected[device]]
+        losses.append(float(made[0][-1]))
+        if number in (steps // 2, steps):
+            used.append(resident())
+        if number == steps:
+            break
+    assert losses[-1] < losses[0], losses
+    assert used[1] - used[0] < 1 << 20, used
+    return 0
+
+
+def resident() -> int:
+    """The bytes of memory that this process uses."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def killed_in_training() -> int:
+    for number, _ in enumerate(training(native_program())):
+        if number == 20 and world().rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
     return 0
 
 
@@ -246,7 +307,7 @@ def two_nodes() -> int:
 CASES: dict[str, Callable[[], int]] = {
     f.__name__: f
     for f in (
-        kinds, in_flight, repeated, killed, failing, other_paths, no_room, little_room, small_folder, no_pages,
+        kinds, in_flight, repeated, native_steps, killed, killed_in_training, failing, other_paths, no_room, little_room, small_folder, no_pages,
         refused, demanded, two_nodes,
     )
 }  # fmt: skip

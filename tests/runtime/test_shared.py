@@ -56,6 +56,18 @@ def test_repeated_collectives_take_no_more_memory(ranks: int, trips: int) -> Non
     assert outcome("repeated", ranks, HLOOM_COLLECTIVES="shared", TRIPS=str(trips)) == (0, "")
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads memory as Linux tells it")
+@pytest.mark.parametrize("steps", [200, pytest.param(10_000, marks=slow)])
+def test_steps_on_native_kernels_take_no_more_memory(steps: int) -> None:
+    assert outcome("native_steps", 2, HLOOM_COLLECTIVES="shared", TRIPS=str(steps)) == (0, "")
+
+
+def test_a_rank_killed_in_native_training() -> None:
+    code, errors = outcome("killed_in_training", 2, HLOOM_COLLECTIVES="shared")
+    assert code == 75
+    assert "rank 1" in errors
+
+
 def test_ranks_on_several_nodes() -> None:
     assert outcome("two_nodes", 4, HLOOM_COLLECTIVES="shared") == (0, "")
 
