@@ -307,8 +307,8 @@ def two_nodes() -> int:
 CASES: dict[str, Callable[[], int]] = {
     f.__name__: f
     for f in (
-        kinds, in_flight, repeated, native_steps, killed, killed_in_training, failing, other_paths, no_room, little_room, small_folder, no_pages,
-        refused, demanded, two_nodes,
+        kinds, in_flight, repeated, native_steps, killed, killed_in_training, failing, other_paths, no_room,
+        little_room, small_folder, no_pages, refused, demanded, two_nodes,
     )
 }  # fmt: skip
 
