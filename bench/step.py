@@ -10,7 +10,8 @@ the time to the first step; times are medians of wall time in ms, with the least
 With `--ranks` each system runs in processes of its own, one thread each, pinned to cores; they take turns of three
 steps. Hloom runs on MPI ranks, its program made by JAX with shardings and partitioned; JAX on virtual devices of one
 process, and on processes over gloo; torch (eager and compiled on one rank, then DDP and FSDP2 over gloo) if it is
-installed.
+installed. Times are those of rank 0; `processor` is the processor time of one rank, with the turns of its waits, which
+says more than wall time where other processes want the cores.
 """
 
 # JAX's own annotations leave many types open.

@@ -9,6 +9,7 @@ rounds all ranks sleep, so that systems can take turns.
 
 # JAX's own annotations leave many types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
 
 from __future__ import annotations
 
@@ -34,6 +35,7 @@ from llama_step import AXIS, CONFIGURATIONS, Sharded, batch, flat, matmuls, para
 
 Step = Callable[[], float]  # runs a step, and returns the loss
 PAUSE = 0.002  # seconds between looks at the folder
+PROCESSOR = "processor"  # the name of the processor time of a step, per rank
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,15 @@ def serve(task: Task) -> int:
             if (task.folder / "stop").exists():
                 return 0
             time.sleep(PAUSE)
-        times: dict[str, list[float]] = {name: [] for name in steps}
+        times: dict[str, list[float]] = {name: [] for name in (*steps, PROCESSOR)}
+        cores = task.ranks if task.system == "jax" else 1  # of this process
         for _ in range(int(go.read_text())):
             for name, step in steps.items():
-                start = time.perf_counter()
+                start, used = time.perf_counter(), time.process_time()
                 step()
                 times[name].append(time.perf_counter() - start)
+                if name == "step":
+                    times[PROCESSOR].append((time.process_time() - used) / cores)
         answer(task, f"done{number}", times)
     return 0
 

@@ -81,8 +81,8 @@ class Group:
         part = self.folder / "part-go"
         part.write_text(str(count))
         part.rename(self.folder / f"go{number}")
-        found = self.note(f"done{number}", START_SECONDS)
-        for name, times in (found or {}).items():
+        found: dict[str, list[float]] = self.note(f"done{number}", START_SECONDS) or {}
+        for name, times in found.items():
             self.times.setdefault(name, []).extend(times)
 
     def stop(self) -> None:
@@ -149,14 +149,15 @@ def report(groups: list[Group]) -> bool:
     """Prints the rows, and returns whether the losses agree."""
     middle = {g.system.name: statistics.median(g.times["step"]) for g in groups if g.times}
     other = next((g.system.name for g in groups if g.system.program == "jax"), "")
-    print(f"{'':22} {'step ms':>18} {'/ JAX':>7} {'compile s':>10} {'loss':>10}")
+    print(f"{'':22} {'step ms':>18} {'/ JAX':>7} {'processor ms':>18} {'compile s':>10} {'loss':>10}")
     for group in groups:
         if not group.times:
             print(f"{group.system.name:22} {group.problem:>18}")
             continue
         name, found = group.system.name, group.times["step"]
         ratio = f"{middle[name] / middle[other]:7.2f}" if other in middle else f"{NOT_OFFERED:>7}"
-        print(f"{name:22} {shown(found):>18} {ratio} {group.ready['compile']:10.2f} {group.ready['loss']:10.6f}")
+        processor, ready = shown(group.times["processor"]), group.ready
+        print(f"{name:22} {shown(found):>18} {ratio} {processor:>18} {ready['compile']:10.2f} {ready['loss']:10.6f}")
         if "matmuls" in group.times:
             print(f"{'matmuls of a rank':22} {shown(group.times['matmuls']):>18}")
     losses = [g.ready["loss"] for g in groups if g.ready]
