@@ -115,6 +115,7 @@ def answer(task: Task, name: str, content: object) -> None:
 def serve(task: Task) -> int:
     """Prepares the steps, then runs them as often as it is told."""
     pin(task)
+    parent = os.getppid()
     keep_freed_memory()  # as the command line does
     start = time.perf_counter()
     steps = SYSTEMS[task.system](task)
@@ -122,7 +123,7 @@ def serve(task: Task) -> int:
     answer(task, "ready", {"compile": time.perf_counter() - start, "loss": loss})
     for number in range(1 << 30):
         while not (go := task.folder / f"go{number}").exists():
-            if (task.folder / "stop").exists():
+            if (task.folder / "stop").exists() or os.getppid() != parent:
                 return 0
             time.sleep(PAUSE)
         times: dict[str, list[float]] = {name: [] for name in (*steps, PROCESSOR)}
