@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .cost.collectives import collectives as collectives
     from .cost.machine import Machine as Machine
     from .cost.machine import Transfer as Transfer
+    from .cost.memory import LiveBuffer as LiveBuffer
+    from .cost.memory import LiveMemory as LiveMemory
+    from .cost.memory import live_memory as live_memory
     from .cost.presets import parse_machine as parse_machine
     from .cost.work import Contraction as Contraction
     from .cost.work import contractions as contractions
@@ -84,6 +87,9 @@ _PLACES = {
     "collectives": "cost.collectives:collectives",
     "Machine": "cost.machine:Machine",
     "Transfer": "cost.machine:Transfer",
+    "LiveBuffer": "cost.memory:LiveBuffer",
+    "LiveMemory": "cost.memory:LiveMemory",
+    "live_memory": "cost.memory:live_memory",
     "parse_machine": "cost.presets:parse_machine",
     "Contraction": "cost.work:Contraction",
     "contractions": "cost.work:contractions",

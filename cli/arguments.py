@@ -174,6 +174,14 @@ def comm(made: Parser) -> None:
     _json(made)
 
 
+def memory(made: Parser) -> None:
+    """Defines the arguments of `hloom memory`."""
+    _partitioned(made)
+    made.add_argument("--largest", type=positive, metavar="N", default=10, help="list the N largest buffers")
+    _werror(made)
+    _json(made)
+
+
 def shard(made: Parser) -> None:
     """Defines the arguments of `hloom shard`."""
     _partitioned(made)

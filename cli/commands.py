@@ -35,6 +35,8 @@ COMMANDS = {
     "opt": Command("run passes and print the program", arguments.opt, "cli.text:opt"),
     "comm": Command("print the collectives of the partitioned program, most bytes first",
                     arguments.comm, "cli.comm:comm"),
+    "memory": Command("print the live memory of the partitioned program, and what lives at its peak",
+                      arguments.memory, "cli.memory:memory"),
     "shard": Command("print the sharding of every value", arguments.shard, "cli.shardings:shard"),
     "explain": Command("explain where the sharding of a value comes from",
                        arguments.explain, "cli.shardings:explain_command"),

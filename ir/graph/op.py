@@ -119,6 +119,7 @@ class Op(Generic[A]):
       calls_alone    no other instruction of its kind calls the same computations
       is_device_id   the value is the number of the executing device, supplied by the runtime
       is_view        the result reinterprets the operand's memory: the op costs no time
+      shares_memory  leaf i of the result lies in the memory of leaf i of the operands
       is_stateful    draws from the device's hidden `RandomState`, which the runtime passes to the kernel as its first
                      argument
       additive_groups the default result of `additive`
@@ -154,6 +155,7 @@ class Op(Generic[A]):
     calls_alone: ClassVar[bool] = False
     is_device_id: ClassVar[bool] = False
     is_view: ClassVar[bool] = False
+    shares_memory: ClassVar[bool] = False
     is_stateful: ClassVar[bool] = False
     infers_dynamic: ClassVar[bool] = False
     dynamic_operands: ClassVar[frozenset[int] | None] = None

@@ -240,6 +240,7 @@ class AsyncUpdate(_Link):
 
     opcode = "async-update"
     forwards_leaves = True
+    shares_memory = True
 
     def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
         return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))

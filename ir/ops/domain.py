@@ -33,6 +33,7 @@ class Domain(Op[DomainAttributes]):
     algebra = Algebra.MOVE
     keeps_types = True
     forwards_leaves = True
+    shares_memory = True
     attributes = DomainAttributes
 
     def infer_shape(self, operands: Sequence[Shape], attributes: DomainAttributes, declared: Shape | None) -> Shape:

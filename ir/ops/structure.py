@@ -132,6 +132,7 @@ class Tuple(Op[Attributes]):
     role = Role.TUPLE
     keeps_types = True
     forwards_leaves = True
+    shares_memory = True
     arity = (0, None)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
@@ -199,6 +200,7 @@ class OptimizationBarrier(Op[Attributes]):
     opcode = "opt-barrier"
     keeps_types = True
     forwards_leaves = True
+    shares_memory = True
 
     def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
         return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
@@ -234,6 +236,7 @@ class AddDependency(Op[Attributes]):
     opcode = "add-dependency"
     keeps_types = True
     forwards_leaves = True
+    shares_memory = True
     arity = (2, 2)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:

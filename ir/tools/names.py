@@ -9,9 +9,7 @@ from collections.abc import Iterable
 from ..graph.instruction import Instruction
 from ..graph.module import Module
 from ..graph.op import Role
-from ..types.shape import Shape
-
-_ALIAS = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*,\s*\{([\d,\s]*)\}")
+from .aliases import aliases, leaf_number
 
 
 def names_of(instruction: Instruction) -> tuple[str, ...]:
@@ -42,23 +40,12 @@ def result_names(module: Module) -> list[str]:
     for part in parts:
         names += [f"{part.name}[{n}]" for n in range(part.shape.num_leaves)] if part.shape.is_tuple else [part.name]
     parameters = module.entry.parameters
-    for result, number, part in _ALIAS.findall(module.input_output_alias):
-        place = _leaf_number(root.shape, result)
-        if place is not None and int(number) < len(parameters):
-            path = names_of(parameters[int(number)])[-1]
+    for result, number, part in aliases(module.input_output_alias):
+        place = leaf_number(root.shape, result)
+        if place is not None and number < len(parameters):
+            path = names_of(parameters[number])[-1]
             names[place] = f"{path}[{part.strip()}]" if part.strip() else path
     return [name for name, leaf in zip(names, root.shape.leaves(), strict=True) if leaf.is_array]
-
-
-def _leaf_number(shape: Shape, index: str) -> int | None:
-    """Returns the number of the leaf at an index such as `0, 1`; None if there is none."""
-    number = 0
-    for step in (int(n) for n in index.split(",") if n.strip()):
-        if step >= len(shape.elements):
-            return None
-        number += shape.leaf_range(step)[0]
-        shape = shape.elements[step]
-    return None if shape.is_tuple else number
 
 
 def suggestions(text: str, names: Iterable[str]) -> str:

@@ -211,3 +211,15 @@ class GuardedStep(Step):
             for i in self.writes:
                 if self.memory.holds(interpreter, frame[i]):
                     frame[i] = frame[i].copy()
+
+
+def arenas(plan: Plan) -> list[Arena]:
+    """Returns the arenas of an arranged plan and of the plans of its loops and branches."""
+    found: dict[PlanMemory, None] = {}
+    stack = [plan]
+    while stack:
+        for step in stack.pop().steps:
+            if isinstance(step, TableStep | GuardedStep):
+                found[step.memory] = None
+            stack += step.plans()
+    return [memory.arena for memory in found]

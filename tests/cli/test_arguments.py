@@ -88,6 +88,8 @@ FORMS = {
     "shard": ["program", "devices", "mesh", "counts", "values", "conflicts"],
     "comm": ["program", "devices", "sent_bytes", "exact", "kinds", "collectives", "work", "repeated_work",
              "contractions", "reshardings"],
+    "memory": ["program", "devices", "parameters", "constants", "results", "aliased", "temporary", "peak", "at", "curve",
+               "buffers", "native_arena"],
     "run": ["program", "devices", "sent_bytes", "exact", "kinds", "backend", "outputs"],
     "run --check": ["program", "devices", "sent_bytes", "exact", "kinds", "backend", "outputs", "passed",
                     "checks"],

@@ -147,6 +147,7 @@ _COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {  # programs, options
     "partition": (1, ("--devices", "--mesh", "--set", "--form", "--werror", "--strategy")),
     "opt": (1, ("--passes", "--devices", "--dump-after", "--time", "--mesh")),
     "comm": (1, ("--json", "--devices", "--mesh")),
+    "memory": (1, ("--json", "--devices", "--mesh")),
     "shard": (1, ("--json", "--text", "--devices", "--mesh", "--set")),
     "explain": (1, ("--without", "--json", "--devices", "--set")),
     "rules": (1, ()),

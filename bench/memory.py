@@ -1,0 +1,117 @@
+"""Compares live memory by Hloom with what XLA says of the programs that it compiled.
+
+    python bench/memory.py [NAME ..] [--json]
+
+Needs JAX. The programs are the JAX programs of the tests, on one device. Parameters and results must be the same bytes.
+Temporary bytes come from four places: XLA's own figure for its compiled program (`memory_analysis`), Hloom's for that
+same compiled program (fusions and order are XLA's, so this shows what the analysis itself misses), for the program as
+JAX wrote it, and for that after Hloom's fusion.
+
+XLA for CPU fuses, copies loop states and operands of calls of libraries, aligns each buffer to 64 bytes, gives out one
+block with holes, and lets an element-wise op write over its operand. Constants are part of XLA's code, not of its
+temporary memory.
+"""
+
+# JAX's own annotations leave many types open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import hloom
+from hloom.passes.cleanup.equal_computations import EqualComputations
+from hloom.passes.fusion.fuse import Fusion
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+_MOST = 50  # programs
+_SMALL = 1024  # temporary bytes below which a ratio says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Bytes of one program: parameters and results by both, temporary memory by XLA and by Hloom of three programs."""
+
+    name: str
+    parameters: tuple[int, int]
+    results: tuple[int, int]
+    xla: int
+    compiled: int
+    written: int
+    fused: int
+
+    @property
+    def ratio(self) -> float | None:
+        """Hloom's figure over XLA's, for the program that XLA compiled; None for small ones."""
+        return self.compiled / self.xla if self.xla >= _SMALL else None
+
+
+def measure(name: str, text: str) -> Row:
+    from support.xla_runner import compile_text
+
+    loaded: Any = compile_text(text).loaded
+    stats: Any = loaded.get_compiled_memory_stats()
+    compiled = hloom.live_memory(hloom.parse(loaded.hlo_modules()[0].to_string(), f"{name} compiled", verify=False))
+    module = hloom.parse(text, name)
+    written = hloom.live_memory(module)
+    for rewrite in (EqualComputations(), Fusion()):
+        rewrite.run(module, hloom.PassContext())
+    return Row(
+        name, (written.parameters, stats.argument_size_in_bytes), (written.results, stats.output_size_in_bytes),
+        stats.temp_size_in_bytes, compiled.temporary, written.temporary, hloom.live_memory(module).temporary,
+    )  # fmt: skip
+
+
+def show(rows: list[Row]) -> None:
+    """Prints a line per program, then the geometric mean and the extremes of the ratios."""
+    width = max(len(row.name) for row in rows)
+    print(f"{'program'.ljust(width)}  parameters Hloom / XLA   results Hloom / XLA  temporary XLA    of XLA's    ratio"
+          "  as written       fused")
+    for row in rows:
+        ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
+        print(f"{row.name.ljust(width)}  {row.parameters[0]:10,} / {row.parameters[1]:10,} {row.results[0]:9,} / "
+              f"{row.results[1]:9,}  {row.xla:13,}  {row.compiled:10,}  {ratio:>7}  {row.written:10,}  {row.fused:10,}")
+    ratios = {row.name: row.ratio for row in rows if row.ratio}
+    if ratios:
+        mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+        least, most = (pick(ratios, key=lambda name: ratios[name]) for pick in (min, max))
+        print(f"{len(rows)} programs; of {len(ratios)} with at least {_SMALL} temporary bytes, Hloom over XLA: mean "
+              f"{mean:.2f}, least {ratios[least]:.2f} ({least}), most {ratios[most]:.2f} ({most})")
+    different = [row.name for row in rows if row.parameters[0] != row.parameters[1] or row.results[0] != row.results[1]]
+    print(f"other parameters or results: {', '.join(different) or 'none'}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these programs")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    arguments = parser.parse_args()
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")  # for those with manual regions
+    from programs.jax_programs import PROGRAMS, text_of
+
+    importlib.import_module("programs.linear_algebra_programs")  # adds to PROGRAMS
+    rows: list[Row] = []
+    for name in [n for n in sorted(PROGRAMS) if n in arguments.names or not arguments.names][:_MOST]:
+        try:
+            rows.append(measure(name, text_of(PROGRAMS[name]())))
+        except (RuntimeError, hloom.CompileError) as error:  # jaxlib's errors are RuntimeErrors
+            print(f"{name}: {str(error).partition(chr(10))[0]}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps([asdict(row) | {"ratio": row.ratio} for row in rows], indent=1))
+    elif rows:
+        show(rows)
+
+
+if __name__ == "__main__":
+    main()

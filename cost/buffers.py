@@ -1,0 +1,161 @@
+"""Says in whose memory an instruction leaves its results: that of an operand, or memory of its own.
+
+Leaves of operands are numbered through all operands. Tuples, elements of tuples, views and barriers share memory, and
+so do moves that keep the order of the elements in memory. Starts hold their operands and their result, which the done
+returns. Updates of slices, loops and fusions that end in an update may write where an operand lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import Any
+
+from ..ir.graph.computation import Computation
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.op import AnyOp, OpCall, Role
+from ..ir.graph.source import RowMajor
+from ..ir.ops.async_ops import AsyncDone, AsyncStart, AsyncStartAttributes, form_of
+from ..ir.ops.calls.custom_call import CustomCallAttributes
+from ..ir.ops.control import FusionAttributes, WhileAttributes
+from ..ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
+from ..ir.tools.aliases import aliases, leaf_number
+from ..ir.types.shape import Shape
+
+Leaf = int | None
+"""The number of a leaf of the operands; None for new memory."""
+
+
+def shared(instruction: Instruction, results: Mapping[Computation, Sequence[Leaf]]) -> Sequence[Leaf]:
+    """Returns per leaf of the result the leaf of the operands that it is, or whose memory the program says it takes.
+
+    `results` says the same of the roots of called computations and their parameters.
+    """
+    found = _shared(instruction, results)
+    attributes = instruction.attributes
+    if not isinstance(attributes, FusionAttributes | CustomCallAttributes | AsyncStartAttributes):
+        return found
+    if attributes.output_to_operand_aliasing is None:
+        return found
+    changed, firsts = list(found), _first_leaves(instruction)
+    for alias in aliases(str(attributes.output_to_operand_aliasing)):
+        result = leaf_number(instruction.shape, alias.result)
+        if alias.operand < len(instruction.operands) and result is not None:
+            part = leaf_number(instruction.operands[alias.operand].shape, alias.part)
+            changed[result] = None if part is None else firsts[alias.operand] + part
+    return changed
+
+
+def _shared(instruction: Instruction, results: Mapping[Computation, Sequence[Leaf]]) -> Sequence[Leaf]:
+    op, shape = instruction.op, instruction.shape
+    if op.shares_memory:
+        return range(shape.num_leaves)
+    if op.role is Role.ELEMENT:
+        firsts = _first_of(instruction.operands[0].shape)
+        index = instruction.attributes_as(GetTupleElementAttributes).index
+        return range(firsts[index], firsts[index + 1])
+    if isinstance(op, AsyncStart):
+        return _started(op, instruction)
+    if isinstance(op, AsyncDone):
+        operand = instruction.operands[0].shape
+        place = form_of(op.form, operand).result
+        return range(shape.num_leaves) if place is None else range(*operand.leaf_range(place))
+    if op.role is Role.CALL:
+        return results[instruction.called()[0]]
+    if op.role is Role.LOOP:
+        passed = results[body_of(instruction)]
+        return [n if passed[n] == n else None for n in range(shape.num_leaves)]
+    if instruction.operands and (op.is_view or _keeps_order(instruction)):
+        return (0,)
+    return (None,) * shape.num_leaves
+
+
+def body_of(loop: Instruction) -> Computation:
+    """Returns the computation that a loop applies to its state."""
+    return loop.attributes_as(WhileAttributes).body
+
+
+def _first_leaves(instruction: Instruction) -> list[int]:
+    """Returns the number of the first leaf of each operand, and of the leaf behind the last one."""
+    return list(accumulate((o.shape.num_leaves for o in instruction.operands), initial=0))
+
+
+@lru_cache(maxsize=1024)
+def _first_of(shape: Shape) -> tuple[int, ...]:
+    """Returns the number of the first leaf of each element of a tuple, and of the leaf behind the last one."""
+    return tuple(accumulate((e.num_leaves for e in shape.elements), initial=0))
+
+
+def _started(op: AsyncStart, instruction: Instruction) -> Sequence[Leaf]:
+    """Returns the leaves of a start's value: its operands where they lie, the result, contexts of the back end."""
+    operands = [tuple[Leaf, ...](range(a, b)) for a, b in pairwise(_first_leaves(instruction))]
+    form = op.form_of(instruction.shape)
+    result: tuple[Leaf, ...] = (None,) * form.result_of(instruction.shape).num_leaves
+    contexts: list[tuple[Leaf, ...]] = [(None,) * c.num_leaves for c in form.contexts_of(instruction.shape)]
+    return op.arrange(instruction.call, operands, result, contexts, _joined)
+
+
+def _joined(parts: tuple[tuple[Leaf, ...], ...]) -> tuple[Leaf, ...]:
+    return tuple(leaf for part in parts for leaf in part)
+
+
+def _keeps_order(instruction: Instruction) -> bool:
+    """Whether an op only moves elements, and leaves them in the order in which they lie in memory."""
+    operand, result = instruction.operands[0].shape, instruction.shape
+    if len(instruction.operands) != 1 or not operand.is_array or operand.num_elements != result.num_elements:
+        return False
+    sources = instruction.op.sources(instruction.call)
+    if sources is None or len(sources) != 1:
+        return False
+    (source,) = sources
+    if isinstance(source, RowMajor):
+        return True
+    if any(along.stride != 1 or along.offset for along in source):
+        return False
+    placed = [source[d].dim for d in reversed(operand.minor_to_major) if operand.dims[d] != 1]
+    return placed == [d for d in reversed(result.minor_to_major) if result.dims[d] != 1]
+
+
+def rewritten(instruction: Instruction) -> dict[int, int]:
+    """Returns the leaves of the result that may take the memory of a leaf of the operands which nothing reads later."""
+    op, call = instruction.op, instruction.call
+    if op.role is Role.LOOP:
+        return {n: n for n in range(instruction.shape.num_leaves)}
+    if op.role is Role.FUSION:
+        firsts = _first_leaves(instruction)
+        return {leaf: firsts[number] for leaf, number in _updated(instruction.called()[0])}
+    if not isinstance(op, AsyncStart):
+        return _overwritten(op, call)
+    form, (started, attributes) = op.form_of(call.shape), op.unwrap(call.attributes)
+    inner = replace(call, attributes=attributes, shape=form.result_of(call.shape))
+    first = 0 if form.result is None else call.shape.leaf_range(form.result)[0]
+    return {first + leaf: operand for leaf, operand in _overwritten(started, inner).items()}
+
+
+def _overwritten(op: AnyOp, call: OpCall[Any]) -> dict[int, int]:
+    """Returns the operands, all arrays, that the leaves of the result take over."""
+    taken = op.overwritten(call)
+    return dict(enumerate(n for n in range(len(call.operands)) if n in taken))
+
+
+def _updated(fused: Computation) -> Iterator[tuple[int, int]]:
+    """Yields the results of a fusion that update a parameter which nothing else in the fusion reads."""
+    root = fused.root
+    results = root.operands if root.op.role is Role.TUPLE else [root]
+    for leaf, result in enumerate(results):
+        update, _ = _behind_views(result)
+        taken = _overwritten(update.op, update.call)
+        source, is_alone = _behind_views(update.operands[taken[0]]) if len(taken) == 1 else (update, False)
+        if is_alone and isinstance(source.attributes, ParameterAttributes) and source.shape.is_array:
+            yield leaf, source.attributes.number
+
+
+def _behind_views(value: Instruction) -> tuple[Instruction, bool]:
+    """Returns the value of which this one is a view, and whether it has no other user on the way."""
+    is_alone = len(value.users) == 1
+    while value.op.is_view and value.operands:
+        value = value.operands[0]
+        is_alone &= len(value.users) == 1
+    return value, is_alone

@@ -1,0 +1,175 @@
+"""The memory that a program needs on a device: live bytes over the order of its instructions, and what lives when most
+do.
+
+Parameters and constants are there for the whole run. Results and temporary values live as `liveness` says; those of
+loops, branches and called computations count at the instruction that runs them, with the largest branch. Only operands
+and results of a fusion are in memory. No compiler with the same instructions in the same order that makes every value
+needs less; one may need more, because memory has holes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.graph.computation import Computation
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module
+from ..ir.graph.op import Role
+from ..ir.graph.stack_frames import source_line
+from ..ir.tools.aliases import aliases, donors, leaf_number
+from ..ir.types.shape import Shape
+from .buffers import body_of
+from .liveness import Buffer, Lives, Pairs, lives_of, state_pairs
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBuffer:
+    """Memory that is in use at the peak: the value that it first holds (`name[2]` for a leaf of a tuple), its shape on
+    a device and bytes, and the line of the user's source. `kind` is parameter, constant, result or temporary.
+    """
+
+    kind: str
+    name: str
+    shape: str
+    bytes: int
+    op_name: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The bytes that live while an instruction of the entry runs, computations that it calls included."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMemory:
+    """The memory of a program on a device, in bytes.
+
+    `results` are all arrays of the result; `aliased` of these bytes lie in the memory of parameters. `temporary` is the
+    most that is needed at once beyond parameters, constants and results. `peak` is the most that lives at once, all
+    together, while the instruction `at` of the entry runs. `curve` has one entry per instruction of the entry, in
+    order. `buffers` live at the peak, largest first, and add up to it.
+    """
+
+    parameters: int
+    constants: int
+    results: int
+    aliased: int
+    temporary: int
+    peak: int
+    at: str
+    curve: tuple[Moment, ...]
+    buffers: tuple[LiveBuffer, ...]
+
+
+def live_memory(module: Module) -> LiveMemory:
+    """Returns the live memory of a program: of a device if it is partitioned, else of one device that runs all of it.
+
+    The order of the instructions is that of the text. Dynamic dimensions count with their bounds.
+    """
+    reached, loops = _reached(module)
+    lives: dict[Computation, Lives] = {}
+    pairs = _donated(module)
+    for computation in (c for c in module.callees_first() if c in reached):
+        if computation is module.entry:
+            lives[computation] = lives_of(computation, lives, pairs)
+        else:
+            loop = loops.get(computation)
+            lives[computation] = lives_of(computation, lives, state_pairs(loop) if loop else ())
+    return _described(module, lives[module.entry], [i for c in reached for i in c if i.op.role is Role.CONSTANT], pairs)
+
+
+def _reached(module: Module) -> tuple[dict[Computation, None], dict[Computation, Instruction]]:
+    """Returns the computations that control flow reaches from the entry, and a loop for each that is only a body."""
+    reached: dict[Computation, None] = {module.entry: None}
+    loops: dict[Computation, Instruction] = {}
+    others: set[Computation] = set()
+    stack = [module.entry]
+    while stack:
+        for instruction in (i for i in stack.pop() if i.op.is_control):
+            body = body_of(instruction) if instruction.op.role is Role.LOOP else None
+            for called in instruction.called():
+                if called is body:
+                    loops[called] = instruction
+                else:
+                    others.add(called)
+                if called not in reached:
+                    reached[called] = None
+                    stack.append(called)
+    return reached, {c: loop for c, loop in loops.items() if c not in others}
+
+
+def _donated(module: Module) -> Pairs:
+    """Returns the leaves of parameters whose memory holds a leaf of the result at the end.
+
+    Those that the program only offers (`buffer_donor`) take the first result of their size that has no other place.
+    """
+    parameters, root = module.entry.parameters, module.entry.root.shape
+    firsts = [0]
+    for parameter in parameters:
+        firsts.append(firsts[-1] + parameter.shape.num_leaves)
+
+    def number(parameter: int, part: str) -> int | None:
+        leaf = leaf_number(parameters[parameter].shape, part) if parameter < len(parameters) else None
+        return None if leaf is None else firsts[parameter] + leaf
+
+    sizes = [leaf.byte_size for p in parameters for leaf in p.shape.leaves()]
+    wanted = [leaf.byte_size for leaf in root.leaves()]
+    pairs: dict[int, int] = {}
+    for alias in aliases(module.input_output_alias):
+        given, result = number(alias.operand, alias.part), leaf_number(root, alias.result)
+        if given is not None and result is not None and sizes[given] == wanted[result]:
+            pairs[result] = given
+    free: dict[int, list[int]] = {}
+    for result in reversed(range(len(wanted))):
+        if result not in pairs:
+            free.setdefault(wanted[result], []).append(result)
+    given_away = set(pairs.values())
+    for offered in donors(module.buffer_donor):
+        given = number(*offered)
+        if given is not None and given not in given_away and free.get(sizes[given]):
+            pairs[free[sizes[given]].pop()] = given
+            given_away.add(given)
+    return [(given, result) for result, given in pairs.items()]
+
+
+def _described(module: Module, lives: Lives, constants: list[Instruction], pairs: Pairs) -> LiveMemory:
+    parameters = module.entry.parameters
+    resident = [*_leaves("parameter", parameters), *_leaves("constant", constants)]
+    fixed = sum(b.bytes for b in resident)
+    sizes = [leaf.byte_size for leaf in module.entry.root.shape.leaves()]
+    at = lives.bytes.index(lives.peak)
+    instructions = list(module.entry)
+    found = [*resident, *(_temporary(b, module.entry) for b in lives.at_peak())]
+    return LiveMemory(
+        sum(p.shape.byte_size for p in parameters), sum(c.shape.byte_size for c in constants), sum(sizes),
+        sum(sizes[result] for _, result in pairs), max(lives.temporary), fixed + lives.peak, instructions[at].name,
+        tuple(Moment(i.name, fixed + live) for i, live in zip(instructions, lives.bytes, strict=True)),
+        tuple(sorted((b for b in found if b.bytes), key=lambda b: -b.bytes)),
+    )  # fmt: skip
+
+
+def _leaves(kind: str, instructions: list[Instruction]) -> list[LiveBuffer]:
+    return [_buffer(kind, i, n, leaf) for i in instructions for n, leaf in enumerate(i.shape.leaves())]
+
+
+def _temporary(buffer: Buffer, entry: Computation) -> LiveBuffer:
+    if buffer.inner is not None:
+        name = f"in {buffer.inner.computation.name} of {buffer.instruction.name}"
+        op_name, source = _origin(buffer.instruction)
+        return LiveBuffer("temporary", name, "", buffer.size, op_name, source)
+    kind = "result" if buffer.is_result and buffer.instruction.parent is entry else "temporary"
+    leaf = next(s for n, s in enumerate(buffer.instruction.shape.leaves()) if n == buffer.leaf)
+    return _buffer(kind, buffer.instruction, buffer.leaf, leaf)
+
+
+def _buffer(kind: str, instruction: Instruction, leaf: int, shape: Shape) -> LiveBuffer:
+    name = f"{instruction.name}[{leaf}]" if instruction.shape.is_tuple else instruction.name
+    return LiveBuffer(kind, name, str(shape.without_layout()), shape.byte_size, *_origin(instruction))
+
+
+def _origin(instruction: Instruction) -> tuple[str, str]:
+    return instruction.metadata.op_name if instruction.metadata else "", source_line(instruction)

@@ -1,0 +1,91 @@
+"""`hloom memory`: totals, the largest buffers, the curve, JSON; and the arena of native code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hloom.codegen.native.compile_llvm import is_available
+from support.command_line import EXAMPLES, NAMED, hloom
+
+
+def test_text(tmp_path: Path) -> None:
+    done = hloom("memory", NAMED, "--largest", "3", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    head, totals, largest, curve, *_ = done.out.split("\n\n")
+    assert head == "mlp: 8 devices; bytes of each"
+    assert [line.split() for line in totals.splitlines()[1:]] == [
+        ["parameters", "960"], ["constants", "8"], ["results", "68"], ["temporary,", "at", "most", "256"],
+        ["all", "together,", "at", "most", "1,224", "at", "h"],
+    ]  # fmt: skip
+    assert [line.split() for line in largest.splitlines()[2:]] == [
+        ["512", "w1", "parameter", "f32[16,8]"], ["256", "x", "parameter", "f32[4,16]"],
+        ["128", "w2", "parameter", "f32[8,4]"], ["328", "5", "smaller"],
+    ]  # fmt: skip
+    bars = [line.split() for line in curve.splitlines()[1:]]
+    assert len(bars) == 16
+    assert max(bars, key=lambda bar: len(bar[1])) == ["1,224", "#" * 40, "h"]
+
+
+def test_partitioned_programs_and_meshes(tmp_path: Path) -> None:
+    local = hloom("partition", NAMED, cwd=tmp_path).out
+    assert hloom("memory", "-", cwd=tmp_path, text=local).out == hloom("memory", NAMED, cwd=tmp_path).out
+    assert "mlp: 15 devices" in hloom("memory", NAMED, "--mesh", "x=3,y=5", cwd=tmp_path).out
+
+
+def test_json_and_lines_of_the_source(tmp_path: Path) -> None:
+    found = json.loads(hloom("memory", EXAMPLES / "mlp_train.hlo", "--json", cwd=tmp_path).out)
+    assert found["peak"] == sum(b["bytes"] for b in found["buffers"]) == max(m["bytes"] for m in found["curve"])
+    assert found["at"] in {m["name"] for m in found["curve"]}
+    assert any(b["source"].startswith("make_mlp.py:") for b in found["buffers"])
+
+
+def test_native_arena(tmp_path: Path) -> None:
+    if not is_available():
+        pytest.skip("needs native code")
+    found = json.loads(hloom("memory", EXAMPLES / "mlp_train.hlo", "--json", cwd=tmp_path).out)["native_arena"]
+    assert 0 < found["bound"] <= found["bytes"]
+    line = hloom("memory", EXAMPLES / "mlp_train.hlo", cwd=tmp_path).out.splitlines()[-1]
+    assert line == f"native arena: {found['bytes']:,} bytes, bound {found['bound']:,}"
+
+
+def test_without_native_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hloom.codegen.native.compile_llvm.is_available", lambda: False)
+    assert "native" not in hloom("memory", NAMED, cwd=tmp_path).out
+    assert json.loads(hloom("memory", NAMED, "--json", cwd=tmp_path).out)["native_arena"] is None
+
+
+OMITTED = """HloModule omitted
+ENTRY main {
+  x = f32[100] parameter(0)
+  c = f32[100] constant({...})
+  ROOT y = f32[100] add(x, c)
+}
+"""
+
+
+def test_programs_that_cannot_run_have_memory(tmp_path: Path) -> None:
+    done = hloom("memory", "-", "--devices", "2", cwd=tmp_path, text=OMITTED)
+    assert done.code == 0
+    assert "all together, at most  1,200" in done.out
+    assert "native arena" not in done.out
+
+
+@pytest.mark.parametrize(("text", "code"), [("HloModule broken\nENTRY main {", 65), ("", 65)])
+def test_errors(tmp_path: Path, text: str, code: int) -> None:
+    done = hloom("memory", "-", cwd=tmp_path, text=text)
+    assert (done.code, done.out) == (code, "")
+    assert "error: " in done.err
+    assert "Traceback" not in done.err
+
+
+def test_werror(tmp_path: Path) -> None:
+    text = """HloModule falls
+ENTRY main {
+  x = f32[8,8] parameter(0), sharding={mesh['a'=4], [{'a'}, {}]}
+  ROOT y = f32[8,8] cholesky(x), lower=true, sharding={mesh['a'=4], [{'a'}, {}]}
+}
+"""
+    assert hloom("memory", "-", "--werror", cwd=tmp_path, text=text).code == 65
+    assert hloom("memory", "-", cwd=tmp_path, text=text).code == 0
