@@ -1,15 +1,16 @@
 """Compares live memory by Hloom with what XLA says of the programs that it compiled.
 
-    python bench/memory.py [NAME ..] [--json]
+    python bench/memory.py [NAME ..] [--models] [--json]
 
-Needs JAX. The programs are the JAX programs of the tests, on one device. Parameters and results must be the same bytes.
-Temporary bytes come from four places: XLA's own figure for its compiled program (`memory_analysis`), Hloom's for that
-same compiled program (fusions and order are XLA's, so this shows what the analysis itself misses), for the program as
-JAX wrote it, and for that after Hloom's fusion.
+Needs JAX. The programs are the JAX programs of the tests, on one device; with --models those of realistic.py instead,
+partitioned by Hloom for eight devices. Parameters and results must be the same bytes. Temporary bytes come from four
+places: XLA's own figure for its compiled program (`memory_analysis`), Hloom's for that same compiled program (fusions
+and order are XLA's, so this shows what the analysis itself misses), for the program as it is written, and for that
+after Hloom's fusion.
 
-XLA for CPU fuses, copies loop states and operands of calls of libraries, aligns each buffer to 64 bytes, gives out one
-block with holes, and lets an element-wise op write over its operand. Constants are part of XLA's code, not of its
-temporary memory.
+XLA for CPU fuses, copies loop states and operands of calls of libraries, aligns each buffer, gives out one block with
+holes, and lets an element-wise op write over its operand. Its temporary memory has the tables of tuples, which are most
+of it in small programs, and its results those of theirs (8 bytes per element), which are left out here.
 """
 
 # JAX's own annotations leave many types open.
@@ -23,15 +24,21 @@ import json
 import math
 import os
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import hloom
+from hloom.ir.graph.module import Module
+from hloom.ir.types.shape import Shape
 from hloom.passes.cleanup.equal_computations import EqualComputations
 from hloom.passes.fusion.fuse import Fusion
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from realistic import PROGRAMS as REALISTIC
 
 _MOST = 50  # programs
 _SMALL = 1024  # temporary bytes below which a ratio says nothing
@@ -55,20 +62,49 @@ class Row:
         return self.compiled / self.xla if self.xla >= _SMALL else None
 
 
-def measure(name: str, text: str) -> Row:
+def measure(name: str, module: Module, text: str) -> Row:
+    """Measures a program per device, which XLA gets as a text for all devices."""
     from support.xla_runner import compile_text
 
-    loaded: Any = compile_text(text).loaded
+    loaded: Any = compile_text(text, partitions=module.num_partitions).loaded
     stats: Any = loaded.get_compiled_memory_stats()
     compiled = hloom.live_memory(hloom.parse(loaded.hlo_modules()[0].to_string(), f"{name} compiled", verify=False))
-    module = hloom.parse(text, name)
     written = hloom.live_memory(module)
     for rewrite in (EqualComputations(), Fusion()):
         rewrite.run(module, hloom.PassContext())
     return Row(
-        name, (written.parameters, stats.argument_size_in_bytes), (written.results, stats.output_size_in_bytes),
+        name, (written.parameters, stats.argument_size_in_bytes),
+        (written.results, stats.output_size_in_bytes - _table(module.entry.root.shape)),
         stats.temp_size_in_bytes, compiled.temporary, written.temporary, hloom.live_memory(module).temporary,
     )  # fmt: skip
+
+
+def _table(shape: Shape) -> int:
+    """Returns the bytes of a tuple's table of addresses."""
+    return 8 * len(shape.elements) + sum(map(_table, shape.elements))
+
+
+def programs(models: bool) -> Iterator[tuple[str, Callable[[], tuple[Module, str]]]]:
+    """Yields names of programs, and functions that make them: per device, and as XLA compiles them."""
+    if models:
+        for name, text in REALISTIC.items():
+            yield name, partial(_partitioned, name, text)
+        return
+    from programs.jax_programs import PROGRAMS, text_of
+
+    importlib.import_module("programs.linear_algebra_programs")  # adds to PROGRAMS
+    for name in sorted(PROGRAMS):
+        yield name, partial(_single, name, lambda name=name: text_of(PROGRAMS[name]()))
+
+
+def _partitioned(name: str, text: Callable[[], str]) -> tuple[Module, str]:
+    local = hloom.partition(hloom.parse(text(), name))
+    return local, hloom.export(local).to_text()
+
+
+def _single(name: str, text: Callable[[], str]) -> tuple[Module, str]:
+    found = text()
+    return hloom.parse(found, name), found
 
 
 def show(rows: list[Row]) -> None:
@@ -93,18 +129,17 @@ def show(rows: list[Row]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these programs")
+    parser.add_argument("--models", action="store_true", help="models of realistic sizes on eight devices")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     arguments = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")  # for those with manual regions
-    from programs.jax_programs import PROGRAMS, text_of
-
-    importlib.import_module("programs.linear_algebra_programs")  # adds to PROGRAMS
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
     rows: list[Row] = []
-    for name in [n for n in sorted(PROGRAMS) if n in arguments.names or not arguments.names][:_MOST]:
+    chosen = [(n, make) for n, make in programs(arguments.models) if n in arguments.names or not arguments.names]
+    for name, make in chosen[:_MOST]:
         try:
-            rows.append(measure(name, text_of(PROGRAMS[name]())))
+            rows.append(measure(name, *make()))
         except (RuntimeError, hloom.CompileError) as error:  # jaxlib's errors are RuntimeErrors
             print(f"{name}: {str(error).partition(chr(10))[0]}", file=sys.stderr)
     if arguments.json:

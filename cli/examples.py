@@ -23,7 +23,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hloom opt examples/mlp_named.hlo --passes propagate --dump-after all --time",
     ),
     "comm": ("hloom comm examples/mlp_named.hlo", "hloom comm examples/mlp_named.hlo --mesh x=4,y=2 --json"),
-    "memory": ("hloom memory examples/mlp_named.hlo", "hloom memory examples/mlp_train.hlo --mesh x=4,y=2 --largest 5"),
+    "memory": ("hloom memory examples/mlp_named.hlo", "hloom memory examples/mlp_named.hlo --mesh x=4,y=2 --largest 5"),
     "shard": (
         "hloom shard examples/mlp_named.hlo",
         "hloom shard examples/transformer_train.hlo \"state['first']*\" '*dot_general*'",

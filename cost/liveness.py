@@ -1,9 +1,9 @@
 """Finds which buffers of a computation live at which of its instructions.
 
 A content is an array that an instruction makes; views of it are the same content. A buffer holds one content, or
-several one after the other where updates happen in place. It lives from the instruction that makes its first content to the
-last one that reads it, both included: an instruction needs its operands and its results. What a start reads is held
-until its done.
+several one after the other where updates happen in place. It lives from the instruction that makes its first content
+to the last one that reads it, both included: an instruction needs its operands and its results. What a start reads is
+held until its done.
 
 Each computation is analysed once, whoever calls it. Its parameters belong to its callers. A parameter may be paired
 with a result that must end in its memory, as in the state of a loop or where the program donates it: then the result

@@ -6,6 +6,7 @@ import time
 
 import hloom
 import pytest
+from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module
 from hypothesis import given, settings
 from programs.random.generate import REGIONS, programs
@@ -151,8 +152,8 @@ AROUND = """w = f32[256] parameter(0)
 
 
 def test_loop() -> None:
-    """The state takes over `x`; `w` passes through; the counter is a copy of the constant. In the body `y` stands beside
-    the state, and `z` takes the place of the old `x`, which nothing reads any more.
+    """The state takes over `x`; `w` passes through; the counter is a copy of the constant. In the body `y` stands
+    beside the state, and `z` takes the place of the old `x`, which nothing reads any more.
     """
     found = entry(AROUND.format("negate(r)"), before=LOOP.replace("BODY", "negate(y)"))
     base = 1024 + 8  # w, and the constants 0 and 5
@@ -276,15 +277,22 @@ def test_partitioned_programs_count_tiles() -> None:
     assert found.buffers[0].shape == "f32[2,256]"
 
 
+def makes_an_array(instruction: Instruction) -> bool:
+    """Whether an instruction computes an array into memory of its own."""
+    op, call = instruction.op, instruction.call
+    if op.role is not None or op.is_view or op.is_control or op.shares_memory or not instruction.operands:
+        return False
+    return instruction.shape.is_array and 0 not in op.overwritten(call) and op.sources(call) is None
+
+
 def bounds_hold(module: Module) -> None:
     found = hloom.live_memory(module)
     assert sum(b.bytes for b in found.buffers) == found.peak == max(m.bytes for m in found.curve)
     assert found.peak >= found.parameters + found.constants
     for instruction, moment in zip(module.entry, found.curve, strict=True):
-        needed = {instruction, *instruction.operands} if not instruction.op.overwritten(instruction.call) else set()
-        arrays = [i for i in needed if i.shape.is_array and i.operands and not i.op.is_view and not i.op.is_control]
-        made = [i for i in arrays if i.op.role is None and i.op.sources(i.call) is None and not i.op.shares_memory]
-        assert moment.bytes >= sum(i.shape.byte_size for i in made)
+        if makes_an_array(instruction):
+            needed = {instruction, *filter(makes_an_array, instruction.operands)}
+            assert moment.bytes >= sum(i.shape.byte_size for i in needed), instruction
     everything = sum(i.shape.byte_size for c in module for i in c)
     assert found.peak <= everything
 
