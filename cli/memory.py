@@ -15,7 +15,7 @@ from ..ir.graph.module import Module
 from ..ir.tools.spmd import is_per_device
 from ..passes.pipelines import partition
 from ..report.memory import buffers_table, curve_text, totals_table
-from .backends import NATIVE, Backend
+from .backends import NATIVE, Backend, has_native_code
 from .common import context_for, print_json, read_program, report
 from .exit_codes import EXIT_OK
 from .progress import working
@@ -49,18 +49,17 @@ def _native_arena(module: Module) -> tuple[int, int] | None:
     """Returns the size of the native backend's arenas on a device, and the least that any layout needs; None if there
     is no native code, or the program cannot run here.
     """
-    from ..codegen.native.compile_llvm import is_available
     from ..runtime.fabric.process_grid import ProcessGrid
-    from ..runtime.native.kernels import NativeKernels
     from ..runtime.native.table import arenas
     from ..runtime.plan.executable import Executable
 
-    if not is_available():
+    if not has_native_code():
         return None
     try:
         with working("compiling native code"):
-            fused = Backend(NATIVE).prepared(module)
-            found = arenas(Executable(fused, ProcessGrid.of(fused), NativeKernels()).arranged)
+            backend = Backend(NATIVE)
+            fused = backend.prepared(module)
+            found = arenas(Executable(fused, ProcessGrid.of(fused), backend.kernels()).arranged)
     except CompileError:
         return None  # values that are too large, or omitted from the text: memory is known all the same
     return sum(a.size for a in found), sum(a.bound for a in found)
