@@ -8,9 +8,9 @@ places: XLA's own figure for its compiled program (`memory_analysis`), Hloom's f
 and order are XLA's, so this shows what the analysis itself misses), for the program as it is written, and for that
 after Hloom's fusion.
 
-XLA for CPU fuses, copies loop states and operands of calls of libraries, aligns each buffer, gives out one block with
-holes, and lets an element-wise op write over its operand. Its temporary memory has the tables of tuples, which are most
-of it in small programs, and its results those of theirs (8 bytes per element), which are left out here.
+Differences are expected because XLA for CPU copies states of loops, aligns each buffer, has holes in its one block, and
+lets an element-wise op write over its operand, while Hloom counts operands and result of each op. Ratios of programs
+with little memory say little. XLA's results have tables of addresses (8 bytes per element of a tuple), left out here.
 """
 
 # JAX's own annotations leave many types open.
