@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ..builder import Builder
 from ..loops import Do, Node
 from . import coefficients as c
-from .formats import F32, F64, Format, nearest, power_of_two
+from .formats import F32, F64, Format, nearest_biased
 
 Expansion = Callable[..., Node]
 LOG2_E = 1 / math.log(2)
@@ -25,60 +25,71 @@ def clamped(b: Builder, x: Node, low: float, high: float) -> Node:
     return b.select(b.lt(b.like(x, high), x), b.like(x, high), x)
 
 
-def reduced(b: Builder, x: Node, form: Format) -> tuple[Node, Node]:
-    """Returns r and the integer n, so that x = n ln 2 + r."""
-    count, integer = nearest(b, x, LOG2_E, form)
+def remainder(b: Builder, x: Node, count: Node, form: Format, factor: float = 1.0) -> Node:
+    """Returns x - count ln 2 / factor, for a factor that is a power of two."""
     high, low = form.ln2
-    return b.fma(count, -low, b.fma(count, -high, x)), integer
+    return b.fma(count, -low / factor, b.fma(count, -high / factor, x))
 
 
-def scaled(b: Builder, x: Node, n: Node, form: Format) -> Node:
-    """Returns x 2^n, where half of n is the exponent of a normal number."""
-    half = b.op(Do.ASHR, n, 1)
-    return b.mul(b.mul(x, power_of_two(b, half, form)), power_of_two(b, b.sub(n, half), form))
+def powers(b: Builder, bits: Node, form: Format) -> tuple[Node, Node]:
+    """Returns two powers of two whose exponents, with their biases, add up to the integer in the low bits."""
+    half = b.op(Do.LSHR, bits, 1)
+    return tuple(b.as_float(b.op(Do.SHL, n, form.mantissa)) for n in (half, b.sub(bits, half)))
 
 
-def exp(form: Format) -> Expansion:
+def exp(form: Format, is_negative: bool = False) -> Expansion:
+    """Returns the expansion of exp, or one for numbers that are not positive."""
+    # Exponents of both powers of two are those of normal numbers for the least x, and their biases are made up for.
+    bias = 3 - math.floor(form.least * LOG2_E)
+    scale = 2.0 ** (2 * form.bias - bias)
+
     def expansion(b: Builder, x: Node) -> Node:
-        r, n = reduced(b, clamped(b, x, form.least, form.greatest), form)
+        x = b.select(b.lt(x, form.least), b.like(x, form.least), x)
+        if not is_negative:
+            x = b.select(b.lt(b.like(x, form.greatest), x), b.like(x, form.greatest), x)
+        count, bits = nearest_biased(b, x, LOG2_E, bias, form)
+        r = remainder(b, x, count, form)
         # exp(r) = 1 + (r + r² q(r)), whose last sum is the only large rounding.
         tail = b.fma(b.polynomial(r, form.exp), b.mul(r, r), r)
-        return scaled(b, b.add(tail, 1.0), n, form)
+        first, second = powers(b, bits, form)
+        return b.mul(b.mul(b.fma(tail, scale, scale), first), second)
 
     return expansion
 
 
-def _expm1(b: Builder, x: Node, form: Format, factor: float) -> Node:
-    """Returns exp(x * factor) - 1 for a factor of 1 or 2, and x within the bounds of exp.
+def _half_expm1(b: Builder, x: Node, form: Format, factor: int) -> Node:
+    """Returns (exp(x * factor) - 1) / 2 for a factor of 1 or 2, and x within the bounds of exp: of large x this is
+    finite where 2^n is not.
 
     Multiples of ln 2 are chosen so that r is at most 0.43, and n is 0 for larger positive x: the difference of 2^n r
-    and 2^n - 1 cancels less.
+    and 2^n - 1 cancels less. Instead of r it takes r / factor, and its polynomial has coefficients to match.
     """
-    count, n = nearest(b, b.fma(x, LOG2_E * factor, -0.1), 1.0, form)
-    high, low = form.ln2
-    r = b.fma(count, -low, b.fma(count, -high, b.mul(x, factor) if factor != 1 else x))
-    tail = b.fma(b.polynomial(r, form.expm1), b.mul(r, r), r)
-    # Half of it, because 2^n may be infinite where the result is not.
-    power = power_of_two(b, b.op(Do.SUB, n, 1), form)
-    half = b.fma(tail, power, b.sub(power, 0.5))
-    return b.add(half, half)
+    bias = form.bias - 1 + (factor == 2)
+    count, bits = nearest_biased(b, b.fma(x, LOG2_E * factor, -0.1), 1.0, bias, form)
+    r = remainder(b, x, count, form, factor)
+    degree = len(form.expm1)
+    coefficients = tuple(c * factor ** (degree - n) for n, c in enumerate(form.expm1))
+    tail = b.fma(b.polynomial(r, coefficients), b.mul(r, r), r)
+    power = b.as_float(b.op(Do.SHL, bits, form.mantissa))  # 2^n / 2 * factor
+    return b.fma(tail, power, b.fma(power, 1 / factor, -0.5))
 
 
 def expm1(form: Format) -> Expansion:
     def expansion(b: Builder, x: Node) -> Node:
-        result = _expm1(b, clamped(b, x, -float(form.mantissa + 2), form.greatest), form, 1.0)
+        half = _half_expm1(b, clamped(b, x, -float(form.mantissa + 2), form.greatest), form, 1)
+        result = b.add(half, half)
         return b.select(b.lt(b.abs(x), 2.0 ** -(form.mantissa + 2)), x, result)
 
     return expansion
 
 
-def over_sum(b: Builder, x: Node, y: Node, z: Node) -> Node:
-    """Returns x / (y + z) for x at most y + z, almost as if rounded once: what the sum and the quotient lack is added
-    (Knuth, "The Art of Computer Programming", volume 2, section 4.2.2).
+def over_one_more(b: Builder, x: Node, y: Node) -> Node:
+    """Returns x / (1 + y) for x at most 1 + y, almost as if rounded once: what the sum and the quotient lack is added
+    (Knuth, "The Art of Computer Programming", volume 2, section 4.2.2). Taking 1 from the sum is exact while 1 is a
+    multiple of the sum's last place.
     """
-    total = b.add(y, z)
-    of_z = b.sub(total, y)
-    lost = b.add(b.sub(y, b.sub(total, of_z)), b.sub(z, of_z))
+    total = b.add(y, 1.0)
+    lost = b.sub(y, b.sub(total, 1.0))
     inverse = b.div(b.like(x, 1.0), total)
     result = b.mul(x, inverse)
     rest = b.fma(b.negate(result), lost, b.fma(b.negate(result), total, x))
@@ -87,21 +98,21 @@ def over_sum(b: Builder, x: Node, y: Node, z: Node) -> Node:
 
 def logistic(form: Format) -> Expansion:
     """Returns the expansion of 1 / (1 + exp(-x)), by the exponential of the negative size: e / (1 + e) below 0."""
-    exponential = exp(form)
+    exponential = exp(form, is_negative=True)
 
     def expansion(b: Builder, x: Node) -> Node:
         e = exponential(b, b.negate(b.abs(x)))
         above = b.select(b.lt(x, 0.0), e, b.like(x, 1.0))
-        return over_sum(b, above, b.like(x, 1.0), e)
+        return over_one_more(b, above, e)
 
     return expansion
 
 
 def tanh_f32(b: Builder, x: Node) -> Node:
-    """Returns e / (e + 2) for e = exp(2 |x|) - 1, with the sign of x. It is 1 from 9.02 on."""
+    """Returns h / (1 + h) for h = (exp(2 |x|) - 1) / 2, with the sign of x. It is 1 from 9.02 on."""
     size = b.abs(x)
-    e = _expm1(b, b.select(b.lt(b.like(x, 9.1), size), b.like(x, 9.1), size), F32, 2.0)
-    return b.with_sign(over_sum(b, e, e, b.like(x, 2.0)), b.sign_bit(x))
+    half = _half_expm1(b, b.select(b.lt(b.like(x, 9.1), size), b.like(x, 9.1), size), F32, 2)
+    return b.with_sign(over_one_more(b, half, half), b.sign_bit(x))
 
 
 def tanh_f64(b: Builder, x: Node) -> Node:

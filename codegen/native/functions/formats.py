@@ -46,13 +46,16 @@ def wide(function: Callable[..., Node]) -> Callable[..., Node]:
     return expansion
 
 
-def power_of_two(b: Builder, n: Node, form: Format) -> Node:
-    """Returns 2 to the power n, for integers n of normal results."""
-    return b.as_float(b.op(Do.SHL, b.op(Do.ADD, n, form.bias), form.mantissa))
-
-
 def nearest(b: Builder, x: Node, factor: float, form: Format) -> tuple[Node, Node]:
     """Returns the integer nearest to x * factor, as a float and as an integer."""
     shifted = b.fma(x, factor, form.magic)
     integer = b.sub(b.as_bits(shifted), b.as_bits(b.like(x, form.magic)))
     return b.sub(shifted, form.magic), integer
+
+
+def nearest_biased(b: Builder, x: Node, factor: float, bias: int, form: Format) -> tuple[Node, Node]:
+    """Returns the integer nearest to x * factor, as a float, and bits that end with the sum of it and `bias`. Shifted
+    to the exponent's place they lose what lies above: an integer with this bias is a power of two.
+    """
+    shifted = b.fma(x, factor, form.magic + bias)
+    return b.sub(shifted, form.magic + bias), b.as_bits(shifted)
