@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,9 +34,9 @@ from .loops import Do, Lane, Nest, Node
 from .space import Space, Uses
 from .trace import Traced, constant
 from .ufuncs import U8, UFUNCS
+from .unroll import copies
 
 Key = tuple[Instruction, Index]
-UNROLL, HEAVY = 4, 2  # copies of strips; fewer where they call functions
 
 
 class MoreAxes(Exception):
@@ -117,7 +117,8 @@ class NestLowering:
             for key, total in totals:
                 self.known[(*key, None)] = self.finished(key, total), -1
         *outer, columns = self.space.merged
-        return self.builder.finish(tuple(outer), columns, HEAVY if self.builder.calls else UNROLL)
+        nest = self.builder.finish(tuple(outer), columns, 1)
+        return replace(nest, unroll=copies(nest.steps))
 
     # -- the graph
 
