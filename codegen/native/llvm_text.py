@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from .llvm_operations import TYPES, Text, operation, splat, vector
 from .loops import LANES, LOADS, Access, Do, Fold, Kernel, Lane, Nest, Node, Row, Store, Strip
+from .streaming import ALIGNMENT, loaded, streams
 
 _INDICES = "<" + ", ".join(f"i64 {n}" for n in range(LANES)) + ">"
 HALVES = (8, 4, 2, 1)
@@ -30,6 +31,7 @@ class _Printer(Text):
         self.counters: list[str] = []  # of the rows
         self.row: dict[Node, str] = {}
         self.bases: dict[Access, str] = {}
+        self.streaming: dict[int, str] = {}  # buffers with streaming stores, and whether their places allow them
 
     def print(self, name: str) -> str:
         for number, _ in enumerate(self.kernel.buffers):
@@ -38,9 +40,14 @@ class _Printer(Text):
         head, self.lines = self.lines, []
         for nest in self.kernel.nests:
             self.rows(nest, 0)
-        body = "\n".join([*self.slots, *head, *self.lines])
-        declared = "\n".join(sorted(self.declared))
-        return f"define void @{name}(ptr noalias %buffers) {{\nentry:\n{body}\nret void\n}}\n{declared}\n"
+        if self.streaming:
+            self.lines.append("fence seq_cst")  # streaming stores are not ordered by themselves
+        body, self.lines = self.lines, []
+        for buffer, name_of_test in self.streaming.items():
+            self.test_streaming(buffer, name_of_test)
+        function = "\n".join([*self.slots, *head, *self.lines, *body])
+        declared = "\n".join([*sorted(self.declared), *(["!0 = !{i32 1}"] if self.streaming else [])])
+        return f"define void @{name}(ptr noalias %buffers) {{\nentry:\n{function}\nret void\n}}\n{declared}\n"
 
     # -- loops
 
@@ -118,7 +125,10 @@ class _Printer(Text):
                 if store.do:
                     old = self.load(store.access, store.value.lane, column, copy, mask)
                     value = self.combined(nest, store, value, old)
-                self.store(store, value, column, copy, mask)
+                if mask is None and streams(self.kernel, nest, strip, store):
+                    self.store_streaming(store, value, column, copy)
+                else:
+                    self.store(store, value, column, copy, mask)
         for fold, accumulators in slots.items():
             kind = vector(fold.value.lane)
             for copy, known in enumerate(values):
@@ -257,6 +267,30 @@ class _Printer(Text):
             self.declared.add(f"declare {name}({wide}, <16 x ptr>, i32, <16 x i1>)")
             places, mask = self.pointers(access, column, copy), mask or splat(1, Lane.MASK)
             self.lines.append(f"call {name}({wide} {value}, <16 x ptr> {places}, i32 {size}, <16 x i1> {mask})")
+
+    def store_streaming(self, store: Store, value: str, column: str, copy: int) -> None:
+        """Stores a whole strip past the caches, or as usual where the place of the buffer forbids this."""
+        label, buffer = self.label(), store.access.buffer
+        test = self.streaming.setdefault(buffer, f"%streaming{buffer}")
+        place = self.contiguous(store.access, column, copy)
+        text = f"store {vector(store.value.lane)} {value}, ptr {place}, align"
+        self.lines += [
+            *(f"br i1 {test}, label %past{label}, label %usual{label}", f"past{label}:"),
+            *(f"{text} {ALIGNMENT}, !nontemporal !0", f"br label %stored{label}", f"usual{label}:"),
+            *(f"{text} {store.value.lane.bits // 8}", f"br label %stored{label}", f"stored{label}:"),
+        ]
+
+    def test_streaming(self, buffer: int, name: str) -> None:
+        """Defines `name`: whether a buffer is aligned and is no other one that the kernel reads, whose lines the caches
+        have.
+        """
+        address = self.new(f"ptrtoint ptr %b{buffer} to i64")
+        rest = self.new(f"and i64 {address}, {ALIGNMENT - 1}")
+        test = self.new(f"icmp eq i64 {rest}, 0")
+        for other in loaded(self.kernel):
+            differs = self.new(f"icmp ne ptr %b{buffer}, %b{other}")
+            test = self.new(f"and i1 {test}, {differs}")
+        self.lines.append(f"{name} = and i1 {test}, true")
 
     def combined(self, nest: Nest, store: Store, value: str, old: str) -> str:
         """Returns a value combined with what the place of its store holds, if an earlier row stored there."""

@@ -34,7 +34,8 @@ def remainder(b: Builder, x: Node, count: Node, form: Format, factor: float = 1.
 def powers(b: Builder, bits: Node, form: Format) -> tuple[Node, Node]:
     """Returns two powers of two whose exponents, with their biases, add up to the integer in the low bits."""
     half = b.op(Do.LSHR, bits, 1)
-    return tuple(b.as_float(b.op(Do.SHL, n, form.mantissa)) for n in (half, b.sub(bits, half)))
+    rest = b.sub(bits, half)
+    return b.as_float(b.op(Do.SHL, half, form.mantissa)), b.as_float(b.op(Do.SHL, rest, form.mantissa))
 
 
 def exp(form: Format, is_negative: bool = False) -> Expansion:

@@ -1,0 +1,42 @@
+"""Chooses the results of a kernel that go past the caches to memory.
+
+A store to a line of memory first reads it, unless it is a streaming store, which memcpy uses for large arrays too. That
+is worth it where the array exceeds what a cache keeps until the next kernel, and where memory is what the loop waits
+for. Several results at once fill the processor's few buffers of lines before these are complete: then it is very slow.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .loops import LOADS, Access, Kernel, Nest, Store, Strip
+
+LEAST = 1 << 24  # bytes of a result; half of the last cache of a server's cluster of cores
+MOST_VALUES = 8  # values computed for each array that a strip moves along; more take longer than memory
+ALIGNMENT = 16  # bytes, of a place to which streaming stores write
+
+
+def streams(kernel: Kernel, nest: Nest, strip: Strip, store: Store) -> bool:
+    """Whether the stores of whole strips should be streaming ones, where the buffer is aligned and no operand's."""
+    access, size = store.access, store.value.lane.bits // 8
+    arrays = len(strip.stores) + sum(node.do in LOADS and node.data.column != 0 for node in strip.nodes)
+    return (
+        [s for s in strip.stores if _bytes(nest, s) >= LEAST] == [store]
+        and store.do is None
+        and access.column == 1
+        and len(strip.nodes) <= MOST_VALUES * arrays
+        and all(n * size % ALIGNMENT == 0 for n in (access.offset, *access.strides[:-1]))
+        and access.buffer not in loaded(kernel)
+    )
+
+
+def _bytes(nest: Nest, store: Store) -> int:
+    rows = math.prod(n for n, stride in zip(nest.rows, store.access.strides, strict=False) if stride)
+    return rows * nest.columns * store.value.lane.bits // 8
+
+
+def loaded(kernel: Kernel) -> list[int]:
+    """Returns the buffers that a kernel reads, in order."""
+    steps = [step for nest in kernel.nests for step in nest.steps]
+    accesses: list[Access] = [node.data for step in steps for node in step.nodes if node.do in LOADS]
+    return sorted({access.buffer for access in accesses})

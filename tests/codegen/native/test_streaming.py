@@ -1,0 +1,73 @@
+"""Large results that go past the caches: where they do, and that their numbers are the same; and copies of strips."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hloom
+import numpy as np
+import pytest
+from hloom.codegen.native import streaming
+from hloom.codegen.native.expand import expand
+from hloom.codegen.native.llvm_text import llvm_text
+from hloom.codegen.native.loops import Kernel
+from hloom.codegen.native.lower import lower
+from support.loop_kernels import needs_llvm, run_by_llvm
+
+Array = np.ndarray[Any, Any]
+ROWS, COLUMNS = 12, 100
+SHAPE = f"f32[{ROWS},{COLUMNS}]"
+SUM = f"x = {SHAPE} parameter(0)  y = {SHAPE} parameter(1)  s = {SHAPE} add(x, y)"
+ONE = f"{SUM}  ROOT r = {SHAPE} multiply(s, s)"
+TWO = f"{SUM}  t = {SHAPE} multiply(s, s)  ROOT r = ({SHAPE}, {SHAPE}) tuple(s, t)"
+TANH = f"{SUM}  ROOT r = {SHAPE} tanh(s)"
+ODD = f"{SUM}  ROOT r = f32[{ROWS},{COLUMNS - 3}] slice(s), slice={{[0:{ROWS}], [0:{COLUMNS - 3}]}}"
+
+
+def kernel_of(body: str) -> Kernel:
+    return expand(lower(hloom.parse(f"HloModule m\nENTRY e {{ {body} }}\n").entry).kernel)
+
+
+@pytest.mark.parametrize(("body", "wanted"), [(ONE, True), (TWO, False), (TANH, False), (ODD, False)])
+def test_one_large_result_that_waits_for_memory_streams(
+    body: str, wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = kernel_of(body)
+    assert "nontemporal" not in llvm_text(kernel)
+    monkeypatch.setattr(streaming, "LEAST", 4 * ROWS * (COLUMNS - 3))
+    text = llvm_text(kernel)
+    assert ("!nontemporal" in text, "fence seq_cst" in text) == (wanted, wanted)
+
+
+@needs_llvm
+@pytest.mark.parametrize("shift", [0, 4, 1])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_numbers_are_the_same_at_all_places(shift: int, in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results at the places of the cache's lines, 16 bytes beyond, and 4 bytes beyond; and over an operand."""
+    kernel, size = kernel_of(ONE), ROWS * COLUMNS
+    rng, memory = np.random.default_rng(0), np.full(size + 64, np.nan, np.float32)
+    x, y = (rng.standard_normal(size, np.float32) for _ in range(2))
+    wanted = (x + y) * (x + y)
+    first = -memory.ctypes.data // 4 % 16 + shift
+    result = memory[first : first + size]
+    result[...] = x
+    monkeypatch.setattr(streaming, "LEAST", 4 * size)
+    assert "!nontemporal" in llvm_text(kernel)
+    run_by_llvm(kernel, [result if in_place else x, y, result])
+    np.testing.assert_array_equal(result, wanted)
+    assert np.isnan(memory[:first]).all()
+    assert np.isnan(memory[first + size :]).all()
+
+
+def copies(body: str) -> list[int]:
+    return [nest.unroll for nest in kernel_of(body).nests]
+
+
+def test_many_arrays_leave_fewer_copies() -> None:
+    """Copies of strips: three arrays of f32 have four, four have two, and six of f64 one; functions have two."""
+    wide = "  ".join(f"p{n} = f64[40,40] parameter({n})" for n in range(5))
+    chain = "a = f64[40,40] add(p0, p1)  b = f64[40,40] add(p2, p3)  c = f64[40,40] add(a, b)"
+    assert copies(ONE) == [4]
+    assert copies(TWO) == [2]
+    assert copies(f"{wide}  {chain}  ROOT r = f64[40,40] add(c, p4)") == [1]
+    assert copies("x = f32[40] parameter(0)  ROOT r = f32[40] exponential(x)") == [2]
