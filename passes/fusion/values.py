@@ -29,6 +29,8 @@ class Values:
         self.computation = computation
         self._forms: dict[Instruction, Form | Refusal] = {}
         self._depths: dict[Instruction, int | Refusal] = {}
+        self._reads: dict[Instruction, tuple[Source, ...]] = {}
+        self._sources: dict[Instruction, tuple[Instruction, ...]] = {}
 
     def form(self, instruction: Instruction) -> Form | None:
         """Returns the loops of an instruction, or None."""
@@ -36,9 +38,10 @@ class Values:
         return found if isinstance(found, Form) else None
 
     def _form(self, instruction: Instruction) -> Form | Refusal:
-        if instruction not in self._forms:
-            self._forms[instruction] = form_of(instruction)
-        return self._forms[instruction]
+        found = self._forms.get(instruction)
+        if found is None:
+            found = self._forms[instruction] = form_of(instruction)
+        return found
 
     def refusal(self, instruction: Instruction) -> Refusal | None:
         """Returns why loops do not compute an instruction; None if they do."""
@@ -64,9 +67,10 @@ class Values:
         return isinstance(self._depth(instruction), int)
 
     def _depth(self, instruction: Instruction) -> int | Refusal:
-        if instruction not in self._depths:
-            self._depths[instruction] = self._measured(instruction)
-        return self._depths[instruction]
+        found = self._depths.get(instruction)
+        if found is None:
+            found = self._depths[instruction] = self._measured(instruction)
+        return found
 
     def _measured(self, instruction: Instruction) -> int | Refusal:
         """Returns how many free values deep a value is, or why it is stored."""
@@ -107,6 +111,12 @@ class Values:
 
     def reads(self, value: Instruction) -> tuple[Source, ...]:
         """Returns the stored values that a value is read from: itself if it is stored, none if it is made of none."""
+        found = self._reads.get(value)
+        if found is None:
+            found = self._reads[value] = self._found_reads(value)
+        return found
+
+    def _found_reads(self, value: Instruction) -> tuple[Source, ...]:
         if not self.is_free(value):
             return ((value, tuple(range(len(sizes_of(value.shape))))),)
         form = self.form(value)
@@ -124,10 +134,13 @@ class Values:
                     found.append((stored, tuple(at[p] for p in places)))
         return tuple(found)
 
-    def sources(self, instruction: Instruction) -> list[Instruction]:
+    def sources(self, instruction: Instruction) -> tuple[Instruction, ...]:
         """Returns the stored values on which an instruction depends directly."""
-        found = [stored for o in instruction.operands for stored, _ in self.reads(o)]
-        return list(dict.fromkeys([*found, *instruction.control_predecessors]))
+        found = self._sources.get(instruction)
+        if found is None:
+            read = [stored for o in instruction.operands for stored, _ in self.reads(o)]
+            found = self._sources[instruction] = tuple(dict.fromkeys([*read, *instruction.control_predecessors]))
+        return found
 
     def is_read_outside(self, value: Instruction, group: Container[Instruction]) -> bool:
         """Returns whether a value is read by others than a group, or is the result of the computation."""
