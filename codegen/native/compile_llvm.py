@@ -33,7 +33,11 @@ def is_available() -> bool:
 
     Raises CompileError if HLOOM_CPU is wrong.
     """
-    masked = hidden()
+    return _is_available(hidden())
+
+
+@cache
+def _is_available(masked: tuple[str, ...]) -> bool:
     try:
         features = _features()
     except (ImportError, OSError, RuntimeError):
@@ -48,7 +52,12 @@ def _features() -> dict[str, bool]:
 
 def hidden() -> tuple[str, ...]:
     """Returns the features that HLOOM_CPU hides. Raises CompileError for other words."""
-    words = [word.strip() for word in os.environ.get(CPU, "").split(",") if word.strip()]
+    return _hidden(os.environ.get(CPU, ""))
+
+
+@cache
+def _hidden(text: str) -> tuple[str, ...]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
         if not word.startswith("-"):
             fail(f"{CPU}: '{word}' hides no feature of the processor; -avx512f does, say")

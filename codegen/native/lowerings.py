@@ -16,30 +16,45 @@ from .lower import Lowered, lower
 from .step import Layout, NativeStep
 
 _Made = TypeVar("_Made")
+_Layouts = tuple[Layout, ...]
+
+
+class Alike:
+    """The kernels of equal computations, by the layouts of their parameters. Raises NotEvaluable as `lower` does."""
+
+    def __init__(self, computation: Computation) -> None:
+        self._computation = computation
+        self._dense = tuple(Layout.dense(p.shape.dims) for p in computation.parameters)
+        self._lowered: dict[_Layouts, Lowered | NotEvaluable] = {}
+        self._steps: dict[_Layouts, NativeStep | NotEvaluable] = {}
+
+    def lowered(self, layouts: Sequence[Layout] | None = None) -> Lowered:
+        """Returns the kernel, by default for dense parameters."""
+        found = self._dense if layouts is None else tuple(layouts)
+        return _once(self._lowered, found, lambda: lower(self._computation, found))
+
+    def step(self, layouts: Sequence[Layout] | None = None) -> NativeStep:
+        """Returns the machine code."""
+        found = self._dense if layouts is None else tuple(layouts)
+        return _once(self._steps, found, lambda: step_of(self.lowered(found)))
 
 
 class Lowerings:
-    """Lowers computations, equal ones once. Raises NotEvaluable as `lower` does."""
+    """Finds the kernels of computations. Computations must not be edited as long as their kernels are used."""
 
     def __init__(self) -> None:
-        self._lowered: dict[Hashable, Lowered | NotEvaluable] = {}
-        self._steps: dict[Hashable, NativeStep | NotEvaluable] = {}
+        self._known: dict[Hashable, Alike] = {}
 
-    def lowered(self, computation: Computation, layouts: Sequence[Layout] | None = None) -> Lowered:
-        """Returns the kernel of a computation, by default for dense parameters."""
-        return _once(self._lowered, _key(computation, layouts), lambda: lower(computation, layouts))
-
-    def step(self, computation: Computation, layouts: Sequence[Layout] | None = None) -> NativeStep:
-        """Returns the machine code of a computation."""
-        return _once(self._steps, _key(computation, layouts), lambda: step_of(self.lowered(computation, layouts)))
-
-
-def _key(computation: Computation, layouts: Sequence[Layout] | None) -> Hashable:
-    dense = [Layout.dense(p.shape.dims) for p in computation.parameters]
-    return content(computation), tuple(dense if layouts is None else layouts)
+    def of(self, computation: Computation) -> Alike:
+        """Returns the kernels that a computation shares with all that are equal."""
+        key = content(computation)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Alike(computation)
+        return found
 
 
-def _once(known: dict[Hashable, _Made | NotEvaluable], key: Hashable, make: Callable[[], _Made]) -> _Made:
+def _once(known: dict[_Layouts, _Made | NotEvaluable], key: _Layouts, make: Callable[[], _Made]) -> _Made:
     """Returns what was made for a key before, or raises what was raised."""
     found = known.get(key)
     if found is None:

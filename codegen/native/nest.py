@@ -100,6 +100,7 @@ class NestLowering:
     heavy: set[Any] = field(default_factory=set[Any])
     depths: dict[Key, int] = field(default_factory=dict[Key, int])
     folds: dict[Key, int] = field(default_factory=dict[Key, int])
+    _parts: dict[Key, list[Key]] = field(default_factory=dict[Key, "list[Key]"])
 
     def lower(self, results: list[Result]) -> Nest:
         waits = [self.depth((r.instruction.operands[0] if r.sink else r.instruction, r.index)) for r in results]
@@ -124,6 +125,12 @@ class NestLowering:
 
     def parts(self, key: Key) -> list[Key]:
         """Returns the operands of an instruction that its value at an index needs, with their indices."""
+        found = self._parts.get(key)
+        if found is None:
+            found = self._parts[key] = self._found_parts(key)
+        return found
+
+    def _found_parts(self, key: Key) -> list[Key]:
         i, index = key
         if i.op.role in (Role.PARAMETER, Role.CONSTANT) or isinstance(i.op, Iota):
             return []

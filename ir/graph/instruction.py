@@ -152,9 +152,14 @@ class Instruction:
     @property
     def call(self) -> OpCall[Any]:
         """This use of the op, without its place in the graph."""
-        config = "" if self.backend_config is None else str(self.backend_config)
-        rule = str(self.frontend_attributes.get("xla.sdy.sharding_rule", "")) if self.frontend_attributes else ""
-        return OpCall(tuple(o.shape for o in self.operands), self.attributes, self.shape, config, rule)
+        return OpCall(tuple([o._shape for o in self.operands]), self._attributes, self._shape, *self.config_and_rule)
+
+    @property
+    def config_and_rule(self) -> tuple[str, str]:
+        """The texts of the backend_config and of a sharding rule that the program gives; empty if there are none."""
+        config, attributes = self._backend_config, self._frontend_attributes
+        rule = str(attributes.get("xla.sdy.sharding_rule", "")) if attributes else ""
+        return "" if config is None else str(config), rule
 
     def called(self) -> list[Computation]:
         """Returns the computations that the attributes refer to, in field order."""

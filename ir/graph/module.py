@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain, count
 from typing import Any
 
 from ..diagnostics import Diagnostic, SourceFile
@@ -125,13 +126,13 @@ class Module:
 
     def unique_computation_name(self, base: str) -> str:
         """Returns `base`, or `base.N` with the smallest N not yet used for a computation."""
+        return next(self.unique_computation_names(base))
+
+    def unique_computation_names(self, base: str) -> Iterator[str]:
+        """Yields `base`, `base.1`, .., without those that are the names of computations now."""
         taken = {c.name for c in self.computations}
-        if base not in taken:
-            return base
-        number = 1
-        while f"{base}.{number}" in taken:
-            number += 1
-        return f"{base}.{number}"
+        names = chain((base,), (f"{base}.{number}" for number in count(1)))
+        return (name for name in names if name not in taken)
 
     def __iter__(self) -> Iterator[Computation]:
         return iter(self.computations)

@@ -11,6 +11,6 @@ def content(computation: Computation) -> Hashable:
     """Returns a key that equal computations share. Those that they call must be the same."""
     numbers = {instruction: number for number, instruction in enumerate(computation)}
     return numbers[computation.root], computation.execution_thread, tuple(
-        (i.op, tuple(numbers[o] for o in i.operands), i.call, i.sharding, i.shardy,
-         tuple(numbers[p] for p in i.control_predecessors))
+        (i.op, tuple([numbers[o] for o in i.operands]), i.attributes, i.shape, i.config_and_rule, i.sharding, i.shardy,
+         tuple([numbers[p] for p in i.control_predecessors]))
         for i in numbers)

@@ -7,9 +7,10 @@ needs them calls `require_values` first.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from ..diagnostics import fail
-from ..graph.attributes import attribute_fields
+from ..graph.attributes import Attributes, attribute_fields
 from ..graph.instruction import Instruction
 from ..types.literal import Literal
 
@@ -29,6 +30,12 @@ def require_values(instructions: Iterable[Instruction], purpose: str) -> None:
 
 
 def _has_values(instruction: Instruction) -> bool:
-    fields = attribute_fields(instruction.op.attributes).values()
-    literals = (getattr(instruction.attributes, f.name) for f in fields if f.type is Literal)
-    return all(literal is None or literal.is_known for literal in literals)
+    names = _literals(instruction.op.attributes)
+    literals = (getattr(instruction.attributes, name) for name in names)
+    return not names or all(literal is None or literal.is_known for literal in literals)
+
+
+@cache
+def _literals(cls: type[Attributes]) -> tuple[str, ...]:
+    """Returns the names of the fields of an attribute class that hold literals."""
+    return tuple(name for name, field in attribute_fields(cls).items() if field.type is Literal)

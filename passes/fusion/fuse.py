@@ -11,6 +11,7 @@ A fusion reads and writes memory once, where its ops would each read their opera
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,13 +43,17 @@ class Fusion(Pass):
             changed |= _without_tuples(computation)
         if changed:
             DeadCodeElimination().run(module, context)
+        names = module.unique_computation_names("fused_computation")
         for computation in computations_run(module):
             groups = Groups(computation, self.most)
             for instruction in computation if context.explain else ():
                 if instruction.name == context.explain:
                     context.answer(groups.why(instruction), instruction.location)
             for group in groups.found():
-                changed |= _fuse(module, computation, groups.values, group)
+                found = _fused(computation, groups.values, group, names)
+                changed |= found is not None
+                if found is not None:
+                    module.add_computation(found)
             computation.sort()
         if changed:
             module.computations = module.callees_first()
@@ -67,14 +72,16 @@ def _without_tuples(computation: Computation) -> bool:
     return changed
 
 
-def _fuse(module: Module, computation: Computation, values: Values, group: Group) -> bool:
-    """Makes one instruction of a group; of a single op only if it reads values that need not be stored."""
+def _fused(computation: Computation, values: Values, group: Group, names: Iterator[str]) -> Computation | None:
+    """Makes one instruction of a group, of a single op only if it reads values that need not be stored; returns the
+    computation that the new instruction calls.
+    """
     if len(group.members) == 1 and not any(_is_worth_reading(values, o) for m in group.members for o in m.operands):
-        return False
+        return None
     results = [m for m in group.members if values.is_read_outside(m, group.members)]
     if not results:  # dead code
-        return False
-    body = module.new_computation("fused_computation")
+        return None
+    body = Computation(next(names))
     operands = _Body(body, values).copy(group, results)
     folds = any(stands in (Stands.ROW, Stands.COLUMN) for stands in group.members.values())
     attributes = FusionAttributes(FusionKind.INPUT if folds else FusionKind.LOOP, body)
@@ -87,7 +94,7 @@ def _fuse(module: Module, computation: Computation, values: Values, group: Group
         value.sharding, value.shardy = result.sharding, result.shardy
         value.frontend_attributes = result.frontend_attributes
         computation.replace_all_uses(result, value)
-    return True
+    return body
 
 
 def _is_worth_reading(values: Values, operand: Instruction) -> bool:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
 from ...codegen.native.lowerings import Lowerings
-from ...codegen.native.step import Layout
+from ...codegen.native.step import Layout, NativeStep
 from ...codegen.native.views import layout_before, view_of
 from ...ir.graph.instruction import Instruction
 from ...ir.types.shape import Shape
 from ..plan.interpreter import Plan, Step, find_last_uses
 from ..plan.steps import ComputeStep, StartStep, TupleComputeStep, WaitStep
 from .arena import Life, arena_of
+from .loop_kernel import LoopKernel
 from .native_steps import native_step, product_in
 from .table import ARENA, Entry, GuardedStep, Outside, Place, PlanMemory, TableStep
 
@@ -105,16 +107,16 @@ class _Arranged:
             return False
         segment = self._segment(step.instruction)
         segment.found.append(step.writes[0])
-        self.places[step.writes[0]] = replace(operand, offset=operand.offset + found[0], layout=found[1])
+        self.places[step.writes[0]] = Place(operand.root, operand.offset + found[0], found[1], operand.dtype)
         self._use(step.reads[0], time)
         return True
 
-    def _compute(self, step: Step, operands: Sequence[Place], time: int) -> bool:
+    def _compute(self, step: ComputeStep | TupleComputeStep, operands: Sequence[Place], time: int) -> bool:
         layouts = [o.layout for o in operands]
         wanted = self._wanted(step)
         native = product_in(step.instruction, layouts, wanted) if wanted else None
         if native is None:
-            wanted, native = None, native_step(step.instruction, layouts, self.lowerings)
+            wanted, native = None, self._native_step(step, layouts)
         if native is None:
             return False
         segment = self._segment(step.instruction)
@@ -129,6 +131,10 @@ class _Arranged:
         scratch = [self._scratch(size, time) for size in native.scratch]
         segment.entries.append(Entry(native, (*operands, *results, *scratch)))
         return True
+
+    def _native_step(self, step: ComputeStep | TupleComputeStep, layouts: Sequence[Layout]) -> NativeStep | None:
+        kernels = step.kernel.kernels if isinstance(step.kernel, LoopKernel) else None
+        return native_step(step.instruction, layouts, self.lowerings, kernels)
 
     def _scratch(self, size: int, time: int) -> Place:
         self.scratch -= 1
@@ -145,8 +151,9 @@ class _Arranged:
     def _use(self, buffer: int, time: int) -> None:
         """Notes that a value is read: what holds it must live until then."""
         place = self.places.get(buffer)
-        if place is not None and place.root in self.lives:
-            self.lives[place.root] = replace(self.lives[place.root], last=time)
+        life = None if place is None else self.lives.get(place.root)
+        if place is not None and life is not None:
+            self.lives[place.root] = Life(life.size, life.first, time)
 
     def read_by_others(self) -> set[int]:
         """Returns the buffers that steps outside of tables read, and the results."""
@@ -171,7 +178,8 @@ def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: 
     def placed(place: Place) -> Place:
         if place.root not in in_arena:
             return place
-        return replace(place, root=ARENA, offset=in_arena[place.root] // place.dtype.itemsize + place.offset)
+        start = in_arena[place.root] // place.dtype.itemsize
+        return Place(ARENA, start + place.offset, place.layout, place.dtype)
 
     for part in work.parts:
         if isinstance(part, Step):
@@ -188,6 +196,10 @@ def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: 
 
 def _is_static(instruction: Instruction) -> bool:
     """Whether all values are arrays of numpy's types and of known sizes that are not empty."""
-    shapes = [*(o.shape for o in instruction.operands), instruction.shape]
-    leaves = [leaf for shape in shapes for leaf in shape.leaves()]
-    return all(s.is_array and not s.is_dynamic and s.num_elements and s.element.numpy is not None for s in leaves)
+    return _has_static(instruction.shape) and all([_has_static(o.shape) for o in instruction.operands])
+
+
+@lru_cache(maxsize=4096)
+def _has_static(shape: Shape) -> bool:
+    return all(s.is_array and not s.is_dynamic and s.num_elements and s.element.numpy is not None
+               for s in shape.leaves())

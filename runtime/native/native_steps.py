@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...codegen.native.lowerings import Lowerings
-from ...codegen.native.products.product import product_step
+from ...codegen.native.lowerings import Alike, Lowerings
+from ...codegen.native.products.product import is_product, product_step
 from ...codegen.native.step import Layout, NativeStep
 from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
@@ -28,18 +28,20 @@ def product_in(instruction: Instruction, operands: Sequence[Layout], wanted: Lay
 
 
 def native_step(
-    instruction: Instruction, operands: Sequence[Layout], lowerings: Lowerings
+    instruction: Instruction, operands: Sequence[Layout], lowerings: Lowerings, kernels: Alike | None = None
 ) -> NativeStep | None:
     """Returns the machine code of an instruction whose operands lie in these layouts, and whose results are dense; None
-    if it has none.
+    if it has none. `kernels` are its loop kernels, if they are known.
     """
-    op, call = instruction.op, instruction.call
-    if instruction.shape.is_array and (product := product_step(op, call, operands, Layout.dense(call.shape.dims))):
-        return product
-    if not isinstance(op, Fusion) and not op.is_fusible and op.sources(call) is None:
-        return None
     try:
-        return lowerings.step(instruction.called()[0] if isinstance(op, Fusion) else alone(instruction), operands)
+        if kernels is None:
+            op, call = instruction.op, instruction.call
+            if is_product(op):
+                return product_step(op, call, operands, Layout.dense(call.shape.dims))
+            if not isinstance(op, Fusion) and not op.is_fusible and op.sources(call) is None:
+                return None
+            kernels = lowerings.of(instruction.called()[0] if isinstance(op, Fusion) else alone(instruction))
+        return kernels.step(operands)
     except NotEvaluable:
         return None
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.native.products.product import is_provided, product_step
+from ...codegen.native.products.product import is_product, is_provided, product_step
 from ...codegen.native.step import Layout, NativeStep
 from ...ir.diagnostics import InternalError
-from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import AnyOp, Kernel, NotEvaluable, OpCall
 from ...ir.types.element_type import F32, ElementType, precision
 from ...ir.types.shape import Shape
@@ -26,10 +25,9 @@ Conversion = Callable[[Shape, ElementType], Kernel]  # a kernel that converts an
 Strides = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def product_kernel(instruction: Instruction, conversion: Conversion) -> Kernel | None:
+def product_kernel(op: AnyOp, call: OpCall[Any], conversion: Conversion) -> Kernel | None:
     """Returns a kernel of a product; None for other ops and types, and where numpy has to compute products."""
-    op, call = instruction.op, instruction.call
-    if not is_provided() or any(not s.is_array or any(s.dynamic) for s in (*call.operands, call.shape)):
+    if not is_product(op) or not is_provided() or any(not s.is_array or any(s.dynamic) for s in (*call.operands, call.shape)):
         return None
     wide = _computed_in(call)
     if wide is None:

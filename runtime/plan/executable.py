@@ -72,8 +72,12 @@ class Executable:
 
 def _check_sizes(module: Module) -> None:
     """Raises CompileError at a value that numpy or this machine cannot hold, before anything is allocated."""
-    for instruction in (i for computation in module for i in computation):
-        problem = too_large(instruction.shape)
+    first: dict[Shape, Instruction] = {}
+    for computation in module:
+        for instruction in computation:
+            first.setdefault(instruction.shape, instruction)
+    for shape, instruction in first.items():
+        problem = too_large(shape)
         if problem:
             fail(f"{label(instruction)}: {problem}", instruction.location)
 

@@ -27,9 +27,14 @@ def is_provided() -> bool:
     return is_available() and blas() is not None
 
 
+def is_product(op: AnyOp) -> bool:
+    """Whether products compute an op, for some types and sizes."""
+    return isinstance(op, Dot | Convolution)
+
+
 def product_plan(op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], result: Layout) -> Plan | None:
     """Returns the plan of a dot or a convolution; None for other ops, and for what plans cannot do."""
-    if not isinstance(op, Dot | Convolution) or len(call.operands) != 2:
+    if not is_product(op) or len(call.operands) != 2:
         return None
     layouts = (*operands, result)
     is_empty = any(0 in layout.dims for layout in layouts)
@@ -48,12 +53,17 @@ def product_step(op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], resul
     in place. None for other ops and types, for what plans cannot do, and where nothing is provided.
     """
     element = call.shape.element
-    if not is_provided() or not element.is_float or element.bits < 32:
+    if not is_product(op) or not element.is_float or element.bits < 32 or not is_provided():
         return None
     if any(shape.element is not element or any(shape.dynamic) for shape in call.operands):
         return None
+    return _step(op, call, tuple(operands), result)
+
+
+@lru_cache(maxsize=4096)
+def _step(op: AnyOp, call: OpCall[Any], operands: tuple[Layout, ...], result: Layout) -> NativeStep | None:
     found = product_plan(op, call, operands, result)
-    return None if found is None else step_of(found, element)
+    return None if found is None else step_of(found, call.shape.element)
 
 
 def step_of(found: Plan, element: ElementType) -> NativeStep:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from hloom.codegen.native.kernel_step import kernel_step
 from hloom.codegen.native.lower import lower
+from hloom.codegen.native.lowerings import Alike
 from hloom.codegen.native.step import Layout
-from hloom.runtime.native.kernels import function
+from hloom.runtime.native.loop_kernel import LoopKernel
 from support.loop_kernels import needs_llvm
 
 Array = np.ndarray[Any, Any]
@@ -56,7 +57,7 @@ def flat(result: Any) -> list[Array]:
 @pytest.mark.parametrize("body", BODIES)
 def test_operands_are_read_as_they_lie(body: str, by_numpy: bool) -> None:
     given = views(np.random.default_rng(0), 24, 80)
-    run = function(computation(BODIES[body]), body == "sums", by_numpy)
+    run = LoopKernel(Alike(computation(BODIES[body])), body == "sums", by_numpy)
     for x in given.values():
         for y in (given["strided"], x):
             have, want = flat(run(x, y)), flat(run(np.ascontiguousarray(x), np.ascontiguousarray(y)))
