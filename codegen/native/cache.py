@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _DIGEST = 32  # bytes of a hash
-_VERSION = "1"  # of the format of files
+_VERSION = "2"  # of the format of files, and of how code is compiled
 
 
 def folder() -> Path | None:

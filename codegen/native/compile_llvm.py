@@ -81,8 +81,12 @@ def version() -> str:
     return ".".join(map(str, _binding().llvm_version_info))
 
 
-def object_code(text: str, cpu: str = "", features: str = "") -> bytes:
-    """Returns the object code of LLVM IR, for this processor unless another is named."""
+def object_code(text: str, cpu: str = "", features: str = "", brief: bool = False) -> bytes:
+    """Returns the object code of LLVM IR, for this processor unless another is named.
+
+    `brief` is for text that has little to improve, as that of loop kernels, where invariants stand outside of loops and
+    equal values have one name: the passes of LLVM's level 2 take four times as long and make it no faster.
+    """
     binding = _binding()
     if not cpu:
         cpu, features = host()
@@ -93,9 +97,20 @@ def object_code(text: str, cpu: str = "", features: str = "") -> bytes:
     )
     options = binding.create_pipeline_tuning_options(speed_level=2)
     options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
-    passes = binding.create_pass_builder(machine, options)
-    passes.getModulePassManager().run(module, passes)
+    builder = binding.create_pass_builder(machine, options)
+    manager = _few_passes() if brief else builder.getModulePassManager()
+    manager.run(module, builder)
     return machine.emit_object(module)
+
+
+def _few_passes() -> Any:
+    manager = _binding().create_new_module_pass_manager()
+    manager.add_sroa_pass()
+    manager.add_instruction_combine_pass()
+    manager.add_simplify_cfg_pass()
+    manager.add_new_gvn_pass()
+    manager.add_dead_code_elimination_pass()
+    return manager
 
 
 class Loaded:

@@ -26,4 +26,4 @@ def forget() -> None:
 @lru_cache(maxsize=4096)
 def _compiled(text: str) -> Native:
     key = (text, version(), *host())
-    return Loaded(cached(key, lambda: object_code(text), folder()))
+    return Loaded(cached(key, lambda: object_code(text, brief=True), folder()))

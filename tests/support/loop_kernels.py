@@ -31,7 +31,7 @@ def addresses(arrays: Sequence[Array]) -> Any:
 
 
 def run_by_llvm(kernel: Kernel, arrays: Sequence[Array], cpu: str = "") -> None:
-    code = compile_llvm.Loaded(compile_llvm.object_code(llvm_text(expand(kernel)), cpu))
+    code = compile_llvm.Loaded(compile_llvm.object_code(llvm_text(expand(kernel)), cpu, brief=True))
     table = addresses(arrays)
     code.run(ctypes.addressof(table))
 
