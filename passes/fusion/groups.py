@@ -8,7 +8,6 @@ merged. Whatever speaks against it is noted (`Refusal`), for people.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -29,13 +28,16 @@ class Stands(Enum):
 
 @dataclass(eq=False)
 class Group:
-    """Instructions of one nest of loops; those over the `rows` first sizes make rows, once a member needs them."""
+    """Instructions of one nest of loops; those over the `rows` first sizes make rows, once a member needs them.
+    `sources` are the stored values on which members depend directly, members among them.
+    """
 
     sizes: tuple[int, ...]
     rows: int | None = None
     members: dict[Instruction, Stands] = field(default_factory=dict[Instruction, Stands])
     first: int = 0
     last: int = 0
+    sources: dict[Instruction, None] = field(default_factory=dict[Instruction, None])
 
 
 class Groups:
@@ -107,6 +109,7 @@ class Groups:
     def _add(self, group: Group, instruction: Instruction, form: Form, stands: Stands) -> None:
         group.members[instruction] = stands
         group.last = self._number[instruction]
+        group.sources.update(dict.fromkeys(self.values.sources(instruction)))
         if form.folds and stands is Stands.ROW:
             group.rows = len(form.kept)
         self.of[instruction] = group
@@ -184,20 +187,19 @@ class Groups:
 
     def _merge(self, group: Group, other: Group) -> Refusal | None:
         """Moves the members of another group into a group, if one nest can compute them all."""
-        last = next(reversed(other.members))
         if len(group.members) + len(other.members) > self.most:
             return self._full(other)
         if group.sizes != other.sizes or (None not in (group.rows, other.rows) and group.rows != other.rows):
-            return Refusal("{} is computed in rows of another size", last)
+            return Refusal("{} is computed in rows of another size", next(reversed(other.members)))
         for one, two in ((group, other), (other, group)):
-            outside = dict.fromkeys(s for member in one.members for s in self.values.sources(member))
-            for source in outside:
+            for source in one.sources:
                 if self.of.get(source) not in (one, two) and self._depends(source, two):
                     return Refusal("{} stands between the loops of its operands", source)
         members = {**group.members, **other.members}
         members = {m: members[m] for m in sorted(members, key=self._number.__getitem__)}
         rows = other.rows if group.rows is None else group.rows
-        merged = Group(group.sizes, rows, members, min(group.first, other.first), max(group.last, other.last))
+        first, last = min(group.first, other.first), max(group.last, other.last)
+        merged = Group(group.sizes, rows, members, first, last, group.sources | other.sources)
         for member, stands in members.items():
             form = self.values.form(member)
             found = self._stands(merged, member, form) if form is not None else None
@@ -216,13 +218,9 @@ class Groups:
             node = self.of.get(instruction, instruction)
             if node is group:
                 return True
-            last = node.last if isinstance(node, Group) else self._number[instruction]
-            if node not in seen and last > group.first:
+            if node not in seen:
                 seen.add(node)
-                for member in self._members(node):
-                    stack += self.values.sources(member)
+                is_group = isinstance(node, Group)
+                if (node.last if is_group else self._number[instruction]) > group.first:
+                    stack += node.sources if is_group else self.values.sources(instruction)
         return False
-
-    @staticmethod
-    def _members(node: Instruction | Group) -> Iterator[Instruction]:
-        return iter(node.members) if isinstance(node, Group) else iter((node,))
