@@ -2,8 +2,8 @@
 
 Fused code saves the memory traffic between ops and the calls of numpy; fusing, lowering and compiling take about the
 same time for each op of the program, however large its arrays are. The figures are fitted to two training steps on one
-core of an AMD EPYC (Zen 4), op by op against native code (docs/native.md): they paid 0.5 ms per op with machine code in
-the cache, 1.5 and 2.3 ms without.
+core of an AMD EPYC (Zen 4), op by op against native code (docs/native.md): they paid 0.3 and 0.6 ms per op with machine code in
+the cache, 0.9 and 1.5 ms without.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .work import is_contraction
 
 SAVED_PER_BYTE = 0.12e-9  # seconds, of bytes that an op by itself reads and writes
 SAVED_PER_RUN = 5e-6  # seconds, of one execution of an op
-PAID_PER_OP = 0.5e-3  # seconds, for an op of the text
+PAID_PER_OP = 0.4e-3  # seconds, for an op of the text
 
 
 def is_worth_compiling(module: Module, times: int = 1) -> bool:
