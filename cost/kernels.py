@@ -2,8 +2,8 @@
 
 Fused code saves the memory traffic between ops and the calls of numpy; fusing, lowering and compiling take about the
 same time for each op of the program, however large its arrays are. The figures are fitted to two training steps on one
-core of an AMD EPYC (Zen 4), op by op against native code (docs/native.md): they paid 0.3 and 0.6 ms per op with machine code in
-the cache, 0.9 and 1.5 ms without.
+core of an AMD EPYC (Zen 4), op by op against native code (docs/native.md): they paid 0.3 and 0.6 ms per op with machine
+code in the cache, 0.9 and 1.5 ms without.
 """
 
 from __future__ import annotations

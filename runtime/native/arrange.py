@@ -196,7 +196,7 @@ def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: 
 
 def _is_static(instruction: Instruction) -> bool:
     """Whether all values are arrays of numpy's types and of known sizes that are not empty."""
-    return _has_static(instruction.shape) and all([_has_static(o.shape) for o in instruction.operands])
+    return _has_static(instruction.shape) and all(_has_static(o.shape) for o in instruction.operands)
 
 
 @lru_cache(maxsize=4096)

@@ -27,7 +27,9 @@ Strides = tuple[tuple[int, ...], tuple[int, ...]]
 
 def product_kernel(op: AnyOp, call: OpCall[Any], conversion: Conversion) -> Kernel | None:
     """Returns a kernel of a product; None for other ops and types, and where numpy has to compute products."""
-    if not is_product(op) or not is_provided() or any(not s.is_array or any(s.dynamic) for s in (*call.operands, call.shape)):
+    if not is_product(op) or not is_provided():
+        return None
+    if any(not s.is_array or any(s.dynamic) for s in (*call.operands, call.shape)):
         return None
     wide = _computed_in(call)
     if wide is None:
