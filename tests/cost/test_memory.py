@@ -322,4 +322,4 @@ def test_time_is_linear() -> None:
         return time.process_time() - start
 
     seconds(10)
-    assert seconds(4000) < 12 * max(min(seconds(1000), seconds(1000)), 0.01)
+    assert seconds(2000) < 12 * max(min(seconds(500), seconds(500)), 0.01)

@@ -75,7 +75,7 @@ def test_a_failed_rank_ends_the_others_without_a_banner_of_mpi() -> None:
     assert outcome("one_fails", 2) == (1, "")
 
 
-@pytest.mark.parametrize("collectives", ["mpi", "shared"])
+@pytest.mark.parametrize("collectives", [pytest.param("mpi", marks=pytest.mark.slow), "shared"])
 def test_the_error_of_a_rank_reaches_the_others(collectives: str) -> None:
     code, errors = outcome("wrong_input", 2, HLOOM_COLLECTIVES=collectives)
     assert code == 65
@@ -112,7 +112,7 @@ def test_one_rank_reports_what_all_have_found() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
-@pytest.mark.parametrize("collectives", ["mpi", "shared"])
+@pytest.mark.parametrize("collectives", [pytest.param("mpi", marks=pytest.mark.slow), "shared"])
 def test_a_stopped_rank_is_named_and_given_up_at_the_deadline(collectives: str) -> None:
     code, errors = outcome("stopped", 2, HLOOM_COLLECTIVES=collectives)
     assert code == 75
@@ -134,7 +134,7 @@ def test_a_rank_that_works_is_named_and_waited_for() -> None:
     assert re.search(r"hloom: rank 1 .* has not reached all-reduce ar .* s: it has computed since the start", errors)
 
 
-@pytest.mark.parametrize("collectives", ["mpi", "shared"])
+@pytest.mark.parametrize("collectives", [pytest.param("mpi", marks=pytest.mark.slow), "shared"])
 def test_a_lost_rank_is_a_failure_of_its_own_class(collectives: str, tmp_path: Path) -> None:
     if not have_mpi() or b"Open MPI" not in subprocess.check_output([launch.find_mpiexec(), "--version"]):
         pytest.skip("only Open MPI goes on without a rank")

@@ -83,7 +83,10 @@ def _check_mistakes(name: str, each: int, least: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "each", "least"), [("mlp_named", 8, 18), ("mlp_train", 5, 18), ("transformer_scan_train", 1, 6)]
+    ("name", "each", "least"), [
+        ("mlp_named", 8, 18), pytest.param("mlp_train", 5, 18, marks=pytest.mark.slow),
+        pytest.param("transformer_scan_train", 1, 6, marks=pytest.mark.slow),
+    ],
 )
 def test_mistakes_in_examples_are_found(name: str, each: int, least: int) -> None:
     _check_mistakes(name, each, least)
@@ -95,7 +98,9 @@ def test_more_mistakes_in_examples_are_found(name: str) -> None:
     _check_mistakes(name, each=2, least=12)
 
 
-@pytest.mark.parametrize(("stem", "least"), [("halo", 40), ("partial", 20)])
+@pytest.mark.parametrize(
+    ("stem", "least"), [pytest.param("halo", 40, marks=pytest.mark.slow), ("partial", 20)]
+)
 def test_mistakes_in_exchanged_edges_are_found(stem: str, least: int) -> None:
     """Permutes, masks and offsets, which the examples have few of."""
     count = 0
