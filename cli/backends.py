@@ -2,7 +2,7 @@
 
 `reference` computes op by op with numpy: what the others are compared with. `native` fuses the program and compiles its
 fusions to machine code; `numpy` runs the same fusions by numpy, block by block, as `native` does where llvmlite or a
-fused multiply-add is missing. `auto`, the default, takes `native` where it is there and saves more time than fusing and
+fused multiply-add is missing. `auto` takes `native` where it is there and saves more time than fusing and
 compiling take (see `cost/kernels`), otherwise `reference`.
 """
 
@@ -84,5 +84,5 @@ def backend_name(text: str) -> str:
 
 
 def default_backend() -> str:
-    """Returns the backend that HLOOM_BACKEND names, else `auto`."""
-    return os.environ.get("HLOOM_BACKEND") or AUTO
+    """Returns the backend that HLOOM_BACKEND names, else `reference`."""
+    return os.environ.get("HLOOM_BACKEND") or REFERENCE

@@ -69,7 +69,7 @@ def test_native_code_is_taken_where_it_saves_more_than_it_costs(asked: list[str]
     small, large = (CHAIN % ((n,) * 3) for n in (100, 4_000_000))
     for text, more in ((small, []), (large, []), (large, ["--devices", "4"]), (small, ["--repeat", "200"])):
         command = ["run", "-", "--devices", "1", *more] if more else ["eval", "-"]
-        assert hloom(*command, "--inputs", "zeros", cwd=tmp_path, text=text).code == 0
+        assert hloom(*command, "--backend", "auto", "--inputs", "zeros", cwd=tmp_path, text=text).code == 0
     assert asked == ["reference", "native", "native", "native"]
 
 
