@@ -116,9 +116,11 @@ class _Printer(Text):
     def copies(self, nest: Nest, strip: Strip, column: str, count: int, tail: int, slots: Slots) -> None:
         """Prints this many copies of a strip; of the lanes of one with a tail only the first ones exist."""
         flags = ", ".join(f"i1 {'true' if n < tail else 'false'}" for n in range(LANES))
-        mask = f"<{flags}>" if tail else None
+        mask = loading = f"<{flags}>" if tail else None
         values: list[dict[Node, str]] = [{} for _ in range(count)]
-        self.emit(strip.nodes, values, mask, column)
+        if mask and any(node.do in LOADS and node.place_and_mask()[1] for node in strip.nodes):
+            column, loading = self.opaque(column, "i64"), self.opaque(mask, "<16 x i1>")
+        self.emit(strip.nodes, values, loading, column)
         for copy, known in enumerate(values):
             for store in strip.stores:
                 value = self.value(store.value, known)
@@ -139,6 +141,14 @@ class _Printer(Text):
                 old = self.new(f"load {kind}, ptr {accumulators[copy]}, align 64")
                 result = operation(self, fold.do, fold.value.lane, fold.value.lane, [old, value])
                 self.lines.append(f"store {kind} {result}, ptr {accumulators[copy]}, align 64")
+
+    def opaque(self, value: str, kind: str) -> str:
+        """Returns a value that LLVM knows nothing of. LLVM 22 loads all lanes of a half of a register on processors
+        without AVX-512 where it finds that a mask, which other lanes compute, is false in this half.
+        """
+        slot = self.slot(kind)
+        self.lines.append(f"store volatile {kind} {value}, ptr {slot}, align 64")
+        return self.new(f"load volatile {kind}, ptr {slot}, align 64")
 
     def folded(self, fold: Fold, accumulators: list[str]) -> str:
         """Combines the accumulators pairwise, then their lanes; returns the result in all lanes."""

@@ -27,7 +27,7 @@ from ...ir.ops.structure import ConstantAttributes
 from ...ir.tools import mixed_precision
 from ...ir.types.element_type import PRED, Kind, from_numpy
 from .builder import Builder
-from .elements import from_memory, memory, to_memory
+from .elements import from_memory, memory, register, to_memory
 from .folds import fold_of, number
 from .index import Affine, Index, combined, counter, delinearized, row_major, through
 from .loops import Do, Lane, Nest, Node
@@ -213,6 +213,7 @@ class NestLowering:
         i, index = key
         if i.shape.is_dynamic or not i.shape.is_array or mixed_precision.computed(i) is not None:
             raise NotEvaluable(f"native kernels have no {i.opcode} of {i.shape}")
+        register(i.shape.element)
         if i.op.role is Role.PARAMETER:
             return self.loaded(i, index, mask)
         if i.op.role is Role.CONSTANT:

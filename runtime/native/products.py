@@ -106,7 +106,8 @@ class _Product:
         """Returns the step for operands with these layouts; None if products cannot compute it."""
         return product_step(self._op, self._call, layouts, Layout.dense(self._result))
 
-    def _readable(self, x: Array) -> Array:
+    def _readable(self, value: Any) -> Array:
+        x = np.asarray(value)  # numpy's kernels may return scalars, which are no arrays
         whole = x.flags.aligned and not any(s % self._type.itemsize for s in x.strides)
         return x if whole else np.ascontiguousarray(x)
 

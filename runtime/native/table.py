@@ -169,7 +169,7 @@ class TableStep(Step):
         for o in self.outside:
             if o.is_made:
                 frame[o.buffer] = np.empty(o.dims, o.dtype)
-            x = frame[o.buffer]
+            x = np.asarray(frame[o.buffer])  # numpy's kernels may return scalars, which are no arrays
             if x.shape != o.dims or x.dtype != o.dtype:
                 raise InternalError(f"native code for {o.dtype}{list(o.dims)} got {x.dtype}{list(x.shape)}")
             held[o.buffer] = x if x.flags.c_contiguous and x.flags.aligned else x.copy(order="C")

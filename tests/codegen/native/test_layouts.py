@@ -12,6 +12,7 @@ from hloom.codegen.native.kernel_step import kernel_step
 from hloom.codegen.native.lower import lower
 from hloom.codegen.native.lowerings import Alike
 from hloom.codegen.native.step import Layout
+from hloom.runtime.native.kernels import NativeKernels
 from hloom.runtime.native.loop_kernel import LoopKernel
 from support.loop_kernels import needs_llvm
 
@@ -91,3 +92,19 @@ def test_short_columns_are_rows_where_that_fills_lanes() -> None:
     body = "x = f32[2,250] parameter(0)\n ROOT t = f32[250,2] transpose(x), dimensions={1,0}"
     (nest,) = lower(computation(body)).kernel.nests
     assert (nest.rows, nest.columns) == ((2,), 250)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 8, 9, 16, 20])
+@pytest.mark.parametrize(("low", "high"), [(0, 0), (0, 4), (4, 4), (7, 1), (9, 17)])
+def test_a_padding_reads_nothing_outside(columns: int, low: int, high: int) -> None:
+    """The operand lies between other numbers, and masks are false in whole halves of registers."""
+    total = low + columns + high
+    module = hloom.parse(f"""HloModule m
+ENTRY e {{ x = s32[2,{columns}] parameter(0)  z = s32[] parameter(1)
+  ROOT p = s32[6,{total}] pad(x, z), padding=2_2x{low}_{high} }}""")
+    around = np.full((8, columns), 77, np.int32)
+    around[3:5] = np.arange(2 * columns).reshape(2, columns)
+    (found,) = hloom.evaluate(module, [around[3:5], np.array(-1, np.int32)], kernels=NativeKernels(0))
+    expected = np.full((6, total), -1)
+    expected[2:4, low : low + columns] = around[3:5]
+    assert found.tolist() == expected.tolist()

@@ -100,6 +100,17 @@ PROGRAMS = {
   c = f32[8,4] add(k, t)
   ROOT o = (f32[32], f32[8,4], f32[8,4]) tuple(b, c, a)
 }""",
+    "numpy's scalars": """ENTRY e {
+  x = f32[8,4] parameter(0)
+  w = f32[4,4] parameter(1)
+  at = s32[2] constant({1, 3})
+  g = f32[] gather(x, at), offset_dims={}, collapsed_slice_dims={0,1}, start_index_map={1,0}, index_vector_dim=0,
+    slice_sizes={1,1}
+  n = f32[] negate(g)
+  d = f32[4,4] dot(g, w), lhs_contracting_dims={}, rhs_contracting_dims={}
+  r = f32[8,4] reverse(x), dimensions={0}
+  ROOT o = (f32[], f32[4,4], f32[8,4]) tuple(n, d, r)
+}""",
     "numpy between": """ENTRY e {
   x = f32[8,4] parameter(0)
   w = f32[4,4] parameter(1)
