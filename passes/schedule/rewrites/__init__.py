@@ -1,0 +1,1 @@
+"""Rewrites of collectives in per-device programs: other kinds, fewer of them, outside of loops."""
