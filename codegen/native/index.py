@@ -57,7 +57,7 @@ def through(source: Source, index: Index, dims: Sequence[int], operand: Sequence
     """Returns the index of the operand for one of the result. Raises SplitAxis."""
     if isinstance(source, RowMajor):
         return delinearized(combined(index, row_major(dims)), operand, sizes)
-    return tuple(combined([index[a.dim]], [a.stride], a.offset) for a in source)
+    return tuple(combined([index[a.dim]], [a.stride], a.offset) if a.stride else Affine(a.offset) for a in source)
 
 
 def delinearized(position: Affine, dims: Sequence[int], sizes: Sequence[int]) -> Index:

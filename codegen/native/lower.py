@@ -141,7 +141,9 @@ def _output(buffer: int, instruction: Instruction) -> Output:
 
 
 def _parts(output: Output) -> list[Output]:
-    """Returns the values that a result is made of side by side, as a concatenation is; else the result itself."""
+    """Returns the values that a result is made of side by side, as a concatenation is; else the result itself. Empty
+    ones, which have no loops, are left out.
+    """
     i = output.instruction
     sources = i.op.sources(i.call) or ()
     if not lie_side_by_side(sources, i.call.operands, i.shape):
@@ -149,6 +151,8 @@ def _parts(output: Output) -> list[Output]:
     found: list[Output] = []
     for operand, source in zip(i.operands, sources, strict=True):
         assert not isinstance(source, RowMajor)
+        if not operand.shape.num_elements:
+            continue
         offset = output.offset - sum(a.offset * stride for a, stride in zip(source, output.strides, strict=True))
         found += _parts(Output(output.buffer, operand, output.strides, offset))
     return found

@@ -146,6 +146,8 @@ class NestLowering:
         if sources is not None:
             sizes = self.space.sizes
             return [(o, through(s, index, i.shape.dims, o.shape.dims, sizes)) for o, s in zip(i.operands, sources)]
+        if not i.op.maps_scalars(i.call):
+            raise NotEvaluable(f"native kernels have no {i.opcode}")
         return [(o, index if o.shape.rank else ()) for o in i.operands]
 
     def depth(self, key: Key) -> int:
@@ -230,8 +232,6 @@ class NestLowering:
             return self.windowed(key, windows, mask)
         if i.op.sources(i.call) is not None:
             return self.moved(key, mask)
-        if not i.op.maps_scalars(i.call):
-            raise NotEvaluable(f"native kernels have no {i.opcode}")
         kernel, operands = i.op.kernel(i.call, no_computation), [self.value(part, mask) for part in self.parts(key)]
         try:
             return kernel(*operands)

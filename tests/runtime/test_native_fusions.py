@@ -201,6 +201,36 @@ ENTRY e { x = f32[8,8] parameter(0) ROOT r = f32[8,8] fusion(x), kind=kLoop, cal
     np.testing.assert_array_equal(found, np.sort(x, 0))
 
 
+SMALL = {
+    "an empty piece": ("f32[1]", """n = f32[1] negate(x)
+  a = f32[0] slice(n), slice={[1:1]}  b = f32[1] slice(n), slice={[0:1]}
+  ROOT r = f32[1] concatenate(a, b), dimensions={0}"""),
+    "a product below moved elements": ("f32[1]", """v = f32[1] reverse(x), dimensions={}
+  d = f32[] dot(v, v), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  ROOT r = f32[1] broadcast(d), dimensions={}"""),
+    "one element of a table": ("f32[9,7]", """i = s32[2] constant({3,5})
+  g = f32[] gather(x, i), offset_dims={}, collapsed_slice_dims={0,1}, start_index_map={0,1}, index_vector_dim=0,
+    slice_sizes={1,1}
+  n = f32[] negate(g)  ROOT r = f32[1] broadcast(n), dimensions={}"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("by_numpy", [False, True])
+@pytest.mark.parametrize("name", SMALL)
+def test_fusions_of_other_programs(name: str, by_numpy: bool) -> None:
+    """They hold what Hloom's own would not: empty values, scalars, ops without loops."""
+    shape, body = SMALL[name]
+    module = parse(f"""
+fused {{ x = {shape} parameter(0)
+  {body} }}
+ENTRY e {{ x = {shape} parameter(0) ROOT r = f32[1] fusion(x), kind=kLoop, calls=fused }}
+""")
+    given = inputs(module)
+    (found,) = hloom.evaluate(module, given, kernels=NativeKernels(0, by_numpy or None))
+    (wanted,) = hloom.evaluate(module, given)
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_all_fusions_of_a_training_step_are_native() -> None:
     module = parse((EXAMPLES / "transformer_train.hlo").read_text())
     run_pipeline([FusionPass()], module, PassContext(verify=True))

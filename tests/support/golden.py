@@ -8,6 +8,10 @@ from pathlib import Path
 FOLDER = Path(__file__).parents[1] / "passes" / "golden"
 ARROW = "// ==>"
 
+# Golden cases that are evaluated and not proved, by file: two whose results are undefined in every trial, a
+# reduce-window whose computation is no sum, and products of a float and an integer.
+UNPROVED = {"found": 1, "halo": 1, "indexed": 1, "spmd": 1}
+
 
 @dataclass
 class Case:

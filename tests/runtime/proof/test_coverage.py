@@ -10,12 +10,8 @@ from pathlib import Path
 import hloom
 import pytest
 from support.command_line import EXAMPLES
-from support.golden import FOLDER, cases_of
+from support.golden import FOLDER, UNPROVED, cases_of
 from support.sharded_jax import jax_program_names, sharded_jax_program
-
-# Golden cases that are evaluated and not proved, by file: two whose results are undefined in every trial, a
-# reduce-window whose computation is no sum, and products of a float and an integer.
-UNPROVED = {"found": 1, "halo": 1, "indexed": 1, "spmd": 1}
 
 
 @pytest.mark.parametrize(

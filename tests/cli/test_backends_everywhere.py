@@ -1,0 +1,111 @@
+"""Everything that the other tests run, in the three backends: samples of every op with every type, golden cases, JAX
+programs. Integers agree to the bit, floats as closely as each op must agree with XLA.
+
+Fused programs are proved equal to those before, golden cases and JAX programs alike.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hloom
+import numpy as np
+import pytest
+from hloom.cli.backends import Backend
+from hloom.ir.graph.module import Module
+from hloom.runtime.evaluator import evaluate
+from hloom.runtime.inputs.inputs import make_inputs
+from hloom.runtime.native.kernels import NativeKernels
+from hloom.runtime.simulator import simulate
+from ops.oracle import compared_as, input_kind, mismatch, random_inputs
+from ops.test_samples import SAMPLES
+from ops.typed_programs import TEMPLATES, accepted
+from support.command_line import EXAMPLES
+from support.compare import compare
+from support.golden import FOLDER, UNPROVED, cases_of
+from support.sharded_jax import jax_program_names, sharded_jax_program
+
+FUSE = Backend("native").prepared
+
+
+def kernels(by_numpy: bool) -> NativeKernels:
+    """Kernels for arrays of any size, also the small ones of tests."""
+    return NativeKernels(0, by_numpy or None)
+
+
+def is_alone(module: Module) -> bool:
+    """Whether the program runs on one device, and on arrays alone."""
+    leaves = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
+    return module.num_partitions == module.replica_count == 1 and all(leaf.element.numpy for leaf in leaves)
+
+
+def check_one_device(opcode: str, text: str) -> None:
+    """Compares a program of one op on one device, twice over: random values, and again with another seed."""
+    module = hloom.parse(text)
+    shapes = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
+    for seed in range(2):
+        inputs = random_inputs(shapes, seed, input_kind(text))
+        with np.errstate(all="ignore"):
+            expected = evaluate(module, inputs)
+            found = {by: evaluate(FUSE(module), inputs, kernels(by)) for by in (False, True)}
+        for by, results in found.items():
+            assert len(results) == len(expected)
+            for mine, theirs in zip(results, expected, strict=True):
+                wrong = mismatch(np.asarray(mine), np.asarray(theirs), compared_as(text, opcode))
+                assert wrong is None, f"{'numpy' if by else 'native'}: {wrong}\nin\n{text}"
+
+
+@pytest.mark.parametrize("opcode", sorted(SAMPLES))
+def test_samples(opcode: str) -> None:
+    for text in SAMPLES[opcode]:
+        if is_alone(hloom.parse(text)):
+            check_one_device(opcode, text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opcode", sorted(TEMPLATES))
+def test_every_type(opcode: str) -> None:
+    for programs in accepted(opcode).values():
+        for program in programs:
+            if is_alone(program.module):
+                check_one_device(opcode, program.text)
+
+
+def check_devices(module: Module, name: str) -> str:
+    """Compares the fused program of one device and of all, with poisoned padding. Returns the outcome of its proof."""
+    local = hloom.partition(module)
+    inputs = make_inputs([p.shape for p in module.entry.parameters], seed=1)
+    with np.errstate(all="ignore"):
+        one, all_devices = evaluate(module, inputs), simulate(local, inputs)
+        pairs = [(evaluate(FUSE(module), inputs, kernels(by)), one) for by in (False, True)]
+        pairs += [(simulate(FUSE(local), inputs, True, kernels(by)), all_devices) for by in (False, True)]
+    for found, wanted in pairs:
+        same = compare(found, wanted)
+        assert same.equal, f"{name}: {same}"
+    verdict = hloom.prove(module, FUSE(local), 1)
+    assert verdict.outcome != "differs", f"{name}: {verdict}"
+    return verdict.outcome
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.hlo")), ids=lambda f: f.stem)
+def test_golden_cases(file: Path) -> None:
+    unproved = 0
+    for case in cases_of(file):
+        if any(verb.split()[0] == "EVAL" for verb in case.verbs):
+            unproved += check_devices(hloom.parse(case.text), case.name) == "unproved"
+    assert unproved == UNPROVED.get(file.stem, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", jax_program_names())
+def test_jax_programs(name: str, seed: int) -> None:
+    pytest.importorskip("jax")
+    assert check_devices(sharded_jax_program(name, seed), name) == "equal"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.hlo")), ids=lambda f: f.stem)
+def test_examples(file: Path) -> None:
+    assert check_devices(hloom.load(file), file.stem) == "equal"
