@@ -79,7 +79,7 @@ def _backend(made: Parser) -> None:
     made.add_argument("--backend", metavar="|".join(BACKENDS), type=backend_name, default=default_backend(),
                       help="who computes: fused native code, the same fusions by numpy, numpy op by op (reference), or "
                            "auto: native code where it is there and saves more time than compiling takes, else the "
-                           "reference (default: HLOOM_BACKEND, else reference)")
+                           "reference (default: HLOOM_BACKEND, else auto)")
 
 
 def _out(made: Parser) -> None:

@@ -84,5 +84,5 @@ def backend_name(text: str) -> str:
 
 
 def default_backend() -> str:
-    """Returns the backend that HLOOM_BACKEND names, else `reference`."""
-    return os.environ.get("HLOOM_BACKEND") or REFERENCE
+    """Returns the backend that HLOOM_BACKEND names, else `auto`."""
+    return os.environ.get("HLOOM_BACKEND") or AUTO
