@@ -11,12 +11,13 @@ import re
 from dataclasses import dataclass
 from typing import cast
 
+from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.stack_frames import source_line
 from ..ir.ops.collective_groups import ALL, GroupAttributes
 from ..ir.ops.collectives import CollectivePermuteAttributes
 from ..ir.sharding.mesh import Mesh
-from ..ir.sharding.replica_groups import group_size
+from ..ir.sharding.replica_groups import ReplicaGroups, group_size
 from .formulas import Kind, received
 from .groups import describe_groups, named_mesh
 from .runs import Run, runs
@@ -58,21 +59,45 @@ def collectives(module: Module) -> list[Collective]:
     return [collective_of(run, devices, mesh) for run in runs(module) if run.instruction.op.is_collective]
 
 
+def kind_of(instruction: Instruction) -> Kind:
+    """Returns the kind of a collective or of its start."""
+    return cast(Kind, instruction.opcode.removesuffix("-start"))
+
+
+def groups_of(instruction: Instruction) -> ReplicaGroups:
+    """Returns the groups of a collective; one group of all devices for a collective-permute, which has pairs."""
+    attributes = instruction.attributes
+    return attributes.replica_groups if isinstance(attributes, GroupAttributes) else ALL
+
+
+def group_size_of(instruction: Instruction, devices: int) -> int:
+    """Returns how many devices exchange data in a collective; 2 for a collective-permute, 1 if it moves nothing."""
+    attributes = instruction.attributes
+    if isinstance(attributes, CollectivePermuteAttributes):
+        return 2 if any(a != b for a, b in attributes.source_target_pairs) else 1
+    return group_size(groups_of(instruction), devices)
+
+
+def buffer_bytes(instruction: Instruction, devices: int) -> int:
+    """Returns the size of a collective's operands, of its results for an all-gather."""
+    size = sum(o.shape.byte_size for o in instruction.operands)
+    return size * group_size_of(instruction, devices) if kind_of(instruction) == "all-gather" else size
+
+
+def wire_bytes(instruction: Instruction, devices: int) -> int:
+    """Returns the bytes that one device sends in one execution of a collective."""
+    buffer, k = buffer_bytes(instruction, devices), group_size_of(instruction, devices)
+    return round(received(kind_of(instruction), buffer, k))
+
+
 def collective_of(run: Run, devices: int, mesh: Mesh | None) -> Collective:
     """Describes a collective instruction of a program of `devices` devices, whose axes `mesh` names."""
     instruction = run.instruction
-    kind = instruction.opcode.removesuffix("-start")
-    attributes = instruction.attributes
-    groups = attributes.replica_groups if isinstance(attributes, GroupAttributes) else ALL
-    k = group_size(groups, devices)
-    buffer = sum(o.shape.byte_size for o in instruction.operands) * (k if kind == "all-gather" else 1)
-    if isinstance(attributes, CollectivePermuteAttributes):
-        k = 2 if any(a != b for a, b in attributes.source_target_pairs) else 1
-    wire = received(cast(Kind, kind), buffer, k)
     cause = str(instruction.frontend_attributes.get("hloom.cause", ""))
     op_name = instruction.metadata.op_name if instruction.metadata else ""
     return Collective(
-        kind, instruction.name, buffer, round(wire), k, run.count, re.sub(r'^"|"$', "", cause), op_name,
+        kind_of(instruction), instruction.name, buffer_bytes(instruction, devices), wire_bytes(instruction, devices),
+        group_size_of(instruction, devices), run.count, re.sub(r'^"|"$', "", cause), op_name,
         describe_groups(instruction, devices, mesh), source_line(instruction), run.exact,
         max(len(instruction.operands), 1),
     )  # fmt: skip

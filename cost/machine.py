@@ -9,6 +9,7 @@ a byte over a link takes 10 and a byte of memory 1. Costs are then sums of integ
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -88,6 +89,29 @@ class Machine(Protocol):
         """The strides of the device number at which the cost of collectives changes; empty if it does not."""
         return ()
 
+    @property
+    def launch(self) -> float:
+        """The time of an op beside its memory traffic and its work: 0 unless the machine says otherwise."""
+        return 0.0
+
+    def engine(self, kind: Kind, digits: Digits | None) -> str:
+        """Returns the name of the engine that runs a collective. An engine runs one at a time, in the order of the
+        starts. By default one engine runs all.
+        """
+        return "communication"
+
+    @property
+    def overlap(self) -> float:
+        """The speed of computation while a collective runs: 1 where both run fully at the same time, 0 where
+        computation stands still.
+        """
+        return 1.0
+
+    @property
+    def capacity(self) -> float:
+        """The bytes of a device's memory that a program may fill; without a limit by default."""
+        return math.inf
+
 
 @keep_hash
 @dataclass(frozen=True, slots=True)
@@ -96,13 +120,21 @@ class Cluster(KeptHash, Machine):
     `points` of index spaces (multiply-adds of a contraction).
 
     `by_bits` are rates of points by the width of floats, narrowest first: a float has the rate of the first width that
-    holds it. Other elements, and wider floats, have the rate `points`.
+    holds it. Other elements, and wider floats, have the rate `points`. An op takes `launch_seconds` beside these.
+    `overlap_share` is the speed of computation while a collective runs, from 0 to 1. A program may fill `memory_size`
+    bytes less the share `reserve`. `engines` are pairs of a kind, or of the first stride of a level of links, and the
+    name of the engine that runs such collectives; a kind goes before a stride.
     """
 
     links: Links = ONE_LINK
     memory_bytes: float = 1e12
     points: float = 1e14
     by_bits: tuple[tuple[int, float], ...] = ()
+    launch_seconds: float = 0.0
+    overlap_share: float = 1.0
+    memory_size: float = math.inf
+    reserve: float = 0.0
+    engines: tuple[tuple[Kind | int, str], ...] = ()
 
     def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
         """Returns the cost over the slowest link used; over the slowest of all without digits or with an `order`."""
@@ -124,6 +156,23 @@ class Cluster(KeptHash, Machine):
     @property
     def levels(self) -> tuple[int, ...]:
         return self.links.borders
+
+    @property
+    def launch(self) -> float:
+        return self.launch_seconds * SECOND
+
+    def engine(self, kind: Kind, digits: Digits | None) -> str:
+        named = dict(self.engines)
+        reached = [n for n in named if isinstance(n, int) and (digits is None or any(d.stride >= n for d in digits))]
+        return named.get(kind) or named.get(max(reached, default=0), "communication")
+
+    @property
+    def overlap(self) -> float:
+        return self.overlap_share
+
+    @property
+    def capacity(self) -> float:
+        return self.memory_size * (1 - self.reserve)
 
 
 @lru_cache(maxsize=65536)

@@ -7,12 +7,13 @@ most as much as its other operands have. A fusion reads its parameters and write
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.attributes import ParameterAttributes
 from ..ir.graph.instruction import Instruction
-from ..ir.graph.op import Role
+from ..ir.graph.op import AnyOp, OpCall, Role
 from ..ir.ops.async_ops import AsyncDone, AsyncUpdate
 from ..ir.ops.conversion import Copy
 from ..ir.ops.structure import OptimizationBarrier
@@ -21,50 +22,56 @@ _FREE = (OptimizationBarrier, AsyncDone, AsyncUpdate)
 _STRUCTURE = frozenset({Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT})
 
 
-def touched(instruction: Instruction) -> int:
-    """Returns the bytes that one execution of an instruction reads and writes, without those of its callees."""
+def touched(instruction: Instruction, is_stored: Callable[[Instruction], bool] = lambda _: True) -> int:
+    """Returns the bytes that one execution of an instruction reads and writes, without those of its callees.
+
+    `is_stored` says of a value whether it lies in memory; by default all do.
+    """
     op = instruction.op
     if op.role is Role.FUSION:
         return _fusion(instruction)
     if op.role in _STRUCTURE or op.is_view or op.is_collective or op.is_control or isinstance(op, _FREE):
         return 0
-    read = sum(_read(instruction, n) for n in range(len(instruction.operands)))
-    return read + _written(instruction)
+    call = instruction.call
+    read = [n for n, operand in enumerate(instruction.operands) if is_stored(operand)]
+    return _read(op, call, read) + (_written(op, call) if is_stored(instruction) else 0)
 
 
-def _read(instruction: Instruction, number: int) -> int:
-    """Returns the bytes that an op reads of one operand."""
-    if number in instruction.op.overwritten(instruction.call):
-        return 0
-    size = instruction.operands[number].shape.byte_size
-    moves = instruction.op.algebra_of(instruction.call) is Algebra.MOVE
-    return min(size, instruction.shape.byte_size) if moves else size
+def _read(op: AnyOp, call: OpCall[Any], numbers: Sequence[int]) -> int:
+    """Returns the bytes that an op reads of these operands."""
+    overwritten = op.overwritten(call)
+    sizes = [call.operands[n].byte_size for n in numbers if n not in overwritten]
+    if sizes and op.algebra_of(call) is Algebra.MOVE:
+        most = call.shape.byte_size
+        return sum([min(size, most) for size in sizes])
+    return sum(sizes)
 
 
-def _written(instruction: Instruction) -> int:
-    overwritten = instruction.op.overwritten(instruction.call)
-    others = [o.shape.byte_size for n, o in enumerate(instruction.operands) if n not in overwritten]
-    size = instruction.shape.byte_size
-    return min(size, sum(others)) if len(others) < len(instruction.operands) else size
+def _written(op: AnyOp, call: OpCall[Any]) -> int:
+    overwritten = op.overwritten(call)
+    others = [o.byte_size for n, o in enumerate(call.operands) if n not in overwritten]
+    size = call.shape.byte_size
+    return min(size, sum(others)) if len(others) < len(call.operands) else size
 
 
 def _fusion(fusion: Instruction) -> int:
     (computation,) = fusion.called()
     total = 0
     for parameter in (i for i in computation if isinstance(i.attributes, ParameterAttributes)):
-        total += min(parameter.shape.byte_size, sum(_read(user, n) for user, n in _users(parameter)))
+        read = sum(_read(user.op, user.call, numbers) for user, numbers in _users(parameter))
+        total += min(parameter.shape.byte_size, read)
     root = computation.root
     results = root.operands if root.op.role is Role.TUPLE else [root]
-    return total + sum(_written(_source(result)) for result in results)
+    return total + sum(_written(source.op, source.call) for source in map(_source, results))
 
 
-def _users(value: Instruction) -> Iterator[tuple[Instruction, int]]:
-    """Yields the uses of a value, looking through views."""
+def _users(value: Instruction) -> Iterator[tuple[Instruction, list[int]]]:
+    """Yields the users of a value, looking through views, and the operands that it is."""
     for user in dict.fromkeys(value.users):
         if _is_view(user):
             yield from _users(user)
         else:
-            yield from ((user, n) for n, operand in enumerate(user.operands) if operand is value)
+            yield user, [n for n, operand in enumerate(user.operands) if operand is value]
 
 
 def _source(value: Instruction) -> Instruction:

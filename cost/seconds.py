@@ -1,0 +1,203 @@
+"""The seconds of single instructions on a machine: what forecasts, timelines and schedulers add up.
+
+An op takes `launch + work / rate + bytes / bandwidth`: the multiply-adds of contractions, and the bytes that it reads
+and writes of values that lie in memory (`cost.stored`). A fusion touches memory at its ends only and does the work of
+the contractions inside. A collective takes the time of the machine for its kind, its bytes and its links.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from ..ir.graph.computation import Computation
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module
+from ..ir.graph.op import Role
+from ..ir.ops.collectives import CollectivePermuteAttributes, Pairs
+from ..ir.sharding.digit import Digit, Digits
+from ..ir.sharding.replica_groups import ReplicaGroups
+from ..ir.tools.trip_count import trip_count
+from .collectives import groups_of, kind_of, wire_bytes
+from .formulas import Kind
+from .groups import group_digits
+from .machine import SECOND, Machine, Transfer
+from .memory_traffic import touched
+from .stored import Stored
+from .work import is_contraction, multiply_adds
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Seconds of one device by what it spends them on: collectives, memory traffic, contractions, launches of ops."""
+
+    collectives: float = 0.0
+    memory: float = 0.0
+    work: float = 0.0
+    launches: float = 0.0
+
+    @property
+    def compute(self) -> float:
+        return self.memory + self.work + self.launches
+
+    @property
+    def total(self) -> float:
+        return self.collectives + self.compute
+
+
+_NOTHING = Seconds()
+
+
+class _Route(NamedTuple):
+    """How the collectives of one kind over the same groups of devices travel: their cost, and their engine."""
+
+    transfer: Transfer
+    engine: str
+
+
+class Clock:
+    """Times the instructions of one program, which must not change meanwhile. Equal groups are looked up once.
+
+    `sent` has other bytes of single collectives, by name. Unless `combined`, a collective of several arrays takes the
+    time of one collective for each.
+    """
+
+    def __init__(
+        self, machine: Machine, devices: int, sent: Mapping[str, int] | None = None, combined: bool = True
+    ) -> None:
+        self.machine, self.devices = machine, devices
+        self._is_stored = Stored()
+        self._parts: dict[Instruction, Seconds] = {}
+        self._touched: dict[Instruction, int] = {}
+        self._sent, self._combined = sent or {}, combined
+        self._launch = machine.launch
+        self._routes: dict[tuple[Kind, ReplicaGroups | Pairs], _Route] = {}
+        self._fused: dict[Computation, float] = {}
+        self._serial: dict[Computation, Seconds] = {}
+
+    @staticmethod
+    def of(module: Module, machine: Machine) -> Clock:
+        """Returns the clock of a program's devices."""
+        return Clock(machine, module.num_partitions * module.replica_count)
+
+    def parts(self, instruction: Instruction) -> Seconds:
+        """Returns the seconds of one execution, without those of the computations that control flow calls."""
+        found = self._parts.get(instruction)
+        if found is None:
+            found = self._parts[instruction] = self._timed(instruction)
+        return found
+
+    def _timed(self, instruction: Instruction) -> Seconds:
+        if instruction.op.is_collective:
+            return Seconds(collectives=self.collective(instruction))
+        size, work = self.touched(instruction), self._work(instruction)
+        if not size and not work:
+            return _NOTHING
+        launch = self._launch if work or self._is_stored(instruction) else 0.0
+        return Seconds(0.0, self.machine.memory(size) / SECOND, work / SECOND, launch / SECOND)
+
+    def touched(self, instruction: Instruction) -> int:
+        """Returns the bytes of memory that an op reads and writes."""
+        found = self._touched.get(instruction)
+        if found is None:
+            found = self._touched[instruction] = touched(instruction, self._is_stored)
+        return found
+
+    def _work(self, instruction: Instruction) -> float:
+        """Returns the machine's time of the contractions that an instruction is or fuses."""
+        if instruction.op.role is Role.FUSION:
+            (fused,) = instruction.called()
+            if fused not in self._fused:
+                self._fused[fused] = sum(map(self._work, fused))
+            return self._fused[fused]
+        if not is_contraction(instruction):
+            return 0.0
+        return self.machine.work(multiply_adds(instruction), instruction.operands[0].shape.element)
+
+    def collective(self, instruction: Instruction) -> float:
+        """Returns the seconds of one execution of a collective, from its start until all of its data are there."""
+        times = 1 if self._combined else max(len(instruction.operands), 1)
+        return times * self._route(instruction).transfer.time(self.received(instruction) / times) / SECOND
+
+    def received(self, instruction: Instruction) -> int:
+        """Returns the bytes that a device receives in one execution of a collective."""
+        found = self._sent.get(instruction.name)
+        return wire_bytes(instruction, self.devices) if found is None else found
+
+    def engine(self, instruction: Instruction) -> str:
+        """Returns the name of the engine that runs a collective."""
+        return self._route(instruction).engine
+
+    def _route(self, instruction: Instruction) -> _Route:
+        kind, attributes = kind_of(instruction), instruction.attributes
+        permutes = isinstance(attributes, CollectivePermuteAttributes)
+        key = kind, attributes.source_target_pairs if permutes else groups_of(instruction)
+        found = self._routes.get(key)
+        if found is None:
+            machine = self.machine
+            digits = _digits(key[1], self.devices, machine.levels)
+            found = self._routes[key] = _Route(machine.collective(kind, digits), machine.engine(kind, digits))
+        return found
+
+    def serial(self, computation: Computation) -> Seconds:
+        """Returns the seconds of a computation in which nothing overlaps: every trip of loops, the slowest branch."""
+        found = self._serial.get(computation)
+        if found is None:
+            collectives = memory = work = launches = 0.0
+            for instruction in computation:
+                for count, one in self._spent(instruction):
+                    collectives += count * one.collectives
+                    memory += count * one.memory
+                    work += count * one.work
+                    launches += count * one.launches
+            found = self._serial[computation] = Seconds(collectives, memory, work, launches)
+        return found
+
+    def _spent(self, instruction: Instruction) -> list[tuple[int, Seconds]]:
+        """Returns what is executed at an instruction, and how often."""
+        if not instruction.op.is_control:
+            return [(1, self.parts(instruction))]
+        called = [self.serial(c) for c in instruction.called()]
+        if instruction.op.role is Role.BRANCH:
+            return [(1, max(called, key=lambda s: s.total))]
+        return [(trips_of(instruction), s) for s in called]
+
+
+def trips_of(instruction: Instruction) -> int:
+    """Returns how often control flow runs what it calls; 1 where the trips of a loop are not known."""
+    trips = trip_count(instruction) if instruction.op.role is Role.LOOP else 1
+    return 1 if trips is None else trips
+
+
+def op_seconds(instruction: Instruction, machine: Machine) -> float:
+    """Returns the seconds of one execution of an op that computes, without those of the computations it calls.
+
+    For all ops of a program use a `Clock`, which remembers what they have in common.
+    """
+    return Clock(machine, 1).parts(instruction).compute
+
+
+def collective_seconds(instruction: Instruction, machine: Machine, devices: int) -> float:
+    """Returns the seconds of one execution of a collective in a program of `devices` devices."""
+    return Clock(machine, devices).collective(instruction)
+
+
+def _digits(groups: ReplicaGroups | Pairs, devices: int, levels: tuple[int, ...]) -> Digits | None:
+    """Returns digits in which devices that exchange data differ; None if they are not known."""
+    return _between(groups, devices, levels) if isinstance(groups, tuple) else group_digits(groups, devices)
+
+
+def _between(pairs: Pairs, devices: int, levels: tuple[int, ...]) -> Digits | None:
+    """Returns the digits between levels of links in which the devices of a pair differ."""
+    cuts = [1, *(level for level in levels if level < devices), devices]
+    if any(high % low for low, high in pairwise(cuts)):
+        return None
+    found = [
+        Digit(high // low, low)
+        for low, high in pairwise(cuts)
+        if any(a // low % (high // low) != b // low % (high // low) for a, b in pairs)
+    ]
+    return tuple(sorted(found, key=lambda d: -d.stride)) if math.prod(d.size for d in found) > 1 else ()

@@ -1,0 +1,78 @@
+"""Says which values of a program lie in memory, and which a compiler computes where they are read.
+
+A program without fusions should cost what it costs when a compiler has fused it. So a value that loops over elements
+compute needs no memory where one op reads it and loops compute that op too, and neither does one that every reader
+makes anew from next to nothing: a broadcast, a counter, a mask made of these. The time of such a value is that of what
+it reads.
+"""
+
+from __future__ import annotations
+
+from ..ir.graph.algebra import Algebra
+from ..ir.graph.instruction import Instruction
+
+_DEEPEST = 3  # ops that every reader computes anew, one after the other
+
+
+class Stored:
+    """Answers for the instructions of a program, while they keep their operands and users."""
+
+    def __init__(self) -> None:
+        self._stored: dict[Instruction, bool] = {}
+
+    def __call__(self, value: Instruction) -> bool:
+        """Whether a value lies in memory, or the value does of which it is a view."""
+        while value.op.is_view and value.operands:
+            value = value.operands[0]
+        found = self._stored.get(value)
+        if found is None:
+            found = self._stored[value] = not _is_inside(value)
+        return found
+
+
+def _is_inside(value: Instruction) -> bool:
+    """Whether loops of its readers compute a value."""
+    if not value.users or not _is_loop(value):
+        return False
+    readers = _readers(value)
+    if readers is None or (len(readers) > 1 and not _is_made_anew(value)):
+        return False
+    return all(_computes_operands(reader, source) for reader, source in readers)
+
+
+def _is_made_anew(value: Instruction, depth: int = _DEEPEST) -> bool:
+    """Whether every reader makes a value from at most half of its own bytes, and from values that are made so too."""
+    if not depth or not _is_loop(value):
+        return False
+    read = sum(o.shape.byte_size for o in value.operands if not _is_made_anew(o, depth - 1))
+    return 2 * read <= value.shape.byte_size
+
+
+def _is_loop(value: Instruction) -> bool:
+    """Whether a loop over the elements of the result computes a value, so that a reader can compute it in its own."""
+    op = value.op
+    if not op.is_fusible or not value.shape.is_array or value.control_predecessors:
+        return False
+    return op.algebra is not Algebra.FOLD
+
+
+def _computes_operands(reader: Instruction, value: Instruction) -> bool:
+    """Whether an op can compute this operand in its own loops: it does not read it at computed places."""
+    op = reader.op
+    return op.is_fusible and (op.windows(reader.call) is None or reader.operands[0] is not value)
+
+
+def _readers(value: Instruction) -> dict[tuple[Instruction, Instruction], None] | None:
+    """Returns the ops that read a value or a view of it, each with what it reads; None if a root does."""
+    found: dict[tuple[Instruction, Instruction], None] = {}
+    stack = [value]
+    while stack:
+        source = stack.pop()
+        if source.parent is not None and source.parent.root is source:
+            return None
+        for user in source.users:
+            if user.op.is_view:
+                stack.append(user)
+            else:
+                found[user, source] = None
+    return found

@@ -1,0 +1,263 @@
+"""Simulates the order of a per-device program in time: collectives run beside the ops that stand behind them.
+
+One engine computes, in the order of the text. A collective is issued when this engine comes to it, starts when its own
+engine (`Machine.engine`) has done all that was issued to it before, and is awaited where its result is first read.
+Tuples, elements of tuples, views and barriers read nothing. The done of a start waits at its place. Computation is
+slower while a collective runs, if the machine says so (`Machine.overlap`).
+
+A loop's body is simulated once for all trips, and once more for the first trip if collectives from outside are then
+running. What a computation starts is awaited at its end at the latest, so nothing is in flight between trips. A loop
+without collectives is one op. Of a conditional the branch that takes longest runs. The time is linear in the size of
+the program.
+
+The model leaves out that links and memory are shared: a collective takes the same time whatever runs beside it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..ir.graph.computation import Computation
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module
+from ..ir.graph.op import Role
+from ..ir.ops.async_ops import AsyncStart
+from ..ir.ops.structure import GetTupleElementAttributes
+from .machine import Machine
+from .seconds import Clock, trips_of
+
+COMPUTE = "compute"  # the name of the engine that computes
+
+HIDDEN, EXPOSED = 0.9, 0.1  # shares of a collective's time beside computation from which on, and up to which, it is so
+
+
+@dataclass(slots=True)
+class Event:
+    """One thing that an engine does, from `start` to `end` in seconds from the start of the program.
+
+    Of a collective, `issued` is the time at which computation comes to its place, `needed` the time at which it comes
+    to the first use, and `waited` are the seconds by which the collective delays computation: it waits for the
+    collective, or is slower beside it. An instruction of a loop has the times of one trip, and stands for `trips` of
+    them. `bytes` are those that a device receives, or those of memory that an op reads and writes.
+    """
+
+    instruction: Instruction
+    engine: str
+    issued: float
+    start: float
+    end: float
+    bytes: int
+    trips: int = 1
+    needed: float = 0.0
+    waited: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.instruction.name
+
+    @property
+    def is_collective(self) -> bool:
+        return self.engine != COMPUTE
+
+    @property
+    def seconds(self) -> float:
+        """The time of one trip."""
+        return self.end - self.start
+
+    @property
+    def hidden(self) -> float:
+        """The share of a collective's time, 0 to 1, by which it delays nothing."""
+        return 1.0 - min(self.waited / self.seconds, 1.0) if self.seconds > 0 else 1.0
+
+    @property
+    def state(self) -> str:
+        """Whether a collective is `hidden` (at least 0.9 of its time), `exposed` (at most 0.1) or `partial`."""
+        return "hidden" if self.hidden >= HIDDEN else "exposed" if self.hidden <= EXPOSED else "partial"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The forecast of one execution: its `events` by issue, and `seconds` until everything is done.
+
+    `compute` are the seconds of all ops if no collective slowed them. `busy` are the seconds in which each engine of
+    collectives runs one. All trips of loops count.
+    """
+
+    events: tuple[Event, ...]
+    seconds: float
+    compute: float
+    busy: dict[str, float]
+
+    @property
+    def exposed(self) -> float:
+        """The seconds by which collectives delay computation, and the end."""
+        return max(self.seconds - self.compute, 0.0)
+
+    @property
+    def communication(self) -> float:
+        """The seconds of all collectives."""
+        return sum(self.busy.values())
+
+    @property
+    def collectives(self) -> list[Event]:
+        """The collectives by issue. One in a loop may have two events: for the first trip and for all others."""
+        return [e for e in self.events if e.is_collective]
+
+
+def timeline(module: Module, machine: Machine, clock: Clock | None = None) -> Timeline:
+    """Returns the timeline of one execution of a per-device program on a machine.
+
+    `clock` may be that of an earlier call on the same machine, if the program has changed in its order only.
+    """
+    simulation = _Simulation(clock or Clock.of(module, machine), machine.overlap)
+    simulation.run(module.entry, 1)
+    serial = simulation.clock.serial(module.entry)
+    return Timeline(tuple(simulation.events), simulation.now, serial.compute, simulation.busy)
+
+
+Pending = dict[int, Event]
+"""The collectives that leaves of a value wait for."""
+
+
+@dataclass(slots=True)
+class _Simulation:
+    """The state of all engines at the time `now`. `queues` hold the collectives of each that are not done by then."""
+
+    clock: Clock
+    overlap: float
+    now: float = 0.0
+    events: list[Event] = field(default_factory=list[Event])
+    queues: dict[str, deque[Event]] = field(default_factory=dict[str, deque[Event]])
+    busy: dict[str, float] = field(default_factory=dict[str, float])
+
+    def run(self, computation: Computation, trips: int) -> None:
+        """Runs a computation from now until its end; what happens stands for this number of trips."""
+        pending: dict[Instruction, Pending] = {}
+        started: list[Event] = []
+        for instruction in computation:
+            used = [o for o in instruction.operands if o in pending] if pending else []
+            if used and _only_passes(instruction):
+                pending[instruction] = _passed(instruction, pending)
+                continue
+            self.await_all(event for o in used for event in pending[o].values())
+            if _communicates(instruction):
+                event = self.start(instruction, trips)
+                started.append(event)
+                pending[instruction] = dict.fromkeys(range(instruction.shape.num_leaves), event)
+            elif instruction.op.is_control:
+                self.control(instruction, trips)
+            else:
+                self.compute(instruction, self.clock.parts(instruction).compute, trips)
+        self.await_all(started)
+
+    def control(self, instruction: Instruction, trips: int) -> None:
+        """Runs what control flow calls."""
+        called, serial = instruction.called(), self.clock.serial
+        if instruction.op.role is Role.BRANCH:
+            called = [max(called, key=lambda c: serial(c).total)]
+        count = trips_of(instruction)
+        if not any(serial(c).collectives for c in called):
+            self.compute(instruction, count * sum(serial(c).compute for c in called), trips)
+            return
+        if count > 1 and self.running():
+            self.once(called, trips)
+            count -= 1
+        if count:
+            before = self.now
+            self.once(called, trips * count)
+            self.now += (count - 1) * (self.now - before)
+
+    def once(self, called: Iterable[Computation], trips: int) -> None:
+        for computation in called:
+            self.run(computation, trips)
+
+    def compute(self, instruction: Instruction, seconds: float, trips: int) -> None:
+        """Computes for this number of seconds, or longer beside collectives."""
+        if seconds > 0:
+            start = self.now
+            self.advance(seconds)
+            size = 0 if instruction.op.is_control else self.clock.touched(instruction)
+            self.events.append(Event(instruction, COMPUTE, start, start, self.now, size, trips, self.now))
+
+    def start(self, instruction: Instruction, trips: int) -> Event:
+        """Issues a collective to its engine."""
+        inner = _collective_in(instruction)
+        if inner is instruction:
+            seconds = self.clock.collective(instruction)
+        else:
+            seconds = self.clock.serial(instruction.called()[0]).total
+        engine, size = self.clock.engine(inner), self.clock.received(inner)
+        queue = self.queues.setdefault(engine, deque())
+        start = max(self.now, queue[-1].end) if queue else self.now
+        event = Event(instruction, engine, self.now, start, start + seconds, size, trips, -1.0)
+        queue.append(event)
+        self.events.append(event)
+        self.busy[engine] = self.busy.get(engine, 0.0) + seconds * trips
+        return event
+
+    def await_all(self, events: Iterable[Event]) -> None:
+        """Lets computation stand still until these collectives are done."""
+        for event in events:
+            if event.needed < 0:
+                event.needed = self.now
+            if event.end > self.now:
+                self.running()
+                for other in self.queues[event.engine]:  # the engine works on these one after the other, without gaps
+                    if other.start >= event.end:
+                        break
+                    other.waited += min(other.end, event.end) - max(other.start, self.now)
+                self.now = event.end
+
+    def advance(self, seconds: float) -> None:
+        """Lets this much be computed, at the speed that the running collectives leave."""
+        while self.overlap < 1 and (running := self.running()):
+            until = min(event.end for event in running)
+            possible = (until - self.now) * self.overlap
+            elapsed = seconds / self.overlap if seconds < possible else until - self.now
+            for event in running:
+                event.waited += elapsed * (1 - self.overlap) / len(running)
+            if seconds < possible:
+                self.now += elapsed
+                return
+            self.now, seconds = until, seconds - possible
+        self.now += seconds
+
+    def running(self) -> list[Event]:
+        """Forgets the collectives that are done, and returns the one that each engine runs now."""
+        for queue in self.queues.values():
+            while queue and queue[0].end <= self.now:
+                queue.popleft()
+        return [queue[0] for queue in self.queues.values() if queue]
+
+
+def _only_passes(instruction: Instruction) -> bool:
+    """Whether an instruction hands its operands on without reading them."""
+    op = instruction.op
+    return op.shares_memory or op.is_view or op.role is Role.ELEMENT
+
+
+def _passed(instruction: Instruction, pending: dict[Instruction, Pending]) -> Pending:
+    """Returns what the leaves of an instruction's value wait for, by the leaves of its operands."""
+    found: Pending = {}
+    first = 0
+    for operand in instruction.operands:
+        found |= {first + leaf: event for leaf, event in pending.get(operand, {}).items()}
+        first += operand.shape.num_leaves
+    attributes = instruction.attributes
+    if isinstance(attributes, GetTupleElementAttributes):
+        low, high = instruction.operands[0].shape.leaf_range(attributes.index)
+        return {leaf - low: event for leaf, event in found.items() if low <= leaf < high}
+    return found
+
+
+def _communicates(instruction: Instruction) -> bool:
+    return instruction.op.is_collective or _collective_in(instruction) is not instruction
+
+
+def _collective_in(instruction: Instruction) -> Instruction:
+    """Returns the collective that a start of a computation runs, else the instruction."""
+    if not (instruction.op.is_control and isinstance(instruction.op, AsyncStart)):
+        return instruction
+    return next((i for c in instruction.called() for i in c if i.op.is_collective), instruction)
