@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from .cache import cached, folder
+from ...ir.disk_cache import cached, folder
 from .compile_llvm import Loaded, host, object_code, version
 from .expand import expand
 from .llvm_text import llvm_text

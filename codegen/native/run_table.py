@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from .cache import cached, folder
+from ...ir.disk_cache import cached, folder
 from .compile_llvm import Loaded, host, object_code, version
 
 _TEXT = """

@@ -1,25 +1,41 @@
-"""Holds the lark parsers of the irregular values, each created when first needed, and turns their errors into
-`TextError`.
+"""Holds the lark parser of the irregular values, made when first needed, and turns its errors into `TextError`.
+
+Making its tables takes a quarter of a second, so they are kept on disk.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from ...ir.disk_cache import cached, folder
 from .errors import TextError, check_depth, did_you_mean
 
 _WORD = re.compile(r"[a-z_]\w*", re.IGNORECASE | re.ASCII)
 
 
+STARTS = ["array_shape", "meshes", "replica_groups", "sharding", "shardy", "window"]
+
+
 @cache
-def _parser(start: str) -> Any:
-    from lark import Lark
+def _parser() -> Any:
+    from lark import Lark, __version__
 
     text = (Path(__file__).parent / "hlo.lark").read_text()
-    return Lark(text, parser="lalr", start=start, maybe_placeholders=True, propagate_positions=True)
+    made: list[Lark] = []
+
+    def make() -> bytes:
+        made.append(Lark(text, parser="lalr", start=STARTS, maybe_placeholders=True, propagate_positions=True))
+        content = BytesIO()
+        made[0].save(content)
+        return content.getvalue()
+
+    content = cached((text, __version__, sys.version), make, folder(), ".lark")
+    return made[0] if made else Lark.load(BytesIO(content))
 
 
 def read(start: str, what: str, text: str) -> Any:
@@ -30,10 +46,10 @@ def read(start: str, what: str, text: str) -> Any:
 
     check_depth(text)
     try:
-        return _parser(start).parse(text)
+        return _parser().parse(text, start)
     except UnexpectedToken as error:
         token: Any = error.token
-        help = _expected(start, error.accepts or error.expected, str(token))
+        help = _expected(error.accepts or error.expected, str(token))
         if token.type == "$END":
             raise TextError(f"{what} ends too early", len(text), len(text) + 1, help) from None
         place = int(token.start_pos)
@@ -42,7 +58,7 @@ def read(start: str, what: str, text: str) -> Any:
         place = error.pos_in_stream if isinstance(error.pos_in_stream, int) else 0
         found = _WORD.match(text, place)
         word = found[0] if found else text[place]
-        help = _expected(start, error.allowed, word)
+        help = _expected(error.allowed, word)
         raise TextError(f"{what}: unexpected '{word}'", place, place + len(word), help) from None
     except UnexpectedInput as error:
         raise TextError(f"{what}: cannot be read", error.pos_in_stream or 0) from None
@@ -60,17 +76,17 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _expected(start: str, names: set[str] | None, found: str) -> str | None:
+def _expected(names: set[str] | None, found: str) -> str | None:
     """Returns what the grammar expected there; only the nearest word if a word is misspelt."""
     if not names:
         return None
-    texts = sorted(_name(start, n) for n in names)
+    texts = sorted(_name(n) for n in names)
     words = re.findall(r"[a-z_]{3,}", " ".join(texts))
     return (did_you_mean(found, words) if len(found) > 2 else None) or "expected " + " or ".join(texts)
 
 
-def _name(start: str, terminal: str) -> str:
+def _name(terminal: str) -> str:
     if terminal in _NAMES:
         return _NAMES[terminal]
-    definition = next((t for t in _parser(start).terminals if t.name == terminal), None)
+    definition = next((t for t in _parser().terminals if t.name == terminal), None)
     return f"'{definition.pattern.value}'" if definition is not None else terminal

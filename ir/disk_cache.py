@@ -1,8 +1,9 @@
-"""Keeps object code on disk, so that a later process need not compile the same text.
+"""Keeps what takes long to make on disk, so that a later process need not make it again: object code, parser tables.
 
-A file's name is the hash of the text, the version of LLVM and the processor with its features. Its content begins with
-the hash of the rest. Files are written under another name and renamed, so that several processes may fill the cache at
-once. Anything that goes wrong (a damaged file, a full or read-only disk) means that code is compiled.
+A file's name is the hash of all that its content follows from, such as the text of a kernel, the version of LLVM and
+the processor with its features. Its content begins with the hash of the rest. Files are written under another name and
+renamed, so that several processes may fill the cache at once. Anything that goes wrong (a damaged file, a full or
+read-only disk) means that the content is made.
 
 `HLOOM_CACHE` names the folder; empty for no cache.
 """
@@ -17,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _DIGEST = 32  # bytes of a hash
-_VERSION = "2"  # of the format of files, and of how code is compiled
+_VERSION = "2"  # of the format of files, and of how contents are made
 
 
 def folder() -> Path | None:
@@ -29,15 +30,15 @@ def folder() -> Path | None:
     return Path(base, "hloom")
 
 
-def cached(parts: tuple[str, ...], compile: Callable[[], bytes], place: Path | None) -> bytes:
-    """Returns the object code of a key, compiled if the cache does not have it."""
+def cached(parts: tuple[str, ...], make: Callable[[], bytes], place: Path | None, suffix: str = ".o") -> bytes:
+    """Returns the content for a key, made if the cache at this place does not have it."""
     if place is None:
-        return compile()
+        return make()
     name = hashlib.sha256("\0".join((_VERSION, *parts)).encode()).hexdigest()
-    path = place / f"{name}.o"
+    path = place / f"{name}{suffix}"
     found = _read(path)
     if found is None:
-        found = compile()
+        found = make()
         _write(path, found)
     return found
 

@@ -8,7 +8,8 @@ import resource
 from pathlib import Path
 
 import pytest
-from hloom.codegen.native import cache, native
+from hloom.codegen.native import native
+from hloom.ir import disk_cache as cache
 from hloom.codegen.native.loops import Function, Lane
 from support.loop_kernels import called, needs_llvm
 
