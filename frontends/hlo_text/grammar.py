@@ -23,19 +23,20 @@ STARTS = ["array_shape", "meshes", "replica_groups", "sharding", "shardy", "wind
 
 @cache
 def _parser() -> Any:
-    from lark import Lark, __version__
+    import lark
 
+    parsers: Any = lark.Lark  # its annotations leave the types of files open
     text = (Path(__file__).parent / "hlo.lark").read_text()
-    made: list[Lark] = []
+    made: list[Any] = []
 
     def make() -> bytes:
-        made.append(Lark(text, parser="lalr", start=STARTS, maybe_placeholders=True, propagate_positions=True))
+        made.append(parsers(text, parser="lalr", start=STARTS, maybe_placeholders=True, propagate_positions=True))
         content = BytesIO()
         made[0].save(content)
         return content.getvalue()
 
-    content = cached((text, __version__, sys.version), make, folder(), ".lark")
-    return made[0] if made else Lark.load(BytesIO(content))
+    content = cached((text, lark.__version__, sys.version), make, folder(), ".lark")
+    return made[0] if made else parsers.load(BytesIO(content))
 
 
 def read(start: str, what: str, text: str) -> Any:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from hloom.codegen.native import native
-from hloom.ir import disk_cache as cache
 from hloom.codegen.native.loops import Function, Lane
+from hloom.ir import disk_cache as cache
 from support.loop_kernels import called, needs_llvm
 
 CODE = b"object code" * 100

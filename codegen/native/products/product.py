@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
+from ....ir.disk_cache import cached, folder
 from ....ir.graph.op import AnyOp, OpCall
 from ....ir.ops.convolution import Convolution
 from ....ir.ops.dot import Dot
 from ....ir.types.element_type import ElementType
-from ..cache import cached, folder
 from ..compile_llvm import Loaded, host, is_available, object_code, version
 from ..step import Layout, NativeStep
 from .blas import blas
