@@ -32,6 +32,7 @@ from .fusion.fuse import Fusion
 from .propagation.device_orders import DeviceOrders
 from .propagation.propagate import Propagate
 from .propagation.shardy_regions import ShardyRegions
+from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
 from .spmd.partition import SpmdPartition
 from .spmd.sort_prefix import SortPrefix
 
@@ -41,6 +42,7 @@ PASSES: dict[str, type[Pass]] = {
         Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
         ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, EqualComputations, DeviceOrders, Propagate,
         SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives, Fusion,
+        AllReduceToReduceScatter,
     )
 }
 

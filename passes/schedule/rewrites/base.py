@@ -1,0 +1,163 @@
+"""The base of rewrites of collectives: what they may look at, how they edit, how they report.
+
+A rewrite first finds where it applies (a match, or the reason against one), then emits. New instructions are placed
+before an existing one, so that collectives start where the replaced ones did; a computation is ordered once.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+
+from ....cost.formulas import Kind, received
+from ....cost.groups import group_digits
+from ....cost.machine import SECOND
+from ....ir.diagnostics import fail
+from ....ir.graph.computation import Computation
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.module import Module
+from ....ir.ops.collective_groups import GroupAttributes
+from ....ir.sharding.replica_groups import ExplicitGroups, Groups
+from ....ir.tools.control_flow import computations_run
+from ....ir.tools.spmd import is_per_device
+from ...base import Pass, PassContext, refuse_starts
+from .groups import Grouping
+from .per_device import PerDevice
+
+
+@dataclass
+class Program:
+    """A per-device program that a rewrite works on, and what all its edits share."""
+
+    module: Module
+    context: PassContext
+    per_device: PerDevice = field(init=False)
+    grouping: Grouping = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.per_device = PerDevice(self.module)
+        self.grouping = Grouping(self.module)
+
+    @property
+    def devices(self) -> int:
+        return self.module.replica_count * self.module.num_partitions
+
+    def time(self, kind: Kind, whole: float, groups: Groups) -> float:
+        """Returns the picoseconds of a collective of `whole` bytes, the larger of operand and result."""
+        digits = group_digits(ExplicitGroups(groups), self.devices)
+        amount = received(kind, whole, max(map(len, groups)))
+        return self.context.machine.collective(kind, digits).time(amount)
+
+    def remark(self, instruction: Instruction, text: str, help: str | None = None) -> None:
+        """Reports about an instruction."""
+        self.context.diagnostics.remark(f"{instruction.opcode} {instruction.name}: {text}", instruction.location, help)
+
+
+class Rewrite(Pass):
+    """Base of passes that rewrite the collectives of per-device programs, Hloom's or those of another compiler."""
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        if not is_per_device(module):
+            fail(f"pass {self.name} needs the program of each device, {module.name} is {module.stage.value}",
+                 help="propagate,spmd-partition make it")
+        refuse_starts(module, self.name)
+        program = Program(module, context)
+        changed = False
+        for computation in computations_run(module):
+            if computation.has_control_dependencies:
+                text = f"{self.name}: {computation.name} has control dependencies and is left as it is"
+                context.diagnostics.remark(text, computation.location)
+                continue
+            changed |= self.rewrite(program, computation)
+        return changed
+
+    @abstractmethod
+    def rewrite(self, program: Program, computation: Computation) -> bool:
+        """Edits one computation that control flow runs. Returns whether it changed."""
+
+
+class Edits:
+    """New instructions of one computation, each placed before an existing one, and removal of what they replace."""
+
+    def __init__(self, computation: Computation) -> None:
+        self.computation = computation
+        self._placed: dict[Instruction, list[Instruction]] = {}
+        self._replaced: list[Instruction] = []
+        computation.root = computation.root  # appended instructions do not become the root
+
+    @contextmanager
+    def before(self, place: Instruction) -> Generator[Computation]:
+        """Places what is appended within the `with` statement before an instruction."""
+        start = len(self.computation)
+        yield self.computation
+        new = list(islice(reversed(self.computation), len(self.computation) - start))[::-1]
+        self._placed.setdefault(place, []).extend(new)
+
+    def replace(self, old: Instruction, new: Instruction) -> None:
+        """Lets `new` take the uses of `old`, its annotations, and its place as the root."""
+        if old is self.computation.root:
+            new.sharding, new.shardy = old.sharding, old.shardy
+        self.computation.replace_all_uses(old, new)
+        self._replaced.append(old)
+
+    def finish(self) -> None:
+        """Puts the computation in order and removes what nothing uses any more of the replaced values."""
+        order: list[Instruction] = []
+        placed = {i for new in self._placed.values() for i in new}
+        for instruction in self.computation:
+            if instruction not in placed:
+                self._emit(instruction, order)
+        self.computation.reorder(order)
+        self.computation.sort()
+        remove_unused(self.computation, self._replaced)
+
+    def _emit(self, instruction: Instruction, order: list[Instruction]) -> None:
+        for new in self._placed.get(instruction, ()):
+            self._emit(new, order)
+        order.append(instruction)
+
+
+def remove_unused(computation: Computation, values: Iterable[Instruction]) -> None:
+    """Removes values that nothing uses, and what only they used. Parameters and effects stay."""
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        gone = value.parent is not computation
+        if gone or value.users or value is computation.root or value.has_effect() or _is_parameter(value):
+            continue
+        operands = list(dict.fromkeys(value.operands))
+        computation.remove(value)
+        stack += operands
+
+
+def _is_parameter(value: Instruction) -> bool:
+    return value in value.parent.parameters if value.parent is not None and not value.operands else False
+
+
+def is_plain_collective(instruction: Instruction) -> bool:
+    """Whether a collective in groups has one operand and one array as its result, and no annotation."""
+    return (
+        isinstance(instruction.attributes, GroupAttributes) and len(instruction.operands) == 1
+        and instruction.shape.is_array and instruction.annotation is None and not instruction.shape.is_dynamic
+    )  # fmt: skip
+
+
+def only_user(value: Instruction) -> Instruction | None:
+    """Returns the one instruction that reads a value, once; None if there are more, none, or the value is the root."""
+    if len(value.users) != 1 or (value.parent is not None and value is value.parent.root):
+        return None
+    (user, count), = value.users.items()
+    return user if count == 1 else None
+
+
+def amount(size: float) -> str:
+    """Returns bytes as text, `12,288 bytes`."""
+    return f"{round(size):,} byte{'s' * (round(size) != 1)}"
+
+
+def microseconds(picoseconds: float) -> str:
+    """Returns a time as text, `1.5 us`."""
+    return f"{picoseconds / SECOND * 1e6:.3g} us"

@@ -1,0 +1,132 @@
+"""The groups of devices in which a collective communicates, and new collectives in other groups.
+
+Groups of HLO count devices, partitions or replicas, depending on attributes. `device_groups` returns devices in every
+case: number `replica * partitions + partition`. `Grouping` writes groups for new collectives in the way of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.module import Module
+from ....ir.ops.collective_groups import CollectiveAttributes, GroupAttributes
+from ....ir.sharding.digit import iota_form, recognise
+from ....ir.sharding.replica_groups import ExplicitGroups, Groups, IotaGroups, ReplicaGroups, enumerate_groups
+
+
+def device_groups(instruction: Instruction, module: Module) -> Groups:
+    """Returns the groups of an all-gather, all-reduce or reduce-scatter as device numbers, in the order of each group.
+
+    Devices that are in no list are in no group.
+    """
+    attributes = instruction.attributes_as(GroupAttributes)
+    flat = bool(getattr(attributes, "use_global_device_ids", False))
+    return _devices(
+        attributes.replica_groups, flat, attributes.channel_id is not None, module.replica_count, module.num_partitions
+    )
+
+
+@lru_cache(maxsize=256)
+def _devices(groups: ReplicaGroups, flat: bool, channel: bool, replicas: int, partitions: int) -> Groups:
+    """Enumerates groups by the rules of the StableHLO specification: flattened ids, replicas with all their partitions
+    (with a channel), or replicas within each partition.
+    """
+    lists = enumerate_groups(groups, replicas * partitions if flat else replicas)
+    if flat:
+        return lists
+    if channel:
+        return tuple(tuple(r * partitions + p for p in range(partitions) for r in group) for group in lists)
+    return tuple(tuple(r * partitions + p for r in group) for p in range(partitions) for group in lists)
+
+
+def positions(groups: Groups, devices: int) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
+    """Returns each device's place in its group; None unless every device is in one group and all have one size."""
+    if len({len(group) for group in groups}) != 1 or sum(map(len, groups)) != devices:
+        return None
+    found = np.full(devices, -1, np.int64)
+    for group in groups:
+        if any(not 0 <= d < devices for d in group):
+            return None
+        found[list(group)] = np.arange(len(group))
+    return None if (found < 0).any() else found
+
+
+def are_equal(left: Groups, right: Groups) -> bool:
+    """Whether the same devices communicate, in any order of groups and of their members."""
+    return {frozenset(g) for g in left} == {frozenset(g) for g in right}
+
+
+@dataclass
+class Grouping:
+    """Writes groups of devices for new collectives of a module, each with a channel of its own."""
+
+    module: Module
+    _last_channel: int = -1
+
+    def attributes(self, groups: Groups) -> dict[str, Any]:
+        """Returns `replica_groups`, `channel_id` and `use_global_device_ids` for groups of device numbers.
+
+        A program of replicas alone has no channels, as XLA wants it.
+        """
+        compact = compact_groups(groups)
+        if self.module.num_partitions == 1:
+            return {"replica_groups": compact, "channel_id": None, "use_global_device_ids": False}
+        return {"replica_groups": compact, "channel_id": self._channel(), "use_global_device_ids": True}
+
+    def _channel(self) -> int:
+        if self._last_channel < 0:
+            used = (
+                i.attributes.channel_id or 0
+                for c in self.module for i in c if isinstance(i.attributes, CollectiveAttributes)
+            )  # fmt: skip
+            self._last_channel = max(used, default=0)
+        self._last_channel += 1
+        return self._last_channel
+
+
+@lru_cache(maxsize=256)
+def compact_groups(groups: Groups) -> ReplicaGroups:
+    """Returns groups in the iota form where they have one, whose size does not depend on the number of devices."""
+    flat = [d for group in groups for d in group]
+    digits = recognise(flat) if len({len(g) for g in groups}) == 1 and len(flat) > 1 else None
+    if digits is None:
+        return ExplicitGroups(groups)
+    dims, perm = iota_form(digits)
+    return IotaGroups(len(groups), len(groups[0]), dims, perm)
+
+
+def grid(inner: Groups, outer: Groups, devices: int) -> Groups | None:
+    """Returns the groups whose members differ in both: member `o * len(inner) + i` is the o-th of the outer group of
+    the i-th member of an inner group. None unless the groups form a grid.
+    """
+    if positions(inner, devices) is None or positions(outer, devices) is None:
+        return None
+    outer_of = {d: group for group in outer for d in group}
+    place = {d: n for group in inner for n, d in enumerate(group)}
+    row = {d: group for group in inner for d in group}
+    found: list[tuple[int, ...]] = []
+    seen: set[int] = set()
+    for group in inner:
+        if group[0] in seen:
+            continue
+        columns = [outer_of[d] for d in group]
+        members = tuple(columns[i][o] for o in range(len(columns[0])) for i in range(len(group)))
+        if len(set(members)) != len(members) or not _is_grid(columns, row, place):
+            return None
+        seen.update(members)
+        found.append(members)
+    return tuple(found) if len(seen) == devices else None
+
+
+def _is_grid(columns: Sequence[tuple[int, ...]], row: dict[int, tuple[int, ...]], place: dict[int, int]) -> bool:
+    """Whether the o-th members of all columns form an inner group, in the order of the columns."""
+    for members in zip(*columns, strict=True):
+        if row[members[0]] != members or any(place[d] != n for n, d in enumerate(members)):
+            return False
+    return True
