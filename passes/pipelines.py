@@ -14,6 +14,7 @@ from typing import Any
 from ..ir.diagnostics import Diagnostic, Severity, fail
 from ..ir.graph.module import Module, Stage
 from ..ir.tools.spmd import is_per_device
+from .annotating.sharded_optimizer import ShardedOptimizer
 from .base import Pass, PassContext, run_pipeline
 from .cleanup.batching import IndexBatching
 from .cleanup.combine_collectives import CombineCollectives
@@ -42,7 +43,7 @@ PASSES: dict[str, type[Pass]] = {
         Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
         ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, EqualComputations, DeviceOrders, Propagate,
         SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives, Fusion,
-        AllReduceToReduceScatter,
+        AllReduceToReduceScatter, ShardedOptimizer,
     )
 }
 
@@ -90,6 +91,8 @@ ORDER: tuple[Before, ...] = (
     Before("synchronous", "call-inliner", "a start of a computation becomes a call"),
     Before("shardy-regions", "propagate", "propagation knows GSPMD's form of manual regions"),
     Before("call-inliner", "propagate", "propagation ties values within one computation per caller"),
+    Before("call-inliner", "sharded-optimizer", "it tells states by what reads them"),
+    Before("sharded-optimizer", "propagate", "the tiles of states decide those of the update"),
     Before("propagate", "spmd-partition", "the partitioner needs a sharding for every value"),
 )
 

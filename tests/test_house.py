@@ -58,7 +58,7 @@ ROOMS: dict[str, set[str]] = {
     "passes/schedule/search": set(),
     "passes/schedule/rewrites": {"passes/base", "passes/cleanup"},
     "passes/schedule": {"passes/base", "passes/cleanup", "passes/schedule/search", "passes/schedule/rewrites"},
-    "passes/annotating": set(),
+    "passes/annotating": {"passes/base"},
     "passes/propagation": {"passes/base", "passes/op_sharding", "passes/resharding"},
     "passes/spmd/checks": {"passes/op_sharding"},
     "passes/spmd/emit": {
@@ -71,7 +71,7 @@ ROOMS: dict[str, set[str]] = {
         "passes/spmd/structure",
     },
     "passes": {
-        "passes/base", "passes/cleanup", "passes/fusion", "passes/op_sharding", "passes/propagation",
+        "passes/annotating", "passes/base", "passes/cleanup", "passes/fusion", "passes/op_sharding", "passes/propagation",
         "passes/resharding", "passes/resharding/base", "passes/schedule", "passes/schedule/rewrites",
         "passes/schedule/search", "passes/spmd",
     },

@@ -1,0 +1,119 @@
+"""A plain data-parallel step becomes one with divided optimizer states: the same bytes, the same results."""
+
+from __future__ import annotations
+
+import hloom
+import pytest
+from hloom.ir.diagnostics import CompileError
+from hloom.ir.graph.module import Module, clone_module
+from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.pipelines import parse_pipeline, partition
+from hloom.runtime.inputs.inputs import make_inputs
+from hloom.runtime.proof.prove import prove
+from support.command_line import ROOT
+from support.compare import compare
+from support.training_steps import clipped_adam
+
+EXAMPLES = ROOT / "examples"
+
+
+def divided(module: Module, options: str = "") -> tuple[Module, Module, list[str]]:
+    """The annotated program, the program of each device, and the remarks of the pass."""
+    whole, context = clone_module(module), PassContext(verify=True)
+    run_pipeline(parse_pipeline(f"synchronous,call-inliner,sharded-optimizer{options}"), whole, context)
+    local = clone_module(whole)
+    partition(local, PassContext(verify=True))
+    return whole, local, [d.message for d in context.diagnostics.found]
+
+
+def local_bytes(module: Module) -> int:
+    return sum(p.shape.byte_size for p in module.entry.parameters)
+
+
+def sent(module: Module) -> int:
+    return sum(c.sent_bytes for c in hloom.collectives(module))
+
+
+def plain(module: Module) -> Module:
+    local = clone_module(module)
+    partition(local, PassContext())
+    return local
+
+
+@pytest.mark.parametrize(
+    ("devices", "sizes"), [(4, (8, 16, 8)), (4, (6, 10, 9)), (3, (8, 8, 5)), (8, (9, 31, 8))], ids=str
+)
+def test_a_clipped_step(devices: int, sizes: tuple[int, int, int]) -> None:
+    """Sizes that do not divide are padded. The norm needs scalars only."""
+    module = hloom.parse(clipped_adam(devices, *sizes, batch=16 * devices))
+    _, local, remarks = divided(module)
+    assert "4 optimizer states are divided over data" in remarks[0]
+    kinds = {c.kind: c.buffer_bytes for c in hloom.collectives(local) if c.kind == "all-reduce"}
+    assert all(size <= 8 for size in kinds.values()), "only norms are reduced everywhere"
+    inputs = make_inputs([p.shape for p in module.entry.parameters], seed=1)
+    inputs = [abs(x) for x in inputs]  # second moments
+    result = compare(hloom.simulate(local, inputs, poison=True), hloom.evaluate(module, inputs))
+    assert result.equal, result
+    states = module.entry.parameters[2:6]
+    held = [p.shape.byte_size for p in local.entry.parameters[2:6]]
+    for state, size in zip(states, held, strict=True):
+        assert size < 1.6 * state.shape.byte_size / devices
+    uneven = sum(held) * devices / sum(s.shape.byte_size for s in states)
+    assert sent(local) <= uneven * sent(plain(module)) + 64  # two scalars are reduced as well
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("transformer_train.hlo", marks=pytest.mark.slow), "transformer_scan_train.hlo"]
+)
+def test_examples_send_the_same_bytes(name: str) -> None:
+    """With tensor parallelism beside it, layers written out and in a loop."""
+    module = hloom.load(EXAMPLES / name)
+    _, local, remarks = divided(module)
+    assert "25,216 of 50,432 bytes" in remarks[0]
+    assert sent(local) == sent(plain(module))
+    assert prove(module, local, trials=1).outcome == "equal"
+
+
+def test_the_annotated_program_is_a_program() -> None:
+    """Its text is read again, and the new values of states lie where the states do."""
+    whole, _, _ = divided(hloom.parse(clipped_adam(4, 8, 16, 8, 16)))
+    again = hloom.parse(whole.to_text())
+    shardings = [str(s) for s in again.entry.root.annotation.elements]  # type: ignore[union-attr]
+    assert shardings[2:] == [str(p.annotation) for p in again.entry.parameters[2:6]]
+    assert all("data" in s for s in shardings[2:])
+    assert not any("'data'" in s.partition("[")[2].partition("[")[2] for s in shardings[:2])
+
+
+def test_moments_are_told_from_weights_in_any_order() -> None:
+    """The second moments come first, their new values last; nothing else can be the new value of a weight."""
+    text = clipped_adam(4, 8, 16, 8, 16)
+    text = text.replace("tuple(neww, newu, nw, nu, zw, zu)", "tuple(zw, zu, neww, newu, nw, nu)")
+    whole, local, _ = divided(hloom.parse(text))
+    assert [p.shape.dims for p in local.entry.parameters[:2]] == [(8, 16), (16, 8)]
+    found = [str(s) for s in whole.entry.root.annotation.elements]  # type: ignore[union-attr]
+    assert ["'data'}" in s for s in found] == [True, True, False, False, True, True]
+
+
+def test_named_axes_and_small_states() -> None:
+    module = hloom.load(EXAMPLES / "transformer_train.hlo")
+    _, local, remarks = divided(module, "{least-bytes=4096}")
+    assert "32 optimizer states" in remarks[0], remarks
+    with pytest.raises(CompileError, match="no mesh of the parameters has the axes z"):
+        divided(module, "{axes=z}")
+    assert local_bytes(local) < local_bytes(plain(module))
+
+
+def test_without_data_parallelism_nothing_changes() -> None:
+    text = clipped_adam(4, 8, 16, 8, 16).replace("[{'data'}, {}]", "[{}, {}]")
+    _, local, remarks = divided(hloom.parse(text))
+    assert "no axis divides the inputs" in remarks[0]
+    assert local_bytes(local) == local_bytes(hloom.parse(text))
+
+
+def test_divided_states_stay() -> None:
+    text = clipped_adam(4, 8, 16, 8, 16, unit="mesh['data'=4], [{'data'}, {}]")
+    _, _, remarks = divided(hloom.parse(text))
+    assert all("divided over these axes already" in r for r in remarks)
+    assert len(remarks) == 4
+
+
