@@ -11,18 +11,25 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any, cast
+
+from ml_dtypes import finfo
 
 from ....cost.formulas import Kind, received
 from ....cost.groups import group_digits
 from ....cost.machine import SECOND
 from ....ir.diagnostics import fail
+from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
-from ....ir.ops.collective_groups import GroupAttributes
+from ....ir.ops.collective_groups import CollectiveAttributes, GroupAttributes
+from ....ir.ops.conversion import Convert
 from ....ir.sharding.replica_groups import ExplicitGroups, Groups
 from ....ir.tools.control_flow import computations_run
 from ....ir.tools.spmd import is_per_device
+from ....ir.types.element_type import ElementType
+from ....ir.types.shape import array
 from ...base import Pass, PassContext, refuse_starts
 from .groups import Grouping
 from .per_device import PerDevice
@@ -36,6 +43,9 @@ class Program:
     context: PassContext
     per_device: PerDevice = field(init=False)
     grouping: Grouping = field(init=False)
+    _reducers: dict[tuple[Monoid, ElementType], Computation] = field(
+        default_factory=dict[tuple[Monoid, ElementType], Computation]
+    )
 
     def __post_init__(self) -> None:
         self.per_device = PerDevice(self.module)
@@ -44,6 +54,19 @@ class Program:
     @property
     def devices(self) -> int:
         return self.module.replica_count * self.module.num_partitions
+
+    def reducer(self, monoid: Monoid, element: ElementType) -> Computation:
+        """Returns a computation that combines two scalars of this type, one per module and type."""
+        key = monoid, element
+        if key not in self._reducers:
+            made = self.module.new_computation(f"{monoid.value}.{element.name}")
+            made.build(monoid.value, *(made.parameter(n, array(element)) for n in range(2)))
+            self._reducers[key] = made
+        return self._reducers[key]
+
+    def fresh_channel(self, attributes: CollectiveAttributes) -> int | None:
+        """Returns a channel for a copy of a collective with these attributes; None if it has none."""
+        return None if attributes.channel_id is None else self.grouping.channel()
 
     def time(self, kind: Kind, whole: float, groups: Groups) -> float:
         """Returns the picoseconds of a collective of `whole` bytes, the larger of operand and result."""
@@ -143,6 +166,15 @@ def is_plain_collective(instruction: Instruction) -> bool:
         isinstance(instruction.attributes, GroupAttributes) and len(instruction.operands) == 1
         and instruction.shape.is_array and instruction.annotation is None and not instruction.shape.is_dynamic
     )  # fmt: skip
+
+
+def widens_floats(conversion: Instruction) -> bool:
+    """Whether an instruction converts floats to a type that holds all of them."""
+    narrow, wide = conversion.operands[0].shape.element, conversion.shape.element
+    if not isinstance(conversion.op, Convert) or not (narrow.is_float and wide.is_float):
+        return False
+    small, large = (cast(Any, finfo(e.numpy)) for e in (narrow, wide))
+    return bool(small.nmant <= large.nmant and small.maxexp <= large.maxexp and small.minexp >= large.minexp)
 
 
 def only_user(value: Instruction) -> Instruction | None:

@@ -77,9 +77,10 @@ class Grouping:
         compact = compact_groups(groups)
         if self.module.num_partitions == 1:
             return {"replica_groups": compact, "channel_id": None, "use_global_device_ids": False}
-        return {"replica_groups": compact, "channel_id": self._channel(), "use_global_device_ids": True}
+        return {"replica_groups": compact, "channel_id": self.channel(), "use_global_device_ids": True}
 
-    def _channel(self) -> int:
+    def channel(self) -> int:
+        """Returns a channel that no collective of the module has."""
         if self._last_channel < 0:
             used = (
                 i.attributes.channel_id or 0
