@@ -33,6 +33,7 @@ from .fusion.fuse import Fusion
 from .propagation.device_orders import DeviceOrders
 from .propagation.propagate import Propagate
 from .propagation.shardy_regions import ShardyRegions
+from .schedule.rewrites.common_gathers import CommonGathers
 from .schedule.rewrites.reassociate import ReassociateAllReduces
 from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
 from .spmd.partition import SpmdPartition
@@ -44,7 +45,7 @@ PASSES: dict[str, type[Pass]] = {
         Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
         ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, EqualComputations, DeviceOrders, Propagate,
         SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives, Fusion,
-        AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces,
+        AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces, CommonGathers,
     )
 }
 

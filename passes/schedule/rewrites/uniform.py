@@ -1,0 +1,146 @@
+"""Values that are the same on all devices of a group.
+
+Collectives that give all members the same result make such values, parameters that lie whole on every member are such,
+and ops keep them. An element of a loop's state is, if it begins so and every trip keeps it, assuming that all such
+elements are; so is nothing of a loop whose devices may run different numbers of trips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....ir.graph.computation import Computation
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.module import Module, Stage
+from ....ir.graph.op import Role
+from ....ir.ops.collectives import AllGather, AllReduce
+from ....ir.ops.control import WhileAttributes
+from ....ir.ops.structure import GetTupleElementAttributes
+from ....ir.sharding.replica_groups import Groups
+from ....ir.sharding.sharding import leaf_shardings
+from ....ir.sharding.tiling import Tiling
+from .groups import device_groups
+
+
+class Uniform:
+    """Tells which values of a module are the same, to the bit, on all members of each group. The module must not change
+    meanwhile.
+    """
+
+    def __init__(self, module: Module, groups: Groups) -> None:
+        self.module, self.groups = module, groups
+        self._loops = {i.attributes.body: i for c in module for i in c if isinstance(i.attributes, WhileAttributes)}
+        self._loops |= {i.attributes.condition: i for c in module for i in c
+                        if isinstance(i.attributes, WhileAttributes)}  # fmt: skip
+        self._states: dict[Instruction, frozenset[int]] = {}
+        self._known: dict[Instruction, bool] = {}
+
+    def holds(self, value: Instruction) -> bool:
+        """Whether the value is uniform. Tuples are asked for element by element, and are not."""
+        for loop in reversed(self._around(value)):
+            self._settle(loop)
+        return self._value(value)
+
+    def _around(self, value: Instruction) -> list[Instruction]:
+        """Returns the loops around a value, inner first."""
+        found: list[Instruction] = []
+        computation = value.parent
+        while computation in self._loops:
+            found.append(self._loops[computation])
+            computation = found[-1].parent
+        return found
+
+    def _settle(self, loop: Instruction) -> None:
+        """Finds the uniform elements of a loop's state: the most that trips keep."""
+        if loop in self._states or not loop.shape.is_tuple:
+            self._states.setdefault(loop, frozenset())
+            return
+        attributes = loop.attributes_as(WhileAttributes)
+        (start,) = loop.operands
+        kept = frozenset(n for n in range(len(loop.shape.elements)) if self._element(start, n))
+        while True:
+            self._states[loop] = kept
+            inside = {i for c in (attributes.body, attributes.condition) for i in c}
+            self._known = {i: known for i, known in self._known.items() if i not in inside}
+            if not self._value(attributes.condition.root):
+                kept = frozenset[int]()
+            still = frozenset(n for n in kept if self._element(attributes.body.root, n))
+            if still == self._states[loop]:
+                return
+            kept = still
+
+    def _value(self, value: Instruction) -> bool:
+        stack = [value]
+        while stack:
+            top = stack[-1]
+            waiting = [o for o in self._inputs(top) if o not in self._known] if top not in self._known else []
+            if waiting:
+                stack += waiting
+                continue
+            stack.pop()
+            if top not in self._known:
+                self._known[top] = self._compute(top)
+        return self._known[value]
+
+    def _inputs(self, value: Instruction) -> Sequence[Instruction]:
+        """Returns the operands on which the answer depends. Those of an element are its tuple's."""
+        if value.op.role is Role.ELEMENT or value.op.role is Role.LOOP:
+            return ()
+        return value.operands
+
+    def _compute(self, value: Instruction) -> bool:
+        if isinstance(value.attributes, GetTupleElementAttributes):
+            return self._element(value.operands[0], value.attributes.index)
+        if not value.shape.is_array or value.op.is_control:
+            return False
+        if value.op.role is Role.PARAMETER:
+            return value.parent is self.module.entry and self._placed_alike(value)
+        if isinstance(value.op, AllGather | AllReduce):
+            return self._joins(value)
+        if value.op.is_collective or value.op.is_device_id or value.op.is_stateful or value.has_effect():
+            return False
+        return all(self._known[o] for o in value.operands)
+
+    def _element(self, value: Instruction, index: int) -> bool:
+        if value.op.role is Role.TUPLE:
+            return self._value(value.operands[index])
+        if value.op.role is Role.LOOP:
+            self._settle(value)
+            return index in self._states[value]
+        if value.op.role is Role.PARAMETER and value.parent in self._loops:
+            return index in self._states.get(self._loops[_of(value)], frozenset())
+        return isinstance(value.op, AllGather | AllReduce) and self._joins(value)
+
+    def _joins(self, collective: Instruction) -> bool:
+        """Whether every group is part of one group of a collective."""
+        of = {d: n for n, group in enumerate(device_groups(collective, self.module)) for d in group}
+        return all(len({of.get(d, -1 - d) for d in group}) == 1 for group in self.groups)
+
+    def _placed_alike(self, parameter: Instruction) -> bool:
+        """Whether all members of a group get the same tile of an entry parameter."""
+        if self.module.stage is Stage.GLOBAL:
+            return False  # another compiler need not say where its arrays lie
+        (sharding,) = leaf_shardings(parameter.annotation, 1)
+        if sharding is None:
+            return True
+        tiling = sharding.tiling(parameter.shape.rank)
+        if tiling.device is not None or tiling.manual or tiling.unreduced:
+            return False
+        tile = _tile_numbers(tiling, self.module.num_partitions)
+        return all(len({int(tile[d % len(tile)]) for d in group}) == 1 for group in self.groups)
+
+
+def _of(parameter: Instruction) -> Computation:
+    assert parameter.parent is not None
+    return parameter.parent
+
+
+def _tile_numbers(tiling: Tiling, partitions: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Returns the number of the tile that each partition holds."""
+    place = np.arange(partitions) if tiling.order is None else np.argsort(np.asarray(tiling.order))
+    number = np.zeros(partitions, np.int64)
+    for digit in (d for digits in tiling.dims for d in digits):
+        number = number * digit.size + place // digit.stride % digit.size
+    return number
