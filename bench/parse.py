@@ -106,7 +106,7 @@ def chain(step: str) -> str:
 def interpreter(runs: int) -> None:
     """Prints the overhead of an evaluated instruction over numpy's time."""
     executor: Any = importlib.import_module("hloom.runtime.plan.executable")
-    grids: Any = importlib.import_module("hloom.runtime.fabric.process_grid")
+    grids: Any = importlib.import_module("hloom.ir.tools.process_grid")
     fabrics: Any = importlib.import_module("hloom.runtime.fabric.local")
     print(f"interpreter, microseconds per instruction on f32[8] ({CHAIN} in a chain)")
     print("  op                  Hloom     numpy    overhead")

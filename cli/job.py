@@ -19,11 +19,11 @@ import numpy as np
 
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module, clone_module
+from ..ir.tools.process_grid import ProcessGrid
 from ..ir.tools.spmd import is_per_device
 from ..ir.tools.unknown_values import require_values
 from ..passes.pipelines import partition
 from ..runtime.evaluator import UnpartitionedProgram
-from ..runtime.fabric.process_grid import ProcessGrid
 from ..runtime.outputs import check_outputs
 from ..runtime.plan.call_graph import live_in
 from ..runtime.plan.executable import Executable

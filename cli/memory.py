@@ -49,7 +49,7 @@ def _native_arena(module: Module) -> tuple[int, int] | None:
     """Returns the size of the native backend's arenas on a device, and the least that any layout needs; None if there
     is no native code, or the program cannot run here.
     """
-    from ..runtime.fabric.process_grid import ProcessGrid
+    from ..ir.tools.process_grid import ProcessGrid
     from ..runtime.native.table import arenas
     from ..runtime.plan.executable import Executable
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
+from ..ir.tools.process_grid import ProcessGrid
 from ..ir.tools.spmd import has_regions, is_per_device, region_devices
 from .fabric.local import LocalFabric
-from .fabric.process_grid import ProcessGrid
 from .fabric.tiles import common_value
 from .plan.executable import Executable
 from .plan.interpreter import Observer

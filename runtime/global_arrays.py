@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.tools.placement import Placement
-from .fabric.process_grid import ProcessGrid
+from ..ir.tools.process_grid import ProcessGrid
 from .fabric.tiles import assemble, common_value, copied_bytes, shards
 from .plan.executable import check_inputs
 from .plan.kernels import NUMPY, KernelProvider

@@ -20,8 +20,8 @@ import numpy as np
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
+from ..ir.tools.process_grid import ProcessGrid
 from ..ir.types.element_type import ElementType
-from .fabric.process_grid import ProcessGrid
 from .fabric.ranks import RanksFabric
 from .global_arrays import join_outputs, split_inputs
 from .plan.executable import Executable

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
+from ..ir.tools.process_grid import ProcessGrid
 from .fabric.local import LocalFabric
-from .fabric.process_grid import ProcessGrid
 from .global_arrays import join_outputs, split_inputs
 from .plan.executable import Executable
 from .plan.interpreter import Observer

@@ -18,7 +18,7 @@ from ..codegen import replica_module
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
-from .fabric.process_grid import ProcessGrid
+from ..ir.tools.process_grid import ProcessGrid
 from .global_arrays import join_outputs, split_inputs
 
 Array = np.ndarray[Any, Any]

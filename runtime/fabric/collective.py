@@ -17,9 +17,9 @@ from ...ir.factors.sharding_rule import Monoid
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.monoid import elementwise_kernel, reduction_monoid
 from ...ir.graph.op import Compile
-from ...ir.sharding.replica_groups import Groups, enumerate_groups
+from ...ir.sharding.replica_groups import Groups
+from ...ir.tools.process_grid import Pairs, ProcessGrid
 from ...ir.types.shape import Shape
-from .process_grid import Pairs, ProcessGrid, group_mode
 
 Array = np.ndarray[Any, Any]
 Operands = list[Array]  # the operands, or the results, of one device
@@ -91,16 +91,9 @@ class Collective:
 
 
 def _members(instruction: Instruction, kind: str, grid: ProcessGrid) -> tuple[Groups, Pairs]:
-    attributes: Any = instruction.attributes
-    has_channel = bool(getattr(attributes, "channel_id", None))
-    gathers = kind in ("all-reduce", "all-gather", "reduce-scatter")
-    mode = group_mode(gathers, has_channel, bool(getattr(attributes, "use_global_device_ids", False)))
+    has_channel = bool(getattr(instruction.attributes, "channel_id", None))
     try:
-        if kind == "collective-permute":
-            most = len(attributes.slice_sizes) // instruction.operands[0].shape.num_leaves or 1
-            return (), grid.process_pairs(mode, attributes.source_target_pairs, most)
-        lists = enumerate_groups(attributes.replica_groups, grid.count(mode))
-        return grid.process_groups(mode, lists), ()
+        return grid.members(instruction)
     except ValueError as error:
         hint = None if has_channel else "without channel_id the numbers count replicas"
         if grid.size == 1:

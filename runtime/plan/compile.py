@@ -25,9 +25,9 @@ from ...ir.graph.update import UpdatingKernel
 from ...ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate, blank
 from ...ir.ops.control import Call, Conditional, Fusion, While
 from ...ir.ops.structure import AddDependency, GetTupleElement, OptimizationBarrier, Tuple
+from ...ir.tools.process_grid import ProcessGrid
 from ...ir.tools.spmd import RegionBoundary, is_region_boundary, region_boundaries
 from ..fabric.collective import Collective
-from ..fabric.process_grid import ProcessGrid
 from .call_graph import callees_first, count_call_sites, device_dependent, in_branches, live_instructions
 from .embedded import embedded_kernel
 from .interpreter import Plan, Step, find_last_uses

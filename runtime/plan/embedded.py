@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.op import Kernel, NotEvaluable, Value
+from ...ir.tools.process_grid import ProcessGrid
 from ..fabric.collective import Collective
-from ..fabric.process_grid import ProcessGrid
 from .interpreter import NO_DEVICE, Interpreter, Plan
 from .steps import ComputeStep, flatten, unflatten
 

@@ -11,9 +11,9 @@ from ...ir.diagnostics import CompileError, fail
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Value
+from ...ir.tools.process_grid import ProcessGrid
 from ...ir.tools.unknown_values import require_values
 from ...ir.types.shape import Shape
-from ..fabric.process_grid import ProcessGrid
 from .call_graph import live_in
 from .compile import Compilation
 from .interpreter import Fabric, Interpreter, Observer, label

@@ -18,8 +18,8 @@ from ...ir.diagnostics import CompileError, InternalError, fail
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import NotEvaluable, RandomState, ShapeError, Value
+from ...ir.tools.process_grid import ProcessGrid
 from ..fabric.collective import Collective
-from ..fabric.process_grid import ProcessGrid
 from ..ranks.failed import RankFailed
 from .limits import TimeLimit
 

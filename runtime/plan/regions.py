@@ -16,9 +16,9 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import NotEvaluable
 from ...ir.sharding.digit import product
 from ...ir.sharding.replica_groups import enumerate_groups, over_digits
+from ...ir.tools.process_grid import GroupMode, ProcessGrid
 from ...ir.tools.spmd import RegionBoundary
 from ..fabric.collective import Collective, Operands
-from ..fabric.process_grid import GroupMode, ProcessGrid
 from ..fabric.tiles import Add, shard, tile_slices
 from .interpreter import NO_DEVICE, Frame, Interpreter, Step
 

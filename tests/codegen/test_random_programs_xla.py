@@ -7,8 +7,8 @@ import pytest
 from hloom.codegen import manual_module, replica_module
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.tools.placement import placements
+from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.ir.types.element_type import Kind
-from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.global_arrays import join_outputs, split_inputs
 from hypothesis import HealthCheck, assume, given, settings
 from programs.random.generate import inputs_of, programs

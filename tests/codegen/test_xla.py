@@ -8,8 +8,8 @@ import hloom
 import pytest
 from hloom.codegen import manual_module, replica_module
 from hloom.ir.tools.placement import placements
+from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.passes.annotating.remesh import remesh
-from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.global_arrays import join_outputs, split_inputs
 from hloom.runtime.inputs.inputs import make_inputs
 from support.compare import compare

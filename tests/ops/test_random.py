@@ -12,13 +12,13 @@ from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.op import ShapeError
 from hloom.ir.ops.random import SEED, Algorithm, Distribution
 from hloom.ir.ops.random_bits import philox4x32, threefry2x32
+from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.ir.types.shape import tuple_shape
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate
 from hloom.runtime.fabric.local import LocalFabric
-from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.plan.executable import Executable
 from hloom.runtime.simulator import simulate
 from ops.build import rule, run, shapes, use

@@ -17,6 +17,7 @@ from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.module import Module
 from hloom.ir.tools.placement import placements
+from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.passes.api import partition
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.combine_collectives import CombineCollectives
@@ -24,7 +25,6 @@ from hloom.passes.cleanup.equal_computations import EqualComputations
 from hloom.passes.fusion.fuse import Fusion
 from hloom.runtime import mpi
 from hloom.runtime.fabric import ranks, shared, sharing, window
-from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.fabric.transport import Placing
 from hloom.runtime.global_arrays import split_inputs
 from hloom.runtime.inputs.inputs import make_inputs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from hloom.frontends import parse
+from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.runtime import evaluate
-from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.plan.compile import Compilation
 from hloom.runtime.plan.steps import StartStep, WaitStep
 from hloom.runtime.simulator import run_devices

@@ -11,8 +11,8 @@ import numpy as np
 from ....ir.graph.module import Module
 from ....ir.sharding.mesh import Mesh
 from ....ir.sharding.replica_groups import Groups
+from ....ir.tools.process_grid import ProcessGrid
 from ....ir.tools.spmd import parts
-from ...fabric.process_grid import ProcessGrid
 
 _MOST_AXES = 6  # more are one axis
 _MOST_LISTED = 4  # groups in a text

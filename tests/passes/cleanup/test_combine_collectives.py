@@ -7,10 +7,10 @@ from collections import Counter
 import hloom
 import numpy as np
 from hloom.ir.graph.module import Module
+from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.passes.base import PassContext
 from hloom.passes.cleanup.combine_collectives import CombineCollectives
 from hloom.runtime.fabric.local import LocalFabric
-from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.plan.executable import Executable
 
 PROGRAM = """HloModule m, num_partitions=2

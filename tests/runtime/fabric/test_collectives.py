@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.runtime.fabric.process_grid import GroupMode, ProcessGrid, group_mode
+from hloom.ir.tools.process_grid import GroupMode, ProcessGrid, group_mode
 from hloom.runtime.simulator import run_devices
 
 Array = np.ndarray[Any, Any]

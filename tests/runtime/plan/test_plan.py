@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
+from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.runtime import evaluate
 from hloom.runtime.fabric.local import LocalFabric
-from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.plan.executable import Executable
 from hloom.runtime.plan.steps import ComputeStep, StartStep, WaitStep
 from hloom.runtime.simulator import run_devices

@@ -8,9 +8,9 @@ import hloom
 import numpy as np
 import pytest
 from hloom.ir.graph.module import Module
+from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.ir.tools.spmd import has_regions
 from hloom.runtime.fabric.local import LocalFabric
-from hloom.runtime.fabric.process_grid import ProcessGrid
 from hloom.runtime.plan.executable import Executable
 from programs.random.generate import REGIONS, inputs_of, program
 from support.region_reference import whole_results

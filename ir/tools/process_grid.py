@@ -1,4 +1,7 @@
-"""Maps the numbers in replica groups to devices: the process grid of replicas and partitions."""
+"""Maps the numbers in replica groups to devices: the process grid of replicas and partitions.
+
+The rules are those of the StableHLO specification.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from operator import itemgetter
+from typing import Any
 
-from ...ir.graph.module import Module
-from ...ir.sharding.replica_groups import Groups
+from ..graph.instruction import Instruction
+from ..graph.module import Module
+from ..ops.async_ops import AsyncStart
+from ..ops.collectives import AllGather, AllReduce, CollectivePermuteAttributes, ReduceScatter
+from ..sharding.replica_groups import Groups, enumerate_groups
 
 Pairs = tuple[tuple[int, int], ...]
+_REDUCES_OR_GATHERS = (AllReduce, AllGather, ReduceScatter)
 
 
 class GroupMode(Enum):
@@ -57,6 +65,21 @@ class ProcessGrid:
         if mode is GroupMode.FLATTENED_IDS:
             return self.size
         return self.partitions if mode is GroupMode.CROSS_PARTITION else self.replicas
+
+    def members(self, instruction: Instruction) -> tuple[Groups, Pairs]:
+        """Returns the groups of a collective, or of its start, or the pairs of a permute, as device numbers. Raises
+        ValueError for numbers that are out of range or repeated.
+        """
+        op, attributes = instruction.op, instruction.attributes
+        if isinstance(op, AsyncStart):
+            op, attributes = op.unwrap(attributes)
+        said: Any = attributes
+        is_global = bool(getattr(said, "use_global_device_ids", False))
+        mode = group_mode(isinstance(op, _REDUCES_OR_GATHERS), bool(said.channel_id), is_global)
+        if isinstance(attributes, CollectivePermuteAttributes):
+            most = len(attributes.slice_sizes) // instruction.operands[0].shape.num_leaves or 1
+            return (), self.process_pairs(mode, attributes.source_target_pairs, most)
+        return self.process_groups(mode, enumerate_groups(said.replica_groups, self.count(mode))), ()
 
     def process_groups(self, mode: GroupMode, groups: Groups) -> Groups:
         """Returns the groups as device numbers. Raises ValueError for numbers out of range or repeated."""
