@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .frontends import parse as parse
     from .frontends import parse_shape as parse_shape
     from .frontends import parse_sharding as parse_sharding
+    from .ir.deadlock.find import find_deadlocks as find_deadlocks
     from .ir.diagnostics import CompileError as CompileError
     from .ir.diagnostics import Diagnostic as Diagnostic
     from .ir.diagnostics import Severity as Severity
@@ -99,6 +100,7 @@ _PLACES = {
     "parse": "frontends:parse",
     "parse_shape": "frontends:parse_shape",
     "parse_sharding": "frontends:parse_sharding",
+    "find_deadlocks": "ir.deadlock.find:find_deadlocks",
     "CompileError": "ir.diagnostics:CompileError",
     "Diagnostic": "ir.diagnostics:Diagnostic",
     "Severity": "ir.diagnostics:Severity",

@@ -28,7 +28,7 @@ def read_program(args: argparse.Namespace, quiet: bool = False) -> Module:
     """
     with working(f"reading {args.file}"):
         module = frontends.load(args.file)
-    _tell(args, module.warnings, quiet)
+    tell_found(args, module.warnings, quiet)
     sizes: dict[str, int] | None = getattr(args, "mesh", None)
     strategy = _strategy(args)
     if (sizes or strategy) and module.stage is not Stage.GLOBAL:
@@ -74,10 +74,11 @@ def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
 
 def report(args: argparse.Namespace, context: PassContext, quiet: bool = False) -> None:
     """Prints the diagnostics of passes. Raises CompileError with those that `--werror` turns into errors."""
-    _tell(args, remarks(context), quiet)
+    tell_found(args, remarks(context), quiet)
 
 
-def _tell(args: argparse.Namespace, found: Sequence[Diagnostic], quiet: bool) -> None:
+def tell_found(args: argparse.Namespace, found: Sequence[Diagnostic], quiet: bool) -> None:
+    """Prints diagnostics, unless `quiet`. Raises CompileError with those that `--werror` turns into errors."""
     fatal = [d for d in found if d.category in getattr(args, "werror", ())]
     if not quiet:
         show_diagnostics(d for d in found if d not in fatal)

@@ -6,20 +6,26 @@ import argparse
 import sys
 from contextlib import nullcontext
 
-from ..ir.diagnostics import CompileError, Diagnostic, fail
+from ..ir.deadlock.find import find_deadlocks
+from ..ir.diagnostics import CompileError, Diagnostic, Severity, fail
 from ..ir.graph.module import Module, Stage
 from ..passes.base import run_pipeline
 from ..passes.fusion.fuse import Fusion
 from ..passes.pipelines import PASSES, parse_pipeline, partition
-from .common import context_for, print_json, read_program, report
+from .common import context_for, print_json, read_program, report, tell_found
 from .exit_codes import EXIT_BAD_INPUT, EXIT_OK
 from .progress import working
 
 
 def verify(args: argparse.Namespace) -> int:
-    """Reads and checks the program; reading does both."""
+    """Reads the program, which checks it, and looks for deadlocks if it is one per device."""
     try:
         module = read_program(args)
+        found = find_deadlocks(module)
+        errors = [d for d in found if d.severity is Severity.ERROR]
+        if errors:
+            raise CompileError([*errors, *(d for d in found if d not in errors)])
+        tell_found(args, found, quiet=args.json)
     except CompileError as error:
         if not args.json:
             raise
@@ -27,7 +33,8 @@ def verify(args: argparse.Namespace) -> int:
         return EXIT_BAD_INPUT
     instructions = sum(len(c) for c in module)
     if args.json:
-        print_json({"ok": True, "program": module.name, "stage": module.stage.value, "diagnostics": [],
+        print_json({"ok": True, "program": module.name, "stage": module.stage.value,
+                    "diagnostics": [_record(d) for d in found],
                     "computations": len(module.computations), "instructions": instructions})
     else:
         print(f"{module.name}: ok, {len(module.computations)} computations, {instructions} instructions")

@@ -29,6 +29,7 @@ CATEGORIES = {
     "work": "devices compute alike what could be divided among them",
     "padding": "tiles of an uneven dimension hold much that is no data",
     "donation": "memory of a parameter is not used again for a result",
+    "deadlock": "it cannot be shown that all devices of a group come to a collective",
     "constant": "a constant means something else than its text seems to say",
 }
 """Categories of remarks and warnings with their descriptions; `--werror` selects by these names."""

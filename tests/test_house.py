@@ -47,6 +47,7 @@ ROOMS: dict[str, set[str]] = {
     "ir/ops": {"ir", "ir/types", "ir/sharding", "ir/factors", "ir/graph"},
     "ir/ops/calls": {"ir", "ir/types", "ir/sharding", "ir/factors", "ir/graph", "ir/ops"},
     "ir/tools": {"ir", "ir/types", "ir/sharding", "ir/factors", "ir/graph", "ir/ops", "ir/ops/calls"},
+    "ir/deadlock": {"ir", "ir/types", "ir/sharding", "ir/factors", "ir/graph", "ir/ops", "ir/ops/calls", "ir/tools"},
     "passes/resharding/base": set(),
     "passes/resharding/search": {"passes/resharding/base"},
     "passes/resharding/exchange": {"passes/resharding/base"},

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..graph.instruction import Instruction
 from ..graph.module import Module
 from ..ops.async_ops import AsyncStart
 from ..ops.collectives import AllGather, AllReduce, CollectivePermuteAttributes, ReduceScatter
-from ..sharding.replica_groups import Groups, enumerate_groups
+from ..sharding.replica_groups import Groups, ReplicaGroups, enumerate_groups
 
 Pairs = tuple[tuple[int, int], ...]
 _REDUCES_OR_GATHERS = (AllReduce, AllGather, ReduceScatter)
@@ -79,7 +80,7 @@ class ProcessGrid:
         if isinstance(attributes, CollectivePermuteAttributes):
             most = len(attributes.slice_sizes) // instruction.operands[0].shape.num_leaves or 1
             return (), self.process_pairs(mode, attributes.source_target_pairs, most)
-        return self.process_groups(mode, enumerate_groups(said.replica_groups, self.count(mode))), ()
+        return _groups(self, mode, said.replica_groups), ()
 
     def process_groups(self, mode: GroupMode, groups: Groups) -> Groups:
         """Returns the groups as device numbers. Raises ValueError for numbers out of range or repeated."""
@@ -121,3 +122,8 @@ class ProcessGrid:
         if mode is GroupMode.CROSS_PARTITION:
             return [lambda i, r=r: self._device(r, i) for r in range(self.replicas)]
         return [lambda i, p=p: self._device(i, p) for p in range(self.partitions)]
+
+
+@lru_cache(maxsize=1024)
+def _groups(grid: ProcessGrid, mode: GroupMode, groups: ReplicaGroups) -> Groups:
+    return grid.process_groups(mode, enumerate_groups(groups, grid.count(mode)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..graph.attributes import Pairs
 from ..sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
 from ..sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
 from ..types.shape import Shape
@@ -48,6 +49,12 @@ def device_problem(sharding: Sharding, devices: int | None) -> str | None:
     explicit = mesh.order if mesh is not None and mesh.axes and isinstance(mesh.order, tuple) else ()
     greatest = sharding.device if sharding.kind is ShardingKind.MAXIMAL else max(explicit, default=0)
     return f"sharding names device {greatest}, the module has {devices}" if greatest >= devices else None
+
+
+def pairs_problem(pairs: Pairs, devices: int) -> str | None:
+    """Returns why source-target pairs do not fit this number of devices; None if they do."""
+    greatest = max((device for pair in pairs for device in pair), default=0)
+    return f"source-target pairs name device {greatest}, the module has {devices}" if greatest >= devices else None
 
 
 def groups_problem(groups: ReplicaGroups, devices: int) -> str | None:

@@ -18,8 +18,13 @@ SHARDED, also:
 11. Every array leaf of every value has a sharding, in the entry and in the computations that control flow runs from
     there, but not in computations applied to elements.
 LOCAL and SCHEDULED, also:
-12. Replica groups contain only devices of the module, none twice.
+12. Replica groups contain only devices of the module, none twice. Source-target pairs contain only its devices.
 13. There are no `Sharding` custom-calls.
+14. What is started is awaited once: a start has one done, through updates, and only that reads the result.
+15. Collectives with the same channel are copies: of one kind, over the same devices.
+`find_deadlocks` (ir/deadlock) shows more of such programs, also of those that other compilers made:
+16. Every device that comes to a collective is in one of its groups, and all devices of a group come to it alike. What
+    cannot be shown is a warning. Sends have receives, which do not wait for what comes after them.
 
 `verify` returns the violations, `check` raises them. Diagnostics have both values and the location of the instruction.
 """
@@ -42,10 +47,12 @@ from ..graph.module import Module, Stage
 from ..graph.op import ShapeError
 from ..ops.calls.custom_call import target_of
 from ..ops.collective_groups import GroupAttributes
+from ..ops.collectives import CollectivePermuteAttributes
 from ..types.shape import Shape
 from .control_flow import computations_run
+from .in_flight import in_flight_problems
 from .mixed_precision import computed
-from .sharding_checks import groups_problem, sharding_problem
+from .sharding_checks import groups_problem, pairs_problem, sharding_problem
 
 MOST_BYTES = 2**63 - 1
 
@@ -317,12 +324,17 @@ def _stage(module: Module) -> Iterator[Diagnostic]:
         for computation in module.computations:
             for instruction in computation:
                 yield from _local(instruction, module)
+        yield from in_flight_problems(module)
 
 
 def _local(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:
     attributes = instruction.attributes
     if isinstance(attributes, GroupAttributes):
         problem = groups_problem(attributes.replica_groups, module.num_partitions * module.replica_count)
+        if problem:
+            yield _error(f"{instruction.name}: {problem}", instruction.location)
+    if isinstance(attributes, CollectivePermuteAttributes):
+        problem = pairs_problem(attributes.source_target_pairs, module.num_partitions * module.replica_count)
         if problem:
             yield _error(f"{instruction.name}: {problem}", instruction.location)
     if target_of(instruction) == "Sharding":

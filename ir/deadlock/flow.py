@@ -1,0 +1,206 @@
+"""Follows values through a per-device program, to see on which devices each predicate of its control flow is the same.
+
+A value is a variation, a tuple the tuple of those of its elements. Computations are followed once per arguments; loops
+until their state no longer changes. Only control flow that communicates is a finding's place, so a program without any
+is not followed at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..graph.attributes import Attributes, Callee, ParameterAttributes
+from ..graph.computation import Computation
+from ..graph.instruction import Instruction
+from ..graph.module import Module, Stage
+from ..graph.op import AnyOp, Kernel, Role
+from ..ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
+from ..ops.collectives import AllGather, AllReduce, CollectiveBroadcast
+from ..ops.control import ConditionalAttributes, WhileAttributes
+from ..ops.ragged_all_to_all import RaggedAllToAll
+from ..ops.structure import AddDependency, DeviceNumber, GetTupleElement, OptimizationBarrier, Tuple
+from ..sharding.sharding import Sharding, leaf_shardings
+from ..tools.process_grid import ProcessGrid
+from ..types.shape import Shape
+from .variation import Variation, Variations
+
+Tree = Any  # a variation, or the tuple of the trees of a tuple's elements
+Calls = tuple[tuple[Instruction, int], ...]  # callers from the entry on, and the argument that they pass on; -1: all
+
+# The kernels of these ops work on trees as on values.
+_MOVES = (Tuple, GetTupleElement, OptimizationBarrier, AddDependency, AsyncUpdate, AsyncDone)
+_SAME_IN_GROUP = (AllReduce, AllGather, CollectiveBroadcast)  # all members get the same result
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A conditional or a loop whose devices decide by this variation of its predicate, on one way from the entry."""
+
+    instruction: Instruction
+    predicate: Variation
+    calls: Calls
+
+
+Decide = Callable[[Choice], None]
+
+
+class Flow:
+    """The variations of a program's values. `decide` sees each choice that something inside of `communicates`."""
+
+    def __init__(self, module: Module, grid: ProcessGrid, communicates: set[Computation], decide: Decide) -> None:
+        self.module = module
+        self.grid = grid
+        self.variations = Variations(grid.size)
+        self._communicates = communicates
+        self._decide = decide
+        self._done: dict[tuple[Computation, Hashable], Tree] = {}
+
+    def follow(self) -> None:
+        """Follows the program from its entry."""
+        arguments = [self._argument(parameter) for parameter in self.module.entry.parameters]
+        self._run(self.module.entry, tuple(arguments), ())
+
+    def _run(self, computation: Computation, arguments: tuple[Tree, ...], calls: Calls) -> Tree:
+        """Returns the tree of the root."""
+        key = computation, arguments
+        if key not in self._done:
+            values: dict[Instruction, Tree] = {}
+            for instruction in computation:
+                values[instruction] = self._value(instruction, [values[o] for o in instruction.operands], arguments,
+                                                  calls)
+            self._done[key] = values[computation.root]
+        return self._done[key]
+
+    def _value(
+        self, instruction: Instruction, operands: list[Tree], arguments: tuple[Tree, ...], calls: Calls
+    ) -> Tree:
+        op, attributes = instruction.op, instruction.attributes
+        if isinstance(attributes, ParameterAttributes):
+            return arguments[attributes.number]
+        if isinstance(op, _MOVES):
+            return op.kernel(instruction.call, _refuse)(*operands)
+        if isinstance(attributes, WhileAttributes):
+            return self._loop(instruction, attributes, operands[0], calls)
+        if isinstance(attributes, ConditionalAttributes):
+            return self._branches(instruction, attributes, operands, calls)
+        if isinstance(op, AsyncStart):
+            form, (wrapped, inner) = op.form_of(instruction.shape), op.unwrap(attributes)
+            result = self._computed(instruction, wrapped, inner, form.result_of(instruction.shape), operands, calls)
+            contexts = [filled(shape, self.variations.same) for shape in form.contexts_of(instruction.shape)]
+            return op.arrange(instruction.call, operands, result, contexts, tuple)
+        return self._computed(instruction, op, attributes, instruction.shape, operands, calls)
+
+    def _computed(
+        self, instruction: Instruction, op: AnyOp, attributes: Attributes, shape: Shape, operands: list[Tree],
+        calls: Calls,
+    ) -> Tree:  # fmt: skip
+        variations = self.variations
+        if op.role in (Role.CALL, Role.FUSION):
+            return self._run(instruction.called()[0], tuple(operands), (*calls, (instruction, -1)))
+        if op.is_collective:
+            return self._exchanged(instruction, op, shape, operands)
+        if isinstance(op, DeviceNumber):
+            places = map(self.grid.place_of, range(self.grid.size))
+            return variations.by(op.number(replica, partition) for replica, partition in places)
+        if op.is_stateful or op.has_side_effect(attributes):
+            return filled(shape, variations.different)  # hidden states and the world outside differ
+        return filled(shape, variations.together(variations.same, *leaves(tuple(operands))))
+
+    def _exchanged(self, instruction: Instruction, op: AnyOp, shape: Shape, operands: list[Tree]) -> Tree:
+        groups, pairs = self.grid.members(instruction)
+        variations, alike = self.variations, isinstance(op, _SAME_IN_GROUP)
+        if isinstance(op, CollectiveBroadcast):
+            pairs = tuple((group[0], device) for group in groups for device in group)
+
+        def result(operand: Tree) -> Variation:
+            own = variations.together(variations.same, *leaves(operand))
+            return variations.sent(own, pairs) if pairs or not groups else variations.grouped(own, groups, alike)
+
+        if alike and shape.is_tuple:
+            return tuple(map(result, operands))
+        found = result(tuple(operands))
+        if getattr(instruction.attributes, "slice_sizes", ()) or isinstance(op, RaggedAllToAll):
+            found = variations.together(found, *leaves(tuple(operands)))  # where nothing arrives, elements stay
+        return filled(shape, found)
+
+    def _loop(self, loop: Instruction, attributes: WhileAttributes, state: Tree, calls: Calls) -> Tree:
+        inside = (*calls, (loop, 0))
+        while True:
+            predicate = self._run(attributes.condition, (state,), inside)
+            results = self._run(attributes.body, (state,), inside)
+            before, state = state, self._joined(self._joined(state, results), predicate)
+            if state == before:
+                break
+        self._choose(loop, predicate, calls)
+        return state
+
+    def _branches(
+        self, instruction: Instruction, attributes: ConditionalAttributes, operands: list[Tree], calls: Calls
+    ) -> Tree:
+        result: Tree = filled(instruction.shape, operands[0])
+        for number, branch in enumerate(attributes.branches, 1):
+            result = self._joined(result, self._run(branch, (operands[number],), (*calls, (instruction, number))))
+        self._choose(instruction, operands[0], calls)
+        return result
+
+    def _choose(self, instruction: Instruction, predicate: Variation, calls: Calls) -> None:
+        if not predicate.is_same and not self._communicates.isdisjoint(instruction.called()):
+            self._decide(Choice(instruction, predicate, calls))
+
+    def _joined(self, one: Tree, other: Tree) -> Tree:
+        """Joins two trees of the same form, or a tree and one variation that all its leaves depend on."""
+        if isinstance(one, Variation):
+            return self.variations.together(one, other)
+        others: Sequence[Tree] = (other,) * len(one) if isinstance(other, Variation) else other
+        return tuple(self._joined(a, b) for a, b in zip(one, others, strict=True))
+
+    def _argument(self, parameter: Instruction) -> Tree:
+        found = leaf_shardings(parameter.annotation, parameter.shape.num_leaves)
+        rest = iter([self._placed(sharding, leaf) for sharding, leaf in zip(found, parameter.shape.leaves())])
+
+        def build(shape: Shape) -> Tree:
+            return tuple(build(element) for element in shape.elements) if shape.is_tuple else next(rest)
+
+        return build(parameter.shape)
+
+    def _placed(self, sharding: Sharding | None, leaf: Shape) -> Variation:
+        """Returns the variation of an array of the program's inputs. Replicas of a LOCAL program get the same inputs;
+        of a foreign one nothing is known unless it says so.
+        """
+        is_own = self.module.stage is not Stage.GLOBAL
+        if sharding is None:
+            return self.variations.same if is_own else self.variations.different
+        if sharding.has_manual or not leaf.is_array:
+            return self.variations.different
+        tiling = sharding.tiling(leaf.rank)
+        if tiling.device is not None:
+            return self.variations.different
+        place_of = {device: place for place, device in enumerate(tiling.order or ())}
+        digits = tiling.used()
+
+        def tile(device: int) -> Hashable:
+            replica, partition = self.grid.place_of(device)
+            place = place_of.get(partition, partition)
+            return 0 if is_own else replica, *(place // d.stride % d.size for d in digits)
+
+        return self.variations.by(map(tile, range(self.grid.size)))
+
+
+def leaves(tree: Tree) -> Iterator[Variation]:
+    """Yields the variations of a tree."""
+    if isinstance(tree, Variation):
+        yield tree
+    else:
+        for part in tree:
+            yield from leaves(part)
+
+
+def filled(shape: Shape, variation: Variation) -> Tree:
+    """Returns the tree of a value whose leaves all vary alike."""
+    return tuple(filled(element, variation) for element in shape.elements) if shape.is_tuple else variation
+
+
+def _refuse(callee: Callee) -> Kernel:
+    raise AssertionError(f"{callee.name} is applied to elements")

@@ -1,0 +1,127 @@
+"""Computes what follows from a device's number alone: predicates and trip counts that no data can change.
+
+Values are computed on demand, from constants and device numbers, by the kernels of the ops. What depends on data
+(parameters, collectives, random numbers, effects) is unknown, and so is what takes long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..graph.attributes import Callee, ParameterAttributes
+from ..graph.instruction import Instruction
+from ..graph.op import Kernel, NotEvaluable, Role, ShapeError, Value
+from ..ops.async_ops import AsyncStart
+from ..ops.control import ConditionalAttributes, WhileAttributes, branch_selector
+from ..ops.structure import DeviceNumber, GetTupleElementAttributes
+
+MOST_TRIPS = 1 << 10
+_MOST_ELEMENTS = 1 << 12
+Path = tuple[int, ...]
+
+
+class Unknown(Exception):
+    """The value does not follow from the device number."""
+
+
+@dataclass(eq=False, slots=True)
+class Frame:
+    """One run of a computation: where the values of its parameters come from. `made` holds what is computed."""
+
+    arguments: tuple[tuple[Instruction, Frame], ...] = ()
+    made: dict[tuple[Instruction, Path], Value] = field(default_factory=dict[tuple[Instruction, Path], Value])
+
+
+class Known:
+    """Values on one device, which is this replica and partition."""
+
+    def __init__(self, replica: int, partition: int) -> None:
+        self.place = replica, partition
+        self._entry = Frame()
+        self._frames: dict[Any, Frame] = {}
+        self._loops: dict[tuple[Instruction, Frame], list[Frame]] = {}
+
+    def frame(self, calls: Sequence[tuple[Instruction, int]]) -> Frame:
+        """Returns the frame that a chain of calls leads to: instructions, and which argument they pass on, from the
+        entry on. Of a loop it is the first run.
+        """
+        frame = self._entry
+        for caller, argument in calls:
+            frame = self._called(caller, argument, frame)
+        return frame
+
+    def selector(self, instruction: Instruction, frame: Frame) -> int:
+        """Returns the branch that a conditional takes, or the number of trips of a loop. Raises Unknown."""
+        if isinstance(instruction.attributes, WhileAttributes):
+            return len(self._runs(instruction, frame)) - 1
+        return self._branch(instruction, frame)
+
+    def value(self, instruction: Instruction, frame: Frame, path: Path = ()) -> Value:
+        """Returns the part of a value at an index into its tuples. Raises Unknown."""
+        key = instruction, path
+        if key not in frame.made:
+            try:
+                frame.made[key] = self._value(instruction, frame, path)
+            except (NotEvaluable, ShapeError, RecursionError) as error:
+                raise Unknown from error
+        return frame.made[key]
+
+    def _value(self, instruction: Instruction, frame: Frame, path: Path) -> Value:
+        op, attributes, operands = instruction.op, instruction.attributes, instruction.operands
+        if isinstance(attributes, ParameterAttributes):
+            if not frame.arguments:
+                raise Unknown
+            return self.value(*frame.arguments[attributes.number], path)
+        if isinstance(attributes, GetTupleElementAttributes):
+            return self.value(operands[0], frame, (attributes.index, *path))
+        if op.role is Role.TUPLE and path:
+            return self.value(operands[path[0]], frame, path[1:])
+        if op.role in (Role.CALL, Role.FUSION):
+            return self.value(instruction.called()[0].root, self._called(instruction, -1, frame), path)
+        if isinstance(attributes, ConditionalAttributes):
+            number = self._branch(instruction, frame)
+            return self.value(instruction.called()[number].root, self._called(instruction, number + 1, frame), path)
+        if isinstance(attributes, WhileAttributes):
+            return self.value(*self._runs(instruction, frame)[-1].arguments[0], path)
+        if op.forwards_leaves and op.role is not Role.TUPLE:
+            return self.value(operands[0], frame, path)
+        if isinstance(op, DeviceNumber):
+            return np.asarray(op.number(*self.place), instruction.shape.element.numpy)
+        acts = op.is_collective or op.is_stateful or op.has_side_effect(attributes) or isinstance(op, AsyncStart)
+        if acts or path or not instruction.shape.is_array or instruction.shape.num_elements > _MOST_ELEMENTS:
+            raise Unknown
+        return op.kernel(instruction.call, _no_calls)(*[self.value(o, frame) for o in operands])
+
+    def _branch(self, instruction: Instruction, frame: Frame) -> int:
+        selector = instruction.operands[0]
+        return branch_selector(selector.shape, len(instruction.operands) - 1)(self.value(selector, frame))
+
+    def _called(self, caller: Instruction, argument: int, frame: Frame) -> Frame:
+        """Returns the frame of what an instruction calls, with one of its operands as argument, or with all (-1)."""
+        key = caller, argument, frame
+        if key not in self._frames:
+            passed = caller.operands if argument < 0 else caller.operands[argument : argument + 1]
+            self._frames[key] = Frame(tuple((operand, frame) for operand in passed))
+        return self._frames[key]
+
+    def _runs(self, loop: Instruction, frame: Frame) -> list[Frame]:
+        """Returns the frames of all runs of a loop's condition; the last is that which ends it. Raises Unknown."""
+        key = loop, frame
+        if key in self._loops:
+            return self._loops[key]
+        attributes = loop.attributes_as(WhileAttributes)
+        runs = [self._called(loop, 0, frame)]
+        while self.value(attributes.condition.root, runs[-1]):
+            if len(runs) > MOST_TRIPS:
+                raise Unknown
+            runs.append(Frame(((attributes.body.root, runs[-1]),)))
+        self._loops[key] = runs
+        return runs
+
+
+def _no_calls(callee: Callee) -> Kernel:
+    raise NotEvaluable(f"{callee.name} is not looked into")

@@ -1,0 +1,93 @@
+"""Says on which devices a value is the same: a partition of the devices, without the values themselves.
+
+    x = f32[4] parameter(0), sharding={devices=[2,2]<=[4] last_tile_dim_replicate}    classes 0 0 1 1
+    i = u32[] partition-id()                                                          classes 0 1 2 3
+    g = f32[8] all-gather(x), replica_groups={{0,2},{1,3}}                            classes 0 0 0 0
+
+Devices of one class surely hold the same value; those of different classes may. What a collective returns follows from
+the classes of its members in the order of the group, so a gather over exactly the devices that differ makes them agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..sharding.replica_groups import Groups
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variation:
+    """The class of each device, numbered by first occurrence. `Variations` makes one object per partition."""
+
+    classes: Numbers
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all devices hold the same value."""
+        return not self.classes.any()
+
+    def is_same_on(self, devices: Sequence[int]) -> bool:
+        """Whether these devices hold the same value."""
+        found = self.classes[list(devices)]
+        return bool((found == found[:1]).all())
+
+
+class Variations:
+    """Makes the variations of one program, and remembers what follows from which."""
+
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+        self._made: dict[bytes, Variation] = {}
+        self._joined: dict[tuple[Variation, Variation], Variation] = {}
+        self._results: dict[Hashable, Variation] = {}
+        self.same = self._of(np.zeros(devices, np.int64))
+        self.different = self._of(np.arange(devices))
+
+    def by(self, keys: Iterable[Hashable]) -> Variation:
+        """Returns the variation in which devices with equal keys, one per device, hold the same value."""
+        numbers: dict[Hashable, int] = {}
+        return self._of(np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64))
+
+    def together(self, first: Variation, *others: Variation) -> Variation:
+        """Returns the variation of a value that depends on all of these."""
+        for other in others:
+            if other is first or other is self.same:
+                continue
+            key = first, other
+            if key not in self._joined:
+                numbers = first.classes * (int(other.classes.max()) + 1) + other.classes
+                self._joined[key] = self._of(np.unique(numbers, return_inverse=True)[1])
+            first = self._joined[key]
+        return first
+
+    def grouped(self, operand: Variation, groups: Groups, alike: bool) -> Variation:
+        """Returns the variation of the results of a collective over groups: one for all members of a group if `alike`,
+        else one for each place in it. Devices in no group get the same.
+        """
+        key = operand, groups, alike
+        if key not in self._results:
+            found: list[Hashable] = [None] * self.devices
+            for group in groups:
+                seen = tuple(operand.classes[list(group)].tolist())
+                for place, device in enumerate(group):
+                    found[device] = seen if alike else (seen, place)
+            self._results[key] = self.by(found)
+        return self._results[key]
+
+    def sent(self, operand: Variation, pairs: Sequence[tuple[int, int]]) -> Variation:
+        """Returns the variation of what arrives over source-target pairs; devices that are no target get the same."""
+        found: list[tuple[int, ...]] = [()] * self.devices
+        for source, target in pairs:
+            found[target] += (int(operand.classes[source]),)
+        return self.by(found)
+
+    def _of(self, numbers: Numbers) -> Variation:
+        _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+        classes = np.argsort(np.argsort(first))[inverse].astype(np.int64)
+        return self._made.setdefault(classes.tobytes(), Variation(classes))

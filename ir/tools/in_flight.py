@@ -1,0 +1,105 @@
+"""Checks what is in flight: starts and their dones, and channels.
+
+A start's value may pass through updates. Only a done may read the result; the contexts behind it belong to the back
+end. A value that control flow or a tuple takes on cannot be followed, so nothing is said of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..diagnostics import Diagnostic, Location, Severity
+from ..graph.computation import Computation
+from ..graph.instruction import Instruction
+from ..graph.module import Module
+from ..ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
+from ..ops.collective_groups import CollectiveAttributes
+from ..ops.structure import GetTupleElementAttributes
+from ..ops.transfers import Recv, RecvDone, Send, SendDone
+
+_STARTS = {AsyncStart: AsyncDone, Send: SendDone, Recv: RecvDone}
+"""What ends each start. Sends and receives are in flight between two instructions as well."""
+
+
+def in_flight_problems(module: Module) -> list[Diagnostic]:
+    """Returns the errors of a per-device program's starts, dones and channels."""
+    return [*(d for computation in module for d in _awaited(computation)), *_channels(module)]
+
+
+def note(message: str, where: Location | None) -> Diagnostic:
+    """Returns a note at another place, which belongs to a diagnostic."""
+    return Diagnostic(Severity.NOTE, message, where)
+
+
+def _error(instruction: Instruction, message: str, *notes: Diagnostic, help: str | None = None) -> Diagnostic:
+    text = f"{instruction.opcode} {instruction.name}: {message}"
+    return Diagnostic(Severity.ERROR, text, instruction.location, help, notes)
+
+
+# -- starts and dones
+
+
+def _awaited(computation: Computation) -> Iterator[Diagnostic]:
+    for instruction in computation:
+        done = next((done for start, done in _STARTS.items() if isinstance(instruction.op, start)), None)
+        if done is not None:
+            yield from _start(instruction, done)
+
+
+def _start(start: Instruction, done: type[Any]) -> Iterator[Diagnostic]:
+    dones: list[Instruction] = []
+    links, leaves_sight = [start], False
+    for link in links:
+        leaves_sight |= link is start.parent.root if start.parent is not None else False
+        for user in link.users:
+            if isinstance(user.op, done):
+                dones.append(user)
+            elif isinstance(user.op, AsyncUpdate):
+                links.append(user)
+            elif _reads_result(start, user):
+                yield _error(user, f"reads the result of {start.name} before it has arrived",
+                             note(f"{start.name} starts here", start.location),
+                             help=f"read the result of its done: {start.opcode.removesuffix('-start')}-done")
+            elif not isinstance(user.attributes, GetTupleElementAttributes):
+                leaves_sight = True
+    if not dones and not leaves_sight:
+        yield _error(start, "is never awaited: it has no done")
+    for other in dones[1:]:
+        yield _error(other, f"{start.name} is awaited twice", note("first here", dones[0].location))
+
+
+def _reads_result(start: Instruction, user: Instruction) -> bool:
+    """Whether an instruction takes what a start will bring out of its value."""
+    if not isinstance(start.op, AsyncStart):
+        return False
+    result = start.op.form_of(start.shape).result
+    if result is None:
+        return True
+    return isinstance(user.attributes, GetTupleElementAttributes) and user.attributes.index == result
+
+
+# -- channels
+
+
+def _channels(module: Module) -> Iterator[Diagnostic]:
+    """Compares instructions that have the same channel: copies of a collective may share one, others not."""
+    first: dict[int, Instruction] = {}
+    for computation in module:
+        for instruction in computation:
+            attributes = instruction.attributes
+            number = attributes.channel_id if isinstance(attributes, CollectiveAttributes) else None
+            if not number:
+                continue
+            other = first.setdefault(number, instruction)
+            if other is not instruction and _meaning(other) != _meaning(instruction):
+                yield _error(instruction, f"channel {number} belongs to {other.opcode} {other.name}, "
+                             "which has another kind or other devices", note("here", other.location))  # fmt: skip
+
+
+def _meaning(instruction: Instruction) -> Any:
+    """Returns what the collectives of a channel have in common."""
+    attributes: Any = instruction.attributes
+    op = instruction.op.unwrap(attributes)[0] if isinstance(instruction.op, AsyncStart) else instruction.op
+    where = getattr(attributes, "replica_groups", None), getattr(attributes, "source_target_pairs", None)
+    return op, where, getattr(attributes, "use_global_device_ids", False)
