@@ -24,6 +24,7 @@ from ..ops.structure import AddDependency, DeviceNumber, GetTupleElement, Optimi
 from ..sharding.sharding import Sharding, leaf_shardings
 from ..tools.process_grid import ProcessGrid
 from ..types.shape import Shape
+from .numbers import Numbers
 from .variation import Variation, Variations
 
 Tree = Any  # a variation, or the tuple of the trees of a tuple's elements
@@ -67,9 +68,11 @@ class Flow:
         key = computation, arguments
         if key not in self._done:
             values: dict[Instruction, Tree] = {}
+            numbers = Numbers(self.variations, self.grid)
             for instruction in computation:
-                values[instruction] = self._value(instruction, [values[o] for o in instruction.operands], arguments,
-                                                  calls)
+                operands = [values[o] for o in instruction.operands]
+                found = self._value(instruction, operands, arguments, calls)
+                values[instruction] = numbers.refined(instruction, found, operands)
             self._done[key] = values[computation.root]
         return self._done[key]
 

@@ -124,8 +124,8 @@ class FieldKernels:
 
     def _noting(self, name: str, kernel: Kernel) -> Kernel:
         def run(*operands: Any) -> Any:
-            numbers = (np.ravel(part).tolist() for x in operands for part in pairs.parts(x))
-            self.compared.setdefault(name, set()).update(zip(*numbers, strict=True))  # of all devices, or of one
+            parts = np.broadcast_arrays(*(part for x in operands for part in pairs.parts(x)))  # of all devices, or of one
+            self.compared.setdefault(name, set()).update(zip(*(np.ravel(part).tolist() for part in parts), strict=True))
             return kernel(*operands)
 
         return run
