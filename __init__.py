@@ -143,7 +143,7 @@ _PLACES = {
     "Verdict": "runtime.proof.verdict:Verdict",
     "run_on_xla": "runtime.xla:run_on_xla",
 }
-_PACKAGES = ("codegen", "cost", "frontends", "ir", "passes", "report", "runtime")
+_PACKAGES = ("codegen", "cost", "frontends", "ir", "jax", "passes", "report", "runtime")
 
 __all__ = ["__version__", *_PLACES]  # pyright: ignore[reportUnsupportedDunderAll]
 __getattr__ = late_names(__name__, _PLACES | {name: name for name in _PACKAGES})

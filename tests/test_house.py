@@ -21,7 +21,9 @@ from support.import_graph import ROOT, circles, import_graph, name_of, own_impor
 from support.opcode_comparisons import opcode_comparisons
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PACKAGES = ("ir", "frontends", "passes", "cost", "codegen", "report", "runtime", "cli")
+PACKAGES = ("ir", "frontends", "passes", "cost", "codegen", "report", "runtime", "cli", "with_jax")
+# Folders that are named otherwise than their package: a folder `jax` at the root would hide JAX in a checkout.
+PACKAGE_NAMES = {"with_jax": "jax"}
 OTHERS = ("tests", "examples", "bench", "docs")
 
 # What each part of the package may import, besides itself.
@@ -33,6 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"ir", "codegen"},  # runs a Module and knows no pass; on XLA in the form that codegen makes
     "passes": {"ir", "cost"},
     "report": {"ir", "cost", "passes"},
+    "with_jax": {"ir", "cost", "frontends", "passes", "codegen"},
     "cli": {"ir", "cost", "frontends", "passes", "report", "codegen", "runtime"},
     "__main__": {"ir", "cli", "runtime"},
     "__init__": {"ir", "cost", "frontends", "passes", "report", "codegen", "runtime"},
@@ -244,26 +247,29 @@ def test_packages_are_the_folders() -> None:
     """Except for copies that installing leaves in the checkout."""
     found: set[str] = set()
     for folder, folders, files in os.walk(ROOT):
-        top = Path(folder) == ROOT
-        folders[:] = [f for f in folders if not f.startswith(".") and not (top and f in (*OTHERS, "build"))]
+        is_root = Path(folder) == ROOT
+        folders[:] = [f for f in folders if not f.startswith(".") and not (is_root and f in (*OTHERS, "build"))]
         if "__init__.py" in files:
-            found.add(".".join(["hloom", *Path(folder).relative_to(ROOT).parts]))
+            parts = Path(folder).relative_to(ROOT).parts
+            found.add(".".join(["hloom", *(PACKAGE_NAMES.get(part, part) for part in parts)]))
     setuptools = PROJECT["tool"]["setuptools"]
     assert setuptools["packages"] == sorted(found)
-    assert setuptools["package-dir"] == {"hloom": "."}
-    assert {p.split(".")[1] for p in found if "." in p} == set(PACKAGES)
+    renamed = {f"hloom.{name}": folder for folder, name in PACKAGE_NAMES.items()}
+    assert setuptools["package-dir"] == {"hloom": "."} | renamed
+    assert {p.split(".")[1] for p in found if "." in p} == {PACKAGE_NAMES.get(p, p) for p in PACKAGES}
     assert set(PACKAGES) <= set(PROJECT["tool"]["pyright"]["include"])
 
 
 def test_import_folder_has_one_link_per_item() -> None:
     links = ROOT / ".import" / "hloom"
-    wanted = {*PACKAGES, "__init__.py", "__main__.py", "py.typed"}
+    items = (*PACKAGES, "__init__.py", "__main__.py", "py.typed")
+    wanted = {PACKAGE_NAMES.get(item, item): item for item in items}
     found = {path.name: path for path in links.iterdir() if path.name != "__pycache__"}
-    assert set(found) == wanted
+    assert set(found) == set(wanted)
     for name, link in found.items():
         assert link.is_symlink(), name
-        assert os.readlink(link) == f"../../{name}"
-        assert link.resolve(strict=True) == (ROOT / name).resolve()
+        assert os.readlink(link) == f"../../{wanted[name]}"
+        assert link.resolve(strict=True) == (ROOT / wanted[name]).resolve()
 
 
 def test_no_python_files_at_the_root_but_two() -> None:

@@ -8,21 +8,41 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 from .instruction import Instruction
 
 
-def source_line(instruction: Instruction) -> str:
-    """Returns `model.py:33`, without folders; empty if the program has no source line."""
+class SourceSpan(NamedTuple):
+    """The characters of a source file that made an instruction.
+
+    `line` counts from 1. `column` and `end_column` are offsets in bytes of UTF-8 in that line, from 0; an `end_column`
+    of 0 is the end of the line.
+    """
+
+    path: str
+    line: int
+    column: int = 0
+    end_column: int = 0
+
+
+def source_span(instruction: Instruction) -> SourceSpan | None:
+    """Returns the place in the user's source; None if the program has none."""
     metadata = instruction.metadata
     if metadata is None:
-        return ""
+        return None
     if metadata.source_file:
-        return f"{_base(metadata.source_file)}:{metadata.source_line}"
+        return SourceSpan(metadata.source_file, metadata.source_line)
     module = instruction.parent.parent if instruction.parent else None
     if module is None or not metadata.stack_frame_id:
-        return ""
-    return _frames(module.stack_frames).get(metadata.stack_frame_id, "")
+        return None
+    return _frames(module.stack_frames).get(metadata.stack_frame_id)
+
+
+def source_line(instruction: Instruction) -> str:
+    """Returns `model.py:33`, without folders; empty if the program has no source line."""
+    span = source_span(instruction)
+    return f"{_base(span.path)}:{span.line}" if span is not None else ""
 
 
 def named_with_source(instruction: Instruction) -> str:
@@ -36,8 +56,8 @@ def _base(path: str) -> str:
 
 
 @lru_cache(maxsize=16)
-def _frames(text: str) -> dict[int, str]:
-    """Maps frame numbers to file and line, using the four tables."""
+def _frames(text: str) -> dict[int, SourceSpan]:
+    """Maps frame numbers to places, using the four tables."""
     tables: dict[str, dict[int, str]] = {}
     rows: dict[int, str] = {}
     for line in text.splitlines():
@@ -46,13 +66,15 @@ def _frames(text: str) -> dict[int, str]:
             rows[int(number)] = rest
         elif number:
             rows = tables.setdefault(number, {})
-    names = tables.get("FileNames", {})
-    locations: dict[int, str] = {}
+    names = {number: name.strip('"') for number, name in tables.get("FileNames", {}).items()}
+    spans: dict[int, SourceSpan] = {}
     for number, row in tables.get("FileLocations", {}).items():
-        name = names.get(_field(row, "file_name_id"), "")
-        locations[number] = f"{_base(name.strip(chr(34)))}:{_field(row, 'line')}" if name else ""
-    frames = tables.get("StackFrames", {})
-    return {number: locations.get(_field(row, "file_location_id"), "") for number, row in frames.items()}
+        name, line = names.get(_field(row, "file_name_id"), ""), _field(row, "line")
+        if name:
+            end = _field(row, "end_column") if _field(row, "end_line") == line else 0
+            spans[number] = SourceSpan(name, line, _field(row, "column"), end)
+    frames = {number: _field(row, "file_location_id") for number, row in tables.get("StackFrames", {}).items()}
+    return {number: spans[place] for number, place in frames.items() if place in spans}
 
 
 def _field(row: str, name: str) -> int:

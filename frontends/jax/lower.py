@@ -1,0 +1,80 @@
+"""Lowers functions with JAX and reads what it hands to XLA: the program before partitioning, with the user's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...ir.diagnostics import fail
+from ...ir.graph.module import Module
+from ...ir.tools.verifier import check
+from .. import proto
+from ..extras import imported
+from .user_lines import locate_in_source, locate_parameters
+
+PURPOSE = "to read programs from JAX"
+
+
+def from_jax(function: Any, *args: Any, platform: str | None = None, **jit_options: Any) -> Module:
+    """Returns the program of a JAX function on these arguments, before partitioning (stage GLOBAL).
+
+    `function` is any function of JAX, the result of `jax.jit`, or an object of its `trace` or `lower`, which need no
+    arguments. `args` are arrays or `jax.ShapeDtypeStruct`s, with shardings or without; nothing is allocated, and
+    meshes may be larger than the machine (`jax.sharding.AbstractMesh`). `jit_options` are those of `jax.jit`, for a
+    function that is not jitted yet; its unused arguments stay parameters. `platform` is the one to lower for, by
+    default JAX's own.
+
+    The program has the mesh and its axes, the paths of arguments (`params['l3.wq']`) as names, donation, and the user's
+    source lines as locations. Raises CompileError if JAX is missing or the program cannot be read; errors in the
+    function itself are those that JAX raises.
+    """
+    module = read_lowered(lower(trace(function, args, jit_options), platform))
+    locate_parameters(module, function)
+    return module
+
+
+def trace(function: Any, args: Sequence[Any], jit_options: Mapping[str, Any]) -> Any:
+    """Returns the traced function, a `jax.stages.Traced`; a `Lowered` as it is. Raises CompileError for misuse."""
+    jax = imported("jax", PURPOSE)
+    if isinstance(function, (jax.stages.Traced, jax.stages.Lowered)):
+        if args or jit_options:
+            fail("a function that JAX has traced or lowered takes no arguments or options here")
+        return function
+    if hasattr(function, "trace"):
+        jitted = function
+    elif callable(function):
+        jitted = jax.jit(function, **{"keep_unused": True, **jit_options})
+    else:
+        fail(f"a function is expected, not {type(function).__name__}")
+    if jitted is function and jit_options:
+        fail(f"the function is jitted already, so {min(jit_options)} cannot be set", help="give it to jax.jit")
+    return jitted.trace(*args)
+
+
+def lower(traced: Any, platform: str | None = None) -> Any:
+    """Returns the `jax.stages.Lowered` of a traced function. A program over an abstract mesh is lowered for the CPU
+    unless a platform is named.
+    """
+    if not hasattr(traced, "lower"):
+        return traced
+    if platform is not None:
+        return traced.lower(lowering_platforms=(platform,))
+    try:
+        return traced.lower()
+    except ValueError as error:
+        if "lowering_platforms" not in str(error):
+            raise
+        return traced.lower(lowering_platforms=("cpu",))
+
+
+def read_lowered(lowered: Any) -> Module:
+    """Reads a `jax.stages.Lowered`. Raises CompileError if its program is not valid HLO."""
+    data: bytes = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    attributes = lowered.compiler_ir("stablehlo").operation.attributes
+    name = str(attributes["sym_name"]).strip('"') if "sym_name" in attributes else "program"
+    module = proto.read_module(data, f"<{name}>", verify=False)
+    if "mhlo.num_partitions" in attributes:  # not in the serialized module
+        module.num_partitions = int(attributes["mhlo.num_partitions"])
+    locate_in_source(module)
+    check(module)
+    return module
