@@ -75,8 +75,8 @@ ROOMS: dict[str, set[str]] = {
         "passes/spmd/structure",
     },
     "passes": {
-        "passes/annotating", "passes/base", "passes/cleanup", "passes/fusion", "passes/op_sharding", "passes/propagation",
-        "passes/resharding", "passes/resharding/base", "passes/schedule", "passes/schedule/rewrites",
+        "passes/annotating", "passes/base", "passes/cleanup", "passes/fusion", "passes/op_sharding",
+        "passes/propagation", "passes/resharding", "passes/resharding/base", "passes/schedule", "passes/schedule/rewrites",
         "passes/schedule/search", "passes/spmd",
     },
     "runtime/ranks": set(),
