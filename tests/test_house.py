@@ -76,8 +76,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "passes": {
         "passes/annotating", "passes/base", "passes/cleanup", "passes/fusion", "passes/op_sharding",
-        "passes/propagation", "passes/resharding", "passes/resharding/base", "passes/schedule", "passes/schedule/rewrites",
-        "passes/schedule/search", "passes/spmd",
+        "passes/propagation", "passes/resharding", "passes/resharding/base", "passes/schedule",
+        "passes/schedule/rewrites", "passes/schedule/search", "passes/spmd",
     },
     "runtime/ranks": set(),
     "runtime/fabric": {"runtime/ranks"},
