@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 from dataclasses import dataclass
+from typing import Any
 
 from ..cost.kernels import is_worth_compiling
 from ..ir.diagnostics import Diagnostics
@@ -20,9 +22,11 @@ from ..passes.cleanup.combine_collectives import CombineCollectives
 from ..passes.cleanup.equal_computations import EqualComputations
 from ..passes.fusion.fuse import Fusion
 from ..runtime.plan.kernels import NUMPY, KernelProvider
+from ..runtime.ranks.failed import deadline, gather_texts
 
-REFERENCE, NATIVE, AUTO = "reference", "native", "auto"
-BACKENDS = (AUTO, NATIVE, "numpy", REFERENCE)
+REFERENCE, BY_NUMPY, NATIVE, AUTO = "reference", "numpy", "native", "auto"
+BACKENDS = (AUTO, NATIVE, BY_NUMPY, REFERENCE)
+_NEEDS = "native code needs llvmlite (pip install 'hloom[native]') and a processor with a fused multiply-add"
 
 
 @dataclass(frozen=True)
@@ -54,16 +58,33 @@ class Backend:
             return NUMPY
         from ..runtime.native.kernels import NativeKernels
 
-        return NativeKernels(by_numpy=True if self.name == "numpy" else None)
+        return NativeKernels(by_numpy=True if self.name == BY_NUMPY else None)
 
     def remark(self, diagnostics: Diagnostics) -> None:
         """Remarks that numpy takes the place of native code that was asked for and is missing here."""
         if self.name == NATIVE and not has_native_code():
             diagnostics.remark(
-                "there is no native code here: numpy runs the fused program, block by block",
-                help="native code needs llvmlite (pip install 'hloom[native]') and a processor with a fused "
-                     "multiply-add",
-            )  # fmt: skip
+                "there is no native code here: numpy runs the fused program, block by block", help=_NEEDS
+            )
+
+    def common(self, comm: Any, diagnostics: Diagnostics, timeout: float | None) -> Backend:
+        """Returns the backend that all ranks can run, and remarks on rank 0 where it is another one. Native code and
+        numpy round differently, and devices that hold the same tile must agree to the bit.
+
+        Raises RankFailed if a rank does not arrive before the deadline.
+        """
+        if self.name != NATIVE:
+            return self
+        own = "" if has_native_code() else socket.gethostname()
+        hosts = gather_texts(comm, own, "the choice of a backend", deadline(timeout))
+        lacking = sorted({host for host in hosts if host})
+        if not lacking:
+            return self
+        if comm.rank == 0 and not all(hosts):  # elsewhere it is known before
+            diagnostics.remark(
+                f"there is no native code on {', '.join(lacking)}: numpy runs the fused program on all ranks", help=_NEEDS
+            )
+        return Backend(BY_NUMPY)
 
 
 BY_REFERENCE = Backend()

@@ -22,6 +22,7 @@ from ..ir.graph.module import Module, clone_module
 from ..ir.tools.process_grid import ProcessGrid
 from ..ir.tools.spmd import is_per_device
 from ..ir.tools.unknown_values import require_values
+from ..passes.base import PassContext
 from ..passes.pipelines import partition
 from ..runtime.evaluator import UnpartitionedProgram
 from ..runtime.outputs import check_outputs
@@ -127,7 +128,11 @@ def job_on_ranks(args: argparse.Namespace, comm: Any) -> Job:
         job.inputs = inputs_for(args, job.program, args.seed)
         return job
 
-    return on_all_ranks(comm, mine, "the inputs of the program", args.timeout)
+    job = on_all_ranks(comm, mine, "the inputs of the program", args.timeout)
+    context = PassContext()
+    job.backend = job.backend.common(comm, context.diagnostics, args.timeout)
+    report(args, context)
+    return job
 
 
 def _first_job(args: argparse.Namespace, ranks: int) -> bytes:

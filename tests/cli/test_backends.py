@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +18,11 @@ from hloom.runtime.evaluator import evaluate
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.native.kernels import NativeKernels
 from hloom.runtime.plan.kernels import NUMPY, KernelProvider
+from hloom.runtime.ranks.launch import find_mpiexec
 from hloom.runtime.simulator import simulate
 from hypothesis import HealthCheck, given, settings
 from programs.random.generate import REGIONS, programs
-from support.command_line import EXAMPLES, ROOT, hloom, process
+from support.command_line import EXAMPLES, ROOT, have_mpi, hloom, process
 from support.compare import compare
 from support.loop_kernels import needs_llvm
 from support.partition_check import partitioned
@@ -122,6 +125,19 @@ def test_without_native_code_numpy_computes(missing: str, tmp_path: Path) -> Non
     (tmp_path / "chain.hlo").write_text(CHAIN % ((4_000_000,) * 3))
     done = process("eval", "chain.hlo", "--json", "--backend", "auto", cwd=tmp_path, **variables)
     assert (done.code, json.loads(done.out)["backend"], done.err) == (0, "reference", "")
+
+
+@needs_llvm
+@pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
+def test_ranks_without_native_code_decide_for_all(tmp_path: Path) -> None:
+    """Native code and numpy round differently: devices of two ranks would disagree about a tile that both hold."""
+    run = [sys.executable, "-m", "hloom", "run", str(EXAMPLES / "mlp_named.hlo"), "--json", "--backend", "native"]
+    known = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "PYTHONPATH": str(ROOT / ".import"),
+             "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe"}  # fmt: skip
+    command = [find_mpiexec(), "-n", "1", *run, ":", "-n", "1", "env", "HLOOM_CPU=-fma,-neon", *run]
+    done = subprocess.run(command, env=os.environ | known, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["backend"] == "numpy"
+    assert "remark: there is no native code on " in done.stderr
 
 
 @needs_llvm
