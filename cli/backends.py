@@ -81,9 +81,9 @@ class Backend:
         if not lacking:
             return self
         if comm.rank == 0 and not all(hosts):  # elsewhere it is known before
-            diagnostics.remark(
-                f"there is no native code on {', '.join(lacking)}: numpy runs the fused program on all ranks", help=_NEEDS
-            )
+            where = ", ".join(lacking)
+            message = f"there is no native code on {where}: numpy runs the fused program on all ranks"
+            diagnostics.remark(message, help=_NEEDS)
         return Backend(BY_NUMPY)
 
 
