@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from .completion import SHELLS
 from .parser import Parser, Version
 from .values import device_count, mesh_sizes, names, not_negative, positive, tolerance
@@ -86,6 +88,11 @@ def _out(made: Parser) -> None:
     made.add_argument("--out", metavar="DIR", help="write the outputs there as .npy files")
 
 
+def _trace(made: Parser) -> None:
+    made.add_argument("--trace", type=Path, metavar="F.json",
+                      help="write what the last run did, and when, on each rank: a file for Perfetto (ui.perfetto.dev)")
+
+
 def run(made: Parser) -> None:
     """Defines the arguments of `hloom run`."""
     _partitioned(made)
@@ -99,6 +106,7 @@ def run(made: Parser) -> None:
     made.add_argument("--allow-nan", action="store_true", help="with --check: results may hold NaN and infinities")
     made.add_argument("--repeat", type=positive, metavar="N",
                       help="run N times on the same inputs, and print the time of the first run and the median")
+    _trace(made)
     _werror(made)
     _inputs(made)
     _out(made)
@@ -110,6 +118,7 @@ def bench(made: Parser) -> None:
     _partitioned(made)
     _backend(made)
     made.add_argument("--repeat", type=positive, metavar="N", default=10, help="number of runs after the first")
+    _trace(made)
     made.set_defaults(check=False, out=None)
     _werror(made)
     _inputs(made)

@@ -16,6 +16,7 @@ from ..report.work import share
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.measure import Part, StepByStep, StepTimes, peak_bytes, peak_flops
 from ..runtime.simulator import SimulatedProgram
+from .check import Simulated
 from .common import print_json
 from .evaluate import inputs_for
 from .exit_codes import EXIT_OK
@@ -34,7 +35,8 @@ def bench(args: argparse.Namespace) -> int:
     compiled = time.perf_counter() - start
     job.inputs = inputs_for(args, job.program, args.seed)
     with working(f"running {args.repeat + 1} times"):
-        _, seconds = job.simulated.repeat(job.inputs, args.repeat + 1)
+        devices = Simulated(job.local, job.simulated, job.backend)
+        _, seconds = devices.repeat(job.local, job.inputs, args.repeat + 1, args.trace)
     with working("measuring parts"):
         parts = _parts(job)
     with working("measuring the machine"):

@@ -25,6 +25,7 @@ from ..runtime.ranks.failed import RankFailed
 from ..runtime.ranks.library import load_mpi
 from ..runtime.ranks.watch import RankWatch
 from ..runtime.simulator import SimulatedProgram
+from ..runtime.trace import ProcessTrace, Trace, save_trace
 from .backends import BY_REFERENCE, Backend
 
 Array = np.ndarray[Any, Any]
@@ -38,8 +39,12 @@ class Devices(Protocol):
         """Takes global arrays and returns global results; None on all processes but the first."""
         ...
 
-    def repeat(self, local: Module, inputs: Sequence[Array], times: int) -> tuple[list[Array] | None, list[float]]:
-        """Runs the program several times on the same inputs; also returns the seconds of each run."""
+    def repeat(
+        self, local: Module, inputs: Sequence[Array], times: int, trace: Path | None = None
+    ) -> tuple[list[Array] | None, list[float]]:
+        """Runs the program several times on the same inputs; also returns the seconds of each run. Writes what the last
+        run did to a file, if one is given.
+        """
         ...
 
     def share(self, value: T) -> T:
@@ -58,8 +63,14 @@ class Simulated:
     def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
         return self._program(local).simulate(inputs, poison).outputs
 
-    def repeat(self, local: Module, inputs: Sequence[Array], times: int) -> tuple[list[Array] | None, list[float]]:
-        found, seconds = self._program(local).repeat(inputs, times)
+    def repeat(
+        self, local: Module, inputs: Sequence[Array], times: int, trace: Path | None = None
+    ) -> tuple[list[Array] | None, list[float]]:
+        tracer = Trace() if trace is not None else None
+        found, seconds = self._program(local).repeat(inputs, times, tracer)
+        if trace is not None and tracer is not None:
+            name = f"{local.num_partitions * local.replica_count} simulated devices"
+            save_trace(trace, [ProcessTrace(0, name, tracer)], _facts(local, self.backend, seconds))
         return found.outputs, seconds
 
     def _program(self, local: Module) -> SimulatedProgram:
@@ -91,9 +102,16 @@ class Ranks:
         with self._program(local) as program:
             return program.run_global(inputs, poison)
 
-    def repeat(self, local: Module, inputs: Sequence[Array], times: int) -> tuple[list[Array] | None, list[float]]:
+    def repeat(
+        self, local: Module, inputs: Sequence[Array], times: int, trace: Path | None = None
+    ) -> tuple[list[Array] | None, list[float]]:
+        tracer = Trace() if trace is not None else None
         with self._program(local) as program:
-            return program.repeat_global(inputs, times)
+            outputs, seconds = program.repeat_global(inputs, times, tracer=tracer)
+            found = program.traces(tracer) if tracer is not None else None
+            if trace is not None and found is not None:
+                save_trace(trace, found, _facts(local, self.backend, seconds))
+            return outputs, seconds
 
     def _program(self, local: Module) -> MpiProgram:
         prepared, kernels = self.backend.prepared(local), self.backend.kernels()
@@ -116,6 +134,11 @@ class Ranks:
         self.watch.stop()
         if first is not None:
             raise first from error
+
+
+def _facts(local: Module, backend: Backend, seconds: Sequence[float]) -> dict[str, Any]:
+    """Returns what a trace says beside its events: the traced run is the last one."""
+    return {"program": local.name, "backend": backend.name, "runs": len(seconds), "seconds": seconds[-1]}
 
 
 def verify_options(args: argparse.Namespace) -> None:

@@ -31,6 +31,7 @@ from ..runtime.plan.executable import Executable
 from ..runtime.ranks.failed import broadcast, on_all_ranks
 from ..runtime.ranks.launch import inside_launcher, left_for_ranks, started_by_hloom
 from ..runtime.simulator import SimulatedProgram
+from ..runtime.trace import check_trace
 from .assumptions import remark_callbacks, remark_placements
 from .backends import Backend
 from .common import context_for, read_program, report
@@ -108,6 +109,8 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
     report(args, context, quiet)
     if args.out is not None and not quiet:  # the first rank writes
         check_outputs(Path(args.out))
+    if args.trace is not None and not quiet:
+        check_trace(args.trace)
     return job
 
 

@@ -77,7 +77,7 @@ def _facts(job: Job) -> dict[str, object]:
 def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
     """Runs the program and reports its results; returns the exit code on all processes."""
     with working(f"running on {job.devices} devices"):
-        outputs, seconds = devices.repeat(job.local, job.inputs, args.repeat or 1)
+        outputs, seconds = devices.repeat(job.local, job.inputs, args.repeat or 1, args.trace)
     if outputs is not None and args.out is not None:
         save_outputs(Path(args.out), outputs, result_names(job.program))
     times = {"first": seconds[0], "median": statistics.median(seconds), "runs": len(seconds)} if args.repeat else {}

@@ -25,11 +25,14 @@ from ..ir.types.element_type import ElementType
 from .fabric.ranks import RanksFabric
 from .global_arrays import join_outputs, split_inputs
 from .plan.executable import Executable
+from .plan.interpreter import Observer
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.repeated import repeated
+from .ranks.clock import clock_offset
 from .ranks.library import load_mpi
 from .ranks.mode import chosen_mode
 from .ranks.watch import RankWatch
+from .trace import ProcessTrace, Trace
 
 Array = np.ndarray[Any, Any]
 Comm = Any  # mpi4py.MPI.Intracomm
@@ -79,13 +82,13 @@ class MpiProgram:
             self.watch.stop()
             raise
 
-    def run(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def run(self, inputs: Sequence[Sequence[Array]], tracer: Observer | None = None) -> list[list[Array]]:
         """Takes the local inputs of each of this rank's devices and returns their local results.
 
         Raises CompileError as the simulator does, and RankFailed if another rank fails or is missing.
         """
         try:
-            return self.executable.run(self.devices, inputs, self.fabric)
+            return self.executable.run(self.devices, inputs, self.fabric, tracer=tracer)
         except Exception as error:
             self.watch.report(error)
             raise
@@ -95,21 +98,31 @@ class MpiProgram:
         return self.repeat_global(inputs, 1, poison)[0]
 
     def repeat_global(
-        self, inputs: Sequence[Array], times: int, poison: bool = False
+        self, inputs: Sequence[Array], times: int, poison: bool = False, tracer: Observer | None = None
     ) -> tuple[list[Array] | None, list[float]]:
         """Runs the program several times on the same inputs, as `run_global`. Also returns the seconds of each run from
-        the moment when all ranks begin to the moment when all have finished.
+        the moment when all ranks begin to the moment when all have finished. The tracer sees the last run.
         """
         local = split_inputs(inputs, self.parameters, self.devices, self.grid, poison, self.executable.kernels)
         if times > 1:
             self.watch.barrier("the first run of the program")
-        mine, seconds = repeated(lambda: self._run_together(local), times)
+        mine, seconds = repeated(lambda last: self._run_together(local, tracer if last else None), times)
         return self._gathered(mine), seconds
 
-    def _run_together(self, local: list[list[Array]]) -> list[list[Array]]:
-        mine = self.run(local)
+    def _run_together(self, local: list[list[Array]], tracer: Observer | None) -> list[list[Array]]:
+        mine = self.run(local, tracer)
         self.watch.barrier("the results of the program")
         return mine
+
+    def traces(self, trace: Trace) -> list[ProcessTrace] | None:
+        """Returns the traces of all ranks on rank 0, None on the others. All ranks must call it."""
+        found = ProcessTrace(self.comm.rank, self._name(), trace, clock_offset(self.watch))
+        return self.comm.gather(found, root=0)
+
+    def _name(self) -> str:
+        first, last = self.devices[0], self.devices[-1]
+        devices = f"device {first}" if first == last else f"devices {first} to {last}"
+        return f"{self.watch.name(self.comm.rank)}: {devices}"
 
     def _gathered(self, mine: list[list[Array]]) -> list[Array] | None:
         gathered: list[list[list[Array]]] | None = self.comm.gather(mine, root=0)

@@ -47,20 +47,24 @@ class SimulatedProgram:
         """Takes global arrays and returns global and local results."""
         return self._joined(self._run(self._split(inputs, poison), observer))
 
-    def repeat(self, inputs: Sequence[Array], times: int) -> tuple[Simulation, list[float]]:
+    def repeat(
+        self, inputs: Sequence[Array], times: int, tracer: Observer | None = None
+    ) -> tuple[Simulation, list[float]]:
         """Runs the program several times on the same inputs. Returns the last results, and the seconds of each run
-        without dividing inputs and joining outputs.
+        without dividing inputs and joining outputs. The tracer sees the last run.
         """
         local = self._split(inputs, False)
-        per_device, seconds = repeated(lambda: self._run(local, None), times)
+        per_device, seconds = repeated(lambda last: self._run(local, None, tracer if last else None), times)
         return self._joined(per_device), seconds
 
     def _split(self, inputs: Sequence[Array], poison: bool) -> list[list[Array]]:
         devices = range(self.grid.size)
         return split_inputs(inputs, self.parameters, devices, self.grid, poison, self.executable.kernels)
 
-    def _run(self, local: list[list[Array]], observer: Observer | None) -> list[list[Array]]:
-        return self.executable.run(range(self.grid.size), local, LocalFabric(), observer)
+    def _run(
+        self, local: list[list[Array]], observer: Observer | None, tracer: Observer | None = None
+    ) -> list[list[Array]]:
+        return self.executable.run(range(self.grid.size), local, LocalFabric(), observer, tracer)
 
     def _joined(self, per_device: list[list[Array]]) -> Simulation:
         return Simulation(join_outputs(per_device, self.results, self.grid, self.executable.kernels), per_device)

@@ -131,6 +131,10 @@ class TableStep(Step):
         self._touched = sum(place.byte_size for entry in self.entries for place in entry.places)
         self._lay_out()
 
+    @property
+    def size(self) -> int:
+        return len(self.entries)
+
     def _lay_out(self) -> None:
         """Lays out the blocks of all entries, one behind the other."""
         numbers = {ARENA: 0} | {o.buffer: n for n, o in enumerate(self.outside, 1)}
@@ -200,6 +204,10 @@ class GuardedStep(Step):
         super().__init__(inner.instruction, inner.reads, inner.writes)
         self.inner = copy(inner)
         self.memory = memory
+
+    @property
+    def acting(self) -> Step:
+        return self.inner
 
     def plans(self) -> tuple[Plan, ...]:
         return self.inner.plans()

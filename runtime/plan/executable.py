@@ -50,9 +50,10 @@ class Executable:
 
     def run(
         self, devices: Sequence[int], inputs: Sequence[Sequence[Array]], fabric: Fabric,
-        observer: Observer | None = None,
+        observer: Observer | None = None, tracer: Observer | None = None,
     ) -> list[list[Array]]:  # fmt: skip
-        """Runs the program on these devices, each with its own inputs; returns the arrays of the result per device.
+        """Runs the program on these devices, each with its own inputs; returns the arrays of the result per device. An
+        observer sees single instructions; a tracer, which may take its place, the steps as they run otherwise.
 
         Raises CompileError if inputs do not fit the parameters or the program cannot be run.
         """
@@ -65,7 +66,7 @@ class Executable:
         del checked, inputs
         kept = self.spare.pop() if self.spare else {}
         with np.errstate(all="ignore"):
-            results = Interpreter(self.grid, fabric, observer, kept).execute(plan, frames)
+            results = Interpreter(self.grid, fabric, observer or tracer, kept).execute(plan, frames)
         self.spare.append(kept)
         return [[values[n] for n in self._results] for values in results]
 

@@ -43,6 +43,16 @@ class Step:
         """Executes the step on the frames of the active devices."""
         raise NotImplementedError
 
+    @property
+    def acting(self) -> Step:
+        """The step that does the work, if this one only adds to it."""
+        return self
+
+    @property
+    def size(self) -> int:
+        """The number of instructions, or of native steps, that the step runs."""
+        return 1
+
     def plans(self) -> tuple[Plan, ...]:
         """Returns the plans that the step runs, one at a time."""
         return ()

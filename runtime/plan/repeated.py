@@ -9,12 +9,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def repeated(step: Callable[[], T], times: int) -> tuple[T, list[float]]:
-    """Calls `step` at least once. Returns its last result, and the seconds of each call."""
+def repeated(step: Callable[[bool], T], times: int) -> tuple[T, list[float]]:
+    """Calls `step` at least once, and tells it whether this is the last time. Returns its last result, and the seconds
+    of each call.
+    """
     seconds: list[float] = []
     while True:
         start = time.perf_counter()
-        result = step()
+        result = step(len(seconds) + 1 >= times)
         seconds.append(time.perf_counter() - start)
         if len(seconds) >= times:
             return result, seconds

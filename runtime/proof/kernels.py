@@ -124,7 +124,8 @@ class FieldKernels:
 
     def _noting(self, name: str, kernel: Kernel) -> Kernel:
         def run(*operands: Any) -> Any:
-            parts = np.broadcast_arrays(*(part for x in operands for part in pairs.parts(x)))  # of one device, or all
+            found = (part for x in operands for part in pairs.parts(x))  # of all devices, or of one
+            parts = np.broadcast_arrays(*found)
             self.compared.setdefault(name, set()).update(zip(*(np.ravel(part).tolist() for part in parts), strict=True))
             return kernel(*operands)
 

@@ -1,0 +1,123 @@
+"""Records what happens when in a run, on one process, and writes it for Perfetto and Chrome's tracing.
+
+`Trace` sees each step that the interpreter runs, tables of native steps as one. Steps that compute are events of the
+track `compute`. A collective is an event of the track `communication`, from its start until this process has its
+results; `waited_us` is how long it did nothing else for them, so a hidden collective waits for little of its duration.
+A run without a trace does no more than look whether there is one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..ir.diagnostics import Diagnostic, Severity
+from ..ir.graph.instruction import Instruction
+from .outputs import OutputError
+from .plan.interpreter import Frame, Plan, Step
+from .plan.steps import StartStep, WaitStep
+
+COMPUTE, COMMUNICATION = "compute", "communication"
+_TRACKS = (COMPUTE, COMMUNICATION)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened between two times, in seconds of the process's own clock (`time.perf_counter`)."""
+
+    name: str
+    track: str
+    start: float
+    end: float
+    facts: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Trace:
+    """The events of one run on one process. It is a tracer of the interpreter."""
+
+    events: list[Event] = field(default_factory=list[Event])
+    _last: float = 0.0
+    _started: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict[Any, Any])
+
+    def begin(self, plan: Plan, frames: list[Frame]) -> None:
+        self._last = self._last or time.perf_counter()
+
+    def after(self, plan: Plan, step: Step, frames: list[Frame]) -> None:
+        now, start, what = time.perf_counter(), self._last, step.acting
+        if isinstance(what, StartStep):
+            self._started[id(frames[0]), what.writes[0]] = start, now
+        elif isinstance(what, WaitStep):
+            begun, posted = self._started.pop((id(frames[0]), what.reads[0]))
+            facts = _exchanged(what.instruction) | {"waited_us": _us(now - start), "started_us": _us(posted - begun)}
+            self.events.append(Event(what.instruction.name, COMMUNICATION, begun, now, facts))
+        elif not step.plans():
+            facts = {"kind": what.instruction.opcode, "steps": step.size}
+            self.events.append(Event(what.instruction.name, COMPUTE, start, now, facts))
+        self._last = time.perf_counter()  # what recording takes belongs to no step
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTrace:
+    """The trace of one process: its number and name, and `offset`, to be added to its times to get those of process 0.
+    """
+
+    number: int
+    name: str
+    trace: Trace
+    offset: float = 0.0
+
+
+def save_trace(path: Path, processes: Sequence[ProcessTrace], facts: dict[str, Any]) -> None:
+    """Writes the traces of one run on all processes to a file, in the JSON form of Chrome's tracing. Times count from
+    the first event; `facts` say what ran. Raises OutputError if the file cannot be written.
+    """
+    record = {"traceEvents": _records(processes), "displayTimeUnit": "ms", "otherData": facts}
+    try:
+        path.write_text(json.dumps(record) + "\n")
+    except OSError as error:
+        _refuse(path, error)
+
+
+def check_trace(path: Path) -> None:
+    """Finds out before a run whether its trace can be written. Raises OutputError."""
+    try:
+        with path.open("a"):
+            pass
+    except OSError as error:
+        _refuse(path, error)
+
+
+def _refuse(path: Path, error: OSError) -> NoReturn:
+    message = f"the trace cannot be written to {path}: {error.strerror or error}"
+    raise OutputError([Diagnostic(Severity.ERROR, message)]) from error
+
+
+def _records(processes: Sequence[ProcessTrace]) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = []
+    zero = min((e.start + p.offset for p in processes for e in p.trace.events), default=0.0)
+    for process in processes:
+        pid = process.number
+        records.append({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": process.name}})
+        for track in _TRACKS:
+            records.append({"ph": "M", "name": "thread_name", "pid": pid, "tid": track, "args": {"name": track}})
+        for event in sorted(process.trace.events, key=lambda e: e.start):
+            start = event.start + process.offset - zero
+            records.append({"ph": "X", "name": event.name, "cat": event.track, "pid": pid, "tid": event.track,
+                            "ts": _us(start), "dur": _us(event.end - event.start), "args": event.facts})  # fmt: skip
+    return records
+
+
+def _exchanged(instruction: Instruction) -> dict[str, Any]:
+    """Returns the kind of a collective, and the bytes that each device brings in and gets."""
+    given = sum(o.shape.byte_size for o in instruction.operands)
+    return {"kind": instruction.opcode, "bytes": given, "result_bytes": instruction.shape.byte_size,
+            "members": len(instruction.operands)}  # fmt: skip
+
+
+def _us(seconds: float) -> float:
+    return round(seconds * 1e6, 3)
