@@ -16,26 +16,39 @@ latencies are about 1 us, worth 100 KB at this bandwidth; specifying them gives 
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 
 from ..ir.diagnostics import fail
-from ..ir.sharding.digit import Digits
+from ..ir.sharding.digit import Digits, cut
 from ..ir.sharding.mesh import AxisRef, Mesh
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """`latency` in seconds per collective, `bandwidth` in bytes per second that a device receives."""
+    """`latency` in seconds per collective, `bandwidth` in bytes per second that a device receives.
+
+    `step` are the seconds of each step of an algorithm between two devices, beside the latency. `torus` is the number
+    of axes of a torus; the bandwidth is then that of both links of one axis. 0 stands for a switch.
+    """
 
     latency: float = 1e-11
     bandwidth: float = 1e11
+    step: float = 0.0
+    torus: int = 0
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether the cost depends on the number of devices."""
+        return self.step > 0 or self.torus > 0
 
     def slower(self, other: Link) -> Link:
-        """Returns a link with the worse latency and the worse bandwidth of both."""
-        return Link(max(self.latency, other.latency), min(self.bandwidth, other.bandwidth))
+        """Returns a link with the worse latency, step and bandwidth of both, and the topology of the slower one."""
+        narrow = min(self, other, key=lambda link: link.bandwidth)
+        return Link(max(self.latency, other.latency), narrow.bandwidth, max(self.step, other.step), narrow.torus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +67,19 @@ class Links:
         ] or [self.levels[0][1]]
         return _slowest(touched)
 
+    def by_level(self, digits: Digits) -> list[tuple[Link, int]] | None:
+        """Returns the links of each level, fast ones first, and the devices along it that differ in these digits; None
+        where a digit does not end with the level.
+        """
+        starts = [start for start, _ in self.levels]
+        counts = [1] * len(starts)
+        for digit in cut(digits, starts):
+            level = bisect(starts, digit.stride) - 1
+            if level + 1 < len(starts) and digit.stride * digit.size > starts[level + 1]:
+                return None
+            counts[level] *= digit.size
+        return [(link, count) for (_, link), count in zip(self.levels, counts, strict=True)]
+
     @property
     def slowest(self) -> Link:
         """The slowest link of all levels, for traffic without a pattern."""
@@ -63,7 +89,7 @@ class Links:
     def fastest(self) -> Link:
         """The fastest link of all levels, for lower bounds."""
         links = [link for _, link in self.levels]
-        return Link(min(i.latency for i in links), max(i.bandwidth for i in links))
+        return Link(min(i.latency for i in links), max(i.bandwidth * max(i.torus, 1) for i in links))
 
     @property
     def borders(self) -> tuple[int, ...]:

@@ -17,32 +17,13 @@ from typing import Protocol
 from ..ir.kept_hash import KeptHash, keep_hash
 from ..ir.sharding.digit import Digits
 from ..ir.types.element_type import ElementType
+from .algorithms import transfer
+from .fits import Fit, measured
 from .formulas import Kind
 from .links import DEFAULT as ONE_LINK
-from .links import Link, Links
-
-SECOND = 1e12
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """The cost of a collective: `latency`, plus `per_byte` (above zero) for each byte that a device receives."""
-
-    latency: float
-    per_byte: float
-
-    @staticmethod
-    def over(link: Link) -> Transfer:
-        """Returns the cost of a collective over this link."""
-        return Transfer(link.latency * SECOND, SECOND / link.bandwidth)
-
-    def time(self, received: float) -> float:
-        """Returns the time to receive this number of bytes; 0 for none."""
-        return self.per_byte * received + self.latency if received else 0.0
-
-    def most(self, time: float) -> float:
-        """Returns the most bytes that a device can receive within this time."""
-        return max(time - self.latency, 0.0) / self.per_byte
+from .links import Links
+from .transfer import SECOND as SECOND
+from .transfer import Transfer as Transfer
 
 
 class Machine(Protocol):
@@ -123,7 +104,9 @@ class Cluster(KeptHash, Machine):
     holds it. Other elements, and wider floats, have the rate `points`. An op takes `launch_seconds` beside these.
     `overlap_share` is the speed of computation while a collective runs, from 0 to 1. A program may fill `memory_size`
     bytes less the share `reserve`. `engines` are pairs of a kind, or of the first stride of a level of links, and the
-    name of the engine that runs such collectives; a kind goes before a stride.
+    name of the engine that runs such collectives; a kind goes before a stride. A collective that was measured (`fits`)
+    costs what was measured. Others cost what the best algorithm takes (`cost.algorithms`) if the links have steps, else
+    latency and bandwidth of the slowest link.
     """
 
     links: Links = ONE_LINK
@@ -135,10 +118,11 @@ class Cluster(KeptHash, Machine):
     memory_size: float = math.inf
     reserve: float = 0.0
     engines: tuple[tuple[Kind | int, str], ...] = ()
+    fits: tuple[Fit, ...] = ()
 
     def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
-        """Returns the cost over the slowest link used; over the slowest of all without digits or with an `order`."""
-        return _transfer(self, None if order is not None else digits)
+        """Returns the cost over the links used; over the slowest of all without digits or with an `order`."""
+        return _transfer(self, kind, None if order is not None else digits)
 
     def memory(self, count: float) -> float:
         return count * (SECOND / self.memory_bytes)
@@ -151,7 +135,7 @@ class Cluster(KeptHash, Machine):
 
     @property
     def fastest(self) -> Transfer:
-        return Transfer.over(self.links.fastest)
+        return _fastest(self)
 
     @property
     def levels(self) -> tuple[int, ...]:
@@ -175,9 +159,28 @@ class Cluster(KeptHash, Machine):
         return self.memory_size * (1 - self.reserve)
 
 
+@lru_cache(maxsize=1024)
+def _fastest(cluster: Cluster) -> Transfer:
+    fastest = Transfer.over(cluster.links.fastest)
+    latencies = [fastest.latency, *(f.latency * SECOND for f in cluster.fits)]
+    return Transfer(min(latencies), min([fastest.per_byte, *(SECOND / f.bandwidth for f in cluster.fits)]))
+
+
 @lru_cache(maxsize=65536)
-def _transfer(cluster: Cluster, digits: Digits | None) -> Transfer:
-    return Transfer.over(cluster.links.slowest if digits is None else cluster.links.across(digits))
+def _transfer(cluster: Cluster, kind: Kind, digits: Digits | None) -> Transfer:
+    if digits is None:
+        return Transfer.over(cluster.links.slowest)
+    if cluster.fits or any(link.has_steps for _, link in cluster.links.levels):
+        levels = cluster.links.by_level(digits)
+        if levels is not None:
+            while len(levels) > 1 and levels[-1][1] == 1:
+                levels.pop()
+            found = measured(cluster.fits, kind, tuple([count for _, count in levels]))
+            if found is not None:
+                return found
+            if any(link.has_steps for link, _ in levels):
+                return transfer(kind, [level for level in levels if level[1] > 1] or levels[:1])
+    return Transfer.over(cluster.links.across(digits))
 
 
 DEFAULT = Cluster()

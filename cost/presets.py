@@ -7,40 +7,61 @@
 `work` lists multiply-adds per second by float type (K, M, G, T, P are powers of 1000), `memory` bytes per second. Links
 are given apart (`cost.links`).
 
-The figures are peaks as vendors state them, of dense products; a multiply-add is two of their operations. A torus has
-two links per axis and direction, and collectives use both. Latencies and the bandwidth of H100 nodes are fits to tables
-of XLA and NCCL, those of the CPU cluster were measured with Open MPI.
+    FILE.toml                                        a machine file (see `cost.machine_file`), rates likewise
+
+The presets are machine files in `cost/machines`. Their figures are peaks as vendors state them, of dense products; a
+multiply-add is two of their operations. Each number has its source there.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from ..ir.diagnostics import fail
 from ..ir.sharding.mesh import Mesh
 from ..ir.types.element_type import ELEMENT_TYPES
-from .links import Link, Links, parse_links
+from .links import parse_links
 from .machine import DEFAULT, Cluster, Machine
+from .machine_file import MachineFile, load_machine
+
+SUFFIX = ".toml"  # of machine files
+_FOLDER = Path(__file__).parent / "machines"
 
 
-def _torus(memory: float, bf16: float, link: float) -> Cluster:
-    # XLA multiplies f32 in one pass of bf16 unless asked otherwise.
-    return Cluster(Links(((1, Link(1e-6, 2 * link)),)), memory, bf16 / 2, ((8, bf16), (32, bf16 / 2)))
+class _Presets(Mapping[str, Cluster]):
+    """The machines of the files in `cost/machines`, by name; a file is read when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._paths = {path.stem: path for path in sorted(_FOLDER.glob("*.toml"))}
+        self._read: dict[str, Cluster] = {}
+
+    def __getitem__(self, name: str) -> Cluster:
+        if name not in self._read:
+            self._read[name] = self.file(name).machine
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._paths
+
+    def file(self, name: str) -> MachineFile:
+        """Returns the machine file of a preset. Raises KeyError for another name."""
+        return load_machine(str(self._paths[name]))
+
+    def text(self, name: str) -> str:
+        """Returns the text of the machine file of a preset. Raises KeyError for another name."""
+        return self._paths[name].read_text(encoding="utf-8")
 
 
-PRESETS: dict[str, Cluster] = {
-    "tpu-v5e": _torus(819e9, 197e12, 45e9),
-    "tpu-v5p": _torus(2765e9, 459e12, 90e9),
-    "tpu-v6e": _torus(1638e9, 918e12, 90e9),
-    # NVLink within nodes of eight, a network card per GPU across nodes.
-    "a100": Cluster(Links(((1, Link(25e-6, 230e9)), (8, Link(150e-6, 25e9)))), 2039e9, 9.7e12,
-                    ((16, 156e12), (32, 78e12), (64, 9.7e12))),
-    "h100": Cluster(Links(((1, Link(25e-6, 368e9)), (8, Link(150e-6, 50e9)))), 3350e9, 33e12,
-                    ((8, 989e12), (16, 494e12), (32, 247e12), (64, 33e12))),
-    # A rank per core: AVX-512 products, MPI over shared memory or a network.
-    "cpu-cluster": Cluster(Links(((1, Link(3e-5, 1e9)),)), 1e10, 2.5e10, ((32, 5e10), (64, 2.5e10))),
-}  # fmt: skip
+PRESETS = _Presets()
 
 
 def machine_name(machine: Machine) -> str:
@@ -52,7 +73,8 @@ def machine_name(machine: Machine) -> str:
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)B?$")
 _POWERS = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
-_HELP = f"write one of {', '.join(PRESETS)}, or rates such as 'work=bf16:400T,f32:60T;memory=2TB', or both"
+_HELP = (f"write one of {', '.join(PRESETS)}, a FILE.toml, rates such as 'work=bf16:400T,f32:60T;memory=2TB', "
+         "or a machine and rates")  # fmt: skip
 
 
 def parse_machine(text: str = "", links: str = "", mesh: Mesh | None = None) -> Machine:
@@ -60,7 +82,10 @@ def parse_machine(text: str = "", links: str = "", mesh: Mesh | None = None) -> 
     CompileError.
     """
     first, *rest = [part.strip() for part in text.split(";")]
-    machine = PRESETS.get(first) if first else DEFAULT
+    if first.endswith(SUFFIX):
+        machine = load_machine(first).machine
+    else:
+        machine = PRESETS.get(first) if first else DEFAULT
     if machine is None:
         machine, rest = DEFAULT, [first, *rest]
     for part in rest:

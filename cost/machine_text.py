@@ -1,0 +1,55 @@
+"""Writes machine files (`cost.machine_file`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from .machine import DEFAULT, Cluster
+from .machine_file import ROWS, SINGLE, MachineFile
+from .quantity import Quantity
+
+_FLOATS = {8: "f8e4m3fn", 16: "bf16", 32: "f32", 64: "f64"}
+_ASSUMED = "as given"
+
+
+def machine_text(file: MachineFile) -> str:
+    """Returns the text of a machine file. Numbers that are those of the default machine are left out."""
+    return "\n".join([f"name = {json.dumps(file.name)}", *_tables(file.machine, file.sources)]) + "\n"
+
+
+def _tables(machine: Cluster, sources: Mapping[str, str]) -> Iterator[str]:
+    def sourced(table: str, key: str, value: float, quantity: Quantity) -> str:
+        text = f"{value:.6g}" if quantity is Quantity.SHARE else json.dumps(quantity.text(value))
+        return f"{key} = {{ value = {text}, source = {json.dumps(sources.get(f'{table}.{key}', _ASSUMED))} }}"
+
+    for table in dict.fromkeys(table for table, _ in SINGLE):
+        lines = [
+            sourced(table, key, getattr(machine, name), quantity)
+            for (own, key), (name, quantity) in SINGLE.items()
+            if own == table and getattr(machine, name) != getattr(DEFAULT, name)
+        ]  # fmt: skip
+        yield from ["", f"[{table}]", *lines] if lines else []
+    yield from ["", "[work]  # multiply-adds per second"]
+    yield from (sourced("work", _FLOATS[bits], rate, Quantity.RATE) for bits, rate in machine.by_bits)
+    if not machine.by_bits or machine.points != machine.by_bits[-1][1]:
+        yield sourced("work", "other", machine.points, Quantity.RATE)
+    for n, (start, link) in enumerate(machine.links.levels):
+        extra = {"step": link.step, "torus": link.torus}
+        row = {"from": start, "latency": link.latency, "bandwidth": link.bandwidth,
+               **{key: value for key, value in extra.items() if value}}  # fmt: skip
+        yield from _row("links", row, sources.get(f"links.{n}", _ASSUMED))
+    for n, fit in enumerate(machine.fits):
+        row = {"kind": fit.kind, "devices": list(fit.devices), "latency": fit.latency, "bandwidth": fit.bandwidth}
+        yield from _row("collectives", row, sources.get(f"collectives.{n}", _ASSUMED))
+    if machine.engines:
+        yield from ["", "[engines]", *(f"{key} = {json.dumps(name)}" for key, name in machine.engines)]
+
+
+def _row(table: str, row: Mapping[str, object], source: str) -> Iterator[str]:
+    yield from ["", f"[[{table}]]"]
+    for key, value in row.items():
+        quantity = ROWS[table][key]
+        known = quantity.text(value) if quantity is not None and isinstance(value, float) else value
+        yield f"{key} = {json.dumps(known)}"
+    yield f"source = {json.dumps(source)}"

@@ -1,0 +1,59 @@
+"""Quantities with units, as machine files write them: "25 us", "80 GB", "3350 GB/s", "494 T"."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([A-Za-zµ/]*)\s*$")
+_TIMES = {"s": 0, "ms": -3, "us": -6, "ns": -9}
+_POWERS = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
+
+
+class Quantity(Enum):
+    """Kinds of quantities, with the words for them."""
+
+    SECONDS = "a time"
+    BYTES = "a number of bytes"
+    BANDWIDTH = "a number of bytes per second above zero"
+    RATE = "a number of multiply-adds per second above zero"
+    SHARE = "a share between 0 and 1"
+
+    @property
+    def units(self) -> dict[str, int]:
+        """The units by name, as powers of ten of the base unit: seconds, bytes, multiply-adds."""
+        if self is Quantity.SECONDS:
+            return _TIMES
+        unit = {Quantity.BYTES: "B", Quantity.BANDWIDTH: "B/s"}.get(self, "")
+        return {"": 0} if self is Quantity.SHARE else {name + unit: power for name, power in _POWERS.items()}
+
+    @property
+    def example(self) -> str:
+        """A value as a file writes it."""
+        return _EXAMPLES[self]
+
+    def read(self, value: Any) -> float | None:
+        """Returns the number in the base unit, which a plain number has; None if a value is no such quantity."""
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            return None
+        match = _NUMBER.match(str(value))
+        units = self.units | {"": 0} if not isinstance(value, str) else self.units
+        if match is None or match[2].replace("µ", "u") not in units:
+            return None
+        found = float(Decimal(match[1]).scaleb(units[match[2].replace("µ", "u")]))
+        limits = (found > 0 or self in (Quantity.SECONDS, Quantity.SHARE)) and found < float("inf")
+        return found if limits and (found <= 1 or self is not Quantity.SHARE) else None
+
+    def text(self, value: float) -> str:
+        """Returns a number with the largest unit in which it is at least 1, six digits of it."""
+        fitting = [(power, unit) for unit, power in self.units.items() if value >= 10**power]
+        power, unit = max(fitting) if fitting else min((p, u) for u, p in self.units.items())
+        return f"{value / 10**power:.6g} {unit}".strip()
+
+
+_EXAMPLES = {
+    Quantity.SECONDS: "25 us", Quantity.BYTES: "80 GB", Quantity.BANDWIDTH: "3350 GB/s", Quantity.RATE: "494 T",
+    Quantity.SHARE: "0.9",
+}  # fmt: skip
