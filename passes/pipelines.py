@@ -36,6 +36,7 @@ from .propagation.shardy_regions import ShardyRegions
 from .schedule.rewrites.common_gathers import CommonGathers
 from .schedule.rewrites.reassociate import ReassociateAllReduces
 from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
+from .schedule.rewrites.sink_all_reduces import SinkAllReduces
 from .spmd.partition import SpmdPartition
 from .spmd.sort_prefix import SortPrefix
 
@@ -45,7 +46,7 @@ PASSES: dict[str, type[Pass]] = {
         Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
         ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, EqualComputations, DeviceOrders, Propagate,
         SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives, Fusion,
-        AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces, CommonGathers,
+        AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces, CommonGathers, SinkAllReduces,
     )
 }
 

@@ -6,6 +6,7 @@ XLA records the trip count that it inferred in the loop's `backend_config`; fusi
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
@@ -39,6 +40,25 @@ def _count_runs(computation: Computation, count: int, found: dict[Computation, i
                 _count_runs(called, count * (UNKNOWN_TRIPS if trips is None else max(trips, 1)), found)
 
 
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """The counter of a loop: element `index` of its state goes from `start` by `step` while `direction` holds between
+    it and `limit`. `bound` is the constant in the condition that is the limit.
+    """
+
+    index: int
+    start: int
+    limit: int
+    step: int
+    direction: str
+    bound: Instruction
+
+    @property
+    def trips(self) -> int | None:
+        """The number of trips; None if the counter misses the limit or moves away from it."""
+        return _trips(self.start, self.limit, self.step, self.direction)
+
+
 def trip_count(loop: Instruction) -> int | None:
     """Returns the trip count of a `while` that counts one state element up (LT, LE, NE) or down (GT, GE, NE), or None.
 
@@ -47,6 +67,12 @@ def trip_count(loop: Instruction) -> int | None:
     known = re.search(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"?(\d+)', loop.call.config)
     if known:
         return int(known[1])
+    found = counter(loop)
+    return None if found is None else found.trips
+
+
+def counter(loop: Instruction) -> Counter | None:
+    """Returns the counter of a `while` if it has one that goes from a constant by a constant to a constant."""
     attributes = loop.attributes_as(WhileAttributes)
     test = _look_through(attributes.condition.root)
     if not isinstance(test.attributes, CompareAttributes):
@@ -63,7 +89,7 @@ def trip_count(loop: Instruction) -> int | None:
     step = _step(_element(attributes.body.root, place), place)
     if start is None or not step:
         return None
-    return _trips(start, limit, step, direction)
+    return Counter(place, start, limit, step, direction, right)
 
 
 def _trips(start: int, limit: int, step: int, direction: str) -> int | None:

@@ -24,9 +24,9 @@ from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.tools.trip_count import trip_count
-from ...ir.types.shape import tuple_shape
 from ..base import Pass, PassContext
 from .cse import merge_equal
+from .loop_state import element, extend, has_plain_state, invariant, shared_computations
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,7 @@ class LoopInvariants(Pass):
     growth: float = 0.1
 
     def run(self, module: Module, context: PassContext) -> bool:
-        calls: dict[Computation, int] = {}
-        for called in (c for computation in module for i in computation for c in i.called()):
-            calls[called] = calls.get(called, 0) + 1
-        shared = {computation for computation, count in calls.items() if count > 1}
-        return _visit(module.entry, shared, self.growth)
+        return _visit(module.entry, shared_computations(module), self.growth)
 
 
 def _visit(computation: Computation, shared: set[Computation], growth: float) -> bool:
@@ -60,13 +56,13 @@ def _hoist(computation: Computation, loop: Instruction, growth: float) -> bool:
     """Moves collectives out of one loop where it pays."""
     attributes = loop.attributes_as(WhileAttributes)
     body, trips = attributes.body, trip_count(loop)
-    if (trips is not None and trips < 2) or not _has_plain_state(loop):
+    if (trips is not None and trips < 2) or not has_plain_state(loop):
         return False
-    fixed = _invariant(body)
+    fixed = invariant(body)
     found = _affordable(body, _last_collectives(fixed), growth)
     if not found:
         return False
-    inside = _extend(computation, loop, _before_loop(computation, loop, fixed, found))
+    inside = extend(computation, loop, _before_loop(computation, loop, fixed, found))
     for old, new in zip(found, inside, strict=True):
         body.replace_all_uses(old, new)
     _remove_unused(body, fixed)
@@ -74,38 +70,6 @@ def _hoist(computation: Computation, loop: Instruction, growth: float) -> bool:
     computation.sort()
     merge_equal(computation)  # other loops may have hoisted equal collectives
     return True
-
-
-def _has_plain_state(loop: Instruction) -> bool:
-    """Whether a loop's state can be extended: it is a tuple that is only taken apart and put together."""
-    parameters = [p for called in loop.called() for p in called.parameters]
-    values = [loop, *parameters]
-    root = loop.attributes_as(WhileAttributes).body.root
-    return (
-        loop.shape.is_tuple and root.op.role is Role.TUPLE and loop.annotation is None and root.annotation is None
-        and loop.parent is not None and loop is not loop.parent.root and not root.users
-        and all(p.annotation is None for p in parameters)
-        and all(u.op.role is Role.ELEMENT for value in values for u in value.users)
-    )  # fmt: skip
-
-
-def _invariant(body: Computation) -> dict[Instruction, None]:
-    """Returns the loop-invariant instructions in order: computed from constants, or from state that the body does not
-    change.
-    """
-    (state,) = body.parameters
-    found: dict[Instruction, None] = {}
-    for instruction in body:
-        attributes = instruction.attributes
-        if isinstance(attributes, GetTupleElementAttributes) and instruction.operands[0] is state:
-            if body.root.operands[attributes.index] is instruction:
-                found[instruction] = None
-            continue
-        pure = not instruction.has_effect() and not instruction.op.is_stateful and not instruction.op.is_control
-        plain = instruction.shape.is_array and not instruction.control_predecessors
-        if pure and plain and instruction is not state and all(o in found for o in instruction.operands):
-            found[instruction] = None
-    return found
 
 
 def _last_collectives(fixed: dict[Instruction, None]) -> list[Instruction]:
@@ -172,35 +136,11 @@ def _before_loop(
             continue
         attributes = instruction.attributes
         if isinstance(attributes, GetTupleElementAttributes):
-            copies[instruction] = _element(computation, start, attributes.index)
+            copies[instruction] = element(computation, start, attributes.index)
         else:
             operands = [copies[o] for o in instruction.operands]
             copies[instruction] = clone_instruction(computation, instruction, operands, lambda called: called)
     return [copies[i] for i in found]
-
-
-def _element(computation: Computation, value: Instruction, index: int) -> Instruction:
-    if value.op.role is Role.TUPLE:
-        return value.operands[index]
-    return computation.add("get-tuple-element", (value,), GetTupleElementAttributes(index), like=value)
-
-
-def _extend(computation: Computation, loop: Instruction, values: list[Instruction]) -> list[Instruction]:
-    """Adds values to a loop's state, which the body does not change; returns them inside the body."""
-    body, (start,) = loop.attributes_as(WhileAttributes).body, loop.operands
-    count = len(loop.shape.elements)
-    shape = tuple_shape((*loop.shape.elements, *(v.shape for v in values)))
-    elements = [_element(computation, start, number) for number in range(count)]
-    computation.set_operand(loop, 0, computation.add("tuple", [*elements, *values], shape=shape, like=start))
-    loop.shape = shape
-    for called in loop.called():
-        (parameter,) = called.parameters
-        parameter.shape = shape
-    old = body.root
-    inside = [_element(body, body.parameters[0], number) for number in range(count, len(shape.elements))]
-    body.root = body.add("tuple", [*old.operands, *inside], shape=shape, like=old)
-    body.remove(old)
-    return inside
 
 
 def _remove_unused(body: Computation, fixed: Iterable[Instruction]) -> None:

@@ -89,7 +89,7 @@ class Rewrite(Pass):
         refuse_starts(module, self.name)
         program = Program(module, context)
         changed = False
-        for computation in computations_run(module):
+        for computation in reversed(computations_run(module)):  # inner loops first
             if computation.has_control_dependencies:
                 text = f"{self.name}: {computation.name} has control dependencies and is left as it is"
                 context.diagnostics.remark(text, computation.location)
@@ -108,6 +108,7 @@ class Edits:
     def __init__(self, computation: Computation) -> None:
         self.computation = computation
         self._placed: dict[Instruction, list[Instruction]] = {}
+        self._behind: dict[Instruction, list[Instruction]] = {}
         self._replaced: list[Instruction] = []
         computation.root = computation.root  # appended instructions do not become the root
 
@@ -119,6 +120,14 @@ class Edits:
         new = list(islice(reversed(self.computation), len(self.computation) - start))[::-1]
         self._placed.setdefault(place, []).extend(new)
 
+    @contextmanager
+    def after(self, place: Instruction) -> Generator[Computation]:
+        """Places what is appended within the `with` statement after an instruction."""
+        start = len(self.computation)
+        yield self.computation
+        new = list(islice(reversed(self.computation), len(self.computation) - start))[::-1]
+        self._behind.setdefault(place, []).extend(new)
+
     def replace(self, old: Instruction, new: Instruction) -> None:
         """Lets `new` take the uses of `old`, its annotations, and its place as the root."""
         if old is self.computation.root:
@@ -129,7 +138,7 @@ class Edits:
     def finish(self) -> None:
         """Puts the computation in order and removes what nothing uses any more of the replaced values."""
         order: list[Instruction] = []
-        placed = {i for new in self._placed.values() for i in new}
+        placed = {i for lists in (self._placed, self._behind) for new in lists.values() for i in new}
         for instruction in self.computation:
             if instruction not in placed:
                 self._emit(instruction, order)
@@ -140,7 +149,10 @@ class Edits:
     def _emit(self, instruction: Instruction, order: list[Instruction]) -> None:
         for new in self._placed.get(instruction, ()):
             self._emit(new, order)
-        order.append(instruction)
+        if instruction.parent is self.computation:
+            order.append(instruction)
+        for new in self._behind.get(instruction, ()):
+            self._emit(new, order)
 
 
 def remove_unused(computation: Computation, values: Iterable[Instruction]) -> None:

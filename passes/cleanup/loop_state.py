@@ -1,0 +1,99 @@
+"""The state of a loop: when it can be edited, what trips leave as it is, and new elements for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ...ir.graph.op import Role
+from ...ir.ops.control import WhileAttributes
+from ...ir.ops.structure import GetTupleElementAttributes
+from ...ir.types.shape import tuple_shape
+
+
+def shared_computations(module: Module) -> set[Computation]:
+    """Returns the computations that several instructions call, so that an edit for one would change the others."""
+    calls: dict[Computation, int] = {}
+    for called in (c for computation in module for i in computation for c in i.called()):
+        calls[called] = calls.get(called, 0) + 1
+    return {computation for computation, count in calls.items() if count > 1}
+
+
+def has_plain_state(loop: Instruction) -> bool:
+    """Whether a loop's state can be extended: it is a tuple that is only taken apart and put together."""
+    parameters = [p for called in loop.called() for p in called.parameters]
+    values = [loop, *parameters]
+    root = loop.attributes_as(WhileAttributes).body.root
+    return (
+        loop.shape.is_tuple and root.op.role is Role.TUPLE and loop.annotation is None and root.annotation is None
+        and loop.parent is not None and loop is not loop.parent.root and not root.users
+        and all(p.annotation is None for p in parameters)
+        and all(u.op.role is Role.ELEMENT for value in values for u in value.users)
+    )  # fmt: skip
+
+
+def invariant(body: Computation) -> dict[Instruction, None]:
+    """Returns the loop-invariant instructions in order: computed from constants, or from state that the body does not
+    change.
+    """
+    (state,) = body.parameters
+    found: dict[Instruction, None] = {}
+    for instruction in body:
+        attributes = instruction.attributes
+        if isinstance(attributes, GetTupleElementAttributes) and instruction.operands[0] is state:
+            if body.root.operands[attributes.index] is instruction:
+                found[instruction] = None
+            continue
+        if is_movable(instruction) and instruction is not state and all(o in found for o in instruction.operands):
+            found[instruction] = None
+    return found
+
+
+def is_movable(instruction: Instruction) -> bool:
+    """Whether an instruction computes an array from its operands alone, so that it may run elsewhere as well."""
+    pure = not instruction.has_effect() and not instruction.op.is_stateful and not instruction.op.is_control
+    return pure and instruction.shape.is_array and not instruction.control_predecessors
+
+
+def element(computation: Computation, value: Instruction, index: int) -> Instruction:
+    """Returns an element of a tuple: the operand that became it, or a new instruction that takes it."""
+    if value.op.role is Role.TUPLE:
+        return value.operands[index]
+    return computation.add("get-tuple-element", (value,), GetTupleElementAttributes(index), like=value)
+
+
+def elements(value: Instruction, index: int) -> list[Instruction]:
+    """Returns the instructions that take an element of a tuple."""
+    return [u for u in value.users if u.op.role is Role.ELEMENT
+            and u.attributes_as(GetTupleElementAttributes).index == index]  # fmt: skip
+
+
+def set_start(computation: Computation, loop: Instruction, index: int, value: Instruction) -> None:
+    """Lets a loop begin with another value of one element of its state."""
+    (start,) = loop.operands
+    values = [element(computation, start, n) if n != index else value for n in range(len(loop.shape.elements))]
+    computation.set_operand(loop, 0, computation.add("tuple", values, shape=loop.shape, like=start))
+    if not start.users and start is not computation.root and start.op.role is Role.TUPLE:
+        computation.remove(start)
+
+
+def extend(computation: Computation, loop: Instruction, values: Sequence[Instruction]) -> list[Instruction]:
+    """Adds values to a loop's state, which the body does not change; returns them inside the body."""
+    body, (start,) = loop.attributes_as(WhileAttributes).body, loop.operands
+    count = len(loop.shape.elements)
+    shape = tuple_shape((*loop.shape.elements, *(v.shape for v in values)))
+    starts = [element(computation, start, number) for number in range(count)]
+    computation.set_operand(loop, 0, computation.add("tuple", [*starts, *values], shape=shape, like=start))
+    if not start.users and start is not computation.root and start.op.role is Role.TUPLE:
+        computation.remove(start)
+    loop.shape = shape
+    for called in loop.called():
+        (parameter,) = called.parameters
+        parameter.shape = shape
+    old = body.root
+    inside = [element(body, body.parameters[0], number) for number in range(count, len(shape.elements))]
+    body.root = body.add("tuple", [*old.operands, *inside], shape=shape, like=old)
+    body.remove(old)
+    return inside

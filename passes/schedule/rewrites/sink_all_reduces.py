@@ -1,0 +1,262 @@
+"""Sinks all-reduces out of loops: devices add up their own parts, and reduce the total once, after the loop.
+
+    before:  body:  r = all-reduce(x)              after:  body:  b = add(a, x)          -- a begins with zeros
+                    b = add(a, r)                          after: t = all-reduce(total), add(start, t)
+
+A loop over micro-batches reduces its gradients once in place of once per trip. The result is the same sum in another
+order, given that
+
+- the sum is added to an element of the state, or written into a part of one, and becomes the same element of the next
+  state; between lie only moves, and conversions of floats to a wider type;
+- nothing else reads that element: neither the body nor the condition;
+- places in it, and predicates that choose whether to add, are the same on all devices of a group;
+- an element that is only written into begins with zeros.
+
+An all-reduce never sinks through a scatter, whose indices may differ from device to device. Parts that are written into
+an array (the gradients of stacked layers) are reduced together: the bytes are the same, and what could run beside the
+body no longer does. So an all-reduce sinks only where that saves `least_gain` of the time that it takes in the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from ....ir.factors.sharding_rule import Monoid
+from ....ir.graph.computation import Computation
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.monoid import reduction_monoid
+from ....ir.graph.op import Role
+from ....ir.ops.collectives import AllReduce, AllReduceAttributes
+from ....ir.ops.comparison import Select
+from ....ir.ops.control import WhileAttributes
+from ....ir.ops.conversion import Copy
+from ....ir.ops.elementwise import ADD
+from ....ir.ops.shaping import BroadcastAttributes, Reshape, Transpose
+from ....ir.ops.slicing import DynamicSlice, DynamicUpdateSlice
+from ....ir.ops.structure import ConstantAttributes, GetTupleElementAttributes
+from ....ir.sharding.replica_groups import Groups
+from ....ir.tools.trip_count import UNKNOWN_TRIPS, trip_count
+from ...cleanup.loop_state import elements, has_plain_state, set_start, shared_computations
+from .base import Edits, Program, Rewrite, is_plain_collective, microseconds, only_user, widens_floats
+from .groups import device_groups
+from .uniform import Uniform
+
+
+@dataclass(frozen=True)
+class SinkAllReduces(Rewrite):
+    """Reduces what loops accumulate once, after them."""
+
+    name: ClassVar[str] = "sink-all-reduces"
+    least_gain: float = 0.1
+
+    def rewrite(self, program: Program, computation: Computation) -> bool:
+        changed = False
+        shared = shared_computations(program.module)
+        for loop in [i for i in computation if isinstance(i.attributes, WhileAttributes)]:
+            body = loop.attributes_as(WhileAttributes).body
+            if shared.intersection(loop.called()) or not has_plain_state(loop):
+                continue
+            for reduced in [i for i in body if isinstance(i.op, AllReduce)]:
+                found = _match(program, loop, reduced)
+                if isinstance(found, _Sum):
+                    found = self._emit(program, computation, found)
+                    changed |= found is None
+                if found is not None:
+                    program.remark(reduced, f"stays in its loop: {found}")
+        return changed
+
+    def _emit(self, program: Program, computation: Computation, found: _Sum) -> str | None:
+        """Moves one all-reduce, or says why that does not pay."""
+        loop, reduced = found.loop, found.reduced
+        trips = trip_count(loop)
+        count = UNKNOWN_TRIPS if trips is None else trips
+        total = loop.shape.elements[found.index]
+        inside = count * program.time("all-reduce", reduced.shape.byte_size, found.groups)
+        after = program.time("all-reduce", total.byte_size, found.groups)
+        times = f"{microseconds(inside)} in {count} trips, {microseconds(after)} once"
+        if after > (1 - self.least_gain) * inside:
+            return times
+        body = loop.attributes_as(WhileAttributes).body
+        body.replace_all_uses(reduced, reduced.operands[0])
+        body.remove(reduced)
+        edits = Edits(computation)
+        with edits.before(loop):
+            start = _start(loop, found.index)
+            is_zero = start is not None and _is_zero(start)
+            if not is_zero:
+                zero = computation.constant(0, total.element.name)
+                zeros = computation.build("broadcast", zero, shape=total.without_layout(), dimensions=())
+                start = start or computation.build("get-tuple-element", loop.operands[0], index=found.index, like=loop)
+                set_start(computation, loop, found.index, zeros)
+        readers = elements(loop, found.index)
+        with edits.after(loop):
+            sum_ = computation.build("get-tuple-element", loop, index=found.index, like=loop)
+            given = reduced.attributes_as(AllReduceAttributes)
+            monoid = reduction_monoid(given.to_apply)
+            if total.element is not reduced.shape.element and monoid is not None:
+                given = replace(given, to_apply=program.reducer(monoid, total.element))
+            result = computation.add(reduced.op, (sum_,), given, sum_.shape, reduced.name, reduced)
+            result.frontend_attributes = reduced.frontend_attributes
+            if not is_zero and start is not None:
+                result = computation.build("add", start, result, like=reduced)
+        for reader in readers:
+            edits.replace(reader, result)
+        edits.finish()
+        program.remark(result, f"runs after its loop: {times}")
+        return None
+
+
+@dataclass(slots=True)
+class _Sum:
+    """An all-reduce in a loop that ends in element `index` of its state, by way of the instructions `path`.
+
+    `reads` are the instructions that may read the element; `uniform` must be the same on all devices of a group. The
+    element may begin with any value unless it is only `written`.
+    """
+
+    loop: Instruction
+    reduced: Instruction
+    groups: Groups
+    index: int = -1
+    reads: list[Instruction] = field(default_factory=list[Instruction])
+    uniform: list[Instruction] = field(default_factory=list[Instruction])
+    path: list[Instruction] = field(default_factory=list[Instruction])
+    written: bool = False
+
+
+def _match(program: Program, loop: Instruction, reduced: Instruction) -> _Sum | str | None:
+    """Returns how an all-reduce is accumulated, why it cannot sink, or None if its loop does not accumulate it."""
+    attributes = loop.attributes_as(WhileAttributes)
+    if not is_plain_collective(reduced):
+        return "it has several arrays, or an annotation"
+    if reduction_monoid(reduced.attributes_as(AllReduceAttributes).to_apply) is not Monoid.ADD:
+        return "it is not a sum"
+    found = _Sum(loop, reduced, device_groups(reduced, program.module))
+    problem = _follow(attributes.body, found)
+    if problem is not None:
+        return problem
+    (state,), (tested,) = attributes.body.parameters, attributes.condition.parameters
+    readers = {u for e in elements(state, found.index) for u in e.users}
+    if not readers <= set(found.reads):
+        other = next(u for u in readers if u not in found.reads)
+        return f"{other.opcode} {other.name} reads what is accumulated"
+    if any(e.users or e is attributes.condition.root for e in elements(tested, found.index)):
+        return "the condition reads what is accumulated"
+    start = _start(loop, found.index)
+    if found.written and (start is None or not _is_zero(start)):
+        return "the array that it is written into does not begin with zeros"
+    uniform = Uniform(program.module, found.groups)
+    other = next((v for v in found.uniform if not uniform.holds(v)), None)
+    if other is not None:
+        return f"{other.name}, which decides where or whether it is added, may differ between devices"
+    return found
+
+
+def _follow(body: Computation, found: _Sum) -> str | None:
+    """Follows the all-reduce to the state that it becomes. Returns what stands in the way."""
+    step, value, stop = _Walk(body, found), found.reduced, None
+    while stop is None:
+        user = only_user(value)
+        if user is None:
+            return "several instructions read it" if value.users else "nothing reads it"
+        if user is body.root:
+            places = [n for n, o in enumerate(user.operands) if o is value]
+            return None if step.ends_at(places[0]) else "it does not end in the element that it is added to"
+        stop = step.through(user, value)
+        value = user
+    return stop
+
+
+@dataclass
+class _Walk:
+    """The accumulation so far: `base` is the element of the state that it goes to, `part` a slice of it, to which was
+    added and which has to be written back.
+    """
+
+    body: Computation
+    found: _Sum
+    base: int = -1
+    part: Instruction | None = None
+    free: bool = True  # before the sum is added or written
+
+    def ends_at(self, place: int) -> bool:
+        self.found.index = place
+        return not self.free and self.part is None and self.base == place
+
+    def through(self, user: Instruction, value: Instruction) -> str | None:
+        """Takes one step. Returns why that is not allowed."""
+        if isinstance(user.op, Copy | Reshape) and (self.free or self.part is not None):
+            return None
+        if self.free and (isinstance(user.op, Transpose) or widens_floats(user)):
+            return None
+        if isinstance(user.op, Copy):
+            return None
+        if user.op is ADD and self.free:
+            return self._added(user, value)
+        if isinstance(user.op, DynamicUpdateSlice):
+            return self._written(user, value)
+        if isinstance(user.op, Select) and not self.free and self.part is None:
+            return self._chosen(user, value)
+        return f"{user.opcode} {user.name} lies between"
+
+    def _added(self, user: Instruction, value: Instruction) -> str | None:
+        other = user.operands[1] if user.operands[0] is value else user.operands[0]
+        reader, below = user, other
+        while isinstance(below.op, Reshape | Copy) and only_user(below) is reader:
+            reader, below = below, below.operands[0]
+        if isinstance(below.op, DynamicSlice) and only_user(below) is reader:
+            self.part, below, reader = below, below.operands[0], below
+        self.base = self._element(below)
+        self.free = False
+        self.found.reads.append(reader)
+        if self.base < 0 or (reader is not user and self.part is None):
+            return f"it is added to {other.name}, which is no element of the state"
+        return None
+
+    def _written(self, user: Instruction, value: Instruction) -> str | None:
+        array, update, *starts = user.operands
+        if update is not value or array is value or (not self.free and self.part is None):
+            return f"{user.opcode} {user.name} lies between"
+        base = self._element(array)
+        if base < 0 or (self.part is not None and base != self.base):
+            return f"it is written into {array.name}, which is not the element of the state"
+        if self.part is not None and (self.part.operands[1:] != starts or self.part.shape.dims != update.shape.dims):
+            return "it is written to another place than it is added to"
+        self.found.written = self.free
+        self.base, self.part, self.free = base, None, False
+        self.found.reads.append(user)
+        self.found.uniform += starts
+        return None
+
+    def _chosen(self, user: Instruction, value: Instruction) -> str | None:
+        chooses, *choices = user.operands
+        others = [c for c in choices if c is not value]
+        if len(others) != 1 or self._element(others[0]) != self.base:
+            return f"{user.opcode} {user.name} chooses something else"
+        self.found.reads.append(user)
+        self.found.uniform.append(chooses)
+        return None
+
+    def _element(self, value: Instruction) -> int:
+        """Returns the number of the element of the state that a value is; -1 for others."""
+        attributes: Any = value.attributes
+        is_element = isinstance(attributes, GetTupleElementAttributes) and value.operands[0] in self.body.parameters
+        return attributes.index if is_element else -1
+
+
+def _start(loop: Instruction, index: int) -> Instruction | None:
+    """Returns the value with which an element of the state begins, if it has an instruction of its own."""
+    (start,) = loop.operands
+    return start.operands[index] if start.op.role is Role.TUPLE else None
+
+
+def _is_zero(value: Instruction) -> bool:
+    """Whether a value visibly consists of zeros."""
+    skipped: Sequence[type[Any]] = (Reshape, Copy)
+    while isinstance(value.attributes, BroadcastAttributes) or isinstance(value.op, tuple(skipped)):
+        value = value.operands[0]
+    if not isinstance(value.attributes, ConstantAttributes) or value.attributes.literal.array is None:
+        return False
+    return not value.attributes.literal.array.any()
