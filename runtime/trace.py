@@ -27,7 +27,7 @@ _TRACKS = (COMPUTE, COMMUNICATION)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened between two times, in seconds of the process's own clock (`time.perf_counter`)."""
+    """Something that happened between two times, in seconds of the process's own clock (`time.perf_counter`)."""
 
     name: str
     track: str
