@@ -35,9 +35,9 @@ def _partitioned(made: Parser) -> None:
 def _machine(made: Parser) -> None:
     from ..cost.presets import PRESETS
 
-    made.add_argument("--machine", metavar="NAME", default="",
-                      help=f"the devices to decide for: {', '.join(PRESETS)}, or rates such as "
-                           "'work=bf16:400T,f32:60T;memory=2TB'")
+    made.add_argument("--machine", metavar="NAME|FILE", default="",
+                      help=f"the devices to decide for: {', '.join(PRESETS)}, a machine file FILE.toml, or rates such "
+                           "as 'work=bf16:400T,f32:60T;memory=2TB'")
     made.add_argument("--links", metavar="TEXT", default="",
                       help="latency/bandwidth between devices, and from certain strides on: '1us/100GB;8:5us/25GB'")
 
@@ -232,6 +232,16 @@ def reshard(made: Parser) -> None:
     made.add_argument("--mesh", type=mesh_sizes, metavar="x=2,y=4", help="the mesh of shardings without one")
     made.add_argument("--memory", type=positive, metavar="BYTES", help="limit on the bytes of the array on a device")
     _machine(made)
+    _json(made)
+
+
+def machine(made: Parser) -> None:
+    """Defines the arguments of `hloom machine`."""
+    made.add_argument("name", nargs="?", metavar="NAME|FILE.toml|calibrate",
+                      help="the machine to print, or calibrate to measure this one; without it: list all names")
+    made.add_argument("--ranks", type=positive, metavar="N",
+                      help="calibrate on N MPI ranks, with their collectives")
+    made.add_argument("-o", "--out", metavar="FILE.toml", help="write what calibrate finds to this file")
     _json(made)
 
 

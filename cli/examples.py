@@ -24,6 +24,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "comm": ("hloom comm examples/mlp_named.hlo", "hloom comm examples/mlp_named.hlo --mesh x=4,y=2 --json"),
     "memory": ("hloom memory examples/mlp_named.hlo", "hloom memory examples/mlp_named.hlo --mesh x=4,y=2 --largest 5"),
+    "machine": ("hloom machine", "hloom machine h100 > ours.toml", "hloom machine calibrate --ranks 4 -o ours.toml"),
     "shard": (
         "hloom shard examples/mlp_named.hlo",
         "hloom shard examples/transformer_train.hlo \"state['first']*\" '*dot_general*'",

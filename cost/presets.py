@@ -15,6 +15,7 @@ multiply-add is two of their operations. Each number has its source there.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -26,6 +27,7 @@ from ..ir.types.element_type import ELEMENT_TYPES
 from .links import parse_links
 from .machine import DEFAULT, Cluster, Machine
 from .machine_file import MachineFile, load_machine
+from .quantity import Quantity
 
 SUFFIX = ".toml"  # of machine files
 _FOLDER = Path(__file__).parent / "machines"
@@ -69,6 +71,15 @@ def machine_name(machine: Machine) -> str:
     if machine == DEFAULT:
         return "the default machine"
     return next((name for name, preset in PRESETS.items() if preset == machine), "the given machine")
+
+
+def machine_summary(machine: Cluster) -> tuple[str, str, str]:
+    """Returns the memory, the multiply-adds of bf16, and the first links of a machine, in words."""
+    size = f"{Quantity.BYTES.text(machine.memory_size)}, " if math.isfinite(machine.memory_size) else ""
+    rate = next((rate for bits, rate in machine.by_bits if bits >= 16), machine.points)
+    link = machine.links.levels[0][1]
+    links = f"{Quantity.SECONDS.text(link.latency + link.step)}, {Quantity.BANDWIDTH.text(link.bandwidth)}"
+    return size + Quantity.BANDWIDTH.text(machine.memory_bytes), Quantity.RATE.text(rate), links
 
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)B?$")

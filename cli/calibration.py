@@ -1,0 +1,143 @@
+"""Measures this machine for a machine file (`cost.calibrated`): the programs, and how long they take.
+
+Programs differ in length only, and the difference of their times is that of the ops that one has more: products of
+matrices, an op on large arrays, an op on small ones. Collectives are timed from start to end, in groups of all sizes
+that divide the ranks. What overlaps follows from a program that computes while a collective runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from .. import frontends
+from ..cost.calibrated import Figure, Measured, Sample
+from ..cost.formulas import Kind
+from ..ir.graph.module import Module
+from ..runtime.calibrate import Timer
+from .progress import working
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
+_SIDES = {16: ("bf16", 128), 32: ("f32", 768)}  # of the matrices that are multiplied, by bits
+_LARGE, _SMALL = 1 << 22, 16  # numbers in the arrays of the other ops
+_SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 23)  # bytes of the larger of operand and result
+_BESIDE = 1 << 23  # bytes of the all-reduce that runs beside products
+_DOT = "dot({}, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+_DEFINED = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b) }\n"
+
+# Collectives: whether operand and result are as large as what is measured, or the part of one device of a group.
+KINDS: Mapping[Kind, tuple[bool, bool, str]] = {
+    "all-gather": (False, True, "all-gather(x), dimensions={0}, use_global_device_ids=true"),
+    "reduce-scatter": (True, False, "reduce-scatter(x), dimensions={0}, to_apply=add, use_global_device_ids=true"),
+    "all-reduce": (True, True, "all-reduce(x), to_apply=add, use_global_device_ids=true"),
+    "all-to-all": (True, True, "all-to-all(x), dimensions={0}"),
+    "collective-permute": (True, True, "collective-permute(x)"),
+}
+
+
+def measured(comm: Comm | None) -> Measured:
+    """Measures this machine, with the collectives of all ranks if there are several. All ranks must call it."""
+    timer = Timer(comm)
+    ranks = 1 if comm is None else comm.size
+    where = f"hloom machine calibrate on {ranks} rank{'s' * (ranks != 1)}"
+    with working("measuring ops"):
+        launch = _per_op(timer, "negate({})", _SMALL, 201)
+        touching = _per_op(timer, "negate({})", _LARGE, 5)
+        rates = {bits: _products(timer, element, side) for bits, (element, side) in _SIDES.items()}
+    found = Measured(
+        Figure(launch, f"{where}: negate of {_SMALL} numbers, op by op"),
+        Figure(8 * _LARGE / max(touching - launch, 1e-9), f"{where}: negate of {_LARGE} numbers, op by op"),
+        {bits: Figure(rate, f"{where}: product of matrices with side {_SIDES[bits][1]}")
+         for bits, rate in rates.items()},
+        source=where,
+    )  # fmt: skip
+    if ranks < 2:
+        return found
+    samples = tuple(_collectives(timer, ranks))
+    with working("measuring what overlaps"):
+        share = _overlap(timer, ranks, rates[32])
+    overlap = Figure(share, f"{where}: all-reduce of {_BESIDE} bytes beside products of f32 matrices")
+    return replace(found, overlap=overlap, devices=ranks, samples=samples)
+
+
+def _per_op(timer: Timer, op: str, count: int, length: int) -> float:
+    """Returns the seconds of an op by the difference of a chain of them and of one op."""
+    return _slope(timer, _chain(f"f32[{count}]", op, length), _chain(f"f32[{count}]", op, 1), length - 1)
+
+
+def _products(timer: Timer, element: str, side: int) -> float:
+    """Returns the multiply-adds per second of products of square matrices."""
+    long, short = (_chain(f"{element}[{side},{side}]", _DOT, length) for length in (6, 1))
+    return side**3 / _slope(timer, long, short, 5)
+
+
+def _slope(timer: Timer, long: Module, short: Module, more: int) -> float:
+    """Returns the seconds of one of the ops that the long program has more.
+
+    A difference that other processes have spoilt is replaced by the share of one op in the long program.
+    """
+    whole = timer.run(long)
+    one, share = (whole - timer.run(short)) / more, whole / (more + 1)
+    return one if one > 0.2 * share else share
+
+
+def _chain(shape: str, op: str, length: int) -> Module:
+    """Returns a program of one op after the other."""
+    return _program(_ops(shape, op, length), 1)
+
+
+def _ops(shape: str, op: str, length: int) -> list[str]:
+    ops = [f"v{n} = {shape} {op.format(f'v{n - 1}' if n else 'x')}" for n in range(length)]
+    return [f"x = {shape} parameter(0)", *ops]
+
+
+def _program(lines: list[str], devices: int) -> Module:
+    *others, last = lines
+    body = "\n".join([*others, f"ROOT {last}"])
+    return frontends.parse(f"HloModule calibrate, num_partitions={devices}\n{_DEFINED}ENTRY e {{\n{body}\n}}")
+
+
+def _collectives(timer: Timer, ranks: int) -> Iterator[Sample]:
+    for devices in (k for k in range(2, ranks + 1) if ranks % k == 0):
+        for kind in KINDS:
+            if kind == "collective-permute" and devices < ranks:
+                continue  # its time depends on the links between pairs, not on how many pairs there are
+            with working(f"measuring {kind} in groups of {devices}"):
+                times = {size: timer.collective(_one(kind, size, devices, ranks)) for size in _SIZES}
+            yield Sample(kind, devices, times)
+
+
+def _one(kind: Kind, size: int, devices: int, ranks: int) -> Module:
+    """Returns a program of one collective."""
+    whole_in, whole_out, text = KINDS[kind]
+    taken, made = (math.ceil(size / 4 / devices) * (devices if whole else 1) for whole in (whole_in, whole_out))
+    lines = [f"x = f32[{taken}] parameter(0)", f"r = f32[{made}] {_grouped(kind, text, devices, ranks)}"]
+    return _program(lines, ranks)
+
+
+def _grouped(kind: Kind, text: str, devices: int, ranks: int) -> str:
+    """Returns the text of a collective with its groups: neighbours together, permutes around each group."""
+    groups = [range(first, first + devices) for first in range(0, ranks, devices)]
+    if kind == "collective-permute":
+        pairs = ",".join(f"{{{d},{g.start + (d - g.start + 1) % devices}}}" for g in groups for d in g)
+        return f"{text}, channel_id=1, source_target_pairs={{{pairs}}}"
+    return f"{text}, channel_id=1, replica_groups={{{','.join('{' + ','.join(map(str, g)) + '}' for g in groups)}}}"
+
+
+def _overlap(timer: Timer, ranks: int, rate: float) -> float:
+    """Returns the speed of computation while a collective runs."""
+    (_, side), count = _SIDES[32], _BESIDE // 4
+    text = KINDS["all-reduce"][2].replace("(x)", "(y)")
+    start = f"r = f32[{count}] {_grouped('all-reduce', text, ranks, ranks)}"
+    alone = timer.run_together(_program([f"y = f32[{count}] parameter(0)", start], ranks))
+    length = max(round(1.5 * alone * rate / side**3), 1)
+    shape, op = f"f32[{side},{side}]", _DOT
+    computed = timer.run(_chain(shape, op, length))
+    both = [f"y = f32[{count}] parameter(1)", start, *_ops(shape, op, length)]
+    both.append(f"t = (f32[{count}], {shape}) tuple(r, v{length - 1})")
+    together = timer.run_together(_program(both, ranks))
+    return min(max(1 - (together - computed) / alone, 0.0), 1.0)

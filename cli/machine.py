@@ -1,0 +1,83 @@
+"""Implements `hloom machine`: lists machines, prints one as a machine file, or measures this one.
+
+`calibrate --ranks N` starts itself again on N ranks, which all measure; rank 0 writes the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from ..cost.calibrated import machine_of
+from ..cost.machine_file import MachineFile, load_machine
+from ..cost.machine_text import machine_text
+from ..cost.presets import PRESETS, SUFFIX, machine_summary
+from ..ir.diagnostics import fail
+from ..report.columns import columns
+from .common import print_json
+from .exit_codes import EXIT_OK
+
+CALIBRATE = "calibrate"
+
+
+def machine(args: argparse.Namespace) -> int:
+    """Runs `hloom machine` and returns its exit code. Raises CompileError for a name that is none."""
+    if args.name == CALIBRATE:
+        return _calibrate(args)
+    if args.ranks is not None or args.out is not None:
+        fail("--ranks and --out are for hloom machine calibrate")
+    if args.name is None:
+        return _list(args)
+    file = _named(args.name)
+    if args.json:
+        _print_json(file)
+    else:
+        sys.stdout.write(PRESETS.text(args.name) if args.name in PRESETS else machine_text(file))
+    return EXIT_OK
+
+
+def _named(name: str) -> MachineFile:
+    if name.endswith(SUFFIX):
+        return load_machine(name)
+    if name not in PRESETS:
+        fail(f"'{name}' is no machine", help=f"write one of {', '.join(PRESETS)}, calibrate, or a file .toml")
+    return PRESETS.file(name)
+
+
+def _list(args: argparse.Namespace) -> int:
+    if args.json:
+        print_json({"machines": list(PRESETS)})
+        return EXIT_OK
+    print(columns([("machine", "memory", "bf16", "links"), *((n, *machine_summary(m)) for n, m in PRESETS.items())],
+                  (False,) * 4))  # fmt: skip
+    return EXIT_OK
+
+
+def _print_json(file: MachineFile) -> None:
+    print_json({"name": file.name, "machine": asdict(file.machine), "sources": dict(file.sources)})
+
+
+def _calibrate(args: argparse.Namespace) -> int:
+    from ..runtime.allocator import keep_freed_memory
+    from ..runtime.ranks.launch import inside_launcher, launch, world
+    from .calibration import measured
+
+    keep_freed_memory()
+    if args.ranks is not None and not inside_launcher():
+        return launch(args.argv, args.ranks)
+    comm = world(args.ranks) if inside_launcher() else None
+    path = Path(args.out) if args.out is not None else None
+    file = machine_of(measured(comm), path.stem if path is not None else "this-machine")
+    if comm is not None and comm.rank != 0:
+        return EXIT_OK
+    if path is not None:
+        path.write_text(machine_text(file), encoding="utf-8")
+    if args.json:
+        _print_json(file)
+    elif path is None:
+        sys.stdout.write(machine_text(file))
+    else:
+        print(f"wrote {path}")
+    return EXIT_OK

@@ -1,0 +1,80 @@
+"""Times small programs on this machine: what a machine file of it is fitted to.
+
+A time is the least of several runs, since other processes only add to it. On ranks it is the median of theirs: all of
+them must decide alike, and one that is slow for once should not decide for all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..ir.graph.module import Module
+from .fabric.local import LocalFabric
+from .fabric.process_grid import ProcessGrid
+from .mpi import MpiProgram
+from .plan.executable import Executable
+from .plan.kernels import NUMPY, KernelProvider
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
+Array = np.ndarray[Any, Any]
+
+_LONGEST = 0.25  # seconds for one time, after the first run
+_MOST = 40  # runs for one time
+
+
+class Timer:
+    """Times programs on all ranks of `comm`, or in this process alone without one, by a provider of kernels."""
+
+    def __init__(self, comm: Comm | None = None, kernels: KernelProvider = NUMPY) -> None:
+        self.comm, self.kernels = comm, kernels
+
+    def run(self, module: Module) -> float:
+        """Returns the seconds of one execution of a program of one device, which all ranks run by themselves."""
+        executable = Executable(module, ProcessGrid.of(module), self.kernels)
+        inputs = [_operands(module)]
+        return self._timed(lambda: executable.run([0], inputs, LocalFabric()))
+
+    def run_together(self, module: Module) -> float:
+        """Returns the seconds of one execution of a program with a device per rank."""
+        assert self.comm is not None
+        with MpiProgram(module, self.comm, kernels=self.kernels) as program:
+            inputs = [_operands(module)]
+            return self._timed(lambda: program.run(inputs), together=True)
+
+    def collective(self, module: Module) -> float:
+        """Returns the seconds from the start to the end of the only collective of a program with a device per rank."""
+        assert self.comm is not None
+        with MpiProgram(module, self.comm, kernels=self.kernels) as program:
+            (collective,) = program.executable.compilation.collectives
+            operands, devices, fabric = [_operands(module)], list(program.devices), program.fabric
+            return self._timed(lambda: fabric.wait(fabric.start(collective, devices, operands)), together=True)
+
+    def _timed(self, step: Callable[[], object], together: bool = False) -> float:
+        """Returns the least seconds of a step. Steps of several ranks begin together, and all ranks take as many."""
+        step()
+        least = begun = self._once(step, together)
+        count = self._median(min(_MOST, max(3, _LONGEST / max(begun, 1e-6))))
+        for _ in range(int(count)):
+            least = min(least, self._once(step, together))
+        return self._median(least)
+
+    def _once(self, step: Callable[[], object], together: bool) -> float:
+        if together and self.comm is not None:
+            self.comm.Barrier()
+        start = time.perf_counter()
+        step()
+        return time.perf_counter() - start
+
+    def _median(self, value: float) -> float:
+        return value if self.comm is None else float(np.median(self.comm.allgather(value)))
+
+
+def _operands(module: Module) -> list[Array]:
+    shapes = [leaf for parameter in module.entry.parameters for leaf in parameter.shape.leaves()]
+    return [np.full(shape.dims, 0.5, shape.element.numpy) for shape in shapes]

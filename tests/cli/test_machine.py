@@ -1,0 +1,119 @@
+"""`hloom machine`: presets as files, and the calibration, which finds the machine that it is given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hloom.cli import calibration
+from hloom.cost.calibrated import machine_of
+from hloom.cost.fits import Fit
+from hloom.cost.forecast import forecast
+from hloom.cost.machine import Cluster
+from hloom.cost.machine_file import load_machine, read_machine
+from hloom.cost.presets import PRESETS
+from hloom.cost.seconds import collective_seconds
+from hloom.cost.timeline import timeline
+from hloom.ir.graph.module import Module
+from hloom.runtime import calibrate
+from support.command_line import have_mpi, hloom, process
+
+
+def test_all_machines(tmp_path: Path) -> None:
+    done = hloom("machine", cwd=tmp_path)
+    assert [line.split()[0] for line in done.out.splitlines()[1:]] == list(PRESETS)
+    assert json.loads(hloom("machine", "--json", cwd=tmp_path).out) == {"machines": list(PRESETS)}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_printed_as_a_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(hloom("machine", name, cwd=tmp_path).out)
+    assert load_machine(str(tmp_path / "mine.toml")).machine == PRESETS[name]
+    again = hloom("machine", "mine.toml", cwd=tmp_path)
+    assert read_machine(again.out).machine == PRESETS[name]
+    found = json.loads(hloom("machine", name, "--json", cwd=tmp_path).out)
+    assert found["name"] == name
+    assert found["sources"]["memory.bandwidth"]
+
+
+def test_what_is_no_machine(tmp_path: Path) -> None:
+    done = hloom("machine", "h200", cwd=tmp_path)
+    assert (done.code, "'h200' is no machine" in done.err, "write one of a100" in done.err) == (65, True, True)
+    (tmp_path / "bad.toml").write_text("[memory]\nsise = 3\n")
+    done = hloom("machine", "bad.toml", cwd=tmp_path)
+    assert (done.code, done.err.splitlines()[0]) == (65, "bad.toml:2:1: error: 'sise' is unknown here")
+    done = hloom("machine", "h100", "--ranks", "2", cwd=tmp_path)
+    assert (done.code, "are for hloom machine calibrate" in done.err) == (65, True)
+
+
+class _Comm:
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class _Clock:
+    """A timer that asks a machine in place of running anything."""
+
+    def __init__(self, machine: Cluster, ranks: int) -> None:
+        self.machine, self.ranks = machine, ranks
+
+    def __call__(self, comm: Any) -> _Clock:
+        return self
+
+    def run(self, module: Module) -> float:
+        """Op by op: the values of a chain are not fused as the forecast takes them to be."""
+        operations = len(module.entry) - 1
+        one = module.entry.root
+        size = sum(o.shape.byte_size for o in one.operands) + one.shape.byte_size
+        if not one.op.is_elementwise:
+            return forecast(module, self.machine).seconds
+        return operations * (self.machine.launch_seconds + size / self.machine.memory_bytes) + 1e-3
+
+    def run_together(self, module: Module) -> float:
+        return timeline(module, self.machine).seconds
+
+    def collective(self, module: Module) -> float:
+        return collective_seconds(module.entry.root, self.machine, self.ranks)
+
+
+def test_a_calibration_finds_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute")
+    fits = tuple(Fit(kind, (k,), 1e-5 * k, 1e9 * (n + 1)) for k in (2, 4) for n, kind in enumerate(kinds)
+                 if k == 4 or n < 4)
+    wanted = Cluster(memory_bytes=2e10, points=3e10, by_bits=((16, 1e9), (32, 3e10)), launch_seconds=4e-6,
+                     overlap_share=0.6, fits=fits)  # fmt: skip
+    monkeypatch.setattr(calibration, "Timer", _Clock(wanted, 4))
+    found = machine_of(calibration.measured(_Comm(4)), "ours")  # pyright: ignore[reportArgumentType]
+    machine = found.machine
+    assert machine.launch_seconds == pytest.approx(4e-6, rel=0.01)
+    assert machine.memory_bytes == pytest.approx(2e10, rel=1e-3)
+    assert dict(machine.by_bits) == pytest.approx({16: 1e9, 32: 3e10}, rel=0.05)
+    assert machine.overlap_share == pytest.approx(0.6, abs=0.02)
+    assert [(f.kind, f.devices) for f in machine.fits] == [(f.kind, f.devices) for f in fits]
+    for one, other in zip(machine.fits, fits, strict=True):
+        assert (one.latency, one.bandwidth) == pytest.approx((other.latency, other.bandwidth), rel=1e-6)
+    assert machine.links.levels[0][1].bandwidth == pytest.approx(1e9)
+    assert "fit to 4 sizes, 4096 to 8388608 bytes, errors up to 0%" in found.sources["collectives.0"]
+
+
+def test_this_machine_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "_LONGEST", 0.01)
+    done = hloom("machine", "calibrate", "-o", "here.toml", cwd=tmp_path)
+    assert (done.code, done.out) == (0, "wrote here.toml\n")
+    found = load_machine(str(tmp_path / "here.toml"))
+    assert found.name == "here"
+    assert 1e8 < found.machine.memory_bytes < 1e13
+    assert all(1e6 < rate < 1e14 for _, rate in found.machine.by_bits)
+    assert not found.machine.fits
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not have_mpi(), reason="needs MPI")
+def test_this_machine_on_ranks(tmp_path: Path) -> None:
+    done = process("machine", "calibrate", "--ranks", "2", "--json", cwd=tmp_path)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert {f["kind"] for f in found["machine"]["fits"]} == set(calibration.KINDS)
+    assert all(1e-7 < f["latency"] < 1 and 1e5 < f["bandwidth"] < 1e13 for f in found["machine"]["fits"])

@@ -1,0 +1,36 @@
+"""Lines fitted to times."""
+
+from __future__ import annotations
+
+import pytest
+from hloom.cost.fitting import fit_line
+
+SIZES = (1e3, 1e5, 1e7)
+
+
+def test_times_of_a_line_give_the_line() -> None:
+    found = fit_line(SIZES, [3e-5 + n / 2e9 for n in SIZES])
+    assert (found.latency, found.bandwidth, found.error) == pytest.approx((3e-5, 2e9, 0), rel=1e-9, abs=1e-9)
+    assert found.seconds(2e9) == pytest.approx(1 + 3e-5)
+
+
+def test_errors_are_relative() -> None:
+    """The large size, twice as slow as the line through the others, moves the small times by less than half."""
+    times = [3e-5 + n / 2e9 for n in SIZES]
+    found = fit_line(SIZES, [*times[:2], 2 * times[2]])
+    assert 0.1 < found.error < 0.6
+    assert abs(found.seconds(1e3) - times[0]) < 0.5 * times[0]
+
+
+def test_no_part_is_negative() -> None:
+    through = fit_line((1, 2, 4), (1, 2.5, 6))
+    assert through.latency == 0
+    flat = fit_line((1, 2, 4), (3.0, 2.5, 2.0))
+    assert flat.seconds(1e6) == pytest.approx(flat.latency, rel=1e-6)
+    assert 2 <= flat.latency <= 3
+
+
+@pytest.mark.parametrize(("sizes", "times"), [((1, 1), (2, 3)), ((1, 2), (0, 3))])
+def test_too_little_is_refused(sizes: tuple[float, ...], times: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="at least two sizes"):
+        fit_line(sizes, times)
