@@ -191,6 +191,17 @@ def memory(made: Parser) -> None:
     _json(made)
 
 
+def schedule(made: Parser) -> None:
+    """Defines the arguments of `hloom schedule`."""
+    _partitioned(made)
+    made.add_argument("--trace", type=Path, metavar="F.json",
+                      help="write the forecast as a file for Perfetto (ui.perfetto.dev)")
+    made.add_argument("--measured", metavar="TRACE.json",
+                      help="compare with what hloom run --trace wrote of this program")
+    _werror(made)
+    _json(made)
+
+
 def shard(made: Parser) -> None:
     """Defines the arguments of `hloom shard`."""
     _partitioned(made)

@@ -24,6 +24,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "comm": ("hloom comm examples/mlp_named.hlo", "hloom comm examples/mlp_named.hlo --mesh x=4,y=2 --json"),
     "memory": ("hloom memory examples/mlp_named.hlo", "hloom memory examples/mlp_named.hlo --mesh x=4,y=2 --largest 5"),
+    "schedule": (
+        "hloom schedule examples/transformer_train.hlo --machine h100",
+        "hloom schedule examples/transformer_scan_train.hlo --machine cpu-cluster --trace forecast.json",
+    ),
     "machine": ("hloom machine", "hloom machine h100 > ours.toml", "hloom machine calibrate --ranks 4 -o ours.toml"),
     "shard": (
         "hloom shard examples/mlp_named.hlo",

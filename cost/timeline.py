@@ -74,7 +74,12 @@ class Event:
     @property
     def state(self) -> str:
         """Whether a collective is `hidden` (at least 0.9 of its time), `exposed` (at most 0.1) or `partial`."""
-        return "hidden" if self.hidden >= HIDDEN else "exposed" if self.hidden <= EXPOSED else "partial"
+        return state_of(self.hidden)
+
+
+def state_of(hidden: float) -> str:
+    """Returns what a collective is of which this share delays nothing: `hidden`, `partial` or `exposed`."""
+    return "hidden" if hidden >= HIDDEN else "exposed" if hidden <= EXPOSED else "partial"
 
 
 @dataclass(frozen=True, slots=True)

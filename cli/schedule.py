@@ -1,0 +1,80 @@
+"""Implements `hloom schedule FILE`: the forecast of the program per device in its order, collective by collective.
+
+An unpartitioned program is partitioned first. A per-device program (Hloom's own output, or XLA's print of a compiled
+program) keeps its order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..ir.diagnostics import fail
+from ..ir.graph.module import Module
+from ..ir.tools.spmd import is_per_device
+from ..passes.base import PassContext
+from ..passes.pipelines import partition
+from ..report.measured import Agreement, agreement_text, compare, load_trace
+from ..report.schedule import Schedule, schedule_of, schedule_summary, schedule_table
+from ..report.schedule_trace import schedule_trace
+from .common import context_for, print_json, read_program, report
+from .exit_codes import EXIT_OK
+from .progress import working
+
+
+def schedule(args: argparse.Namespace) -> int:
+    """Prints a table of collectives and a summary, or JSON; with `--measured` the comparison with a run."""
+    measured = load_trace(args.measured) if args.measured is not None else None
+    module = read_program(args)
+    context = context_for(args)
+    prepared(module, context)
+    report(args, context)
+    with working("simulating the order"):
+        found = schedule_of(module, context.machine)
+    if args.trace is not None:
+        _write(args.trace, schedule_trace(found, module.name))
+    compared = compare(found, measured) if measured is not None else None
+    if args.json:
+        print_json(_json(module, found, compared))
+        return EXIT_OK
+    if compared is not None:
+        print(agreement_text(compared))
+        return EXIT_OK
+    if found.collectives:
+        print(schedule_table(found.collectives), end="\n\n")
+    devices = module.num_partitions * module.replica_count
+    print(f"{module.name}: {devices} device{'s' * (devices != 1)}; times in ms\n{schedule_summary(found)}")
+    return EXIT_OK
+
+
+def prepared(module: Module, context: PassContext) -> None:
+    """Brings a program to the form whose order is shown: partitioned, if it is not yet."""
+    if not is_per_device(module):
+        with working("partitioning"):
+            partition(module, context)
+
+
+def _write(path: Path, found: dict[str, Any]) -> None:
+    try:
+        path.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    except OSError as error:
+        fail(f"the trace cannot be written to {path}: {error.strerror or error}")
+
+
+def _json(module: Module, found: Schedule, compared: Agreement | None) -> dict[str, object]:
+    whole = {
+        name: getattr(found, name)
+        for name in ("machine", "seconds", "compute", "communication", "exposed", "bound", "gap", "peak", "at")
+    }
+    rows = [asdict(c) for c in found.collectives]
+    devices = module.num_partitions * module.replica_count
+    record: dict[str, object] = {"program": module.name, "devices": devices, **whole, "collectives": rows}
+    if compared is None:
+        return record
+    return record | {"measured": {
+        "collectives": [asdict(r) | {"error": r.error} for r in compared.rows], "missing": compared.missing,
+        "unknown": compared.unknown, "mape": compared.mape, "tau": compared.tau, "seconds": compared.measured,
+    }}  # fmt: skip

@@ -1,0 +1,147 @@
+"""The forecast of a program in its order: what each collective hides behind, time and memory.
+
+What schedules a program is no matter of this file: it describes any per-device program. A program that was scheduled
+says in its attributes how fast it could be at best; the gap follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..cost.collectives import collective_of
+from ..cost.groups import named_mesh
+from ..cost.machine import Machine
+from ..cost.memory import LiveMemory, live_memory
+from ..cost.presets import machine_name
+from ..cost.runs import Run
+from ..cost.timeline import Event, Timeline, state_of, timeline
+from ..ir.graph.module import Module
+from ..ir.sharding.mesh import Mesh
+from .columns import columns
+
+BOUND = "hloom.schedule.bound"
+"""The attribute of a scheduled module that holds the least seconds of any schedule."""
+
+_HEAD = (
+    "collective", "bytes", "arrays", "groups", "runs", "start", "done", "used", "delays", "state", "cause", "source",
+)  # fmt: skip
+_RIGHT = (False, True, True, False, True, True, True, True, True, False, False, False)
+_STATES = ("hidden", "partial", "exposed")
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A collective in a schedule; one that combines several `arrays` is a bucket.
+
+    Seconds count from the start of the program; of a loop those of the first trip. `issued`: its place is reached;
+    `start` to `done`: it runs; `used`: computation comes to its first use. `seconds` are those of one execution,
+    `waited` those by which it delays computation, on average over all `runs`. `bytes` are those of its operands (of its
+    result for an all-gather), `wire_bytes` what a device sends.
+    """
+
+    name: str
+    kind: str
+    bytes: int
+    wire_bytes: int
+    arrays: int
+    groups: str
+    engine: str
+    runs: int
+    issued: float
+    start: float
+    done: float
+    used: float
+    seconds: float
+    waited: float
+    hidden: float
+    state: str
+    cause: str
+    op_name: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The forecast of a program on a machine, in seconds and bytes of a device.
+
+    `bound` are the least seconds of any schedule, and `gap` how far `seconds` lie above, both None if nobody has said.
+    """
+
+    machine: str
+    seconds: float
+    compute: float
+    communication: float
+    exposed: float
+    bound: float | None
+    gap: float | None
+    peak: int
+    at: str
+    collectives: tuple[Scheduled, ...]
+    timeline: Timeline
+    memory: LiveMemory
+
+
+def schedule_of(module: Module, machine: Machine) -> Schedule:
+    """Returns the forecast of a per-device program in its order."""
+    line, memory = timeline(module, machine), live_memory(module)
+    found: dict[str, list[Event]] = {}
+    for event in line.collectives:
+        found.setdefault(event.name, []).append(event)
+    devices, mesh = module.num_partitions * module.replica_count, named_mesh(module)
+    rows = tuple(_scheduled(events, Run(events[0].instruction, 1, True), devices, mesh) for events in found.values())
+    bound = _number(str(module.frontend_attributes.get(BOUND, "")))
+    gap = line.seconds / bound - 1 if bound else None
+    return Schedule(machine_name(machine), line.seconds, line.compute, line.communication, line.exposed, bound, gap,
+                    memory.peak, memory.at, rows, line, memory)  # fmt: skip
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.strip('"'))
+    except ValueError:
+        return None
+
+
+def _scheduled(events: Sequence[Event], run: Run, devices: int, mesh: Mesh | None) -> Scheduled:
+    """Describes a collective by its events: the first trip and the others of a loop may differ."""
+    found, first = collective_of(run, devices, mesh), events[0]
+    runs = sum(e.trips for e in events)
+    waited = sum(e.waited * e.trips for e in events) / runs
+    hidden = 1.0 - min(waited / first.seconds, 1.0) if first.seconds > 0 else 1.0
+    return Scheduled(
+        found.name, found.kind, found.buffer_bytes, found.wire_bytes, found.arrays, found.groups, first.engine, runs,
+        first.issued, first.start, first.end, first.needed, first.seconds, waited, hidden, state_of(hidden),
+        found.cause, found.op_name, found.source,
+    )  # fmt: skip
+
+
+def schedule_table(found: Sequence[Scheduled]) -> str:
+    """Returns one line per collective, in the order of their starts, with times in milliseconds."""
+    return columns([_HEAD, *map(_row, found)], _RIGHT)
+
+
+def schedule_summary(found: Schedule) -> str:
+    """Returns the times of the whole, how many collectives are hidden, the bound, and the peak of memory."""
+    counts = {state: sum(c.state == state for c in found.collectives) for state in _STATES}
+    shares = ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "none"
+    lines = [
+        f"{ms(found.seconds)} on {found.machine}: {ms(found.compute)} of ops, "
+        f"{ms(found.exposed)} exposed of {ms(found.communication)} of collectives",
+        f"collectives: {shares}",
+        f"peak memory: {found.peak:,} bytes at {found.at}",
+    ]
+    if found.bound is not None and found.gap is not None:
+        lines.append(f"at least {ms(found.bound)} in any order; gap {found.gap:.1%}")
+    return "\n".join(lines)
+
+
+def ms(seconds: float) -> str:
+    """Returns a time in milliseconds, with three digits."""
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def _row(c: Scheduled) -> tuple[str, ...]:
+    times = (f"{1e3 * t:.4g}" for t in (c.start, c.done, c.used, c.waited))
+    return (f"{c.kind} {c.name}", f"{c.bytes:,}", str(c.arrays), c.groups, str(c.runs), *times, c.state, c.cause,
+            " ".join(filter(None, (c.source, c.op_name))))  # fmt: skip

@@ -1,0 +1,162 @@
+"""`hloom schedule`: the table, JSON, the trace for Perfetto, and the comparison with a measured run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hloom.report.measured import kendall
+from support.command_line import ROOT, hloom, process
+
+SCAN = ROOT / "examples" / "transformer_scan_train.hlo"
+
+# On a machine of 1 GB/s everywhere and 1 us per collective: the gather of 4 KB takes 5.096 us, a sort of 64 KB 131 us.
+TEXT = """HloModule m, num_partitions=2, is_scheduled=true, frontend_attributes={hloom.schedule.bound="0.0001"}
+less { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=LT }
+ENTRY e { x = f32[1024] parameter(0)
+  z = f32[16384] parameter(1)
+  g = f32[2048] all-gather(x), channel_id=1, replica_groups=[1,2]<=[2], dimensions={0}, use_global_device_ids=true,
+    metadata={op_name="late"}, frontend_attributes={hloom.cause="operand of sort b"}
+  h = f32[1024] collective-permute(x), channel_id=2, source_target_pairs={{0,1},{1,0}}
+  a = f32[16384] sort(z), dimensions={0}, to_apply=less
+  b = f32[2048] sort(g), dimensions={0}, to_apply=less
+  p = f32[1024] collective-permute(x), channel_id=3, source_target_pairs={{0,1},{1,0}}
+  ROOT t = (f32[16384], f32[2048], f32[1024], f32[1024]) tuple(a, b, h, p)
+}
+"""
+MACHINE = ("--machine", "memory=1GB", "--links", "1us/1GB")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "p.hlo").write_text(TEXT)
+    return tmp_path
+
+
+def test_a_table(folder: Path) -> None:
+    done = hloom("schedule", "p.hlo", *MACHINE, cwd=folder)
+    assert done.code == 0, done.err
+    gather, permute, late = done.out.splitlines()[1:4]
+    assert gather.split() == ["all-gather", "g", "8,192", "1", "1", "of", "2", "1", "0", "0.005096", "0.1311", "0",
+                              "hidden", "operand", "of", "sort", "b", "late"]  # fmt: skip
+    assert permute.split()[:10] == ["collective-permute", "h", "4,096", "1", "2", "pairs", "1", "0.005096", "0.01019",
+                                    "0.1475"]  # fmt: skip
+    assert late.split()[-1] == "exposed"
+    assert done.out.splitlines()[5:] == [
+        "m: 2 devices; times in ms",
+        "0.153 ms on the given machine: 0.147 ms of ops, 0.0051 ms exposed of 0.0153 ms of collectives",
+        "collectives: 2 hidden, 1 exposed",
+        "peak memory: 155,648 bytes at b",
+        "at least 0.1 ms in any order; gap 52.6%",
+    ]
+
+
+def test_json(folder: Path) -> None:
+    found = json.loads(hloom("schedule", "p.hlo", *MACHINE, "--json", cwd=folder).out)
+    assert (found["program"], found["devices"], found["bound"], found["peak"]) == ("m", 2, 1e-4, 155648)
+    assert found["exposed"] == pytest.approx(5.096e-6)
+    assert [c["state"] for c in found["collectives"]] == ["hidden", "hidden", "exposed"]
+    assert "measured" not in found
+    assert found["collectives"][0] == {
+        "name": "g", "kind": "all-gather", "bytes": 8192, "wire_bytes": 4096, "arrays": 1, "groups": "1 of 2",
+        "engine": "communication", "runs": 1, "issued": 0.0, "start": 0.0, "done": pytest.approx(5.096e-6),
+        "used": pytest.approx(131.072e-6), "seconds": pytest.approx(5.096e-6), "waited": 0.0, "hidden": 1.0,
+        "state": "hidden", "cause": "operand of sort b", "op_name": "late", "source": "",
+    }  # fmt: skip
+
+
+def _events(path: Path, phase: str) -> list[dict[str, Any]]:
+    return [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == phase]
+
+
+def test_a_trace(folder: Path) -> None:
+    done = hloom("schedule", SCAN, "--machine", "cpu-cluster", "--trace", "f.json", "--json", cwd=folder)
+    found, path = json.loads(done.out), folder / "f.json"
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for event in _events(path, "X"):
+        rows.setdefault(event["tid"], []).append(event)
+    assert set(rows) == {"compute", "communication"} == {e["tid"] for e in _events(path, "M") if "tid" in e}
+    for events in rows.values():
+        assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-2 for a, b in pairwise(events))
+    assert {e["name"] for e in rows["communication"]} == {c["name"] for c in found["collectives"]}
+    starts, ends = ({e["id"]: e for e in _events(path, phase)} for phase in "sf")
+    assert set(starts) == set(ends)
+    assert len(starts) == len(rows["communication"])
+    assert all(starts[n]["ts"] <= ends[n]["ts"] and ends[n]["tid"] == "compute" for n in starts)
+    live = _events(path, "C")
+    assert max(e["args"]["bytes"] for e in live) == found["peak"]
+    assert all(a["ts"] <= b["ts"] for a, b in pairwise(live))
+
+
+def _measured(folder: Path, change: Callable[[float], float], ranks: int = 1) -> None:
+    """Writes a trace of a run that went as forecast, with changed durations."""
+    found = json.loads(hloom("schedule", "p.hlo", *MACHINE, "--json", cwd=folder).out)
+    events = [
+        {"ph": "X", "name": c["name"], "pid": rank, "tid": "communication", "ts": 1e6 * c["issued"],
+         "dur": 1e6 * change(max(c["done"], c["used"]) - c["issued"]), "args": {"waited_us": 1e6 * c["waited"]}}
+        for c in found["collectives"] for rank in range(ranks)
+    ]  # fmt: skip
+    (folder / "r.json").write_text(json.dumps({"traceEvents": events, "otherData": {"seconds": 2 * found["seconds"]}}))
+
+
+@pytest.mark.parametrize(("factor", "error"), [(1.0, 0.0), (2.0, -0.5), (0.8, 0.25)])
+def test_a_measured_run(folder: Path, factor: float, error: float) -> None:
+    _measured(folder, lambda seconds: factor * seconds, ranks=3)
+    done = hloom("schedule", "p.hlo", *MACHINE, "--measured", "r.json", "--json", cwd=folder)
+    found = json.loads(done.out)["measured"]
+    assert [c["name"] for c in found["collectives"]] == ["g", "h", "p"]
+    assert [c["error"] for c in found["collectives"]] == pytest.approx([error] * 3)
+    assert (found["mape"], found["tau"]) == pytest.approx((abs(error), 1.0))
+    assert (found["missing"], found["unknown"]) == ([], [])
+    text = hloom("schedule", "p.hlo", *MACHINE, "--measured", "r.json", cwd=folder).out
+    assert f"3 collectives: mean absolute error {abs(error):.0%}, at worst {error:+.0%}" in text
+    assert "whole program: forecast 0.153 ms, measured 0.305 ms (-50%)" in text
+
+
+def test_a_run_of_another_program(folder: Path) -> None:
+    _measured(folder, lambda seconds: seconds)
+    (folder / "p.hlo").write_text(TEXT.replace(" g ", " other ").replace("(g)", "(other)"))
+    found = json.loads(hloom("schedule", "p.hlo", *MACHINE, "--measured", "r.json", "--json", cwd=folder).out)
+    assert (found["measured"]["missing"], found["measured"]["unknown"]) == (["other"], ["g"])
+    text = hloom("schedule", "p.hlo", *MACHINE, "--measured", "r.json", cwd=folder).out
+    assert text.splitlines()[-2:] == ["in the forecast alone: other", "in the trace alone: g"]
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    (None, "cannot read the trace r.json: No such file"), ("{", "r.json is not JSON"), ("[]", "r.json is not a trace"),
+])  # fmt: skip
+def test_what_is_no_trace(text: str | None, message: str, folder: Path) -> None:
+    if text is not None:
+        (folder / "r.json").write_text(text)
+    done = hloom("schedule", "p.hlo", "--measured", "r.json", cwd=folder)
+    assert (done.code, message in done.err, "hloom run FILE --trace" in done.err) == (65, True, True)
+
+
+def test_the_trace_of_a_real_run_is_read(folder: Path) -> None:
+    done = hloom("run", "p.hlo", "--backend", "reference", "--trace", "r.json", cwd=folder)
+    assert done.code == 0, done.err
+    found = json.loads(hloom("schedule", "p.hlo", *MACHINE, "--measured", "r.json", "--json", cwd=folder).out)
+    assert {c["name"] for c in found["measured"]["collectives"]} == {"g", "h", "p"}
+    assert all(c["measured"]["seconds"] > 0 for c in found["measured"]["collectives"])
+    assert found["measured"]["seconds"] > 0
+
+
+def test_kendall() -> None:
+    assert kendall([1, 2, 3, 4], [10, 20, 30, 40]) == 1
+    assert kendall([1, 2, 3, 4], [4, 3, 2, 1]) == -1
+    assert kendall([1, 2, 3], [1, 3, 2]) == pytest.approx(1 / 3)
+    assert kendall([1, 1, 2], [1, 2, 3]) == pytest.approx(2 / 6**0.5)
+    assert kendall([1, 1], [1, 2]) is None
+    assert kendall([], []) is None
+
+
+def test_a_program_without_collectives(tmp_path: Path) -> None:
+    (tmp_path / "one.hlo").write_text("ENTRY e { ROOT x = f32[4] parameter(0) }")
+    done = process("schedule", "one.hlo", "--devices", "2", cwd=tmp_path)
+    assert (done.code, done.out.splitlines()[2:]) == (0, ["collectives: none", "peak memory: 32 bytes at copy"])
