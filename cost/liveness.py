@@ -3,7 +3,8 @@
 A content is an array that an instruction makes; views of it are the same content. A buffer holds one content, or
 several one after the other where updates happen in place. It lives from the instruction that makes its first content
 to the last one that reads it, both included: an instruction needs its operands and its results. What a start reads is
-held until its done.
+held until its done, what a collective without a start reads until the first instruction that reads its result: there
+the runtime awaits it (`cost.pending`).
 
 Each computation is analysed once, whoever calls it. Its parameters belong to its callers. A parameter may be paired
 with a result that must end in its memory, as in the state of a loop or where the program donates it: then the result
@@ -24,6 +25,7 @@ from ..ir.graph.op import Role
 from ..ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
 from ..ir.types.shape import Shape
 from .buffers import Leaf, body_of, rewritten, shared
+from .pending import InFlight
 
 
 @dataclass(slots=True)
@@ -117,6 +119,7 @@ class _Scan:
     until: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
     buffer_of: list[int] = field(default_factory=list[int])
     parameters: int = 0
+    collectives: list[Instruction] = field(default_factory=list[Instruction])
 
     def find_contents(self) -> None:
         """Numbers the contents, and finds the last instruction that needs each."""
@@ -140,7 +143,18 @@ class _Scan:
             self.last[content] = len(self.times) - 1
 
     def _find_waits(self) -> None:
-        """Finds for each start and update the done that ends it."""
+        """Finds for each start and update the done that ends it, and for each collective without a start the first
+        instruction that reads its result.
+        """
+        flying = InFlight[Instruction]()
+        for instruction, time in self.times.items():
+            for collective in flying.awaited(instruction):
+                self.until.setdefault(collective, time)
+            if instruction.op.is_collective and not isinstance(instruction.op, AsyncStart):
+                flying.start(instruction, instruction)
+                self.collectives.append(instruction)
+        for collective in self.collectives:
+            self.until.setdefault(collective, len(self.times) - 1)
         for instruction in reversed(self.computation):
             if isinstance(instruction.op, AsyncStart | AsyncUpdate):
                 ends = [self.until.get(u, self.times[u]) for u in instruction.users

@@ -24,8 +24,8 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.op import Role
 from ..ir.ops.async_ops import AsyncStart
-from ..ir.ops.structure import GetTupleElementAttributes
 from .machine import Machine
+from .pending import InFlight
 from .seconds import Clock, trips_of
 
 COMPUTE = "compute"  # the name of the engine that computes
@@ -122,10 +122,6 @@ def timeline(module: Module, machine: Machine, clock: Clock | None = None) -> Ti
     return Timeline(tuple(simulation.events), simulation.now, serial.compute, simulation.busy)
 
 
-Pending = dict[int, Event]
-"""The collectives that leaves of a value wait for."""
-
-
 @dataclass(slots=True)
 class _Simulation:
     """The state of all engines at the time `now`. `queues` hold the collectives of each that are not done by then."""
@@ -139,18 +135,13 @@ class _Simulation:
 
     def run(self, computation: Computation, trips: int) -> None:
         """Runs a computation from now until its end; what happens stands for this number of trips."""
-        pending: dict[Instruction, Pending] = {}
+        flying = InFlight[Event]()
         started: list[Event] = []
         for instruction in computation:
-            used = [o for o in instruction.operands if o in pending] if pending else []
-            if used and _only_passes(instruction):
-                pending[instruction] = _passed(instruction, pending)
-                continue
-            self.await_all(event for o in used for event in pending[o].values())
+            self.await_all(flying.awaited(instruction))
             if _communicates(instruction):
-                event = self.start(instruction, trips)
-                started.append(event)
-                pending[instruction] = dict.fromkeys(range(instruction.shape.num_leaves), event)
+                started.append(self.start(instruction, trips))
+                flying.start(instruction, started[-1])
             elif instruction.op.is_control:
                 self.control(instruction, trips)
             else:
@@ -235,26 +226,6 @@ class _Simulation:
             while queue and queue[0].end <= self.now:
                 queue.popleft()
         return [queue[0] for queue in self.queues.values() if queue]
-
-
-def _only_passes(instruction: Instruction) -> bool:
-    """Whether an instruction hands its operands on without reading them."""
-    op = instruction.op
-    return op.shares_memory or op.is_view or op.role is Role.ELEMENT
-
-
-def _passed(instruction: Instruction, pending: dict[Instruction, Pending]) -> Pending:
-    """Returns what the leaves of an instruction's value wait for, by the leaves of its operands."""
-    found: Pending = {}
-    first = 0
-    for operand in instruction.operands:
-        found |= {first + leaf: event for leaf, event in pending.get(operand, {}).items()}
-        first += operand.shape.num_leaves
-    attributes = instruction.attributes
-    if isinstance(attributes, GetTupleElementAttributes):
-        low, high = instruction.operands[0].shape.leaf_range(attributes.index)
-        return {leaf - low: event for leaf, event in found.items() if low <= leaf < high}
-    return found
 
 
 def _communicates(instruction: Instruction) -> bool:

@@ -250,6 +250,30 @@ def test_start_holds_operand_and_result(start: str, done: str) -> None:
     assert curve(found) == [1024, 2048, live, live + 1024, live + 1024, live]
 
 
+def test_a_collective_without_a_start_holds_its_operand_until_the_first_use() -> None:
+    found = entry(f"""x = {KB} parameter(0)
+      a = {KB} negate(x)
+      g = f32[1024] all-gather(a), channel_id=1, replica_groups={{{{0,1,2,3}}}}, dimensions={{0}}
+      pair = ({KB}, f32[1024]) tuple(x, g)
+      other = {KB} get-tuple-element(pair), index=0
+      b = {KB} negate(other)
+      mine = f32[1024] get-tuple-element(pair), index=1
+      view = f32[2,512] reshape(mine)
+      c = f32[2,512] negate(view)
+      ROOT d = f32[2,512] negate(c)""", ", num_partitions=4", ADD)
+    flying = 1024 + 1024 + 4096  # the parameter, the operand and the result
+    assert curve(found) == [1024, 2048, flying, flying, flying, flying + 1024, flying, flying, flying + 4096, 9216]
+
+
+def test_a_collective_that_is_never_read_holds_its_operand_to_the_end() -> None:
+    found = entry(f"""x = {KB} parameter(0)
+      a = {KB} negate(x)
+      p = {KB} collective-permute(a), channel_id=1, source_target_pairs={{{{0,1}},{{1,0}}}}
+      b = {KB} negate(x)
+      ROOT c = {KB} negate(b)""", ", num_partitions=4", ADD)
+    assert curve(found) == [1024, 2048, 3072, 4096, 5120]
+
+
 def test_started_computation() -> None:
     """Its memory is there until its done."""
     found = entry("""x = f32[256] parameter(0)

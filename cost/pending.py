@@ -1,0 +1,60 @@
+"""Follows the collectives that are in flight through a computation: where each is awaited.
+
+A collective starts where it stands and is awaited by the first instruction that reads its result. Tuples, elements of
+tuples, views and barriers only pass it on; the done of a start reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.op import Role
+from ..ir.ops.structure import GetTupleElementAttributes
+
+T = TypeVar("T")
+
+
+class InFlight(Generic[T]):
+    """The collectives in flight, each known as something of the caller's, by the leaves of the values that have them.
+
+    The caller goes through the instructions of one computation in order.
+    """
+
+    def __init__(self) -> None:
+        self._by_leaf: dict[Instruction, dict[int, T]] = {}
+
+    def start(self, instruction: Instruction, known_as: T) -> None:
+        """Notes that a collective has started, whose result nobody has yet."""
+        self._by_leaf[instruction] = dict.fromkeys(range(instruction.shape.num_leaves), known_as)
+
+    def awaited(self, instruction: Instruction) -> list[T]:
+        """Returns the collectives whose results an instruction reads, several times if it reads several leaves."""
+        if not self._by_leaf:
+            return []
+        used = [o for o in instruction.operands if o in self._by_leaf]
+        if not used:
+            return []
+        if _only_passes(instruction):
+            self._by_leaf[instruction] = self._passed(instruction)
+            return []
+        return [one for operand in used for one in self._by_leaf[operand].values()]
+
+    def _passed(self, instruction: Instruction) -> dict[int, T]:
+        """Returns what the leaves of an instruction's value wait for, by the leaves of its operands."""
+        found: dict[int, T] = {}
+        first = 0
+        for operand in instruction.operands:
+            found |= {first + leaf: one for leaf, one in self._by_leaf.get(operand, {}).items()}
+            first += operand.shape.num_leaves
+        attributes = instruction.attributes
+        if isinstance(attributes, GetTupleElementAttributes):
+            low, high = instruction.operands[0].shape.leaf_range(attributes.index)
+            return {leaf - low: one for leaf, one in found.items() if low <= leaf < high}
+        return found
+
+
+def _only_passes(instruction: Instruction) -> bool:
+    """Whether an instruction hands its operands on without reading them."""
+    op = instruction.op
+    return op.shares_memory or op.is_view or op.role is Role.ELEMENT
