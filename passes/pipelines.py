@@ -34,6 +34,7 @@ from .propagation.device_orders import DeviceOrders
 from .propagation.propagate import Propagate
 from .propagation.shardy_regions import ShardyRegions
 from .schedule.rewrites.common_gathers import CommonGathers
+from .schedule.rewrites.prefetch_gathers import PrefetchGathers
 from .schedule.rewrites.reassociate import ReassociateAllReduces
 from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
 from .schedule.rewrites.sink_all_reduces import SinkAllReduces
@@ -47,6 +48,7 @@ PASSES: dict[str, type[Pass]] = {
         ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, EqualComputations, DeviceOrders, Propagate,
         SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives, Fusion,
         AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces, CommonGathers, SinkAllReduces,
+        PrefetchGathers,
     )
 }
 

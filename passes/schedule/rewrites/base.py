@@ -135,6 +135,10 @@ class Edits:
         self.computation.replace_all_uses(old, new)
         self._replaced.append(old)
 
+    def unused(self, values: Iterable[Instruction]) -> None:
+        """Lets `finish` remove those of these values that nothing uses."""
+        self._replaced += values
+
     def finish(self) -> None:
         """Puts the computation in order and removes what nothing uses any more of the replaced values."""
         order: list[Instruction] = []

@@ -1,0 +1,194 @@
+"""Loops taken apart: what a trip knows of the next one, copies of its instructions, its first or last trip alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ....ir.graph.clone import clone_instruction, map_called
+from ....ir.graph.computation import Computation
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.op import Role
+from ....ir.ops.collective_groups import CollectiveAttributes
+from ....ir.ops.control import WhileAttributes
+from ....ir.ops.structure import ConstantAttributes, GetTupleElementAttributes
+from ....ir.tools.trip_count import Counter, counter
+from ....ir.types.literal import Literal
+from ...cleanup.loop_state import has_plain_state, is_movable, shared_computations
+from .base import Program
+
+
+def editable_loops(program: Program, computation: Computation) -> list[Instruction]:
+    """Returns the loops of a computation whose state and computations may be edited."""
+    loops = [i for i in computation if isinstance(i.attributes, WhileAttributes)]
+    shared = shared_computations(program.module) if loops else set[Computation]()
+    return [i for i in loops if not shared.intersection(i.called()) and has_plain_state(i)]
+
+
+def body_of(loop: Instruction) -> Computation:
+    return loop.attributes_as(WhileAttributes).body
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What a trip can compute of the next one: `values` of the body, in order, that follow from constants, from state
+    that the body does not change, and from `counters`, elements of the state of which the same holds after the trip.
+    """
+
+    values: dict[Instruction, None]
+    counters: dict[int, Instruction]  # what the body returns for them
+
+    @staticmethod
+    def of(body: Computation) -> Foreseen:
+        """Finds the most counters: scalar integers whose next value is foreseen as well."""
+        root = body.root
+        kept = {n for n, o in enumerate(root.operands) if o.shape.is_scalar and o.shape.element.is_integer}
+        while True:
+            values = _following(body, kept)
+            still = {n for n in kept if root.operands[n] in values}
+            if still == kept:
+                return Foreseen(values, {n: root.operands[n] for n in sorted(kept)})
+            kept = still
+
+    def varying(self, body: Computation) -> set[Instruction]:
+        """Returns the values that may change from trip to trip."""
+        found: set[Instruction] = set()
+        for value in self.values:
+            number = state_index(body, value)
+            changes = number in self.counters and self.counters[number] is not value
+            if changes or any(o in found for o in value.operands):
+                found.add(value)
+        return found
+
+
+def _following(body: Computation, counters: Collection[int]) -> dict[Instruction, None]:
+    found: dict[Instruction, None] = {}
+    for i in body:
+        number = state_index(body, i)
+        if number is not None:
+            if number in counters or body.root.operands[number] is i:
+                found[i] = None
+        elif i.operands or isinstance(i.attributes, ConstantAttributes) or i.op.is_device_id or is_movable(i):
+            follows = all(o in found for o in i.operands) and i.op.role is not Role.PARAMETER
+            if follows and (is_movable(i) or _is_of_several(i)):
+                found[i] = None
+    return found
+
+
+def _is_of_several(value: Instruction) -> bool:
+    """Whether a value is a collective of several arrays, or one of its results."""
+    collective = value.operands[0] if value.op.role is Role.ELEMENT else value
+    return collective.op.is_collective and collective.shape.is_tuple and not collective.has_effect()
+
+
+def state_index(body: Computation, value: Instruction) -> int | None:
+    """Returns the number of the element of the body's state that a value is; None for other values."""
+    attributes = value.attributes
+    if isinstance(attributes, GetTupleElementAttributes) and value.operands[0].op.role is Role.PARAMETER:
+        return attributes.index if value.operands[0].parent is body else None
+    return None
+
+
+def needed_for(values: Iterable[Instruction], known: Collection[Instruction]) -> set[Instruction]:
+    """Returns the values and all that they are computed from, but for `known` ones."""
+    found: set[Instruction] = set()
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        if value not in found and value not in known:
+            found.add(value)
+            stack += value.operands
+    return found
+
+
+def copy_values(
+    program: Program, target: Computation, source: Computation, values: Sequence[Instruction],
+    given: Mapping[Instruction, Instruction],
+) -> list[Instruction]:
+    """Appends copies of `values`, and of what they are computed from, to `target`. `given` maps instructions of
+    `source` to what stands for them. Computations of control flow are copied as well; collectives get channels of
+    their own.
+    """
+    copies = dict(given)
+    needed = needed_for(values, copies)
+    for instruction in [i for i in source if i in needed]:
+        operands = [copies[o] for o in instruction.operands]
+        copy = clone_instruction(target, instruction, operands, lambda c, i=instruction: _called(program, i, c))
+        _renumber(program, copy)
+        copies[instruction] = copy
+    return [copies[v] for v in values]
+
+
+def _called(program: Program, caller: Instruction, called: Computation) -> Computation:
+    """Returns the computation that a copy calls: a copy where control flow may run collectives."""
+    if not caller.op.is_control:
+        return called
+    copy = program.module.clone_computation(called)
+    for instruction in copy:
+        if instruction.op.is_control:
+            changes = {c: _called(program, instruction, c) for c in instruction.called()}
+            instruction.attributes = map_called(instruction.attributes, changes.__getitem__)
+        _renumber(program, instruction)
+    return copy
+
+
+def _renumber(program: Program, copy: Instruction) -> None:
+    if isinstance(copy.attributes, CollectiveAttributes):
+        copy.attributes = replace(copy.attributes, channel_id=program.fresh_channel(copy.attributes))
+
+
+def one_trip(
+    program: Program, computation: Computation, body: Computation, state: Sequence[Instruction],
+    results: Sequence[Instruction], known: Mapping[Instruction, Instruction] | None = None,
+) -> list[Instruction]:
+    """Appends one trip of a loop's body, which begins with `state`, to another computation. Returns its `results`,
+    values of the body. `known` maps values of the body to what stands for them.
+    """
+    given = dict(known or {})
+    for i in body:
+        number = state_index(body, i)
+        if number is not None:
+            given.setdefault(i, state[number])
+    effects = [i for i in body if i.has_effect() and i not in given]
+    return copy_values(program, computation, body, [*results, *effects], given)[: len(results)]
+
+
+def adjustable_counter(loop: Instruction) -> Counter | None:
+    """Returns a loop's counter if the number of trips is known from constants that only the loop reads."""
+    found = counter(loop)
+    if found is None or found.trips is None or list(found.bound.users.values()) != [1]:
+        return None
+    return found
+
+
+def run_one_trip_less_at_the_end(loop: Instruction, found: Counter) -> None:
+    """Moves the limit of a loop's counter by one step."""
+    condition = loop.attributes_as(WhileAttributes).condition
+    new = _constant_like(condition, found.bound, found.limit - found.step)
+    condition.replace_all_uses(found.bound, new)
+    condition.remove(found.bound)
+    condition.sort()
+    loop.backend_config = None  # it may give the number of trips
+
+
+def start_one_trip_later(computation: Computation, loop: Instruction, found: Counter) -> Instruction:
+    """Returns a new start of a loop's counter, one step further."""
+    like = loop.shape.elements[found.index]
+    value = np.asarray(found.start + found.step).astype(like.element.numpy)
+    loop.backend_config = None
+    return computation.add("constant", (), ConstantAttributes(Literal(value)), like.without_layout(), like=loop)
+
+
+def _constant_like(computation: Computation, old: Instruction, value: int) -> Instruction:
+    literal = Literal(np.full(old.shape.dims, value).astype(old.shape.element.numpy))
+    return computation.add(old.op, (), ConstantAttributes(literal), old.shape, old.name, old)
+
+
+def to_the_top(body: Computation, values: Iterable[Instruction]) -> None:
+    """Moves values to the top of a computation, with all that they are computed from, in their order."""
+    body.sort()
+    first = needed_for(values, ())
+    order = list(body)
+    body.reorder([*(i for i in order if i in first), *(i for i in order if i not in first)])

@@ -1,0 +1,160 @@
+"""Prefetches all-gathers across the trips of a loop: each trip starts to gather what the next one needs.
+
+    before:  body:  g = all-gather(slice(stack, i))              after:  first: g0 = all-gather(slice(stack, 0))
+                    y = dot(x, g)                                body:   next = all-gather(slice(stack, i + 1))
+                                                                         y = dot(x, carried)   -- returns next
+
+A loop over layers whose weights are divided gathers the weights of each layer just before they are used. Here a gather
+runs beside the computation of a whole trip: it starts at the top of the body and is awaited at its end, where it
+becomes a new element of the state. This needs operands that follow from the counter and from what the loop does not
+change, as slices of stacked weights do, forwards (i) or backwards (n - 1 - i). The state grows by the gathered values.
+
+The last trip has nothing to prefetch. With `peel` it runs after the loop, by itself, if the loop's limit is a constant;
+otherwise it gathers once more than needed, at an index past the end, and nobody reads the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ....ir.graph.computation import Computation
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.op import Role
+from ....ir.ops.collectives import AllGather
+from ....ir.tools.trip_count import trip_count
+from ...cleanup.loop_state import element, elements, extend
+from .base import Edits, Program, Rewrite, amount, microseconds, remove_unused
+from .groups import device_groups
+from .loops import (
+    Foreseen,
+    adjustable_counter,
+    body_of,
+    copy_values,
+    editable_loops,
+    one_trip,
+    run_one_trip_less_at_the_end,
+    state_index,
+    to_the_top,
+)
+
+
+@dataclass(frozen=True)
+class PrefetchGathers(Rewrite):
+    """Starts the all-gathers of a loop one trip ahead. `most_bytes` limits the gathered bytes that a loop carries."""
+
+    name: ClassVar[str] = "prefetch-gathers"
+    peel: bool = True
+    most_bytes: int = 1 << 62
+
+    def rewrite(self, program: Program, computation: Computation) -> bool:
+        return sum(self._prefetch(program, computation, loop) for loop in editable_loops(program, computation)) > 0
+
+    def _prefetch(self, program: Program, computation: Computation, loop: Instruction) -> bool:
+        body = body_of(loop)
+        trips = trip_count(loop)
+        gathers = [i for i in body if isinstance(i.op, AllGather)]
+        if not gathers:
+            return False
+        if trips is not None and trips < 2:
+            program.remark(loop, f"runs {trips} time{'s' * (trips != 1)}: nothing to prefetch")
+            return False
+        foreseen = Foreseen.of(body)
+        found = self._chosen(program, body, foreseen, gathers)
+        if not found:
+            return False
+        values = [v for gather in found for v in _arrays(gather)]
+        size = sum(v.shape.byte_size for v in values)
+        end = adjustable_counter(loop) if self.peel else None
+        edits, count = Edits(computation), len(loop.shape.elements)
+        with edits.before(loop):
+            (start,) = loop.operands
+            given = {i: element(computation, start, n) for i in foreseen.values
+                     if (n := state_index(body, i)) is not None}  # fmt: skip
+            first = copy_values(program, computation, body, values, given)
+            carried = extend(computation, loop, first)
+        _start_next(program, body, foreseen, values, carried, count)
+        if end is not None:
+            run_one_trip_less_at_the_end(loop, end)
+            _last_trip(program, edits, loop, count, len(carried))
+        edits.finish()
+        time = sum(program.time("all-gather", g.shape.byte_size, device_groups(g, program.module)) for g in found)
+        how = "the last trip runs after the loop" if end is not None else "the last trip gathers for nobody"
+        program.remark(
+            loop, f"{len(found)} all-gathers start one trip ahead: {amount(size)} more in its state, "
+            f"{microseconds(time)} beside each trip; {how}",
+        )  # fmt: skip
+        remove_unused(body, [*values, *found])
+        return True
+
+    def _chosen(
+        self, program: Program, body: Computation, foreseen: Foreseen, gathers: Sequence[Instruction]
+    ) -> list[Instruction]:
+        """Returns the gathers to prefetch, in their order, and says what keeps the others."""
+        varying, found, size = foreseen.varying(body), list[Instruction](), 0
+        for gather in gathers:
+            if gather not in foreseen.values:
+                other = next(o for o in gather.operands if o not in foreseen.values)
+                program.remark(gather, f"is not prefetched: {other.name} depends on more than the counter")
+            elif gather not in varying:
+                program.remark(gather, "is not prefetched: it is the same in all trips", help="hoist-gathers moves it")
+            elif not _is_last(gather, foreseen):
+                continue
+            elif size + gather.shape.byte_size > self.most_bytes:
+                program.remark(gather, f"is not prefetched: {amount(size + gather.shape.byte_size)} are more than "
+                               f"{amount(self.most_bytes)}")  # fmt: skip
+            else:
+                found.append(gather)
+                size += gather.shape.byte_size
+        return found
+
+
+def _arrays(gather: Instruction) -> list[Instruction]:
+    """Returns the arrays that a gather results in."""
+    return [gather] if gather.shape.is_array else [u for u in gather.users if u.op.role is Role.ELEMENT]
+
+
+def _is_last(gather: Instruction, foreseen: Foreseen) -> bool:
+    """Whether the loop needs a gather for more than other gathers that are foreseen."""
+    stack, seen = list(gather.users), set[Instruction]()
+    while stack:
+        user = stack.pop()
+        if user not in foreseen.values or user.parent is None or user is user.parent.root:
+            return True
+        if user not in seen and not isinstance(user.op, AllGather):
+            seen.add(user)
+            stack += user.users
+    return False
+
+
+def _start_next(
+    program: Program, body: Computation, foreseen: Foreseen, values: Sequence[Instruction],
+    carried: Sequence[Instruction], count: int,
+) -> None:
+    """Lets the body use the carried values, and start those of the next trip at its top."""
+    varying = foreseen.varying(body)
+    given = {i: i for i in foreseen.values if i not in varying}
+    given |= {i: foreseen.counters[n] for i in foreseen.values
+              if (n := state_index(body, i)) is not None and n in foreseen.counters}  # fmt: skip
+    following = copy_values(program, body, body, values, given)
+    for value, inside in zip(values, carried, strict=True):
+        body.replace_all_uses(value, inside)
+    for number, value in enumerate(following):
+        body.set_operand(body.root, count + number, value)
+    to_the_top(body, following)
+
+
+def _last_trip(program: Program, edits: Edits, loop: Instruction, count: int, carried: int) -> None:
+    """Appends the last trip after the loop; it takes the `carried` values at the end of the state and gathers nothing.
+    """
+    body, computation = body_of(loop), edits.computation
+    readers = {n: elements(loop, n) for n in range(count)}
+    used = [n for n in range(count) if readers[n]]
+    with edits.after(loop):
+        state = [computation.build("get-tuple-element", loop, index=n, like=loop) for n in range(count + carried)]
+        results = one_trip(program, computation, body, state, [body.root.operands[n] for n in used])
+    for n, result in zip(used, results, strict=True):
+        for reader in readers[n]:
+            edits.replace(reader, result)
+    edits.unused(state)
