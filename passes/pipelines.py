@@ -33,6 +33,7 @@ from .fusion.fuse import Fusion
 from .propagation.device_orders import DeviceOrders
 from .propagation.propagate import Propagate
 from .propagation.shardy_regions import ShardyRegions
+from .schedule.rewrites.carry_reduce_scatters import CarryReduceScatters
 from .schedule.rewrites.common_gathers import CommonGathers
 from .schedule.rewrites.prefetch_gathers import PrefetchGathers
 from .schedule.rewrites.reassociate import ReassociateAllReduces
@@ -48,7 +49,7 @@ PASSES: dict[str, type[Pass]] = {
         ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, EqualComputations, DeviceOrders, Propagate,
         SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives, Fusion,
         AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces, CommonGathers, SinkAllReduces,
-        PrefetchGathers,
+        PrefetchGathers, CarryReduceScatters,
     )
 }
 
