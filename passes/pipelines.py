@@ -35,6 +35,7 @@ from .propagation.propagate import Propagate
 from .propagation.shardy_regions import ShardyRegions
 from .schedule.rewrites.carry_reduce_scatters import CarryReduceScatters
 from .schedule.rewrites.common_gathers import CommonGathers
+from .schedule.rewrites.hierarchical import HierarchicalCollectives
 from .schedule.rewrites.prefetch_gathers import PrefetchGathers
 from .schedule.rewrites.reassociate import ReassociateAllReduces
 from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
@@ -49,7 +50,7 @@ PASSES: dict[str, type[Pass]] = {
         ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, EqualComputations, DeviceOrders, Propagate,
         SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives, Fusion,
         AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces, CommonGathers, SinkAllReduces,
-        PrefetchGathers, CarryReduceScatters,
+        PrefetchGathers, CarryReduceScatters, HierarchicalCollectives,
     )
 }
 

@@ -70,7 +70,7 @@ class Program:
 
     def time(self, kind: Kind, whole: float, groups: Groups) -> float:
         """Returns the picoseconds of a collective of `whole` bytes, the larger of operand and result."""
-        digits = group_digits(ExplicitGroups(groups), self.devices)
+        digits = group_digits(ExplicitGroups(tuple(sorted(tuple(sorted(g)) for g in groups))), self.devices)
         amount = received(kind, whole, max(map(len, groups)))
         return self.context.machine.collective(kind, digits).time(amount)
 
