@@ -36,6 +36,7 @@ from .propagation.shardy_regions import ShardyRegions
 from .schedule.rewrites.carry_reduce_scatters import CarryReduceScatters
 from .schedule.rewrites.common_gathers import CommonGathers
 from .schedule.rewrites.hierarchical import HierarchicalCollectives
+from .schedule.rewrites.hoist_gathers import HoistGathers
 from .schedule.rewrites.prefetch_gathers import PrefetchGathers
 from .schedule.rewrites.reassociate import ReassociateAllReduces
 from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
@@ -51,6 +52,7 @@ PASSES: dict[str, type[Pass]] = {
         SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives, Fusion,
         AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces, CommonGathers, SinkAllReduces,
         PrefetchGathers, CarryReduceScatters, HierarchicalCollectives,
+        HoistGathers,
     )
 }
 
