@@ -49,7 +49,8 @@ class Backend:
         if self.name == REFERENCE:
             return module
         fused = clone_module(module)
-        run_pipeline([EqualComputations(), CombineCollectives(), Fusion()], fused, PassContext())
+        combine = [] if module.has_schedule else [CombineCollectives()]  # a schedule has its buckets
+        run_pipeline([EqualComputations(), *combine, Fusion()], fused, PassContext())
         return fused
 
     def kernels(self) -> KernelProvider:

@@ -81,6 +81,11 @@ class Module:
     def entry(self, computation: Computation) -> None:
         self._entry = computation
 
+    @property
+    def has_schedule(self) -> bool:
+        """Whether the order of the instructions is the schedule of an execution, Hloom's or another compiler's."""
+        return self.is_scheduled or self.stage is Stage.SCHEDULED
+
     def add_computation(self, computation: Computation, entry: bool = False) -> Computation:
         """Appends a computation; `entry` makes it the entry."""
         computation.parent = self

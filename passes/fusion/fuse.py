@@ -6,12 +6,14 @@
              r = f32[8,64] divide(e, b)
     after:   r = f32[8,64] fusion(x), kind=kInput, calls=fused
 
-A fusion reads and writes memory once, where its ops would each read their operands and write their results.
+A fusion reads and writes memory once, where its ops would each read their operands and write their results. It stands
+where its last op stood if the order is a schedule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -45,7 +47,8 @@ class Fusion(Pass):
             DeadCodeElimination().run(module, context)
         names = module.unique_computation_names("fused_computation")
         for computation in computations_run(module):
-            groups = Groups(computation, self.most)
+            groups = Groups(computation, self.most, module.has_schedule)
+            places = {instruction: n for n, instruction in enumerate(computation)}
             for instruction in computation if context.explain else ():
                 if instruction.name == context.explain:
                     context.answer(groups.why(instruction), instruction.location)
@@ -54,11 +57,19 @@ class Fusion(Pass):
                 changed |= found is not None
                 if found is not None:
                     module.add_computation(found)
+                    places.update(dict.fromkeys(_added(computation, places), group.last))
+            if module.has_schedule:
+                computation.reorder(sorted(computation, key=places.__getitem__))
             computation.sort()
         if changed:
             module.computations = module.callees_first()
             DeadCodeElimination().run(module, context)
         return changed
+
+
+def _added(computation: Computation, places: Container[Instruction]) -> Iterator[Instruction]:
+    """Yields what has been added since the instructions got their places."""
+    return itertools.takewhile(lambda instruction: instruction not in places, reversed(computation))
 
 
 def _without_tuples(computation: Computation) -> bool:

@@ -14,7 +14,10 @@ from enum import Enum
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from .forms import Form, Places, Refusal
+from .segments import segments
 from .values import Values
+
+_APART = Refusal("in the schedule a collective starts or is awaited between them")
 
 
 class Stands(Enum):
@@ -41,10 +44,11 @@ class Group:
 
 
 class Groups:
-    """The groups of one computation. `most` limits the members of a group."""
+    """The groups of one computation. `most` limits the members of a group; those of a schedule are in one segment."""
 
-    def __init__(self, computation: Computation, most: int) -> None:
+    def __init__(self, computation: Computation, most: int, is_scheduled: bool = False) -> None:
         self.values = Values(computation)
+        self._segments = segments(computation, self.values) if is_scheduled else {}
         self.most = most
         self.of: dict[Instruction, Group] = {}
         self.refusals: dict[Instruction, list[Refusal]] = {}
@@ -166,10 +170,15 @@ class Groups:
         """Returns why an instruction cannot stand beside the members of a group."""
         if len(group.members) >= self.most:
             return self._full(group)
+        if self._segment(group) != self._segments.get(instruction):
+            return _APART
         for source in self.values.sources(instruction):
             if self.of.get(source) is not group and self._depends(source, group):
                 return Refusal("{} stands between: it needs results of those loops", source)
         return None
+
+    def _segment(self, group: Group) -> int | None:
+        return self._segments.get(next(iter(group.members)))
 
     def _full(self, group: Group) -> Refusal:
         return Refusal(f"the loops of {{}} would have more than {self.most} ops", next(reversed(group.members)))
@@ -189,6 +198,8 @@ class Groups:
         """Moves the members of another group into a group, if one nest can compute them all."""
         if len(group.members) + len(other.members) > self.most:
             return self._full(other)
+        if self._segment(group) != self._segment(other):
+            return _APART
         if group.sizes != other.sizes or (None not in (group.rows, other.rows) and group.rows != other.rows):
             return Refusal("{} is computed in rows of another size", next(reversed(other.members)))
         for one, two in ((group, other), (other, group)):

@@ -1,0 +1,45 @@
+"""Segments of a schedule: what stands between two events of its collectives, a start or a first use of the result.
+
+    g = f32[8] all-gather(w)     starts                  segment 0 before it
+    a = f32[8] exponential(x)    runs while g is sent    segment 1
+    b = f32[8] add(a, g)         waits for g             segment 2
+
+An op that moved past a start could delay it; one that moved past a wait would no longer run while the collective does.
+So a scheduled program is fused within segments.
+"""
+
+from __future__ import annotations
+
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import Role
+from ...ir.ops.async_ops import AsyncDone, AsyncUpdate
+from .values import Values
+
+
+def segments(computation: Computation, values: Values) -> dict[Instruction, int]:
+    """Returns the number of each instruction's segment."""
+    found: dict[Instruction, int] = {}
+    flying: dict[Instruction, frozenset[Instruction]] = {}  # values that are not there until their collectives are
+    awaited: set[Instruction] = set()
+    number = 0
+    for instruction in computation:
+        needed = frozenset[Instruction]().union(*(flying.get(o, ()) for o in instruction.operands)) - awaited
+        if needed and _passes_on(instruction, values):
+            flying[instruction] = needed
+        elif needed:
+            awaited |= needed
+            number += 1
+        found[instruction] = number
+        if instruction.op.is_collective:
+            flying[instruction] = frozenset([instruction])
+            number += 1
+    return found
+
+
+def _passes_on(instruction: Instruction, values: Values) -> bool:
+    """Whether an instruction gives a value on that is not there yet: its own readers wait for it."""
+    op = instruction.op
+    if op.role in (Role.TUPLE, Role.ELEMENT) or isinstance(op, AsyncDone | AsyncUpdate) or op.forwards_leaves:
+        return True
+    return values.is_free(instruction)
