@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .completion import SHELLS
 from .parser import Parser, Version
-from .values import device_count, mesh_sizes, names, not_negative, positive, tolerance
+from .values import device_count, mesh_sizes, names, not_negative, positive, python_place, tolerance
 
 
 def version(parser: Parser) -> None:
@@ -254,6 +254,15 @@ def machine(made: Parser) -> None:
                       help="calibrate on N MPI ranks, with their collectives")
     made.add_argument("-o", "--out", metavar="FILE.toml", help="write what calibrate finds to this file")
     _json(made)
+
+
+def from_jax(made: Parser) -> None:
+    """Defines the arguments of `hloom from-jax`."""
+    made.add_argument("place", metavar="FILE.py:FUNCTION", type=python_place,
+                      help="a function without arguments that returns (f, args), or f lowered by JAX; args are arrays "
+                           "or jax.ShapeDtypeStructs")
+    made.add_argument("--out", metavar="F.hlo", help="write the program there (default: standard output)")
+    made.add_argument("--devices", type=positive, metavar="N", help="give JAX N virtual CPU devices for its meshes")
 
 
 def show(made: Parser) -> None:

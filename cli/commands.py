@@ -49,6 +49,8 @@ COMMANDS = {
                        arguments.picture, "cli.shardings:picture_command"),
     "reshard": Command("print the cheapest plan from one sharding to another",
                        arguments.reshard, "cli.reshard:reshard_command"),
+    "from-jax": Command("write the program of a JAX function as HLO", arguments.from_jax,
+                        "cli.from_jax:from_jax_command"),
     "show": Command("print the program as Hloom reads it", arguments.show, "cli.parts:show"),
     "isolate": Command("print a program of one instruction, its inputs as parameters",
                        arguments.isolate, "cli.parts:isolate_command"),

@@ -47,6 +47,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hloom reshard f32[8,6] \"[{'x'}, {}]\" \"[{}, {'x'}]\" --mesh x=2",
         "hloom reshard f32[8] '{devices=[4]<=[4]}' '{replicated}' --links 1us/100GB",
     ),
+    "from-jax": (
+        "hloom from-jax examples/train_step.py:program --out step.hlo",
+        "hloom from-jax examples/train_step.py:program > step.hlo",
+    ),
     "show": ("hloom show examples/mlp_named.hlo", "hloom show examples/mlp_named.hlo --computation sum"),
     "isolate": ("hloom isolate examples/mlp_named.hlo --inst y --depth 2",),
     "diff": ("hloom diff examples/mlp_named.hlo examples/mlp_named.hlo",),

@@ -58,3 +58,11 @@ def tolerance(text: str) -> float:
 def names(text: str) -> frozenset[str]:
     """Parses `a,b` into a set. The names are checked after the files of `--import` have run."""
     return frozenset(text.split(","))
+
+
+def python_place(text: str) -> str:
+    """Checks that a text is `FILE.py:FUNCTION`. Raises argparse.ArgumentTypeError."""
+    path, _, name = text.rpartition(":")
+    if not path or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"'{text}' is not of the form FILE.py:FUNCTION")
+    return text

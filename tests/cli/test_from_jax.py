@@ -1,0 +1,114 @@
+"""`hloom from-jax`: what it writes, and errors at the user's own lines."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hloom import load
+from support.command_line import EXAMPLES, hloom, process
+
+pytest.importorskip("jax")
+modules: dict[str, Any] = sys.modules
+
+STEP = EXAMPLES / "train_step.py"
+
+PROGRAMS = """import jax, jax.numpy as jnp
+import neighbour
+
+def f(x):
+    return jnp.sin(x) @ jnp.ones((3, 5))
+
+def pair(): return f, (jax.ShapeDtypeStruct((2, 3), jnp.float32),)
+def lowered(): return jax.jit(f).lower(jnp.ones((2, 3)))
+def traced(): return jax.jit(f).trace(jnp.ones((2, 3)))
+def wrong_shape(): return f, (jax.ShapeDtypeStruct((2, 4), jnp.float32),)
+def number(): return 3
+def no_arguments(): return f, 3
+def leaves(): raise SystemExit(3)
+def big_mesh(): return jax.make_mesh((640,), ("x",))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "programs.py").write_text(PROGRAMS)
+    (tmp_path / "neighbour.py").touch()
+    (tmp_path / "broken.py").write_text("x = 1\ndef f(:\n")
+    return tmp_path
+
+
+def test_out_is_a_program_with_the_users_names(tmp_path: Path) -> None:
+    done = hloom("from-jax", f"{STEP}:program", "--out", "step.hlo", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("step.hlo: jit_train_step, 5 parameters, ")
+    assert {"data", "model"} == {name for name, _ in load(tmp_path / "step.hlo").meshes["mesh"].axes}
+    assert "buffer_donor={ (0, {}), (1, {}), (2, {}) }" in (tmp_path / "step.hlo").read_text()
+    checked = hloom("run", "step.hlo", "--check", cwd=tmp_path)
+    assert checked.code == 0
+    assert "check passed" in checked.out
+    explained = hloom("explain", "step.hlo", "params['w1']", cwd=tmp_path)
+    assert "model" in explained.out
+    assert "train_step.py:27" in hloom("comm", "step.hlo", cwd=tmp_path).out
+
+
+@pytest.mark.parametrize("name", ["pair", "lowered", "traced"])
+def test_what_a_function_may_return(name: str, folder: Path) -> None:
+    done = hloom("from-jax", f"programs.py:{name}", cwd=folder)
+    assert (done.code, done.err) == (0, "")
+    assert "f32[2,3]" in done.out
+    assert "sine" in done.out
+
+
+MISTAKES = {
+    "programs.py:wrong_shape": ("programs.py:5:12: error: TypeError: dot_general requires contracting dimensions",
+                                "5 |     return jnp.sin(x) @ jnp.ones((3, 5))"),
+    "programs.py:big_mesh": ("programs.py:14:24: error: ValueError: ", "help: --devices N gives JAX"),
+    "programs.py:leaves": ("programs.py:13:", "error: SystemExit: 3"),
+    "programs.py:number": ("returns an object of type int", "help: return (f, args), where"),
+    "programs.py:no_arguments": ("returns an object of type tuple: function, int", "where args is a tuple"),
+    "programs.py:none": ("programs.py has no function 'none'", "functions in it: big_mesh, f, leaves, "),
+    "missing.py:f": ("missing.py cannot be read: No such file", ""),
+    "broken.py:f": ("broken.py:2:7: error: SyntaxError: invalid syntax", "2 | def f(:"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", MISTAKES)
+def test_mistakes(place: str, folder: Path) -> None:
+    done = hloom("from-jax", place, cwd=folder)
+    assert (done.code, done.out) == (65, "")
+    for part in MISTAKES[place]:
+        assert part in done.err
+
+
+def test_output_that_cannot_be_written(folder: Path) -> None:
+    done = hloom("from-jax", "programs.py:pair", "--out", "no/such/folder.hlo", cwd=folder)
+    assert done.code == 74
+    assert "folder.hlo cannot be written" in done.err
+
+
+@pytest.mark.parametrize("place", ["programs.py", "programs.py:", ":f", "programs.py:a b"])
+def test_places_of_another_form(place: str, folder: Path) -> None:
+    done = hloom("from-jax", place, cwd=folder)
+    assert done.code == 2
+    assert "is not of the form FILE.py:FUNCTION" in done.err
+
+
+def test_virtual_devices(folder: Path) -> None:
+    (folder / "mesh.py").write_text(PROGRAMS.replace("(640,)", "(12,)").replace("return jax.make_mesh", "jax.make_mesh")
+                                    + "    return pair()\n")  # fmt: skip
+    text = (folder / "mesh.py").read_text().replace("def big_mesh(): ", "def big_mesh():\n    ")
+    (folder / "mesh.py").write_text(text)
+    done = process("from-jax", "mesh.py:big_mesh", "--devices", "12", cwd=folder)
+    assert (done.code, done.err) == (0, "")
+
+
+def test_without_jax(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("jax", "jaxlib"):
+        monkeypatch.setitem(modules, name, None)
+    done = hloom("from-jax", "programs.py:pair", cwd=folder)
+    assert done.code == 65
+    assert "error: jax is missing, which is needed to read programs from JAX" in done.err
+    assert "help: pip install 'hloom[xla]'" in done.err
