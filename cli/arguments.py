@@ -16,7 +16,7 @@ def version(parser: Parser) -> None:
 
 def _program(made: Parser) -> None:
     """Defines the program of a command."""
-    made.add_argument("file", metavar="FILE", help="HLO text; - is standard input")
+    made.add_argument("file", metavar="FILE", help="HLO, as text or serialized, or StableHLO; - is standard input")
     made.add_argument("--import", dest="imports", metavar="FILE.py", action="append", default=[],
                       help="run this Python file first, for its custom-calls and rules")
 
@@ -269,6 +269,7 @@ def show(made: Parser) -> None:
     """Defines the arguments of `hloom show`."""
     _program(made)
     made.add_argument("--computation", metavar="NAME", help="print only this computation")
+    made.add_argument("--as", dest="form", choices=("hlo", "stablehlo"), default="hlo", help="the language to print")
 
 
 def isolate(made: Parser) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 
 from ..frontends.extras import imported
 from ..frontends.jax import from_jax
-from ..frontends.jax.user_lines import UserLines
+from ..frontends.user_lines import UserLines
 from ..ir.diagnostics import CompileError, fail
 from ..ir.graph.module import Module
 from ..ir.graph.stack_frames import SourceSpan

@@ -20,9 +20,13 @@ LONGEST = 160
 
 
 def show(args: argparse.Namespace) -> int:
-    """Prints the program, or one computation of it, as Hloom reads it."""
+    """Prints the program, or one computation of it, as Hloom reads it, in HLO or in StableHLO."""
     module = read_program(args)
-    if args.computation is None:
+    if args.form == "stablehlo":
+        if args.computation is not None:
+            fail("StableHLO is printed of the whole program", help="leave --computation or --as out")
+        sys.stdout.write(module.to_stablehlo())
+    elif args.computation is None:
         sys.stdout.write(module.to_text())
     else:
         print(computation_text(find_computation(module, args.computation)))

@@ -7,22 +7,37 @@ from pathlib import Path
 
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
-from . import proto
-from .hlo_text import parse, parse_bytes, parse_replica_groups, parse_shape, parse_sharding
+from . import hlo_text, proto, stablehlo
+from .hlo_text import parse_replica_groups, parse_shape, parse_sharding
 from .proto import Snapshot
 
 
-def load(path: str | Path, *, verify: bool = True) -> Module:
-    """Reads the module in a file: HLO text, or a serialized HloModuleProto, HloProto or HloSnapshot. `-` is standard
-    input.
+def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Module:
+    """Parses HLO text, or StableHLO text (extra `xla`). Raises CompileError with all errors, each at its place in
+    `filename`.
 
-    Files named `*.pb` are read as serialized; otherwise the contents decide. Raises CompileError, also if the file
+    `verify=False` skips the checks of shapes and shardings. Constants that HLO prints as `{...}` have unknown values:
+    the module can be partitioned and printed, but not run.
+    """
+    if stablehlo.is_text(text):
+        return stablehlo.read_text(text, filename, verify=verify)
+    return hlo_text.parse(text, filename, verify=verify)
+
+
+def load(path: str | Path, *, verify: bool = True) -> Module:
+    """Reads the module in a file: HLO text, a serialized HloModuleProto, HloProto or HloSnapshot; or, with the extra
+    `xla`, StableHLO as text, MLIR bytecode, a portable artifact or what `jax.export` serializes. `-` is standard input.
+
+    Files named `*.pb` are read as serialized HLO; otherwise the contents decide. Raises CompileError, also if the file
     cannot be read. `verify=False` skips the checks of shapes and shardings.
     """
     name, data = _contents(path)
     if name.endswith(".pb") or proto.is_proto(data):
         return proto.read_module(data, name, verify=verify)
-    return parse_bytes(data, name, verify=verify)
+    if stablehlo.is_binary(data):
+        return stablehlo.read_binary(data, name, verify=verify)
+    text = hlo_text.decoded(data, name)
+    return parse(text, name, verify=verify)
 
 
 def load_snapshot(path: str | Path, *, verify: bool = True) -> Snapshot:

@@ -52,20 +52,19 @@ def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Modu
     return module
 
 
-def parse_bytes(data: bytes, name: str, *, verify: bool = True) -> Module:
-    """Parses UTF-8 text, with or without a byte order mark. Raises CompileError."""
+def decoded(data: bytes, name: str) -> str:
+    """Returns UTF-8 text. Raises CompileError for other data."""
     wide = next((name for name, mark in WIDE_MARKS.items() if data.startswith(mark)), None)
     if wide is not None:
         fail(f"{name} is {wide} text, UTF-8 is expected", help=f"for example: iconv -f {wide} -t UTF-8")
     try:
-        text = data.decode()
+        return data.decode()
     except UnicodeDecodeError as error:
         readable = data[: error.start].decode()
         source = SourceFile(name, readable)
         place = len(readable)
         fail(f"not UTF-8: byte {data[error.start]:#04x}", Location(source, place, place + 1),
              help="HLO text or a serialized HloModuleProto is expected")
-    return parse(text, name, verify=verify)
 
 
 def parse_sharding(text: str) -> AnySharding:
@@ -92,4 +91,4 @@ def _value(reader: Callable[[str], T], text: str) -> T:
         raise _CompileError([Diagnostic(Severity.ERROR, place.args[0], where, place.help)]) from None
 
 
-__all__ = ["parse", "parse_bytes", "parse_replica_groups", "parse_shape", "parse_sharding"]
+__all__ = ["decoded", "parse", "parse_replica_groups", "parse_shape", "parse_sharding"]

@@ -1,6 +1,6 @@
 """Reads programs from JAX. `hloom.jax` is the public face.
 
-`lower` asks JAX for HLO, `user_lines` lets places in the program be lines of the user's own source.
+`lower` asks JAX for HLO; places in the program are lines of the user's own source (`..user_lines`).
 """
 
 from .lower import from_jax, read_lowered

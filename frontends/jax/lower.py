@@ -10,7 +10,8 @@ from ...ir.graph.module import Module
 from ...ir.tools.verifier import check
 from .. import proto
 from ..extras import imported
-from .user_lines import locate_in_source, locate_parameters
+from ..stablehlo import read_binary
+from ..user_lines import locate_in_source, locate_parameters
 
 PURPOSE = "to read programs from JAX"
 
@@ -18,16 +19,20 @@ PURPOSE = "to read programs from JAX"
 def from_jax(function: Any, *args: Any, platform: str | None = None, **jit_options: Any) -> Module:
     """Returns the program of a JAX function on these arguments, before partitioning (stage GLOBAL).
 
-    `function` is any function of JAX, the result of `jax.jit`, or an object of its `trace` or `lower`, which need no
-    arguments. `args` are arrays or `jax.ShapeDtypeStruct`s, with shardings or without; nothing is allocated, and
-    meshes may be larger than the machine (`jax.sharding.AbstractMesh`). `jit_options` are those of `jax.jit`, for a
-    function that is not jitted yet; its unused arguments stay parameters. `platform` is the one to lower for, by
-    default JAX's own.
+    `function` is any function of JAX, the result of `jax.jit`, or an object of its `trace` or `lower` or of
+    `jax.export`, which need no arguments. `args` are arrays or `jax.ShapeDtypeStruct`s, with shardings or without;
+    nothing is allocated, and meshes may be larger than the machine (`jax.sharding.AbstractMesh`). `jit_options` are
+    those of `jax.jit`, for a function that is not jitted yet; its unused arguments stay parameters. `platform` is the
+    one to lower for, by default JAX's own.
 
     The program has the mesh and its axes, the paths of arguments (`params['l3.wq']`) as names, donation, and the user's
     source lines as locations. Raises CompileError if JAX is missing or the program cannot be read; errors in the
     function itself are those that JAX raises.
     """
+    jax_export = imported("jax.export", PURPOSE)
+    if isinstance(function, jax_export.Exported):
+        _refuse_more(args, jit_options)
+        return read_binary(function.mlir_module_serialized, f"<{function.fun_name}>")
     module = read_lowered(lower(trace(function, args, jit_options), platform))
     locate_parameters(module, function)
     return module
@@ -37,8 +42,7 @@ def trace(function: Any, args: Sequence[Any], jit_options: Mapping[str, Any]) ->
     """Returns the traced function, a `jax.stages.Traced`; a `Lowered` as it is. Raises CompileError for misuse."""
     jax = imported("jax", PURPOSE)
     if isinstance(function, (jax.stages.Traced, jax.stages.Lowered)):
-        if args or jit_options:
-            fail("a function that JAX has traced or lowered takes no arguments or options here")
+        _refuse_more(args, jit_options)
         return function
     if hasattr(function, "trace"):
         jitted = function
@@ -49,6 +53,11 @@ def trace(function: Any, args: Sequence[Any], jit_options: Mapping[str, Any]) ->
     if jitted is function and jit_options:
         fail(f"the function is jitted already, so {min(jit_options)} cannot be set", help="give it to jax.jit")
     return jitted.trace(*args)
+
+
+def _refuse_more(args: Sequence[Any], jit_options: Mapping[str, Any]) -> None:
+    if args or jit_options:
+        fail("a function that JAX has traced, lowered or exported takes no arguments or options here")
 
 
 def lower(traced: Any, platform: str | None = None) -> Any:

@@ -26,7 +26,12 @@ class Stage(Enum):
     SCHEDULED = "scheduled"  # LOCAL, and the order of the instructions is the schedule
 
 
-_WRITERS = {"text": "ir.tools.printer:module_text", "proto": "frontends.proto:write_module"}
+_WRITERS = {
+    "text": "ir.tools.printer:module_text",
+    "proto": "frontends.proto:write_module",
+    "stablehlo": "frontends.stablehlo:write_text",
+    "stablehlo bytecode": "frontends.stablehlo:write_bytecode",
+}
 """The late names of the writers of modules by format. They belong to higher layers."""
 
 
@@ -157,6 +162,18 @@ class Module:
 
     def __copy__(self) -> Module:
         return clone_module(self)  # a computation belongs to one module
+
+    def to_stablehlo(self) -> str:
+        """Returns the module in StableHLO (extra `xla`). Raises CompileError for what StableHLO cannot express."""
+        text: str = late(_WRITERS["stablehlo"])(self)
+        return text
+
+    def to_stablehlo_bytecode(self) -> bytes:
+        """Returns the module as a portable artifact of StableHLO, which later versions read too (extra `xla`). Raises
+        CompileError for what StableHLO cannot express.
+        """
+        data: bytes = late(_WRITERS["stablehlo bytecode"])(self)
+        return data
 
     def __getstate__(self) -> tuple[list[Computation], dict[str, Any]]:
         return self.callees_first(), vars(self)  # in this order callers find what they call

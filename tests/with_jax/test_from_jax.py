@@ -82,7 +82,7 @@ def test_locations_are_the_users_file(mesh: Any) -> None:
 
 
 def test_columns_after_letters_of_several_bytes() -> None:
-    from hloom.frontends.jax.user_lines import UserLines
+    from hloom.frontends.user_lines import UserLines
 
     line = line_of('letters = "äöü", jnp.sin  # a line for this test')
     letters = "äöü", jnp.sin  # a line for this test

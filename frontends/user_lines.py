@@ -9,9 +9,9 @@ import inspect
 import linecache
 from types import CodeType
 
-from ...ir.diagnostics import Location, SourceFile
-from ...ir.graph.module import Module
-from ...ir.graph.stack_frames import SourceSpan, source_span
+from ..ir.diagnostics import Location, SourceFile
+from ..ir.graph.module import Module
+from ..ir.graph.stack_frames import SourceSpan, source_span
 
 
 def locate_in_source(module: Module) -> None:

@@ -1,0 +1,118 @@
+"""Converts between HLO and StableHLO by jaxlib's MLIR. Only this file uses private parts of jaxlib.
+
+Versions are checked by `extras.imported`; a part that has moved is an error that says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from ...ir.diagnostics import CompileError, Diagnostic, Location, Severity, SourceFile, fail
+from ..extras import imported
+
+PURPOSE = "to read and write StableHLO"
+_PORTABLE = b"StableHLO_v"  # the producer of an artifact whose format is stable among versions
+_MESSAGE = re.compile(r"^-:(\d+):(\d+): (error|note): (.*)$", re.MULTILINE)
+
+
+def to_hlo(program: str | bytes, name: str) -> tuple[bytes, int]:
+    """Returns the serialized HloModuleProto of a program in StableHLO, and its number of partitions.
+
+    `program` is text, MLIR bytecode or a portable artifact. Raises CompileError; for text each error has its place.
+    """
+    jaxlib = imported("jaxlib._jax", PURPOSE)
+    try:
+        computation = jaxlib.mlir.mlir_module_to_xla_computation(program, use_tuple_args=False, return_tuple=False)
+    except RuntimeError as error:
+        _fail(str(error), program, name)
+    data: bytes = computation.as_serialized_hlo_module_proto()
+    attributes = _parsed(program).operation.attributes
+    partitions = int(attributes["mhlo.num_partitions"]) if "mhlo.num_partitions" in attributes else 1
+    return data, partitions
+
+
+ArgumentAttributes = Mapping[int, tuple[str, int | None]]
+"""Attributes of parameters by number: a name, and a number or nothing."""
+
+
+def from_hlo(proto: bytes, name: str, counts: Mapping[str, int], of_parameters: ArgumentAttributes) -> Any:
+    """Returns the MLIR module of a serialized HloModuleProto.
+
+    `counts` are further attributes of the module, `of_parameters` those of parameters. Raises CompileError for what
+    StableHLO cannot express.
+    """
+    jaxlib = imported("jaxlib._jax", PURPOSE)
+    try:
+        # The first leaves ops that StableHLO lacks (erf, topk) in another dialect, the second makes them custom-calls.
+        converted: bytes = jaxlib.mlir.mhlo_to_stablehlo(jaxlib.mlir.hlo_to_stablehlo(proto))
+    except RuntimeError as error:
+        fail(f"{name} has no form in StableHLO: {error}")
+    module = _parsed(converted)
+    ir = imported("jaxlib.mlir.ir", PURPOSE)
+    with module.context:
+        number = ir.IntegerType.get_signless(32)
+        for key, value in counts.items():
+            module.operation.attributes[key] = ir.IntegerAttr.get(number, value)
+        main = next(f for f in module.body.operations if f.attributes["sym_name"].value == "main")
+        attributes = [{a.name: a.attr for a in given} for given in main.arg_attrs]
+        for place, (key, value) in of_parameters.items():
+            attributes[place][key] = ir.BoolAttr.get(True) if value is None else ir.IntegerAttr.get(number, value)
+        main.arg_attrs = [ir.DictAttr.get(given) for given in attributes]
+    return module
+
+
+def text_of(module: Any) -> str:
+    """Prints an MLIR module, with the places that its operations have."""
+    text: str = module.operation.get_asm(enable_debug_info=True)
+    return text
+
+
+def portable_artifact(module: Any) -> bytes:
+    """Serializes an MLIR module as a portable artifact of the current version of StableHLO."""
+    stablehlo = imported("jaxlib.mlir.dialects.stablehlo", PURPOSE)
+    data: bytes = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
+    return data
+
+
+def _parsed(program: str | bytes) -> Any:
+    ir = imported("jaxlib.mlir.ir", PURPOSE)
+    registry = ir.DialectRegistry()
+    imported("jaxlib.mlir._mlir_libs._jax_mlir_ext", PURPOSE).register_dialects(registry)
+    context = ir.Context()
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    stablehlo, *others = (imported(f"jaxlib.mlir.dialects.{d}", PURPOSE) for d in ("stablehlo", "chlo", "sdy"))
+    for dialect in (stablehlo, *others):
+        dialect.register_dialect(context)
+    if isinstance(program, bytes) and _PORTABLE in program[:64]:
+        return stablehlo.deserialize_portable_artifact(context, program)
+    return ir.Module.parse(program, context)
+
+
+def _fail(message: str, program: str | bytes, name: str) -> NoReturn:
+    """Raises the errors that MLIR reports about a program, at their places if it is text."""
+    if not isinstance(program, str):
+        fail(f"{name} is not a valid StableHLO program: {message.removeprefix('UNKNOWN: ').strip()}")
+    source = SourceFile(name, program)
+    errors: list[Diagnostic] = []
+    for line, column, kind, text in _MESSAGE.findall(message.removeprefix("UNKNOWN: ")):
+        found = Diagnostic(Severity(kind), text, place_in(source, int(line), int(column)))
+        if kind == "error":
+            errors.append(found)
+        elif errors and "current operation" not in text:
+            last = errors.pop()
+            errors.append(Diagnostic(last.severity, last.message, last.location, notes=(*last.notes, found)))
+    if errors:
+        raise CompileError(errors)
+    fail(f"{name} is not a valid StableHLO program: {message}")
+
+
+def place_in(source: SourceFile, line: int, column: int) -> Location:
+    """Returns the location of a line and a column, both from 1, to the end of the line."""
+    lines = source.text.splitlines(keepends=True)
+    start = sum(map(len, lines[: line - 1]))
+    end = start + len(lines[line - 1].rstrip("\r\n")) if line <= len(lines) else start
+    begin = min(start + column - 1, len(source.text))
+    return Location(source, begin, max(end, begin + 1))
