@@ -7,6 +7,8 @@
     outputs = hloom.simulate(local, inputs)     # global arrays in and out, all devices in this process
     expected = hloom.evaluate(module, inputs)   # one device
 
+`builder` writes programs in Python, like numpy, with the annotation functions of GShard and GSPMD: see docs/builder.md.
+
 Programs are built and edited with the methods of `Module` and `Computation`, patterns (`P`, `match`, `find_all`) find
 places to edit, `to_networkx` gives the graph: see docs/editing.md.
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from .cost.work import Contraction as Contraction
     from .cost.work import contractions as contractions
     from .frontends import Snapshot as Snapshot
+    from .frontends import builder as builder
     from .frontends import load as load
     from .frontends import load_snapshot as load_snapshot
     from .frontends import parse as parse
@@ -94,6 +97,7 @@ _PLACES = {
     "parse_machine": "cost.presets:parse_machine",
     "Contraction": "cost.work:Contraction",
     "contractions": "cost.work:contractions",
+    "builder": "frontends.builder",
     "Snapshot": "frontends:Snapshot",
     "load": "frontends:load",
     "load_snapshot": "frontends:load_snapshot",
