@@ -1,0 +1,70 @@
+"""Makes plans of buckets: when each starts.
+
+A bucket of gathers starts before the segment that needs it. Buckets after it start already while it is in use, as many
+as asked, where memory holds them. A bucket of reductions starts when its last tensor is made, or earlier where memory
+would not hold what is made next. Buckets that memory cannot hold are divided.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .problem import Outcome, Problem, Simulation, outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Buckets by the number of tensors up to the end of each, in order."""
+
+    gathers: tuple[int, ...]
+    reductions: tuple[int, ...]
+
+
+def arrange(problem: Problem, buckets: Buckets, ahead: int = 1) -> Outcome:
+    """Returns the plan with these buckets, of which up to `ahead` are gathered before the one in use is used up."""
+    run = Simulation(problem)
+    starts: list[int] = []
+    for segment in range(len(problem.segments)):
+        _make_room(run, segment)
+        needed = problem.needed[segment]
+        while run.gathered < needed:
+            starts.append(run.gathered)
+            run.gather(_fitting(run, needed, _end_of(buckets.gathers, run.gathered)))
+        while run.gathered < len(problem.gathers) and sum(start >= needed for start in starts[-ahead:]) < ahead:
+            end = _end_of(buckets.gathers, run.gathered)
+            if not problem.fits(run.memory + problem.held(segment, end) - problem.held(segment, run.gathered), segment):
+                break
+            starts.append(run.gathered)
+            run.gather(end)
+        while run.reduced < problem.due[segment]:
+            run.reduce(min(max(_end_of(buckets.reductions, run.reduced), problem.due[segment]), problem.made[segment]))
+        run.step()
+        while run.reduced < (made := problem.made[segment + 1]):
+            end = _end_of(buckets.reductions, run.reduced)
+            if end > made:
+                break
+            run.reduce(end)
+    return outcome(run)
+
+
+def _end_of(ends: Sequence[int], tensor: int) -> int:
+    return ends[bisect_right(ends, tensor)]
+
+
+def _make_room(run: Simulation, segment: int) -> None:
+    """Reduces what is made if memory would not hold what the segment makes."""
+    p, made = run.problem, run.problem.made[segment]
+    growth = p.unreduced(segment + 1, run.reduced) - p.unreduced(segment, run.reduced)
+    if made > run.reduced and growth and not p.fits(run.memory + growth, segment):
+        run.reduce(made)
+
+
+def _fitting(run: Simulation, needed: int, end: int) -> int:
+    """Returns the end of a bucket of gathers that fits, or of the tensors that the segment needs."""
+    p, segment = run.problem, run.computed
+    now = run.memory - p.held(segment, run.gathered)
+    while end > needed and not p.fits(now + p.held(segment, end), segment):
+        end -= 1
+    return end

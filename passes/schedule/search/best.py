@@ -1,0 +1,54 @@
+"""The best plan of a problem: the exact one where a search within a budget proves it, else the best of all rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .bounds import lower_bound
+from .exact import exact
+from .heuristics import greedy, in_groups, per_tensor, rank, simplefsdp
+from .problem import Outcome, Problem
+from .sweep import Trials, descend, sweep
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A plan, seconds that no plan undercuts, and whether the plan is proven to be the fastest."""
+
+    outcome: Outcome
+    bound: float
+    is_proven: bool
+
+    @property
+    def gap(self) -> float:
+        """The fraction by which the plan exceeds the bound."""
+        return self.outcome.seconds / self.bound - 1 if self.bound else 0.0
+
+
+def best_schedule(
+    problem: Problem,
+    gathers: Sequence[object] = (),
+    reductions: Sequence[object] = (),
+    budget: int = 50_000,
+    trials: int = 600,
+) -> Schedule:
+    """Returns the best plan found. Labels of the tensors, such as their layers, suggest buckets.
+
+    The exact search sets at most about `budget` labels; `trials` limits the plans that are tried otherwise.
+    """
+    work = Trials(problem, trials)
+    work.try_all([per_tensor(problem), simplefsdp(problem), greedy(problem)])
+    if gathers or reductions:
+        work.try_all([in_groups(problem, gathers, reductions)])
+    for ahead in (1, 2):
+        sweep(work, ahead)
+    descend(work)
+    outcome, bound = work.outcome, lower_bound(problem)
+    if outcome.is_within and outcome.seconds <= bound * (1 + 1e-9):
+        return Schedule(outcome, bound, True)
+    found = exact(problem, outcome if outcome.is_within else None, budget)
+    if found.best is not None and rank(found.best) < rank(outcome):
+        outcome = found.best
+    proven = found.is_proven and outcome.is_within
+    return Schedule(outcome, outcome.seconds if proven else bound, proven)

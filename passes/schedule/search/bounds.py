@@ -1,0 +1,59 @@
+"""Lower bounds on the time of every plan of a problem.
+
+Along the engines: the tensors that a segment needs must have come before it computes, everything from there on is
+computed, and the tensors made at the end leave after that. The network carries all bytes, and pays at least one latency
+per key and per bucket that memory enforces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .problem import Problem, Tensor
+
+
+def lower_bound(problem: Problem) -> float:
+    """Returns seconds that no plan of this problem undercuts."""
+    return max(_along_work(problem), _on_network(problem))
+
+
+def _along_work(p: Problem) -> float:
+    """Returns the longest row: gathers up to a segment, computation from it to another one, reductions from there."""
+    best = heads = 0.0
+    for segment in range(len(p.segments)):
+        needed = p.needed[segment]
+        head = p.gather_seconds.latency(0, needed) + p.gather_seconds.transfer(0, needed)
+        heads = max(heads, head - p.work[segment])
+        best = max(best, heads + p.work[segment + 1] + tail(p, segment))
+    return best
+
+
+def tail(p: Problem, segment: int) -> float:
+    """Returns the time of the reductions of tensors that segments from this one on make."""
+    first, last = p.made[segment], len(p.reductions)
+    return p.reduce_seconds.latency(first, last) + p.reduce_seconds.transfer(first, last)
+
+
+def _on_network(p: Problem) -> float:
+    """Returns the time of all transfers, and of computation that must come before the first or after the last."""
+    if not p.gathers and not p.reductions:
+        return p.work[-1]
+    largest = max(p.room, default=0.0)
+    total = sum(t.seconds for t in (*p.gathers, *p.reductions))
+    total += _latencies(p, p.gathers, largest) + _latencies(p, p.reductions, largest)
+    before = 0.0 if p.gathers else p.work[p.reductions[0].at + 1]
+    after = 0.0 if p.reductions else p.work[-1] - p.work[p.gathers[-1].at]
+    return before + total + after
+
+
+def _latencies(p: Problem, tensors: Sequence[Tensor], largest: float) -> float:
+    """Returns the latencies that are paid at least: no bucket is larger than memory, and one key takes no other's."""
+    total = 0.0
+    for key in {t.key for t in tensors}:
+        count, filled = 1, 0.0
+        for tensor in (t for t in tensors if t.key == key):
+            if filled and filled + tensor.size > largest * (1 + 1e-9):
+                count, filled = count + 1, 0.0
+            filled += tensor.size
+        total += count * p.latencies[key]
+    return total

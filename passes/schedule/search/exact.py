@@ -1,0 +1,249 @@
+"""The best plan of a problem, by label setting.
+
+A state is what has been computed, gathered and reduced. A label of a state is one way to get there: when both engines
+are free, when gathered tensors that wait for their segment arrive, and when the last bucket of reductions is through.
+A label that another one of its state undercuts in all of these is dropped, and so is one whose lower bound reaches the
+best plan known. States are visited by segments, then reductions, then gathers, which every action leads onwards.
+
+A budget limits the labels that leave each segment: beyond it those with the smallest bounds go on, and the result is
+the best plan found, not proven to be the best of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .bounds import tail
+from .problem import Action, Kind, Outcome, Plan, Problem, simulate
+
+_TOLERANCE = 1e-12
+
+
+@dataclass(slots=True, eq=False)
+class _Label:
+    """A way to a state. `arrivals` are those of the gathered tensors that are not needed yet, `path` the last action
+    and the label before it.
+    """
+
+    compute: float
+    network: float
+    reduced_at: float
+    in_flight: float
+    last_reduction: int
+    arrivals: tuple[float, ...]
+    path: tuple[Action, _Label] | None
+    bound: float = 0.0
+
+    def dominates(self, other: _Label, margin: float) -> bool:
+        return (
+            self.compute <= other.compute + margin and self.network <= other.network + margin
+            and self.reduced_at <= other.reduced_at + margin and self.in_flight <= other.in_flight + 0.5
+            and self.last_reduction >= other.last_reduction
+            and all(a <= b + margin for a, b in zip(self.arrivals, other.arrivals, strict=True))
+        )  # fmt: skip
+
+
+_State = tuple[int, int]  # tensors reduced and gathered
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best plan found, and whether no plan is better. Without a plan there is none within memory, or, unless
+    proven, none was found.
+    """
+
+    best: Outcome | None
+    is_proven: bool
+    labels: int
+
+
+def exact(problem: Problem, known: Outcome | None = None, budget: int = 200_000, window: int = 12) -> Found:
+    """Returns the best plan, or the best that about `budget` labels lead to. `known` is a plan within memory to beat.
+
+    At most `window` tensors are gathered ahead of their segments, and as many wait for their reduction; a search that
+    this limits proves nothing.
+    """
+    return _Search(problem, known, budget, window).run()
+
+
+class _Search:
+    def __init__(self, problem: Problem, known: Outcome | None, budget: int, window: int) -> None:
+        self.p = problem
+        self.best = known.seconds if known is not None else float("inf")
+        self.known = known
+        self.found: _Label | None = None
+        self.window = window
+        self.per_segment = max(budget // (len(problem.segments) + 1), 20)
+        self.is_proven = True
+        self.labels = 0
+        self.margin = 1e-9 * max(problem.work[-1] + sum(t.seconds for t in problem.gathers), 1e-9)
+        self.has_dues = problem.due[-1] > 0
+        self.gathers_left = _gathers_left(problem)
+        self.reductions_left = [_reductions_left(problem, r) for r in range(len(problem.reductions) + 1)]
+
+    def run(self) -> Found:
+        states: dict[_State, list[_Label]] = {(0, 0): [_Label(0.0, 0.0, 0.0, 0.0, 0, (), None)]}
+        for computed in range(len(self.p.segments) + 1):
+            states = self._segment(computed, self._cut(states))
+        best = simulate(self.p, _plan_of(self.found)) if self.found is not None else self.known
+        return Found(best, self.is_proven, self.labels)
+
+    def _cut(self, states: dict[_State, list[_Label]]) -> dict[_State, list[_Label]]:
+        """Keeps the labels that the budget allows: those with the smallest bounds."""
+        count = sum(map(len, states.values()))
+        most = max(self.per_segment // (4 * self.window), 4)
+        if count <= most:
+            return states
+        self.is_proven = False
+        ranked = sorted(
+            ((label.bound, label.compute + label.network, state, n)
+             for state, labels in states.items() for n, label in enumerate(labels)))  # fmt: skip
+        kept: dict[_State, list[_Label]] = {}
+        for _, _, state, number in ranked[:most]:
+            kept.setdefault(state, []).append(states[state][number])
+        return kept
+
+    def _segment(self, computed: int, states: dict[_State, list[_Label]]) -> dict[_State, list[_Label]]:
+        """Expands all states before a segment; returns those behind it."""
+        p, following = self.p, dict[_State, list[_Label]]()
+        made, total = p.made[computed], len(p.gathers)
+        first = p.needed[computed - 1] if computed else 0
+        for reduced in range(made + 1):
+            for gathered in range(first, total + 1):
+                for label in states.pop((reduced, gathered), ()):
+                    if label.bound >= self.best - _TOLERANCE:
+                        continue
+                    if self.labels < (computed + 1) * self.per_segment:
+                        for end, new in self._gathers(label, gathered, first):
+                            self._push(states, computed, reduced, end, new)
+                        for end, new in self._reductions(label, reduced, made):
+                            self._push(states, computed, end, gathered, new)
+                    else:
+                        self.is_proven = False
+                    if computed < len(p.segments):
+                        self._step(following, computed, reduced, gathered, label)
+        return following
+
+    def _gathers(self, label: _Label, gathered: int, first: int) -> Iterator[tuple[int, _Label]]:
+        total, limit = len(self.p.gathers), first + self.window
+        if gathered < total and limit < total:
+            self.is_proven = False
+        for end in range(gathered + 1, min(total, limit) + 1):
+            done = max(label.network, label.compute) + self.p.gather_seconds(gathered, end)
+            arrivals = label.arrivals + (done,) * (end - gathered)
+            yield end, _Label(label.compute, done, label.reduced_at, label.in_flight, label.last_reduction, arrivals,
+                              (Action(Kind.GATHER, end), label))  # fmt: skip
+
+    def _reductions(self, label: _Label, reduced: int, made: int) -> Iterator[tuple[int, _Label]]:
+        for end in range(reduced + 1, made + 1):
+            compute = max(label.compute, label.reduced_at)
+            done = max(label.network, compute) + self.p.reduce_seconds(reduced, end)
+            yield end, _Label(compute, done, done, self.p.in_bucket(reduced, end), reduced, label.arrivals,
+                              (Action(Kind.REDUCE, end), label))  # fmt: skip
+
+    def _step(self, states: dict[_State, list[_Label]], segment: int, reduced: int, gathered: int, old: _Label) -> None:
+        """Computes a segment, if what it needs is there and memory suffices."""
+        p = self.p
+        needed, due = p.needed[segment], p.due[segment]
+        if gathered < needed or reduced < due:
+            return
+        used = needed - (p.needed[segment - 1] if segment else 0)
+        compute = max(old.compute, old.arrivals[used - 1]) if used else old.compute
+        if due > old.last_reduction:
+            compute = max(compute, old.reduced_at)
+        compute += p.segments[segment]
+        size = p.held(segment + 1, gathered) + p.unreduced(segment + 1, reduced) + old.in_flight
+        if p.fits(size, segment):
+            in_flight = 0.0 if compute >= old.reduced_at else old.in_flight
+            new = _Label(compute, old.network, old.reduced_at, in_flight, old.last_reduction, old.arrivals[used:],
+                         (Action(Kind.COMPUTE), old))  # fmt: skip
+            self._push(states, segment + 1, reduced, gathered, new)
+
+    def _push(
+        self, states: dict[_State, list[_Label]], computed: int, reduced: int, gathered: int, label: _Label
+    ) -> None:
+        p = self.p
+        if p.made[computed] - reduced > self.window:
+            self.is_proven = False
+            return
+        if not p.fits(p.held(computed, gathered) + p.unreduced(computed, reduced) + label.in_flight, computed):
+            return
+        self.labels += 1
+        label.bound = self._bound(label, computed, reduced, gathered)
+        if label.bound >= self.best - _TOLERANCE:
+            return
+        if computed == len(p.segments) and reduced == len(p.reductions) and gathered == len(p.gathers):
+            self.best, self.found = max(label.compute, label.network), label
+            return
+        self._normalize(label, computed, reduced, gathered)
+        others = states.setdefault((reduced, gathered), [])
+        if any(other.dominates(label, self.margin) for other in others):
+            return
+        others[:] = [other for other in others if not label.dominates(other, self.margin)]
+        others.append(label)
+
+    def _bound(self, label: _Label, computed: int, reduced: int, gathered: int) -> float:
+        """Returns a lower bound on the end of every plan that goes on from here."""
+        p, free = self.p, max(label.network, label.compute)
+        ahead, last = self.gathers_left[gathered], self.reductions_left[reduced]
+        bound = max(label.compute + p.work[-1] - p.work[computed], label.network)
+        if gathered < len(p.gathers):
+            bound = max(bound, free + ahead[0], label.network + ahead[1] + last[1])
+        if reduced < len(p.reductions):
+            at = max(p.reductions[-1].at + 1, computed)
+            bound = max(bound, label.compute + p.work[at] - p.work[computed] + last[0], label.network + last[1])
+        if label.arrivals:
+            at = p.gathers[gathered - len(label.arrivals)].at
+            bound = max(bound, label.arrivals[0] + p.work[-1] - p.work[at] + last[0] * (reduced < len(p.reductions)
+                        and p.reductions[-1].at == len(p.segments) - 1))  # fmt: skip
+        return bound
+
+    def _normalize(self, label: _Label, computed: int, reduced: int, gathered: int) -> None:
+        """Raises times that cannot matter to the earliest at which they can, so that more labels compare."""
+        p = self.p
+        label.network, label.reduced_at = max(label.network, label.compute), max(label.reduced_at, label.compute)
+        if not self.has_dues or label.reduced_at <= label.compute:
+            label.last_reduction = reduced
+        if label.arrivals:
+            arrivals, start = list(label.arrivals), gathered - len(label.arrivals)
+            time, at = label.compute, computed
+            for number, arrival in enumerate(arrivals):
+                place = p.gathers[start + number].at
+                time, at = time + p.work[place] - p.work[at], place
+                time = arrivals[number] = max(arrival, time)
+            label.arrivals = tuple(arrivals)
+
+
+def _gathers_left(p: Problem) -> list[tuple[float, float]]:
+    """Returns per number of gathered tensors: the time from the next gather to the end along the computation, and the
+    time of all gathers that are left.
+    """
+    found: list[tuple[float, float]] = []
+    total = len(p.gathers)
+    for first in range(total + 1):
+        longest = 0.0
+        for end in range(first + 1, total + 1):
+            if end == total or p.gathers[end].at != p.gathers[end - 1].at:
+                at = p.gathers[end - 1].at
+                time = p.gather_seconds.latency(first, first + 1) + p.gather_seconds.transfer(first, end)
+                longest = max(longest, time + p.work[-1] - p.work[at] + tail(p, len(p.segments) - 1))
+        found.append((longest, p.gather_seconds.latency(first, total) + p.gather_seconds.transfer(first, total)))
+    return found
+
+
+def _reductions_left(p: Problem, first: int) -> tuple[float, float]:
+    """Returns the time of the last reduction alone, and of all that are left after the first ones."""
+    total = len(p.reductions)
+    if first >= total:
+        return 0.0, 0.0
+    return p.reduce_seconds(total - 1, total), p.reduce_seconds.latency(first, total) + p.reduce_seconds.transfer(
+        first, total)  # fmt: skip
+
+
+def _plan_of(label: _Label | None) -> Plan:
+    actions: list[Action] = []
+    while label is not None and label.path is not None:
+        actions.append(label.path[0])
+        label = label.path[1]
+    return tuple(reversed(actions))

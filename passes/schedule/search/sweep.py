@@ -1,0 +1,93 @@
+"""Searches buckets for large problems: limits on their size, then moves of their ends.
+
+One limit for all buckets is swept, then one for reductions apart from that for gathers. From the best of all buckets
+known, ends are moved, removed and added one by one as long as the plan gets better. Each trial is one simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from .arrange import Buckets, arrange
+from .heuristics import capped, rank
+from .problem import Outcome, Problem
+
+_STEPS = 48
+
+
+def caps(problem: Problem, steps: int = _STEPS) -> list[float]:
+    """Returns sizes of buckets between the smallest tensor and all of them, evenly in their logarithm."""
+    sizes = [t.size for t in (*problem.gathers, *problem.reductions)]
+    low = max(min(sizes, default=1.0), 1.0)
+    high = max(sum(t.size for t in problem.gathers), sum(t.size for t in problem.reductions), low)
+    return [low * (high / low) ** (step / steps) for step in range(steps + 1)]
+
+
+@dataclass(slots=True)
+class Trials:
+    """Plans tried so far by their buckets, and the best of them. `left` limits further trials."""
+
+    problem: Problem
+    left: int = 2000
+    tried: dict[tuple[Buckets, int], Outcome] = field(default_factory=dict[tuple[Buckets, int], Outcome])
+    best: tuple[Buckets, int] | None = None
+
+    def try_all(self, many: Iterable[Buckets], ahead: int = 1) -> bool:
+        """Tries buckets; whether one is better than all before."""
+        better = False
+        for buckets in many:
+            if (buckets, ahead) in self.tried or self.left <= 0:
+                continue
+            self.left -= 1
+            found = self.tried[buckets, ahead] = arrange(self.problem, buckets, ahead)
+            if self.best is None or rank(found) < rank(self.tried[self.best]):
+                self.best, better = (buckets, ahead), True
+        return better
+
+    @property
+    def outcome(self) -> Outcome:
+        """The best outcome. Raises ValueError if nothing was tried."""
+        if self.best is None:
+            raise ValueError("nothing was tried")
+        return self.tried[self.best]
+
+
+def sweep(trials: Trials, ahead: int = 1) -> None:
+    """Tries limits on the size of buckets."""
+    problem, limits = trials.problem, caps(trials.problem)
+    trials.try_all((capped(problem, cap) for cap in limits), ahead)
+    if trials.best is not None:
+        best = trials.best[0]
+        ends = {capped(problem, cap) for cap in limits}
+        trials.try_all((Buckets(best.gathers, other.reductions) for other in ends), ahead)
+        best = trials.best[0]
+        trials.try_all((Buckets(other.gathers, best.reductions) for other in ends), ahead)
+
+
+def descend(trials: Trials) -> None:
+    """Moves ends of the best buckets while that helps and trials are left."""
+    while trials.best is not None and trials.left > 0:
+        buckets, ahead = trials.best
+        if not any(trials.try_all([moved], ahead) for moved in _moves(buckets)):
+            break
+
+
+def _moves(buckets: Buckets) -> Iterator[Buckets]:
+    for ends in _changed(buckets.gathers):
+        yield Buckets(ends, buckets.reductions)
+    for ends in _changed(buckets.reductions):
+        yield Buckets(buckets.gathers, ends)
+
+
+def _changed(ends: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yields the ends with one of them moved or removed, or one more; the last one stays."""
+    for n, end in enumerate(ends):
+        low, high = ends[n - 1] if n else 0, end
+        if n < len(ends) - 1:
+            yield ends[:n] + ends[n + 1 :]
+            for step in (1, -1, (end - low) // 2, (low - end) // 2):
+                if step and low < end + step < ends[n + 1]:
+                    yield (*ends[:n], end + step, *ends[n + 1 :])
+        if high - low > 1:
+            yield (*ends[:n], (low + high) // 2, *ends[n:])
