@@ -18,7 +18,7 @@ from ..cost.kernels import is_worth_compiling
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module, clone_module
 from ..passes.base import PassContext, run_pipeline
-from ..passes.cleanup.combine_collectives import CombineCollectives
+from ..passes.schedule.combine_collectives import CombineCollectives
 from ..passes.cleanup.equal_computations import EqualComputations
 from ..passes.fusion.fuse import Fusion
 from ..runtime.plan.kernels import NUMPY, KernelProvider

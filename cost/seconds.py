@@ -122,6 +122,10 @@ class Clock:
         times = 1 if self._combined else max(len(instruction.operands), 1)
         return times * self._route(instruction).transfer.time(self.received(instruction) / times) / SECOND
 
+    def latency(self, instruction: Instruction) -> float:
+        """Returns the seconds of a collective that do not depend on its bytes."""
+        return self._route(instruction).transfer.latency / SECOND
+
     def received(self, instruction: Instruction) -> int:
         """Returns the bytes that a device receives in one execution of a collective."""
         found = self._sent.get(instruction.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from ..ir.diagnostics import Diagnostic, Severity, fail
@@ -17,7 +17,6 @@ from ..ir.tools.spmd import is_per_device
 from .annotating.sharded_optimizer import ShardedOptimizer
 from .base import Pass, PassContext, run_pipeline
 from .cleanup.batching import IndexBatching
-from .cleanup.combine_collectives import CombineCollectives
 from .cleanup.cse import CommonSubexpressions
 from .cleanup.dce import DeadCodeElimination
 from .cleanup.equal_computations import EqualComputations
@@ -33,6 +32,7 @@ from .fusion.fuse import Fusion
 from .propagation.device_orders import DeviceOrders
 from .propagation.propagate import Propagate
 from .propagation.shardy_regions import ShardyRegions
+from .schedule.combine_collectives import CombineCollectives
 from .schedule.rewrites.carry_reduce_scatters import CarryReduceScatters
 from .schedule.rewrites.common_gathers import CommonGathers
 from .schedule.rewrites.hierarchical import HierarchicalCollectives
@@ -41,6 +41,8 @@ from .schedule.rewrites.prefetch_gathers import PrefetchGathers
 from .schedule.rewrites.reassociate import ReassociateAllReduces
 from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
 from .schedule.rewrites.sink_all_reduces import SinkAllReduces
+from .schedule.schedule import ScheduleCollectives
+from .schedule.sizes import Bytes
 from .spmd.partition import SpmdPartition
 from .spmd.sort_prefix import SortPrefix
 
@@ -49,10 +51,9 @@ PASSES: dict[str, type[Pass]] = {
     for p in (
         Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
         ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, EqualComputations, DeviceOrders, Propagate,
-        SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives, Fusion,
-        AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces, CommonGathers, SinkAllReduces,
-        PrefetchGathers, CarryReduceScatters, HierarchicalCollectives,
-        HoistGathers,
+        SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives, Fusion, AllReduceToReduceScatter,
+        ShardedOptimizer, ReassociateAllReduces, CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters,
+        HierarchicalCollectives, HoistGathers, ScheduleCollectives,
     )
 }
 
@@ -80,6 +81,11 @@ PARTITION: tuple[Pass, ...] = (
     CommonSubexpressions(),  # equal masks, offsets and gathers of different ops
     LoopInvariants(),  # what every trip would send again
     DeadCodeElimination(),  # operands that local forms did not need
+)
+
+SCHEDULE: tuple[Pass, ...] = (
+    EqualComputations(),  # collectives with equal reducers can share a message
+    ScheduleCollectives(),
 )
 
 
@@ -129,6 +135,15 @@ def partition(module: Module, context: PassContext | None = None) -> Module:
     if module.stage is Stage.GLOBAL:
         propagate(module, context)
     run_pipeline(PARTITION, module, context)
+    return module
+
+
+def schedule(module: Module, context: PassContext | None = None, memory: int = 0) -> Module:
+    """LOCAL to SCHEDULED, in place, with at most `memory` bytes on a device (0: those of the machine); returns the
+    module. Raises CompileError if the program does not fit.
+    """
+    steps = (replace(step, memory=Bytes(memory)) if isinstance(step, ScheduleCollectives) else step for step in SCHEDULE)
+    run_pipeline(steps, module, context or PassContext())
     return module
 
 

@@ -8,10 +8,10 @@ nothing can be hidden this ends a bucket at every tensor; `greedy` goes on mergi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .arrange import Buckets, arrange
+from .arrange import Buckets
 from .problem import Outcome, Problem, Tensor
 
 XLA_BYTES = 30 * 2**20 + 7  # the default limit of XLA's combiners

@@ -9,7 +9,7 @@ import numpy as np
 from hloom.ir.graph.module import Module
 from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.passes.base import PassContext
-from hloom.passes.cleanup.combine_collectives import CombineCollectives
+from hloom.passes.schedule.combine_collectives import CombineCollectives
 from hloom.runtime.fabric.local import LocalFabric
 from hloom.runtime.plan.executable import Executable
 

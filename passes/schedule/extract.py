@@ -1,0 +1,123 @@
+"""Reads the scheduling problem of a computation off its instructions.
+
+The main part, in a given order, is cut into segments: before the first user of each gather, and behind what each
+reduction needs. Seconds come from the machine, memory from the values that live at each instruction, without those
+that gathers make and reductions take, which the problem counts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...cost.machine import SECOND
+from ...cost.seconds import Clock, trips_of
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import Role
+from .combining import Form, copied_bytes, key_of
+from .orders import live_bytes
+from .roles import Roles, passes_on
+from .search.problem import NEVER, Problem, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """A problem, and what its numbers stand for: instructions of the segments, of the gathers, of the reductions.
+
+    `offset` are the bytes that live at each segment beside what the problem counts.
+    """
+
+    computation: Computation
+    roles: Roles
+    problem: Problem
+    segments: Sequence[Sequence[Instruction]]
+    gathers: Sequence[Instruction]
+    reductions: Sequence[Instruction]
+    form: Form
+    offset: Sequence[float]
+
+    def within(self, limit: float) -> Extract:
+        """Returns the same with a limit on the bytes that the computation takes."""
+        return replace(self, problem=replace(self.problem, room=tuple(limit - o for o in self.offset)))
+
+
+def extract(
+    computation: Computation,
+    roles: Roles,
+    order: Sequence[Instruction],
+    clock: Clock,
+    form: Form,
+    inner: Mapping[Instruction, int],
+) -> Extract:
+    """Returns the problem of a computation whose main part has this order, without a limit on memory. `inner` are the
+    bytes that called computations take.
+    """
+    apart = {*roles.gathers, *roles.reductions, *roles.early, *roles.tail}
+    main = [i for i in order if i not in apart and i.op.role is not Role.PARAMETER]
+    place = {i: n for n, i in enumerate(main)}
+    uses = {g: _readers(g, place) for g in roles.gathers}
+    ready = {r: max((place[o] for o in r.operands if o in place), default=0) for r in roles.reductions}
+    ends = [uses[g][0][0] for g in roles.gathers if uses[g][0]] + [ready[r] + 1 for r in roles.reductions]
+    cuts = sorted({0, *(end for end in ends if end < len(main))})
+    segments = [main[a:b] for a, b in zip(cuts, [*cuts[1:], len(main)], strict=True)]
+    last = len(segments) - 1
+
+    def at(number: int) -> int:
+        return bisect_right(cuts, number) - 1
+
+    keys: dict[Hashable, int] = {}
+    latencies: list[float] = []
+
+    def tensor(i: Instruction, first: int, until: int, size: int) -> Tensor:
+        key = key_of(i, form)
+        if key not in keys:
+            keys[key] = len(latencies)
+            latencies.append(clock.latency(i))
+        packing = clock.machine.memory(copied_bytes(i, form)) / SECOND
+        seconds = max(clock.collective(i) - clock.latency(i), 0.0)
+        return Tensor(seconds, size, first, until, keys[key], packing)
+
+    def span(g: Instruction) -> tuple[int, int]:
+        places, elsewhere = uses[g]
+        return at(places[0]) if places else last, last if elsewhere or not places else at(places[-1])
+
+    gathers = sorted(roles.gathers, key=lambda g: uses[g][0][0] if uses[g][0] else len(main))
+    reductions = sorted(roles.reductions, key=lambda r: ready[r])
+    gathered = [tensor(g, *span(g), g.shape.byte_size) for g in gathers]
+    reduced = [tensor(r, at(ready[r]), NEVER, sum(o.shape.byte_size for o in r.operands)) for r in reductions]
+    live = live_bytes(order, computation.root, inner, {*gathers, *(o for r in reductions for o in r.operands)})
+    where = {i: n for n, i in enumerate(order)}
+    offset = [max((live[where[i]] for i in segment), default=0) for segment in segments]
+    problem = Problem(
+        tuple(sum(_seconds(i, clock) for i in segment) for segment in segments), tuple(gathered), tuple(reduced),
+        tuple(latencies), (float("inf"),) * len(segments),
+    )  # fmt: skip
+    return Extract(computation, roles, problem, segments, gathers, reductions, form, offset)
+
+
+def _readers(value: Instruction, place: Mapping[Instruction, int]) -> tuple[list[int], bool]:
+    """Returns the places in the main part that read a value, in order, and whether it is read elsewhere, too."""
+    found: list[int] = []
+    stack, elsewhere = [value], False
+    root = value.parent.root if value.parent is not None else None
+    while stack:
+        read = stack.pop()
+        elsewhere |= read is root
+        for user in read.users:
+            if passes_on(user):
+                stack.append(user)
+            elif user in place:
+                found.append(place[user])
+            else:
+                elsewhere = True
+    return sorted(found), elsewhere
+
+
+def _seconds(instruction: Instruction, clock: Clock) -> float:
+    """Returns the seconds of an instruction of the main part, whose collectives hide nothing."""
+    if not instruction.op.is_control:
+        return clock.parts(instruction).total
+    called = [clock.serial(c).total for c in instruction.called()]
+    return max(called) if instruction.op.role is Role.BRANCH else trips_of(instruction) * sum(called)

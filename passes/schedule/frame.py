@@ -1,0 +1,43 @@
+"""The memory around each computation of a program: what its callers hold while it runs, and what it calls takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...cost.memory import live_memory
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from .orders import live_bytes
+
+
+@dataclass(slots=True)
+class Frame:
+    """Bytes by the orders that a program has now: `inner` of what an instruction calls, at its peak; `outside` of what
+    lives while a computation runs, beside its own values; `peak` of the whole program.
+    """
+
+    inner: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
+    outside: dict[Computation, int] = field(default_factory=dict[Computation, int])
+    peak: int = 0
+
+
+def frame_of(module: Module) -> Frame:
+    """Returns the memory around the computations that control flow reaches."""
+    frame = Frame(peak=live_memory(module).peak)
+    live: dict[Computation, list[int]] = {}
+    order = module.callees_first()
+    for computation in order:
+        for i in computation:
+            if i.op.is_control:
+                frame.inner[i] = max((max(live[c]) for c in i.called()), default=0)
+        live[computation] = live_bytes(list(computation), computation.root, frame.inner)
+    frame.outside[module.entry] = frame.peak - max(live[module.entry])
+    for computation in reversed(order):
+        if computation not in frame.outside:
+            continue
+        for i, size in zip(computation, live[computation], strict=True):
+            for called in i.called() if i.op.is_control else ():
+                around = frame.outside[computation] + size - frame.inner[i]
+                frame.outside[called] = max(frame.outside.get(called, around), around)
+    return frame

@@ -1,0 +1,181 @@
+"""Orders of the instructions of a computation, operands before users, and the bytes that live in them.
+
+- `soon`: each instruction as early as it could run if nothing else ran, so that a gradient follows what it is made of.
+  Instructions that need no contraction come just before their first user.
+- `by_memory`: of the instructions that can run, the one that frees most bytes, then the one with most users.
+- `depth_first`: the operands of the root, one after the other, each with all it needs.
+
+Instructions with effects keep their order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ...cost.seconds import Clock
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import Role
+from .roles import before, is_anchored, passes_on
+
+Order = list[Instruction]
+_RESIDENT = (Role.PARAMETER, Role.CONSTANT)
+
+
+def dependences(order: Sequence[Instruction]) -> dict[Instruction, list[Instruction]]:
+    """Returns what must come before each instruction: operands, control predecessors, effects before an effect."""
+    found: dict[Instruction, list[Instruction]] = {}
+    last: Instruction | None = None
+    for i in order:
+        found[i] = list(dict.fromkeys(before(i)))
+        if is_anchored(i):
+            found[i] += [last] if last is not None and last not in found[i] else []
+            last = i
+    return found
+
+
+def soon(computation: Computation, clock: Clock, free: Iterable[Instruction] = ()) -> Order:
+    """Returns the order by the earliest time at which an instruction can run. Those in `free` take no time."""
+    order, quick = list(computation), set(free)
+    needs = dependences(order)
+    ends: dict[Instruction, float] = {}
+    idle: set[Instruction] = set()  # needs no contraction
+    for i in order:
+        seconds = 0.0 if i in quick else clock.parts(i).total
+        if not i.op.is_control and clock.parts(i).work <= 0 and not is_anchored(i) and all(o in idle for o in needs[i]):
+            idle.add(i)
+        ends[i] = max((ends[o] for o in needs[i]), default=0.0) + seconds
+    start = {i: max((ends[o] for o in needs[i]), default=0.0) for i in order}
+    for i in reversed(order):
+        if i in idle and i.users:
+            start[i] = min(start[u] for u in i.users)
+    return _listed(order, needs, lambda i, n: (start[i], n))
+
+
+def by_memory(computation: Computation) -> Order:
+    """Returns the order in which each step frees most bytes, of those possible then."""
+    order = list(computation)
+    owners = _owners(order)
+    left: dict[Instruction, int] = {}
+    for i in order:
+        for owner in {o for operand in i.operands for o in owners[operand]} if not passes_on(i) else ():
+            left[owner] = left.get(owner, 0) + 1
+
+    def freed(i: Instruction) -> int:
+        own = {o for operand in i.operands for o in owners[operand]}
+        size = sum(_size(o) for o in own if left.get(o) == 1)
+        return size - (0 if passes_on(i) else _size(i))
+
+    def done(i: Instruction) -> Iterable[Instruction]:
+        if passes_on(i):
+            return
+        for owner in {o for operand in i.operands for o in owners[operand]}:
+            left[owner] -= 1
+            if left[owner] == 1:
+                yield from owner.users
+
+    return _listed(order, dependences(order), lambda i, n: (-freed(i), -len(i.users), n), done)
+
+
+def depth_first(computation: Computation) -> Order:
+    """Returns the order in which each operand of the root comes with all that it needs, one after the other."""
+    order = list(computation)
+    return completed([computation.root, *order], dependences(order))
+
+
+def completed(wanted: Iterable[Instruction], needs: Mapping[Instruction, Sequence[Instruction]]) -> Order:
+    """Returns the wanted instructions in their order, each after those that it needs and that have not come yet."""
+    found: dict[Instruction, None] = {}
+    for instruction in wanted:
+        stack = [instruction]
+        while stack:
+            waiting = [o for o in needs[stack[-1]] if o not in found]
+            if waiting:
+                stack += reversed(waiting)
+            else:
+                found[stack.pop()] = None
+    return list(found)
+
+
+def _listed(
+    order: Sequence[Instruction],
+    needs: Mapping[Instruction, Sequence[Instruction]],
+    key: Callable[[Instruction, int], Any],
+    done: Callable[[Instruction], Iterable[Instruction]] = lambda _: (),
+) -> Order:
+    """Returns an order: always the instruction with the least key, of those that can run. `done` names the instructions
+    whose keys a step has changed.
+    """
+    number = {i: n for n, i in enumerate(order)}
+    waiting = {i: len(needs[i]) for i in order}
+    users: dict[Instruction, list[Instruction]] = {i: [] for i in order}
+    for i, needed in needs.items():
+        for o in needed:
+            users[o].append(i)
+    heap = [(key(i, number[i]), number[i]) for i in order if not waiting[i]]
+    heapq.heapify(heap)
+    found: dict[Instruction, None] = {}
+    while heap:
+        _, place = heapq.heappop(heap)
+        instruction = order[place]
+        if instruction in found:
+            continue
+        found[instruction] = None
+        for user in users[instruction]:
+            waiting[user] -= 1
+            if not waiting[user]:
+                heapq.heappush(heap, (key(user, number[user]), number[user]))
+        for changed in done(instruction):
+            if not waiting[changed] and changed not in found:
+                heapq.heappush(heap, (key(changed, number[changed]), number[changed]))
+    return list(found)
+
+
+def _owners(order: Sequence[Instruction]) -> dict[Instruction, tuple[Instruction, ...]]:
+    """Returns for each value the instructions whose memory it is."""
+    found: dict[Instruction, tuple[Instruction, ...]] = {}
+    for i in order:
+        if passes_on(i) or i.op.role is Role.LOOP:
+            found[i] = tuple(dict.fromkeys(owner for o in i.operands for owner in found[o]))
+        else:
+            found[i] = () if i.op.role in _RESIDENT else (i,)
+    return found
+
+
+def _size(instruction: Instruction) -> int:
+    return instruction.shape.byte_size
+
+
+def live_bytes(
+    order: Sequence[Instruction],
+    root: Instruction,
+    inner: Mapping[Instruction, int],
+    apart: Iterable[Instruction] = (),
+) -> list[int]:
+    """Returns the bytes that live at each instruction of an order, without parameters, constants and those `apart`.
+
+    Every value has its own memory, from the instruction that makes it to the last one that reads it; the state of a
+    loop stays where it is. `inner` are the bytes of called computations.
+    """
+    owners, without = _owners(order), set(apart)
+    last: dict[Instruction, int] = {}
+    for place, i in enumerate(order):
+        for owner in owners[i]:
+            last[owner] = place
+        if not passes_on(i):
+            for operand in i.operands:
+                for owner in owners[operand]:
+                    last[owner] = place
+    last |= dict.fromkeys(owners[root], len(order) - 1)
+    changes = [0] * (len(order) + 1)
+    for place, i in enumerate(order):
+        if i in last and i not in without and owners[i] == (i,):
+            changes[place] += _size(i)
+            changes[last[i] + 1] -= _size(i)
+    live, total = list[int](), 0
+    for i, change in zip(order, changes, strict=False):
+        total += change
+        live.append(total + inner.get(i, 0))
+    return live

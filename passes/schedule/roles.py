@@ -1,0 +1,102 @@
+"""Tells the parts that the instructions of a computation play in its schedule.
+
+A *gather* is a collective whose operand is there early: it needs no contraction, no loop and no other collective, as
+the shards of parameters do not. A *reduction* is one whose result is needed late: no contraction and no loop reads
+what follows from it, as with the gradients for an optimizer. What leads to gathers is *early*, what follows from
+reductions is the *tail*; everything else is the *main* part, whose other collectives keep their place in its order.
+
+Gathers do not depend on each other, nor do reductions, so that any of them can be combined and moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ...cost.seconds import Clock
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import Role
+from .combining import is_movable
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The parts of a computation's instructions: gathers and reductions in the order of the text; the rest as sets."""
+
+    gathers: Sequence[Instruction]
+    reductions: Sequence[Instruction]
+    early: frozenset[Instruction]
+    tail: frozenset[Instruction]
+
+
+def roles_of(computation: Computation, clock: Clock) -> Roles:
+    """Returns the roles of a computation's instructions."""
+    order = list(computation)
+    heavy = {i for i in order if is_anchored(i) or i.op.is_control or clock.parts(i).work > 0}
+    ready: dict[Instruction, float] = {}
+    gathers: list[Instruction] = []
+    for i in order:
+        if i in heavy or not all(o in ready for o in before(i)):
+            continue
+        start = max((ready[o] for o in before(i)), default=0.0)
+        if not i.op.is_collective:
+            ready[i] = start + clock.parts(i).compute
+        elif is_movable(i) and start <= clock.collective(i):
+            gathers.append(i)
+    early = _ancestors(gathers)
+    calm = _calm(order, heavy)
+    tail: set[Instruction] = set()
+    reductions: list[Instruction] = []
+    among = set(gathers)
+    for i in order:
+        if any(o in tail for o in before(i)):
+            tail.add(i)
+        elif is_movable(i) and i not in among and i.users and all(u in calm for u in i.users):
+            reductions.append(i)
+            tail.add(i)
+    return Roles(gathers, reductions, frozenset(early - among), frozenset(tail.difference(reductions)))
+
+
+def is_anchored(instruction: Instruction) -> bool:
+    """Whether an instruction must keep its place among others of its kind: it has an effect, or draws numbers."""
+    op = instruction.op
+    if op.is_control:
+        return instruction.has_effect() or any(is_anchored(i) for c in instruction.called() for i in c)
+    return op.is_stateful or op.has_side_effect(instruction.attributes)
+
+
+def before(instruction: Instruction) -> Iterable[Instruction]:
+    """Returns the instructions that must come before an instruction."""
+    if not instruction.control_predecessors:
+        return instruction.operands
+    return (*instruction.operands, *instruction.control_predecessors)
+
+
+def passes_on(instruction: Instruction) -> bool:
+    """Whether an instruction hands its operands on, so that they are read where its value is."""
+    op = instruction.op
+    return bool(instruction.operands) and (op.shares_memory or op.is_view or op.role is Role.ELEMENT)
+
+
+def _calm(order: Sequence[Instruction], heavy: set[Instruction]) -> set[Instruction]:
+    """Returns the instructions with nothing heavy among themselves and all that follows."""
+    found: set[Instruction] = set()
+    needed: set[Instruction] = set()  # by a control dependence of something that is not calm
+    for i in reversed(order):
+        if i not in heavy and i not in needed and all(u in found for u in i.users):
+            found.add(i)
+        else:
+            needed.update(i.control_predecessors)
+    return found
+
+
+def _ancestors(start: Sequence[Instruction]) -> set[Instruction]:
+    """Returns instructions and everything that they need."""
+    found = set(start)
+    stack = list(start)
+    while stack:
+        new = [o for o in before(stack.pop()) if o not in found]
+        found.update(new)
+        stack += new
+    return found

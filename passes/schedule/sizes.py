@@ -1,0 +1,36 @@
+"""Numbers of bytes as people write them: `12GB`, `500MB`, `1.5TB`, `4096`."""
+
+from __future__ import annotations
+
+import re
+
+_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?$")
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+class Bytes(int):
+    """A number of bytes; made of a number or a text. Raises ValueError for another text."""
+
+    def __new__(cls, value: int | str = 0) -> Bytes:
+        if isinstance(value, int):
+            return super().__new__(cls, value)
+        match = _TEXT.match(value.strip())
+        if match is None:
+            raise ValueError(f"'{value}' is no number of bytes")
+        return super().__new__(cls, round(float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2]]))
+
+
+def sized(count: float) -> str:
+    """Returns a number of bytes as text: `1.5 GB`."""
+    for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "KB")):
+        if abs(count) >= 1000**power:
+            return f"{count / 1000**power:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def timed(seconds: float) -> str:
+    """Returns a duration as text: `1.5 ms`."""
+    for scale, unit in ((1, "s"), (1e3, "ms")):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.4g} {unit}"
+    return f"{seconds * 1e6:.4g} us"

@@ -1,0 +1,130 @@
+"""Writes a plan into a computation: combines the buckets, and orders the instructions.
+
+A bucket of several keys becomes a collective for each. Before a bucket of reductions starts, what follows from earlier
+ones is computed, which awaits them; or all of that comes at the end (`tail_last`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import Role
+from .combining import combine, is_combinable, key_of
+from .extract import Extract
+from .orders import Order, dependences
+from .roles import before
+from .search.problem import Kind, Plan
+
+Bucket = list[Instruction]
+"""The instructions that a bucket became and that have to stand together: collectives, and the parts of their results."""
+
+
+class Written:
+    """A computation whose buckets are combined, and the orders that a plan can have there."""
+
+    def __init__(self, extract: Extract, plan: Plan) -> None:
+        self.extract = extract
+        self.computation = extract.computation
+        self.plan = plan
+        self.sizes: list[int] = []  # members of each combined collective
+        self.buckets: list[Bucket] = []  # one per action that is no computation
+        starts = {Kind.GATHER: 0, Kind.REDUCE: 0}
+        tensors = {Kind.GATHER: extract.gathers, Kind.REDUCE: extract.reductions}
+        for action in plan:
+            if action.kind is not Kind.COMPUTE:
+                members = tensors[action.kind][starts[action.kind] : action.end]
+                starts[action.kind] = action.end
+                self.buckets.append(self._combined(members))
+        self.rank = self._ranks()
+        self._combine_tail()
+
+    def _combined(self, members: Iterable[Instruction]) -> Bucket:
+        """Makes one collective of the members of each key."""
+        groups: dict[Hashable, list[Instruction]] = {}
+        for member in members:
+            groups.setdefault(key_of(member, self.extract.form), []).append(member)
+        found: Bucket = []
+        for group in groups.values():
+            self.sizes.append(len(group))
+            if len(group) == 1:
+                found += group
+            else:
+                made = combine(self.computation, group, self.extract.form)
+                found += [made.collective, *made.after]
+        return found
+
+    def _ranks(self) -> dict[Instruction, int]:
+        """Returns the last bucket of reductions that each instruction of the tail needs, by number."""
+        reductions = [b for b, a in zip(self.buckets, self._transfers(), strict=True) if a is Kind.REDUCE]
+        rank = {i: number for number, bucket in enumerate(reductions) for i in bucket}
+        for i in self._tail():
+            rank[i] = max((rank[o] for o in before(i) if o in rank), default=0)
+        return rank
+
+    def _transfers(self) -> Iterable[Kind]:
+        return (action.kind for action in self.plan if action.kind is not Kind.COMPUTE)
+
+    def _tail(self) -> list[Instruction]:
+        return [i for i in self.computation if i in self.extract.roles.tail]
+
+    def _combine_tail(self) -> None:
+        """Combines collectives of the tail that the same bucket of reductions leads to, such as gathers of updated
+        parameters.
+        """
+        level: dict[Instruction, int] = {}
+        groups: dict[Hashable, list[Instruction]] = {}
+        for i in self._tail():
+            level[i] = max((level.get(o, 0) + (o in level and o.op.is_collective) for o in before(i)), default=0)
+            if is_combinable(i):
+                groups.setdefault((self.rank[i], level[i], key_of(i, self.extract.form)), []).append(i)
+        for group in groups.values():
+            if len(group) > 1:
+                number = self.rank[group[0]]
+                made = combine(self.computation, group, self.extract.form)
+                self.sizes.append(len(group))
+                self.rank |= dict.fromkeys((*made.before, made.collective, *made.after), number)
+
+    def order(self, tail_last: bool = False) -> Order:
+        """Returns the order of the plan."""
+        work = _Emission(self.computation)
+        base = list(self.computation)
+        tail = sorted((i for i in base if i in self.rank), key=lambda i: self.rank[i])
+        buckets = iter(self.buckets)
+        segments = iter(self.extract.segments)
+        for action in self.plan:
+            if action.kind is Kind.COMPUTE:
+                work.emit(next(segments))
+                continue
+            if action.kind is Kind.REDUCE and not tail_last:
+                work.emit_ready(tail)
+            work.emit(next(buckets))
+        work.emit(i for i in base if i not in self.rank)
+        work.emit(tail)
+        return list(work.found)
+
+
+class _Emission:
+    """An order in the making."""
+
+    def __init__(self, computation: Computation) -> None:
+        self.needs: Mapping[Instruction, Sequence[Instruction]] = dependences(computation)
+        self.found: dict[Instruction, None] = {i: None for i in computation if i.op.role is Role.PARAMETER}
+
+    def emit(self, instructions: Iterable[Instruction]) -> None:
+        """Appends instructions, each after what it needs."""
+        for instruction in instructions:
+            stack = [instruction]
+            while stack:
+                waiting = [o for o in self.needs[stack[-1]] if o not in self.found]
+                if waiting:
+                    stack += reversed(waiting)
+                else:
+                    self.found[stack.pop()] = None
+
+    def emit_ready(self, instructions: Iterable[Instruction]) -> None:
+        """Appends those instructions that need nothing else."""
+        for instruction in instructions:
+            if instruction not in self.found and all(o in self.found for o in self.needs[instruction]):
+                self.found[instruction] = None
