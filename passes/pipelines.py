@@ -32,7 +32,9 @@ from .fusion.fuse import Fusion
 from .propagation.device_orders import DeviceOrders
 from .propagation.propagate import Propagate
 from .propagation.shardy_regions import ShardyRegions
+from .schedule.bucket import Bucket
 from .schedule.combine_collectives import CombineCollectives
+from .schedule.memory_order import MemoryOrder
 from .schedule.rewrites.carry_reduce_scatters import CarryReduceScatters
 from .schedule.rewrites.common_gathers import CommonGathers
 from .schedule.rewrites.hierarchical import HierarchicalCollectives
@@ -41,7 +43,7 @@ from .schedule.rewrites.prefetch_gathers import PrefetchGathers
 from .schedule.rewrites.reassociate import ReassociateAllReduces
 from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
 from .schedule.rewrites.sink_all_reduces import SinkAllReduces
-from .schedule.schedule import ScheduleCollectives
+from .schedule.schedule import Overlap, ScheduleCollectives
 from .schedule.sizes import Bytes
 from .spmd.partition import SpmdPartition
 from .spmd.sort_prefix import SortPrefix
@@ -53,7 +55,7 @@ PASSES: dict[str, type[Pass]] = {
         ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, EqualComputations, DeviceOrders, Propagate,
         SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives, Fusion, AllReduceToReduceScatter,
         ShardedOptimizer, ReassociateAllReduces, CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters,
-        HierarchicalCollectives, HoistGathers, ScheduleCollectives,
+        HierarchicalCollectives, HoistGathers, ScheduleCollectives, Bucket, Overlap, MemoryOrder,
     )
 }
 

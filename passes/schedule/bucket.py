@@ -1,0 +1,106 @@
+"""Combines collectives by a rule that the user names, and leaves the order of the computation as it is.
+
+    bucket{rule=size,most-bytes=30MB}          buckets of up to this size
+    bucket{rule=layer}                         one per layer: the first number in the names of parameters
+    bucket{rule=names,names=*layers*0*|*out*}  one per pattern; what none fits stays by itself
+    bucket{rule=simplefsdp}                    SimpleFSDP's rule: as much as computation hides
+    bucket{rule=xla}                           XLA's: 30 MiB, what is larger stays by itself
+    bucket{rule=auto}                          the best plan for the machine
+
+Gathers of a bucket stand where the first is needed, reductions where the last is made. Collectives that computation
+needs at once are combined where they stand close together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...ir.diagnostics import fail
+from ...ir.graph.module import Module, Stage
+from ..base import Pass, PassContext, refuse_starts
+from .combining import Form
+from .extract import Extract
+from .labels import in_patterns, labels_of, names_of_gather, names_of_reduction
+from .planning import Planning
+from .schedule import form_named
+from .search.arrange import Buckets, arrange
+from .search.best import best_schedule
+from .search.heuristics import XLA_BYTES, capped, in_groups, simplefsdp
+from .search.problem import Kind, Outcome, Plan
+from .sizes import Bytes
+
+
+@dataclass(frozen=True)
+class Bucket(Pass):
+    """Combines collectives by `rule`: auto, simplefsdp, layer, names, size or xla."""
+
+    name: ClassVar[str] = "bucket"
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL, Stage.SCHEDULED})
+    rule: str = "auto"
+    most_bytes: Bytes = Bytes(XLA_BYTES)
+    names: str = ""
+    form: str = Form.VARIADIC.value
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        refuse_starts(module, self.name)
+        rules = self._rules()
+        if self.rule not in rules:
+            fail(f"pass bucket has no rule '{self.rule}'", help="rules: " + ", ".join(rules))
+        if (self.rule == "names") != bool(self.names):
+            fail("pass bucket needs names with rule=names, and with no other", help="bucket{rule=names,names=a*|b*}")
+        remarks: list[str] = []
+
+        def planner(problem: Extract) -> Outcome:
+            buckets = rules[self.rule](problem)
+            remarks.append(_remark(problem, buckets))
+            return arrange(problem.problem, buckets, ahead=0)
+
+        planning = Planning(planner, context.machine, form_named(self.form), reorders=False)
+        found = planning.planned(module, float("inf"))
+        if found is None or all(size == 1 for size in found.buckets):
+            context.diagnostics.remark("bucket: there is nothing to combine")
+            return False
+        for remark in remarks:
+            context.diagnostics.remark(remark)
+        module.take(found.module)
+        return True
+
+    def _rules(self) -> dict[str, Callable[[Extract], Buckets]]:
+        return {
+            "auto": lambda e: _of_plan(best_schedule(e.problem, *labels_of(e.gathers, e.reductions)).outcome.plan),
+            "simplefsdp": lambda e: simplefsdp(e.problem),
+            "layer": lambda e: in_groups(e.problem, *labels_of(e.gathers, e.reductions)),
+            "names": self._by_names,
+            "size": lambda e: capped(e.problem, self.most_bytes),
+            "xla": lambda e: capped(e.problem, self.most_bytes, alone=True),
+        }
+
+    def _by_names(self, e: Extract) -> Buckets:
+        patterns = self.names.split("|")
+        gathers, reductions = ([names_of_gather(g) for g in e.gathers], [names_of_reduction(r) for r in e.reductions])
+        return in_groups(e.problem, list(in_patterns(gathers, patterns)), list(in_patterns(reductions, patterns)))
+
+
+def _of_plan(plan: Plan) -> Buckets:
+    gathers, reductions = (tuple(a.end for a in plan if a.kind is kind) for kind in (Kind.GATHER, Kind.REDUCE))
+    return Buckets(gathers, reductions)
+
+
+def _remark(e: Extract, buckets: Buckets) -> str:
+    """Returns what became of the collectives of a computation, and what stopped more from being combined."""
+    parts: list[str] = []
+    for what, tensors, ends in (("gathers", e.problem.gathers, buckets.gathers),
+                                ("reductions", e.problem.reductions, buckets.reductions)):  # fmt: skip
+        if tensors:
+            starts = (0, *ends[:-1])
+            kinds = [len({t.key for t in tensors[a:b]}) for a, b in zip(starts, ends, strict=True)]
+            text = f"{len(tensors)} {what} in {len(ends)} buckets"
+            if sum(kinds) > len(ends):
+                text += f", {sum(kinds) - len(ends)} more collectives for other groups or types"
+            parts.append(text)
+    fixed = sum(i.op.is_collective for segment in e.segments for i in segment)
+    if fixed:
+        parts.append(f"{fixed} keep their place, since computation needs them at once")
+    return f"bucket: {e.computation.name}: " + "; ".join(parts)

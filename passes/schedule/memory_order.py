@@ -1,0 +1,55 @@
+"""Orders a program for little memory: the best of some orders by the live memory of the whole program.
+
+The orders are those of the text, of the bytes that each step frees, of the operands of the root one after the other,
+and of what can be computed soonest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...cost.memory import live_memory
+from ...cost.seconds import Clock
+from ...ir.graph.computation import Computation
+from ...ir.graph.module import Module, Stage, clone_module
+from ..base import Pass, PassContext
+from .orders import Order, by_memory, depth_first, soon
+from .sizes import sized
+
+ORDERS: dict[str, Callable[[Computation], Order]] = {"by bytes freed": by_memory, "depth first": depth_first}
+
+
+@dataclass(frozen=True)
+class MemoryOrder(Pass):
+    """Gives all computations the order with the least peak of memory; that of the text where none needs less."""
+
+    name: ClassVar[str] = "memory-order"
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL, Stage.SCHEDULED})
+    produces: ClassVar[Stage | None] = Stage.SCHEDULED
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        clock = Clock.of(module, context.machine)
+        before = best = live_memory(module).peak
+        found: tuple[Module, str] | None = None
+        for new, name in memory_orders(module, {**ORDERS, "as soon as possible": lambda c: soon(c, clock)}):
+            peak = live_memory(new).peak
+            if peak < best:
+                best, found = peak, (new, name)
+        if found is None:
+            return False
+        module.take(found[0])
+        context.diagnostics.remark(f"memory-order: {found[1]}; peak {sized(before)} becomes {sized(best)}")
+        return True
+
+
+def memory_orders(
+    module: Module, orders: dict[str, Callable[[Computation], Order]] = ORDERS
+) -> Iterator[tuple[Module, str]]:
+    """Yields copies of a program in other orders, and their names."""
+    for name, order in orders.items():
+        new = clone_module(module)
+        for computation in new:
+            computation.reorder(order(computation))
+        yield new, name

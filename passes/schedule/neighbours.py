@@ -1,0 +1,52 @@
+"""Combines collectives that keep their place: those of one key that nothing but a little computation stands between.
+
+Of two such collectives, the first waits for what the second one needs. That pays where this takes less time than the
+latency of a message. The level of a collective is the most others on a path that leads to it: those of one level do
+not need each other, and combining them makes no circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from ...cost.seconds import Clock
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from .combining import Form, combine, is_combinable, key_of
+from .roles import Roles, before
+
+
+@dataclass(slots=True)
+class _Group:
+    """Collectives to combine, and the time at which the order comes to the first."""
+
+    start: float
+    members: list[Instruction] = field(default_factory=list[Instruction])
+
+
+def combine_neighbours(computation: Computation, roles: Roles, clock: Clock, form: Form) -> list[int]:
+    """Combines the collectives of the main part that stand close together; returns the members of each new one."""
+    others = {*roles.gathers, *roles.reductions, *roles.tail}
+    levels: dict[Instruction, int] = {}
+    open_groups: dict[Hashable, _Group] = {}
+    groups: list[_Group] = []
+    now = 0.0
+    for i in computation:
+        fixed = i.op.is_collective and i not in others
+        level = levels[i] = max((levels[o] + (o.op.is_collective and o not in others) for o in before(i)), default=0)
+        now += 0.0 if i.op.is_collective or i in others or i.op.is_control else clock.parts(i).compute
+        if not fixed or not is_combinable(i):
+            continue
+        key = (level, key_of(i, form))
+        group = open_groups.get(key)
+        if group is None or now - group.start > clock.latency(i):
+            group = open_groups[key] = _Group(now)
+            groups.append(group)
+        group.members.append(i)
+    found = [group.members for group in groups if len(group.members) > 1]
+    for members in found:
+        combine(computation, members, form)
+    if found:
+        computation.sort()
+    return [len(members) for members in found]
