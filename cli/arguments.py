@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .completion import SHELLS
 from .parser import Parser, Version
-from .values import device_count, mesh_sizes, names, not_negative, positive, python_place, tolerance
+from .values import byte_count, device_count, mesh_sizes, names, not_negative, positive, python_place, tolerance
 
 
 def version(parser: Parser) -> None:
@@ -40,6 +40,13 @@ def _machine(made: Parser) -> None:
                            "as 'work=bf16:400T,f32:60T;memory=2TB'")
     made.add_argument("--links", metavar="TEXT", default="",
                       help="latency/bandwidth between devices, and from certain strides on: '1us/100GB;8:5us/25GB'")
+
+
+def _schedule(made: Parser) -> None:
+    made.add_argument("--schedule", action="store_true",
+                      help="combine collectives and order the program, so that they run beside computation")
+    made.add_argument("--memory", type=byte_count, metavar="12GB",
+                      help="with --schedule: the most bytes that the program may take on a device")
 
 
 def _werror(made: Parser) -> None:
@@ -107,6 +114,7 @@ def run(made: Parser) -> None:
     made.add_argument("--repeat", type=positive, metavar="N",
                       help="run N times on the same inputs, and print the time of the first run and the median")
     _trace(made)
+    _schedule(made)
     _werror(made)
     _inputs(made)
     _out(made)
@@ -120,6 +128,7 @@ def bench(made: Parser) -> None:
     made.add_argument("--repeat", type=positive, metavar="N", default=10, help="number of runs after the first")
     _trace(made)
     made.set_defaults(check=False, out=None)
+    _schedule(made)
     _werror(made)
     _inputs(made)
     _json(made)
@@ -163,6 +172,7 @@ def partition(made: Parser) -> None:
     made.add_argument("--form", choices=("local", "manual", "replica", "c"), default="local",
                       help="local: per device; manual, replica: for XLA to compile for all devices; c: the fused "
                            "kernels of one device in C")
+    _schedule(made)
     _werror(made)
 
 

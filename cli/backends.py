@@ -18,9 +18,9 @@ from ..cost.kernels import is_worth_compiling
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module, clone_module
 from ..passes.base import PassContext, run_pipeline
-from ..passes.schedule.combine_collectives import CombineCollectives
 from ..passes.cleanup.equal_computations import EqualComputations
 from ..passes.fusion.fuse import Fusion
+from ..passes.schedule.combine_collectives import CombineCollectives
 from ..runtime.plan.kernels import NUMPY, KernelProvider
 from ..runtime.ranks.failed import deadline, gather_texts
 

@@ -61,6 +61,12 @@ def context_for(args: argparse.Namespace, default_devices: int | None = None) ->
     return PassContext(num_devices=getattr(args, "devices", None), default_devices=default_devices, machine=machine)
 
 
+def require_schedule(args: argparse.Namespace) -> None:
+    """Raises argparse.ArgumentTypeError for a limit on memory without a schedule."""
+    if args.memory is not None and not args.schedule:
+        raise argparse.ArgumentTypeError("--memory limits what --schedule may use: give both")
+
+
 def print_json(value: object) -> None:
     """Prints the output of `--json`; docs/json.md describes its forms."""
     print(json.dumps(value, indent=1))

@@ -23,7 +23,7 @@ from ..ir.tools.process_grid import ProcessGrid
 from ..ir.tools.spmd import is_per_device
 from ..ir.tools.unknown_values import require_values
 from ..passes.base import PassContext
-from ..passes.pipelines import partition
+from ..passes.pipelines import partition, schedule
 from ..runtime.evaluator import UnpartitionedProgram
 from ..runtime.outputs import check_outputs
 from ..runtime.plan.call_graph import live_in
@@ -34,7 +34,7 @@ from ..runtime.simulator import SimulatedProgram
 from ..runtime.trace import check_trace
 from .assumptions import remark_callbacks, remark_placements
 from .backends import Backend
-from .common import context_for, read_program, report
+from .common import context_for, read_program, report, require_schedule
 from .evaluate import inputs_for
 from .progress import working
 
@@ -87,6 +87,7 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
 
     Raises CompileError and argparse.ArgumentTypeError.
     """
+    require_schedule(args)
     program = read_program(args, quiet)
     require_values(live_in(program.entry), "to run the program")
     job = Job(program, clone_module(program))
@@ -98,6 +99,9 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
         fail(f"the program was partitioned for {job.devices} devices, {args.devices} are asked for")
     elif args.check:
         raise argparse.ArgumentTypeError("--check needs the unpartitioned program, this one is already partitioned")
+    if args.schedule:
+        with working("scheduling"):
+            schedule(job.local, context, args.memory or 0)
     if ranks is not None and ranks > job.devices:
         fail(f"the program runs on {job.devices} devices, too few for {ranks} ranks")
     job.backend = Backend.chosen(args.backend, job.local, -(-job.devices // (ranks or 1)) * (args.repeat or 1))

@@ -11,8 +11,8 @@ from ..ir.diagnostics import CompileError, Diagnostic, Severity, fail
 from ..ir.graph.module import Module, Stage
 from ..passes.base import run_pipeline
 from ..passes.fusion.fuse import Fusion
-from ..passes.pipelines import PASSES, parse_pipeline, partition
-from .common import context_for, print_json, read_program, report, tell_found
+from ..passes.pipelines import PASSES, parse_pipeline, partition, schedule
+from .common import context_for, print_json, read_program, report, require_schedule, tell_found
 from .exit_codes import EXIT_BAD_INPUT, EXIT_OK
 from .progress import working
 
@@ -79,11 +79,15 @@ def opt(args: argparse.Namespace) -> int:
 
 def partition_command(args: argparse.Namespace) -> int:
     """Prints the program for one device, in a form that XLA compiles for all devices, or its fused kernels in C."""
+    require_schedule(args)
     module = read_program(args)
     context = context_for(args)
-    if module.stage is not Stage.LOCAL:
+    if module.stage not in (Stage.LOCAL, Stage.SCHEDULED):
         with working("partitioning"):
             partition(module, context)
+    if args.schedule:
+        with working("scheduling"):
+            schedule(module, context, args.memory or 0, "variadic" if args.form in ("local", "c") else "xla")
     report(args, context)
     if args.form == "c":
         from ..codegen.native.c_file import c_file

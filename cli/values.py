@@ -66,3 +66,13 @@ def python_place(text: str) -> str:
     if not path or not name.isidentifier():
         raise argparse.ArgumentTypeError(f"'{text}' is not of the form FILE.py:FUNCTION")
     return text
+
+
+def byte_count(text: str) -> int:
+    """Parses a number of bytes, such as `12GB`. Raises argparse.ArgumentTypeError."""
+    from ..passes.schedule.sizes import Bytes
+
+    try:
+        return positive(str(int(Bytes(text))))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of bytes such as 12GB") from None

@@ -140,12 +140,13 @@ def partition(module: Module, context: PassContext | None = None) -> Module:
     return module
 
 
-def schedule(module: Module, context: PassContext | None = None, memory: int = 0) -> Module:
+def schedule(module: Module, context: PassContext | None = None, memory: int = 0, form: str = "variadic") -> Module:
     """LOCAL to SCHEDULED, in place, with at most `memory` bytes on a device (0: those of the machine); returns the
-    module. Raises CompileError if the program does not fit.
+    module. Combined collectives have the `form` variadic, flat or xla. Raises CompileError if the program does not fit.
     """
-    steps = (replace(step, memory=Bytes(memory)) if isinstance(step, ScheduleCollectives) else step for step in SCHEDULE)
-    run_pipeline(steps, module, context or PassContext())
+    given = {"memory": Bytes(memory), "form": form}
+    run_pipeline([replace(p, **given) if isinstance(p, ScheduleCollectives) else p for p in SCHEDULE], module,
+                 context or PassContext())  # fmt: skip
     return module
 
 

@@ -13,7 +13,7 @@ needs at once are combined where they stand close together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -52,10 +52,10 @@ class Bucket(Pass):
             fail("pass bucket needs names with rule=names, and with no other", help="bucket{rule=names,names=a*|b*}")
         remarks: list[str] = []
 
-        def planner(problem: Extract) -> Outcome:
-            buckets = rules[self.rule](problem)
+        def planner(problem: Extract) -> tuple[Extract, Outcome]:
+            problem, buckets = rules[self.rule](problem)
             remarks.append(_remark(problem, buckets))
-            return arrange(problem.problem, buckets, ahead=0)
+            return problem, arrange(problem.problem, buckets, ahead=0)
 
         planning = Planning(planner, context.machine, form_named(self.form), reorders=False)
         found = planning.planned(module, float("inf"))
@@ -67,20 +67,32 @@ class Bucket(Pass):
         module.take(found.module)
         return True
 
-    def _rules(self) -> dict[str, Callable[[Extract], Buckets]]:
+    def _rules(self) -> dict[str, Callable[[Extract], tuple[Extract, Buckets]]]:
         return {
-            "auto": lambda e: _of_plan(best_schedule(e.problem, *labels_of(e.gathers, e.reductions)).outcome.plan),
-            "simplefsdp": lambda e: simplefsdp(e.problem),
-            "layer": lambda e: in_groups(e.problem, *labels_of(e.gathers, e.reductions)),
+            "auto": lambda e: (e, _best(e)),
+            "simplefsdp": lambda e: (e, simplefsdp(e.problem)),
+            "layer": lambda e: _grouped(e, *labels_of(e.gathers, e.reductions)),
             "names": self._by_names,
-            "size": lambda e: capped(e.problem, self.most_bytes),
-            "xla": lambda e: capped(e.problem, self.most_bytes, alone=True),
+            "size": lambda e: (e, capped(e.problem, self.most_bytes)),
+            "xla": lambda e: (e, capped(e.problem, self.most_bytes, alone=True)),
         }
 
-    def _by_names(self, e: Extract) -> Buckets:
+    def _by_names(self, e: Extract) -> tuple[Extract, Buckets]:
         patterns = self.names.split("|")
         gathers, reductions = ([names_of_gather(g) for g in e.gathers], [names_of_reduction(r) for r in e.reductions])
-        return in_groups(e.problem, list(in_patterns(gathers, patterns)), list(in_patterns(reductions, patterns)))
+        return _grouped(e, list(in_patterns(gathers, patterns)), list(in_patterns(reductions, patterns)))
+
+
+def _grouped(e: Extract, gathers: Sequence[object], reductions: Sequence[object]) -> tuple[Extract, Buckets]:
+    """Returns the problem with a bucket per label."""
+    by_gather, by_reduction = (dict(zip(tensors, labels, strict=True)) for tensors, labels in
+                               ((e.gathers, gathers), (e.reductions, reductions)))  # fmt: skip
+    e = e.grouped(gathers, reductions)
+    return e, in_groups(e.problem, [by_gather[g] for g in e.gathers], [by_reduction[r] for r in e.reductions])
+
+
+def _best(e: Extract) -> Buckets:
+    return _of_plan(best_schedule(e.problem, *labels_of(e.gathers, e.reductions)).outcome.plan)
 
 
 def _of_plan(plan: Plan) -> Buckets:

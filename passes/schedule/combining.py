@@ -48,10 +48,11 @@ def is_movable(instruction: Instruction) -> bool:
 
 
 class Form(Enum):
-    """The forms of combined collectives."""
+    """The forms of combined collectives. XLA runs variadic gathers and all-reduces; all else is flat for it."""
 
     VARIADIC = "variadic"
     FLAT = "flat"
+    XLA = "xla"
 
 
 def is_combinable(instruction: Instruction) -> bool:
@@ -86,7 +87,11 @@ def key_of(instruction: Instruction, form: Form) -> Hashable:
 
 
 def form_of(instruction: Instruction, form: Form) -> Form:
-    """Returns the form in which an instruction is combined: all-to-alls along a dimension exist in one only."""
+    """Returns the form in which an instruction is combined, variadic or flat: all-to-alls along a dimension exist in
+    one only.
+    """
+    if form is Form.XLA:
+        return Form.VARIADIC if isinstance(instruction.op, AllGather | AllReduce) else Form.FLAT
     return Form.FLAT if isinstance(instruction.op, AllToAll) else form
 
 

@@ -8,7 +8,7 @@ that gathers make and reductions take, which the problem counts.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...cost.machine import SECOND
@@ -41,6 +41,31 @@ class Extract:
     def within(self, limit: float) -> Extract:
         """Returns the same with a limit on the bytes that the computation takes."""
         return replace(self, problem=replace(self.problem, room=tuple(limit - o for o in self.offset)))
+
+    def grouped(self, gathers: Sequence[object], reductions: Sequence[object]) -> Extract:
+        """Returns the same with tensors of one label next to each other: gathered when the first of them is needed,
+        reduced when the last of them is made.
+        """
+        g = _together(self.gathers, self.problem.gathers, gathers, min)
+        r = _together(self.reductions, self.problem.reductions, reductions, max)
+        problem = replace(self.problem, gathers=g[1], reductions=r[1])
+        return replace(self, problem=problem, gathers=g[0], reductions=r[0])
+
+
+def _together(
+    instructions: Sequence[Instruction],
+    tensors: Sequence[Tensor],
+    labels: Sequence[object],
+    choose: Callable[[Iterable[int]], int],
+) -> tuple[list[Instruction], tuple[Tensor, ...]]:
+    """Returns instructions and tensors by the places of their labels: the chosen one of those of all members."""
+    places: dict[object, list[int]] = {}
+    for label, tensor in zip(labels, tensors, strict=True):
+        places.setdefault(label, []).append(tensor.at)
+    numbers = {label: number for number, label in enumerate(places)}
+    order = sorted(range(len(labels)), key=lambda n: (choose(places[labels[n]]), numbers[labels[n]]))
+    moved = tuple(replace(tensors[n], at=choose(places[labels[n]])) for n in order)
+    return [instructions[n] for n in order], moved
 
 
 def extract(

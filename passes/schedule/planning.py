@@ -21,8 +21,8 @@ from .search.heuristics import rank
 from .search.problem import Outcome
 from .write import Written
 
-Planner = Callable[[Extract], Outcome]
-"""Makes a plan of a computation's problem."""
+Planner = Callable[[Extract], tuple[Extract, Outcome]]
+"""Makes a plan of a computation's problem; may put its tensors into another order."""
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class Planning:
         found: list[tuple[Extract, Outcome]] = []
         for order in self._orders(computation, clock, roles):
             problem = extract(computation, roles, order, clock, self.form, frame.inner).within(room)
-            found.append((problem, self.planner(problem)))
+            found.append(self.planner(problem))
             if found[-1][1].is_within and found[-1][1].seconds <= 1.05 * problem.problem.work[-1]:
                 break  # almost all is hidden
         return min(found, key=lambda f: rank(f[1]))

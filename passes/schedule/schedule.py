@@ -44,8 +44,8 @@ _LOCAL = frozenset({Stage.LOCAL, Stage.SCHEDULED})
 @dataclass(frozen=True)
 class ScheduleCollectives(Pass):
     """Combines collectives and orders the program. `memory` is the limit on a device; without one that of the machine,
-    or else little more than the program takes before. `form` is variadic, or flat for XLA. `trials` limits the plans
-    that are tried per computation, `budget` the labels of the exact search.
+    or else little more than the program takes before. `form` is variadic, flat, or what XLA runs (`xla`). `trials`
+    limits the plans that are tried per computation, `budget` the labels of the exact search.
     """
 
     name: ClassVar[str] = "schedule"
@@ -59,9 +59,9 @@ class ScheduleCollectives(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         refuse_starts(module, self.name)
 
-        def planner(problem: Extract) -> Outcome:
+        def planner(problem: Extract) -> tuple[Extract, Outcome]:
             labels = labels_of(problem.gathers, problem.reductions)
-            return best_schedule(problem.problem, *labels, self.budget, self.trials).outcome
+            return problem, best_schedule(problem.problem, *labels, self.budget, self.trials).outcome
 
         planning = Planning(planner, context.machine, form_named(self.form))
         return _Choice(self.name, planning, self.memory, module, context).run()
@@ -82,9 +82,9 @@ class Overlap(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         refuse_starts(module, self.name)
 
-        def planner(problem: Extract) -> Outcome:
+        def planner(problem: Extract) -> tuple[Extract, Outcome]:
             buckets = per_tensor(problem.problem)
-            return best_of(arrange(problem.problem, buckets, ahead) for ahead in range(1, self.ahead + 1))
+            return problem, best_of(arrange(problem.problem, buckets, ahead) for ahead in range(1, self.ahead + 1))
 
         planning = Planning(planner, context.machine, combines=False)
         return _Choice(self.name, planning, self.memory, module, context).run()
@@ -115,6 +115,7 @@ class _Choice:
         is_hard = math.isfinite(limit)
         if not is_hard:
             limit = old.memory.peak * _GROWTH
+        self.module.is_scheduled = True
         if old.memory.peak <= limit and _recorded(self.module) == _figures(old):
             self.context.diagnostics.remark(f"{self.name}: the program is scheduled for this machine already")
             return False
@@ -152,7 +153,8 @@ class _Choice:
         new.module.frontend_attributes = {**new.module.frontend_attributes, **record}
         done = new.done or "the order of the program stays"
         if new.buckets:
-            done = f"{sum(new.buckets)} collectives became {len(new.buckets)}"
+            combined = len(new.buckets) < sum(new.buckets)
+            done = f"{sum(new.buckets)} collectives " + (f"became {len(new.buckets)}" if combined else "moved")
         gap = f", gap {new.seconds / bound - 1:.0%}" if bound else ""
         self.context.diagnostics.remark(
             f"{self.name}: {done}; {timed(old.seconds)} become {timed(new.seconds)}, at least {timed(bound)}{gap}; "

@@ -18,7 +18,7 @@ from .roles import before
 from .search.problem import Kind, Plan
 
 Bucket = list[Instruction]
-"""The instructions that a bucket became and that have to stand together: collectives, and the parts of their results."""
+"""The instructions that a bucket became and that stand together: collectives, and the parts of their results."""
 
 
 class Written:

@@ -20,9 +20,9 @@ from hloom.ir.tools.placement import placements
 from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.passes.api import partition
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.schedule.combine_collectives import CombineCollectives
 from hloom.passes.cleanup.equal_computations import EqualComputations
 from hloom.passes.fusion.fuse import Fusion
+from hloom.passes.schedule.combine_collectives import CombineCollectives
 from hloom.runtime import mpi
 from hloom.runtime.fabric import ranks, shared, sharing, window
 from hloom.runtime.fabric.transport import Placing
