@@ -1,8 +1,9 @@
 """The forecast of a schedule beside a measured run: per collective, and how well the forecast orders them.
 
 A trace has the time of a collective from its start until its result is used, which is what its forecast is compared
-with: from its issue to its end or its first use, whichever comes later. Of several trips the mean counts, of several
-ranks the median.
+with: from its issue to its end or its first use, whichever comes later. Ranks are not equally fast, and all wait for
+the last one: what passes until it has started is not the collective's time, and is shown apart. Of several trips the
+mean counts, of several ranks the median.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ _HELP = "hloom run FILE --trace F.json writes a trace"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The seconds of a collective from its start to its first use, and those in which nothing else was done."""
+    """The seconds of a collective from its start to its first use, and those in which nothing else was done, both from
+    the time on at which the last rank has started it. It was `late` by so many seconds.
+    """
 
     seconds: float
     waited: float
+    late: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,27 +116,37 @@ def load_trace(path: str) -> dict[str, Any]:
 
 def _spans(trace: Mapping[str, Any]) -> dict[str, Span]:
     """Returns the collectives of a trace: the median over ranks of the mean over trips."""
-    times: dict[str, dict[Any, list[Span]]] = defaultdict(lambda: defaultdict(list))
-    for event in trace["traceEvents"]:
+    records: dict[str, dict[Any, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for event in sorted(trace["traceEvents"], key=lambda e: e.get("ts", 0.0)):
         if event.get("ph") == "X" and event.get("tid") == _COMMUNICATION:
-            waited = event.get("args", {}).get("waited_us", 0.0)
-            times[event["name"]][event.get("pid")].append(Span(event["dur"] * 1e-6, waited * 1e-6))
-    return {
-        name: Span(statistics.median(statistics.fmean(s.seconds for s in spans) for spans in by_rank.values()),
-                   statistics.median(statistics.fmean(s.waited for s in spans) for spans in by_rank.values()))
-        for name, by_rank in times.items()
-    }  # fmt: skip
+            records[event["name"]][event.get("pid")].append(event)
+    return {name: _span(list(by_rank.values())) for name, by_rank in records.items()}
+
+
+def _span(by_rank: Sequence[Sequence[dict[str, Any]]]) -> Span:
+    """Returns the span of a collective, from the time at which the last rank starts it."""
+    found: list[list[Span]] = [[] for _ in by_rank]
+    for trip in zip(*by_rank, strict=False):
+        last = max(event["ts"] for event in trip)
+        for spans, event in zip(found, trip, strict=True):
+            end, waited = event["ts"] + event["dur"], event.get("args", {}).get("waited_us", 0.0)
+            alone = min(max(last - (end - waited), 0.0), waited)
+            late = last - event["ts"]
+            spans.append(Span(max(event["dur"] - late, 0.0) * 1e-6, (waited - alone) * 1e-6, late * 1e-6))
+    means = [[statistics.fmean(values) for values in zip(*((s.seconds, s.waited, s.late) for s in spans), strict=True)]
+             for spans in found]  # fmt: skip
+    return Span(*(statistics.median(values) for values in zip(*means, strict=True)))
 
 
 def agreement_text(found: Agreement) -> str:
     """Returns one line per collective, and the figures of the whole."""
-    head = ("collective", "bytes", "forecast ms", "measured ms", "error", "waits", "waited")
+    head = ("collective", "bytes", "forecast ms", "measured ms", "error", "waits", "waited", "last rank late")
     rows = [
         (f"{r.kind} {r.name}", f"{r.bytes:,}", *(f"{1e3 * s:.4g}" for s in (r.forecast.seconds, r.measured.seconds)),
-         f"{r.error:+.0%}", *(f"{1e3 * s:.4g}" for s in (r.forecast.waited, r.measured.waited)))
+         f"{r.error:+.0%}", *(f"{1e3 * s:.4g}" for s in (r.forecast.waited, r.measured.waited, r.measured.late)))
         for r in found.rows
     ]  # fmt: skip
-    lines = [columns([head, *rows], (False, *(True,) * 6)), ""]
+    lines = [columns([head, *rows], (False, *(True,) * 7)), ""]
     mape = f"{found.mape:.0%}" if found.mape is not None else "-"
     tau = f"{found.tau:.2f}" if found.tau is not None else "-"
     worst = max(found.rows, key=lambda r: abs(r.error), default=None)

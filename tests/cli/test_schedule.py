@@ -160,3 +160,18 @@ def test_a_program_without_collectives(tmp_path: Path) -> None:
     (tmp_path / "one.hlo").write_text("ENTRY e { ROOT x = f32[4] parameter(0) }")
     done = process("schedule", "one.hlo", "--devices", "2", cwd=tmp_path)
     assert (done.code, done.out.splitlines()[2:]) == (0, ["collectives: none", "peak memory: 32 bytes at copy"])
+
+
+def test_ranks_that_come_late_are_no_time_of_the_collective(folder: Path) -> None:
+    """Rank 1 starts g 70 us after rank 0, which computes for 30 us and then waits; both have it at 100 us."""
+    args = [(0, 0.0, 100.0, 70.0), (1, 70.0, 30.0, 25.0)]
+    events = [
+        {"ph": "X", "name": "g", "pid": pid, "tid": "communication", "ts": ts, "dur": dur,
+         "args": {"waited_us": waited}} for pid, ts, dur, waited in args
+    ]  # fmt: skip
+    (folder / "r.json").write_text(json.dumps({"traceEvents": events}))
+    found = json.loads(hloom("schedule", "p.hlo", *MACHINE, "--measured", "r.json", "--json", cwd=folder).out)
+    (row,) = found["measured"]["collectives"]
+    assert row["measured"] == pytest.approx({"seconds": 30e-6, "waited": 27.5e-6, "late": 35e-6})
+    assert found["measured"]["seconds"] is None
+    assert found["measured"]["tau"] is None
