@@ -204,6 +204,9 @@ def memory(made: Parser) -> None:
 def schedule(made: Parser) -> None:
     """Defines the arguments of `hloom schedule`."""
     _partitioned(made)
+    made.add_argument("--memory", type=byte_count, metavar="12GB",
+                      help="the most bytes that the program may take on a device")
+    made.add_argument("--as-is", action="store_true", help="keep the order of the program, and its collectives")
     made.add_argument("--trace", type=Path, metavar="F.json",
                       help="write the forecast as a file for Perfetto (ui.perfetto.dev)")
     made.add_argument("--measured", metavar="TRACE.json",

@@ -37,7 +37,7 @@ COMMANDS = {
                     arguments.comm, "cli.comm:comm"),
     "memory": Command("print the live memory of the partitioned program, and what lives at its peak",
                       arguments.memory, "cli.memory:memory"),
-    "schedule": Command("print when the collectives of the partitioned program run, and what hides them",
+    "schedule": Command("schedule the partitioned program, and print when its collectives run and what hides them",
                         arguments.schedule, "cli.schedule:schedule"),
     "machine": Command("list machines, print one as a file, or measure this one",
                        arguments.machine, "cli.machine:machine"),

@@ -1,7 +1,7 @@
-"""Implements `hloom schedule FILE`: the forecast of the program per device in its order, collective by collective.
+"""Implements `hloom schedule FILE`: schedules a program, and prints its forecast, collective by collective.
 
-An unpartitioned program is partitioned first. A per-device program (Hloom's own output, or XLA's print of a compiled
-program) keeps its order.
+An unpartitioned program is partitioned first. A program that is scheduled already (Hloom's own output, or XLA's print
+of a compiled program) keeps its order, and so does any with `--as-is`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ..ir.diagnostics import fail
-from ..ir.graph.module import Module
+from ..ir.graph.module import Module, Stage
 from ..ir.tools.spmd import is_per_device
 from ..passes.base import PassContext
 from ..passes.pipelines import partition
+from ..passes.pipelines import schedule as make_schedule
 from ..report.measured import Agreement, agreement_text, compare, load_trace
-from ..report.schedule import Schedule, schedule_of, schedule_summary, schedule_table
+from ..report.schedule import Schedule, ms, schedule_of, schedule_summary, schedule_table
 from ..report.schedule_trace import schedule_trace
 from .common import context_for, print_json, read_program, report
 from .exit_codes import EXIT_OK
@@ -27,10 +28,12 @@ from .progress import working
 
 def schedule(args: argparse.Namespace) -> int:
     """Prints a table of collectives and a summary, or JSON; with `--measured` the comparison with a run."""
+    if args.as_is and args.memory is not None:
+        raise argparse.ArgumentTypeError("--memory limits what a new order may use, --as-is asks for none")
     measured = load_trace(args.measured) if args.measured is not None else None
     module = read_program(args)
     context = context_for(args)
-    prepared(module, context)
+    before = prepared(module, context, None if args.as_is else args.memory or 0)
     report(args, context)
     with working("simulating the order"):
         found = schedule_of(module, context.machine)
@@ -38,7 +41,7 @@ def schedule(args: argparse.Namespace) -> int:
         _write(args.trace, schedule_trace(found, module.name))
     compared = compare(found, measured) if measured is not None else None
     if args.json:
-        print_json(_json(module, found, compared))
+        print_json(_json(module, before, found, compared))
         return EXIT_OK
     if compared is not None:
         print(agreement_text(compared))
@@ -47,14 +50,24 @@ def schedule(args: argparse.Namespace) -> int:
         print(schedule_table(found.collectives), end="\n\n")
     devices = module.num_partitions * module.replica_count
     print(f"{module.name}: {devices} device{'s' * (devices != 1)}; times in ms\n{schedule_summary(found)}")
+    if before is not None:
+        print(f"before: {ms(before.seconds)}, {ms(before.exposed)} of it exposed; peak {before.peak:,} bytes")
     return EXIT_OK
 
 
-def prepared(module: Module, context: PassContext) -> None:
-    """Brings a program to the form whose order is shown: partitioned, if it is not yet."""
+def prepared(module: Module, context: PassContext, memory: int | None) -> Schedule | None:
+    """Brings a program to the form that is shown: partitioned, and scheduled within this many bytes (0: those of the
+    machine) unless `memory` is None. Returns the forecast of the order that the program had, None if it keeps it.
+    """
     if not is_per_device(module):
         with working("partitioning"):
             partition(module, context)
+    if memory is None or module.stage is not Stage.LOCAL:
+        return None
+    with working("scheduling"):
+        before = schedule_of(module, context.machine)
+        make_schedule(module, context, memory)
+    return before
 
 
 def _write(path: Path, found: dict[str, Any]) -> None:
@@ -64,14 +77,16 @@ def _write(path: Path, found: dict[str, Any]) -> None:
         fail(f"the trace cannot be written to {path}: {error.strerror or error}")
 
 
-def _json(module: Module, found: Schedule, compared: Agreement | None) -> dict[str, object]:
+def _json(module: Module, before: Schedule | None, found: Schedule, compared: Agreement | None) -> dict[str, object]:
     whole = {
         name: getattr(found, name)
         for name in ("machine", "seconds", "compute", "communication", "exposed", "bound", "gap", "peak", "at")
     }
     rows = [asdict(c) for c in found.collectives]
+    old = {n: getattr(before, n) for n in ("seconds", "exposed", "peak")} if before is not None else None
     devices = module.num_partitions * module.replica_count
-    record: dict[str, object] = {"program": module.name, "devices": devices, **whole, "collectives": rows}
+    record: dict[str, object] = {"program": module.name, "devices": devices, **whole, "before": old,
+                                 "collectives": rows}  # fmt: skip
     if compared is None:
         return record
     return record | {"measured": {

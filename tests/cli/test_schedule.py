@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hloom.report.measured import kendall
-from support.command_line import ROOT, hloom, process
+from support.command_line import ROOT, hloom
 
 SCAN = ROOT / "examples" / "transformer_scan_train.hlo"
 
@@ -147,6 +147,26 @@ def test_the_trace_of_a_real_run_is_read(folder: Path) -> None:
     assert found["measured"]["seconds"] > 0
 
 
+def test_a_program_is_scheduled_within_memory(tmp_path: Path) -> None:
+    """The order that is shown is that which partitioning with a schedule prints."""
+    options = (ROOT / "examples" / "mlp_train.hlo", "--machine", "h100")
+    new = json.loads(hloom("schedule", *options, "--json", cwd=tmp_path).out)
+    old = json.loads(hloom("schedule", *options, "--as-is", "--json", cwd=tmp_path).out)
+    assert new["before"] == {name: old[name] for name in ("seconds", "exposed", "peak")}
+    assert old["before"] is None
+    assert new["seconds"] < old["seconds"]
+    assert new["bound"] <= new["seconds"]
+    assert new["gap"] == pytest.approx(new["seconds"] / new["bound"] - 1)
+    (tmp_path / "local.hlo").write_text(hloom("partition", *options, "--schedule", cwd=tmp_path).out)
+    again = json.loads(hloom("schedule", "local.hlo", "--machine", "h100", "--json", cwd=tmp_path).out)
+    assert again["before"] is None
+    assert again["seconds"] == pytest.approx(new["seconds"])
+    tight = hloom("schedule", *options, "--memory", "2KB", cwd=tmp_path)
+    assert (tight.code, "more than the limit of 2 KB" in tight.err) == (65, True)
+    both = hloom("schedule", *options, "--memory", "1GB", "--as-is", cwd=tmp_path)
+    assert (both.code, "--as-is asks for none" in both.err) == (2, True)
+
+
 def test_kendall() -> None:
     assert kendall([1, 2, 3, 4], [10, 20, 30, 40]) == 1
     assert kendall([1, 2, 3, 4], [4, 3, 2, 1]) == -1
@@ -158,7 +178,7 @@ def test_kendall() -> None:
 
 def test_a_program_without_collectives(tmp_path: Path) -> None:
     (tmp_path / "one.hlo").write_text("ENTRY e { ROOT x = f32[4] parameter(0) }")
-    done = process("schedule", "one.hlo", "--devices", "2", cwd=tmp_path)
+    done = hloom("schedule", "one.hlo", "--devices", "2", "--as-is", cwd=tmp_path)
     assert (done.code, done.out.splitlines()[2:]) == (0, ["collectives: none", "peak memory: 32 bytes at copy"])
 
 
