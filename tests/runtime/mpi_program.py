@@ -6,6 +6,7 @@ Every case checks on each rank that the outputs are those of the simulator, to t
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 import time
@@ -28,8 +29,11 @@ from hloom.runtime.ranks.failed import RankFailed, on_all_ranks
 from hloom.runtime.ranks.launch import finish_rank, inside_launcher, launch, world
 from hloom.runtime.ranks.library import MpiMissing
 from hloom.runtime.simulator import run_devices, simulate
+from programs.random.generate import inputs_of
+from programs.random.generate import program as random_program
 from support import field_kernels
 from support.async_programs import ASYNC
+from support.orders import reordered
 
 COLLECTIVES = """HloModule m, num_partitions=4
 combine {{ a = {t}[] parameter(0)  b = {t}[] parameter(1)  ROOT r = {t}[] {op}(a, b) }}
@@ -56,6 +60,32 @@ ENTRY e {{
     {t}[{n},8], {t}[8,{n}], {t}[8,{n}], {t}[8,{n}])
     tuple(ar, all, ag, ag0, rs, a2a, tup, cp, shift, cb, after)
 }}"""
+
+BUCKETS = """HloModule m, num_partitions=4
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+add16 { a = bf16[] parameter(0)  b = bf16[] parameter(1)  ROOT r = bf16[] add(a, b) }
+ENTRY e {
+  x = f32[4,6] parameter(0)
+  y = bf16[8,3] parameter(1)
+  z = s32[1,5] parameter(2)
+  w = f32[4,1] parameter(3)
+  ag = (f32[16,6], bf16[32,3], s32[4,5], f32[16,1]) all-gather(x, y, z, w), channel_id=1, replica_groups={{0,1,2,3}},
+    dimensions={0}, use_global_device_ids=true
+  ag1 = (f32[4,12], s32[1,10]) all-gather(x, z), channel_id=2, replica_groups={{0,2},{3,1}}, dimensions={1},
+    use_global_device_ids=true
+  ar = (f32[4,6], f32[4,1]) all-reduce(x, w), channel_id=3, replica_groups={{0,1,2,3}}, use_global_device_ids=true,
+    to_apply=add
+  ar16 = (bf16[8,3], bf16[8,3]) all-reduce(y, y), channel_id=4, replica_groups={{0,1},{2,3}}, to_apply=add16,
+    use_global_device_ids=true
+  rs = (f32[1,6], f32[1,1]) reduce-scatter(x, w), channel_id=5, replica_groups={{3,1,0,2}}, dimensions={0},
+    use_global_device_ids=true, to_apply=add
+  cp = (f32[4,6], bf16[8,3], s32[1,5]) collective-permute(x, y, z), channel_id=6,
+    source_target_pairs={{0,1},{1,3},{2,2},{3,0}}
+  cb = (f32[4,1], bf16[8,3]) collective-broadcast(w, y), channel_id=7, replica_groups={{2,0},{1,3}}
+  ROOT r = ((f32[16,6], bf16[32,3], s32[4,5], f32[16,1]), (f32[4,12], s32[1,10]), (f32[4,6], f32[4,1]),
+    (bf16[8,3], bf16[8,3]), (f32[1,6], f32[1,1]), (f32[4,6], bf16[8,3], s32[1,5]), (f32[4,1], bf16[8,3]))
+    tuple(ag, ag1, ar, ar16, rs, cp, cb)
+}"""
 
 LOOP = """HloModule m, num_partitions=4
 add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
@@ -196,8 +226,51 @@ def slices() -> int:
     return 0
 
 
+def buckets() -> int:
+    """Operands of several types and sizes travel together; results of a run stay when the next one uses buffers again.
+    """
+    module, comm = parse(BUCKETS), world()
+    rng = np.random.default_rng(3)
+    runs = [[[rng.integers(-4, 5, p.shape.dims).astype(p.shape.element.numpy) for p in module.entry.parameters]
+             for _ in range(4)] for _ in range(3)]  # fmt: skip
+    with MpiProgram(module, comm) as program:
+        found = [program.run([run[d] for d in program.devices]) for run in runs]
+        for run, results in zip(runs, found, strict=True):
+            expected = run_devices(module, run)
+            for device, ours in zip(program.devices, results, strict=True):
+                for number, (a, b) in enumerate(zip(ours, expected[device], strict=True)):
+                    assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes()), (device, number)
+    return 0
+
+
+def orders() -> int:
+    """Random programs in random orders, the same on all ranks, give the bits of the simulator in the first order, their
+    padding poisoned: `orders FIRST COUNT MOST` takes those of up to MOST devices.
+    """
+    first, count, most = map(int, sys.argv[2:5])
+    comm, done = world(), 0
+    for seed in range(first, first + count):
+        chosen = random.Random(seed)
+        try:
+            module = random_program(chosen.randint)
+            local = hloom.partition(module)
+        except CompileError:
+            continue
+        if not comm.size <= local.num_partitions <= most:
+            continue
+        with np.errstate(all="ignore"):
+            expected = simulate(local, inputs_of(module), poison=True)
+            with MpiProgram(reordered(local, seed), comm) as program:
+                found = program.run_global(inputs_of(module), poison=True)
+        for number, (a, b) in enumerate(zip(found or [], expected, strict=found is not None)):
+            assert a.tobytes() == b.tobytes(), f"seed {seed}, output {number}: {a} is not {b}\n{local.to_text()}"
+        done += 1
+    assert done >= count // 10, f"only {done} programs"
+    return 0
+
+
 def programs() -> int:
-    return collectives() or loops() or sharded() or one_device() or asynchronous() or slices()
+    return buckets() or collectives() or loops() or sharded() or one_device() or asynchronous() or slices()
 
 
 def kernels() -> int:
@@ -315,9 +388,9 @@ def timed(seconds: float) -> None:
     """Keeps every program of this rank from starting for so long, after all ranks have made it ready."""
     plain = MpiProgram.run
 
-    def later(self: MpiProgram, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    def later(self: MpiProgram, inputs: Sequence[Sequence[Any]], tracer: Any = None) -> list[list[Any]]:
         time.sleep(seconds)
-        return plain(self, inputs)
+        return plain(self, inputs, tracer)
 
     MpiProgram.run = later
 
@@ -351,7 +424,7 @@ def sleeps() -> int:
 CASES: dict[str, Callable[[], int]] = {
     f.__name__: f
     for f in (
-        programs, kernels, too_many, killed, one_fails, raises, mismatch, threads, sleeps,
+        programs, kernels, orders, too_many, killed, one_fails, raises, mismatch, threads, sleeps,
         wrong_input, same_mistake, only_there, stopped, stopped_early, slow, lost,
     )
 }  # fmt: skip
