@@ -15,6 +15,11 @@ class LocalFabric:
     left the loop): on real devices the program would hang.
     """
 
+    needs_progress = False
+
+    def progress(self) -> None:
+        """Does nothing."""
+
     def start(self, collective: Collective, devices: Sequence[int], operands: list[Operands]) -> list[Operands]:
         """Returns the results of each device. Raises CompileError for an incomplete group."""
         arrived = dict(zip(devices, operands, strict=True))

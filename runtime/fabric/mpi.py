@@ -11,6 +11,9 @@ devices.
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +28,7 @@ from .transport import Arrived, Finish, FinishSends, Placing
 
 Array = np.ndarray[Any, Any]
 _TAGS = 1 << 14
+_PAUSE = 5e-5  # seconds between calls for progress
 
 
 class MpiTransport:
@@ -42,6 +46,8 @@ class MpiTransport:
         comm = watch.comm
         self.comm = comm.Dup()
         self.buffers = Buffers()
+        self._flying: deque[Requests] = deque()
+        self._next = 0.0
         self.comms: dict[tuple[int, ...], Any] = {tuple(range(comm.size)): self.comm}
         for ranks in sets:
             self._make_comm(ranks)
@@ -56,6 +62,27 @@ class MpiTransport:
     def abandon(self) -> None:
         """Does nothing: communicators live as long as the process, unless all ranks free them."""
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether messages are in flight."""
+        return bool(self._flying)
+
+    def progress(self) -> None:
+        """Lets MPI move the messages in flight: any call of it does, if not more often than `_PAUSE`. Errors are found
+        by who waits.
+        """
+        now = time.perf_counter()
+        if now < self._next:
+            return
+        self._next = now + _PAUSE
+        with contextlib.suppress(self.mpi.Exception):
+            while self._flying and self._flying[0][-1].Get_status():
+                self._flying.popleft()
+
+    def _fly(self, requests: Requests) -> None:
+        if requests:
+            self._flying.append(requests)
+
     def start_groups(self, collective: Collective, groups: tuple[Group, ...], arrived: Arrived) -> Finish:
         """Starts a collective of these groups, which have members on this rank and on others."""
         requests = Requests()
@@ -63,6 +90,7 @@ class MpiTransport:
             ends = [self._start_group(collective, group, arrived, requests) for group in groups]
         except self.mpi.Exception as error:
             raise self.watch.lost(error) from error
+        self._fly(requests)
         devices = [device for group in groups for device in group]
 
         def finish() -> dict[int, Operands]:
@@ -95,6 +123,7 @@ class MpiTransport:
                 requests.append(self.comm.Irecv([into, self.mpi.BYTE], rank_of[source], tag))
         except self.mpi.Exception as error:
             raise self.watch.lost(error) from error
+        self._fly(requests)
         devices = [device for send in sends for device in send[:2]]
 
         def finish(_: list[Array] = kept) -> list[tuple[Send, Operands]]:
@@ -105,6 +134,8 @@ class MpiTransport:
 
     def _wait(self, collective: Collective, requests: Requests, devices: Sequence[int]) -> None:
         self.watch.wait(requests, collective.instruction, self.placing.ranks(devices))
+        if requests in self._flying:
+            self._flying.remove(requests)
 
     def _make_comm(self, ranks: tuple[int, ...]) -> None:
         if ranks not in self.comms:

@@ -69,7 +69,7 @@ class RanksFabric:
                 found.window, found.data, watch, self.placing, found.sets, tags, self._finish_open
             )
         sets = [self.placing.ranks(group) for c in collectives for group in c.groups if not self._shares(c, group)]
-        self._far: Transport = MpiTransport(mpi, watch, self.placing, [s for s in sets if len(s) > 1], tags)
+        self._far = MpiTransport(mpi, watch, self.placing, [s for s in sets if len(s) > 1], tags)
         self._count = len(self.placing.local(range(len(rank_of))))
         self._groups = {c: self._route(c, c.groups) for c in collectives}
         self._sends = {c: self._route(c, c.sends, 2) for c in collectives}
@@ -106,6 +106,15 @@ class RanksFabric:
         while handle.results is None:
             self._finish_first()
         return [handle.results[device] for device in handle.devices]
+
+    @property
+    def needs_progress(self) -> bool:
+        """Whether messages are in flight."""
+        return self._far.is_busy
+
+    def progress(self) -> None:
+        """Lets MPI move the messages in flight."""
+        self._far.progress()
 
     def _finish_first(self) -> None:
         first = self._open.popleft()

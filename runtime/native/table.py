@@ -1,4 +1,6 @@
-"""Steps of a plan that run many native steps by one call of machine code.
+"""Steps of a plan that run many native steps by few calls of machine code.
+
+A table is cut into pieces of some work each. Between pieces messages in flight go on, which MPI moves only when called.
 
 The arrays between native steps lie in an arena, a block of memory per device and plan that is allocated once and kept
 for later runs. Arrays that others hold (operands, results of the plan, what other steps make) lie outside of it: their
@@ -25,6 +27,7 @@ from .arena import ALIGNMENT, Arena
 from .workers import run_all
 
 Array = np.ndarray[Any, Any]
+_PIECE = 1 << 20  # bytes that the steps of a piece touch at least: a tenth of a millisecond, products more
 ARENA = 0  # the root of arrays in the arena; others are buffers of the frame
 
 
@@ -114,7 +117,8 @@ class TableStep(Step):
     """Runs native steps, then puts the arrays that other steps read into their buffers (`exports`)."""
 
     __slots__ = (
-        "_fixed", "_indices", "_offsets", "_places", "_starts", "_touched", "entries", "exports", "memory", "outside"
+        "_fixed", "_indices", "_offsets", "_pieces", "_places", "_starts", "_touched", "entries", "exports", "memory",
+        "outside",
     )  # fmt: skip
 
     def __init__(
@@ -128,7 +132,9 @@ class TableStep(Step):
         self.outside = tuple(outside)
         self.exports = tuple(exports)
         self.memory = memory
-        self._touched = sum(place.byte_size for entry in self.entries for place in entry.places)
+        touched = [sum(place.byte_size for place in entry.places) for entry in self.entries]
+        self._touched = sum(touched)
+        self._pieces = pieces(touched)
         self._lay_out()
 
     @property
@@ -157,7 +163,7 @@ class TableStep(Step):
         arrays = [self._arrays(frame) for frame in frames]
         if self.entries:
             tables = [self._table(block, held) for block, held in zip(blocks, arrays, strict=True)]
-            run_all(table_loop().run, tables, self._touched * len(frames))
+            self._run_pieces(tables, interpreter)
         for frame, block, held in zip(frames, blocks, arrays, strict=True):
             for buffer, place in self.exports:
                 if place.root == ARENA:
@@ -166,6 +172,23 @@ class TableStep(Step):
                     frame[buffer] = place.array(held[place.root])
             for i in self.dead:
                 frame[i] = None
+
+    def _run_pieces(self, tables: Sequence[int], interpreter: Interpreter) -> None:
+        """Runs the tables of all devices, given by their addresses."""
+        run, fabric = table_loop().run, interpreter.fabric
+        offsets = [8 * (number + 2 * first) for number, (first, _) in enumerate(self._pieces)]
+        touched = self._touched * len(tables)
+        if not fabric.needs_progress:
+
+            def run_whole(table: int) -> None:
+                for offset in offsets:
+                    run(table + offset)
+
+            run_all(run_whole, tables, touched)
+            return
+        for offset in offsets:
+            run_all(run, [table + offset for table in tables], touched // len(offsets))
+            fabric.progress()
 
     def _arrays(self, frame: Frame) -> dict[int, Array]:
         """Returns the arrays outside of the arena, dense."""
@@ -181,15 +204,18 @@ class TableStep(Step):
 
     def _table(self, block: Block, held: dict[int, Array]) -> int:
         """Fills in the addresses, and returns that of the table."""
-        count, words = len(self.entries), block.tables.get(self)
+        head, words = len(self._pieces) + 2 * len(self.entries), block.tables.get(self)
         if words is None:
-            words = block.tables[self] = np.concatenate([np.empty(1 + 2 * count, np.int64), self._fixed])
-            blocks = address(words) + 8 * (1 + 2 * count + self._starts)
+            words = block.tables[self] = np.concatenate([np.empty(head, np.int64), self._fixed])
+            blocks = address(words) + 8 * (head + self._starts)
             functions = np.array([entry.step.function for entry in self.entries], np.int64)
-            words[0] = count
-            words[1 : 1 + 2 * count] = np.stack([functions, blocks], 1).reshape(-1)
+            pairs = np.stack([functions, blocks], 1)
+            for number, (first, last) in enumerate(self._pieces):
+                start = number + 2 * first
+                words[start] = last - first
+                words[start + 1 : start + 1 + 2 * (last - first)] = pairs[first:last].reshape(-1)
         bases = [address(block.memory) + block.start, *(address(held[o.buffer]) for o in self.outside)]
-        words[1 + 2 * count + self._places] = np.array(bases, np.int64)[self._indices] + self._offsets
+        words[head + self._places] = np.array(bases, np.int64)[self._indices] + self._offsets
         return address(words)
 
 
@@ -219,6 +245,18 @@ class GuardedStep(Step):
             for i in self.writes:
                 if self.memory.holds(interpreter, frame[i]):
                     frame[i] = frame[i].copy()
+
+
+def pieces(touched: Sequence[int]) -> list[tuple[int, int]]:
+    """Cuts steps that touch so many bytes into pieces: first step, and last, exclusive."""
+    found: list[tuple[int, int]] = []
+    first = size = 0
+    for number, more in enumerate(touched, 1):
+        size += more
+        if size >= _PIECE or number == len(touched):
+            found.append((first, number))
+            first, size = number, 0
+    return found
 
 
 def arenas(plan: Plan) -> list[Arena]:

@@ -52,6 +52,11 @@ def _closure(plan: Plan) -> Kernel:
 class NoFabric:
     """Rejects collectives in computations that are applied to elements."""
 
+    needs_progress = False
+
+    def progress(self) -> None:
+        """Does nothing."""
+
     def start(self, collective: Collective, devices: list[int], operands: list[list[Value]]) -> NoReturn:
         raise NotEvaluable(f"{collective.kind} cannot stand inside a computation that is applied to elements")
 

@@ -120,6 +120,15 @@ class Fabric(Protocol):
         """Finishes a collective and returns the results per device."""
         ...
 
+    @property
+    def needs_progress(self) -> bool:
+        """Whether collectives in flight go on only while this process calls the fabric."""
+        ...
+
+    def progress(self) -> None:
+        """Moves what is in flight, without waiting."""
+        ...
+
 
 class Observer(Protocol):
     """Sees the values of a run: the frames of the active devices before the first step of a plan, and after each."""
@@ -149,7 +158,7 @@ class Interpreter:
 
     def execute(self, plan: Plan, frames: list[Frame]) -> list[list[Value]]:
         """Runs the plan on the frames of the active devices; returns the leaves of the result of each."""
-        step, observer = None, self.observer
+        step, observer, fabric = None, self.observer, self.fabric
         plan.runs.update([frame[0] for frame in frames])
         try:
             if observer is not None:
@@ -158,6 +167,8 @@ class Interpreter:
                 step.run(frames, self)
                 if observer is not None:
                     observer.after(plan, step, frames)
+                if fabric.needs_progress:
+                    fabric.progress()
         except (CompileError, InternalError, TimeLimit, RankFailed):
             raise
         except (NotEvaluable, ShapeError) as error:

@@ -38,7 +38,10 @@ class FakeComm:
         self.started: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: self.started.append(name)
+        def start(*_: Any, **__: Any) -> None:
+            self.started.append(name)
+
+        return start
 
 
 class FakeMpi:

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hloom.cli.backends import Backend
 from hloom.runtime.evaluator import UnpartitionedProgram
+from hloom.runtime.fabric.local import LocalFabric
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.native import workers
 from hloom.runtime.native.kernels import NativeKernels
-from hloom.runtime.native.table import GuardedStep, TableStep
+from hloom.runtime.native.table import GuardedStep, TableStep, pieces
 from hloom.runtime.simulator import SimulatedProgram
 from support.command_line import EXAMPLES
 from support.compare import compare
@@ -193,3 +194,27 @@ def test_observers_see_every_step() -> None:
 
     program.run(inputs_of(0), Observer())
     assert {"h", "t", "p", "z"} <= set(seen)
+
+
+def test_pieces_have_enough_work() -> None:
+    size = 1 << 19
+    assert pieces([]) == []
+    assert pieces([1, 1]) == [(0, 2)]
+    assert pieces([size, size, 4 * size, 1, size]) == [(0, 2), (2, 3), (3, 5)]
+
+
+def test_messages_in_flight_go_on_between_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[LocalFabric] = []
+
+    def progress(self: LocalFabric) -> None:
+        calls.append(self)
+
+    monkeypatch.setattr(LocalFabric, "needs_progress", True)
+    monkeypatch.setattr(LocalFabric, "progress", progress)
+    ops = "\n".join(f"  y{n + 1} = f32[512,512] dot(y{n}, y0), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+                    for n in range(6))  # fmt: skip
+    text = f"HloModule m\nENTRY e {{\n  y0 = f32[512,512] parameter(0)\n{ops}\n  ROOT r = f32[512,512] copy(y6)\n}}"
+    x = np.eye(512, dtype=np.float32)
+    (found,) = hloom.evaluate(hloom.parse(text), [x], kernels=NativeKernels(by_numpy=False))
+    np.testing.assert_array_equal(found, x)
+    assert len(calls) >= 6  # one table of products, each of more than a piece's work
