@@ -3,9 +3,9 @@
 from typing import Literal
 
 from ..ir.graph.module import Module
-from .xla import manual_module, replica_module
+from .xla import body_module, manual_module, replica_module
 
-__all__ = ["export", "manual_module", "replica_module"]
+__all__ = ["body_module", "export", "manual_module", "replica_module"]
 
 
 def export(module: Module, form: Literal["manual", "replica"] = "manual") -> Module:

@@ -1,11 +1,13 @@
-"""Converts a LOCAL module to HLO that XLA compiles for N devices, in two forms.
+"""Converts a LOCAL module to HLO that XLA compiles for N devices, in three forms.
 
 *Manual*: one program over N partitions. Parameters and results are global arrays with shardings. Between
 `SPMDFullToShardShape` and `SPMDShardToFullShape` every instruction is `sharding={manual}`: XLA's partitioner then
 treats shapes as per device and inserts no collectives. *Replica*: N replicas of one program, each fed its own tiles;
 the device number is the replica id and collectives have no channels.
 
-Both are copies; the given module is unchanged. Assumption: one replica and N partitions, which the partitioner
+*Body*: the program of one device, to be called where a compiler has devices and tiles already (JAX's `shard_map`).
+
+All are copies; the given module is unchanged. Assumption: one replica and N partitions, which the partitioner
 produces.
 """
 
@@ -75,6 +77,24 @@ def manual_module(local: Module) -> Module:
             instruction.sharding = _manual(instruction)
     entry = _ManualEntry(local, copies).build()
     new.add_computation(entry, entry=True)
+    return new
+
+
+def body_module(local: Module) -> Module:
+    """Returns the program of one device without shardings and without a number of devices: the body of a manual region
+    of another program, which has parameters and results cut already. Raises CompileError.
+    """
+    _require_local(local)
+    local = unfused(local)
+    new = shell_of(local)
+    new.num_partitions, new.input_output_alias, new.buffer_donor = 1, "", ""
+    _plain_header(new)
+    copies: dict[Computation, Computation] = {}
+    for computation in local:
+        copy = clone_computation(computation, copies.__getitem__)
+        copies[computation] = new.add_computation(copy, entry=computation is local.entry)
+        for instruction in copy:
+            instruction.sharding = instruction.shardy = None
     return new
 
 

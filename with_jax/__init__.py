@@ -3,7 +3,8 @@ checkout finds JAX.
 
     import hloom.jax
 
-    module = hloom.jax.from_jax(step, params, batch)       # the program before partitioning
+    module = hloom.jax.from_jax(step, params, batch)    # the program before partitioning
+    step = hloom.jax.jit(step, mesh=mesh)               # in place of jax.jit: partitioned by Hloom
 
 Needs the extra `xla`. JAX itself is imported when the first of these is called.
 """
@@ -14,9 +15,15 @@ from ..ir.late import late_names
 
 if TYPE_CHECKING:
     from ..frontends.jax import from_jax as from_jax
+    from .compiled import Compiled as Compiled
+    from .compiled import Lowered as Lowered
+    from .jit import jit as jit
 
 _PLACES = {
     "from_jax": "frontends.jax:from_jax",
+    "Compiled": "jax.compiled:Compiled",
+    "Lowered": "jax.compiled:Lowered",
+    "jit": "jax.jit:jit",
 }
 
 __all__ = [*_PLACES]  # pyright: ignore[reportUnsupportedDunderAll]

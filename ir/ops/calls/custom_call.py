@@ -269,6 +269,11 @@ def behaviour(attributes: CustomCallAttributes) -> Behaviour:
     return BEHAVIOURS.get(target) or USER_BEHAVIOURS.get(target, unknown)
 
 
+def is_foreign(attributes: CustomCallAttributes) -> bool:
+    """Whether nothing is known of the target."""
+    return behaviour(attributes) is _FOREIGN
+
+
 def target_of(instruction: Instruction) -> str | None:
     """Returns the target of a custom-call; None for all other ops."""
     attributes = instruction.attributes

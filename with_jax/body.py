@@ -1,0 +1,45 @@
+"""Makes a function of JAX of the program of each device.
+
+The program becomes the body of a `jax.shard_map`: JAX exports a stub of the right signature, and the serialized program
+in it is replaced by Hloom's. XLA's partitioner leaves such bodies alone, and everything after it (fusion, layouts,
+code) is XLA's as ever. Only this file relies on the fields of `jax.export.Exported`; they are checked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from ..codegen import body_module
+from ..frontends.extras import INSTALL, imported
+from ..ir.diagnostics import fail
+from ..ir.graph.module import Module
+
+PURPOSE = "to run programs with JAX"
+_PROGRAM = "mlir_module_serialized"
+_FIELDS = ("fun_name", "nr_devices", "in_avals", "out_avals", _PROGRAM)
+
+
+def local_function(local: Module, platform: str) -> Callable[..., Any]:
+    """Returns the program of one device as a function of JAX on tiles, to be called inside of a `shard_map`.
+
+    Raises CompileError for what StableHLO cannot express, or if this version of JAX has no such artifacts.
+    """
+    jax, export = imported("jax", PURPOSE), imported("jax.export", PURPOSE)
+    entry = local.entry
+    tiles = [jax.ShapeDtypeStruct(p.shape.dims, p.shape.element.numpy) for p in entry.parameters]
+    results = [(leaf.dims, leaf.element.numpy) for leaf in entry.root.shape.leaves()]
+    artifact = body_module(local).to_stablehlo_bytecode()
+
+    def stub(*_: Any) -> tuple[Any, ...]:
+        return tuple(jax.numpy.zeros(*result) for result in results)
+
+    with jax.enable_x64(True):  # the program has the types that it has
+        platforms = ("cpu",) if platform == "cpu" else None
+        exported: Any = export.export(jax.jit(stub, keep_unused=True), platforms=platforms)(*tiles)
+    missing = [name for name in _FIELDS if name not in getattr(exported, "__dataclass_fields__", {})]
+    if missing:
+        fail(f"jax.export of this version of jax has no {missing[0]}, which Hloom replaces", help=INSTALL)
+    changed: Any = dataclasses.replace(exported, **{_PROGRAM: artifact, "fun_name": local.name})
+    return changed.call

@@ -1,0 +1,46 @@
+"""Refuses programs that Hloom cannot take over from JAX, each reason at the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..ir.diagnostics import Diagnostics
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module
+from ..ir.ops.calls.custom_call import CustomCallAttributes, behaviour, is_foreign
+
+TRIED = ("cpu",)
+"""The platforms on which programs of Hloom have run inside of JAX."""
+
+
+def require_taken(module: Module, devices: tuple[Any, ...], platforms: tuple[str, ...]) -> None:
+    """Raises CompileError with everything in the program that cannot run on JAX's devices in Hloom's hands."""
+    diagnostics = Diagnostics()
+    platform = str(devices[0].platform)
+    if platform not in platforms:
+        diagnostics.error(
+            f"hloom.jax.jit has not been tried on {platform}, only on {', '.join(TRIED)}", module.entry.location,
+            f"platforms={(*platforms, platform)!r} tries it",
+        )  # fmt: skip
+    for computation in module:
+        for instruction in computation:
+            for message, help in _obstacles(instruction):
+                diagnostics.error(message, instruction.location, help)
+    diagnostics.raise_errors()
+
+
+def _obstacles(instruction: Instruction) -> Iterator[tuple[str, str | None]]:
+    """Yields messages with their help."""
+    if any(any(leaf.dynamic) for leaf in instruction.shape.leaves()):
+        yield f"{instruction.name} has a dynamic shape, {instruction.shape.without_layout()}", None
+    attributes = instruction.attributes
+    if not isinstance(attributes, CustomCallAttributes):
+        return
+    if behaviour(attributes).is_callback:
+        yield (f"{instruction.name} calls a Python function, which the devices cannot share out",
+               "call it outside of the jitted function")
+    elif is_foreign(attributes):
+        target = attributes.custom_call_target
+        yield (f'{instruction.name} is a custom-call of "{target}", of which Hloom knows nothing',
+               f'hloom.custom_call("{target}") says what it computes and how it is divided')
