@@ -29,7 +29,8 @@ def binary(opcode: str, x: ArrayLike, y: ArrayLike, what: str = "") -> Instructi
 
 def comparison(direction: str, x: ArrayLike, y: ArrayLike) -> Instruction:
     """Returns where one array is equal to, less than, .. another, as pred."""
-    return e.compare(*together("comparison", x, y), direction)
+    a, b = together("comparison", x, y)
+    return e.compare(a, b, direction)
 
 
 def divide(x: ArrayLike, y: ArrayLike) -> Instruction:

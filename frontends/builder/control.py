@@ -18,7 +18,7 @@ from ...ir.types.shape import Shape, tuple_shape
 from . import emission as e
 from . import indexing
 from .array import Array, wrap
-from .tracing import Scope, current, emit, entered, public, scalar
+from .tracing import Scope, current, emit, entered, public, scalar, stamp
 from .trees import difference, flatten, mapped, paths, unflatten
 from .values import ArrayLike, lifted
 
@@ -34,7 +34,9 @@ class _Body(Scope):
     def parameter(self, shape: Shape, name: str) -> Instruction:
         """Appends a parameter."""
         number = len(self.computation.parameters)
-        return self.computation.parameter(number, shape.without_layout(), self.computation.unique_name(name))
+        made = self.computation.parameter(number, shape.without_layout(), self.computation.unique_name(name))
+        stamp(made)
+        return made
 
     @property
     def outside(self) -> list[Instruction]:
@@ -198,11 +200,16 @@ def _length(arrays: Any, length: int | None) -> int:
 
 
 def _row(x: Instruction, place: Instruction) -> Instruction:
-    dims = x.shape.dims[1:]
+    count, *rest = x.shape.dims
+    dims = tuple(rest)
+    if not count:  # no step will run
+        return e.full(0, dims, x.shape.element)
     return e.reshape(indexing.dynamic_slice(x, [place, *[None] * len(dims)], (1, *dims)), dims)
 
 
 def _with_row(x: Instruction, row: Instruction, place: Instruction) -> Instruction:
+    if not x.shape.dims[0]:
+        return x
     starts = indexing.same_starts([place, *[None] * row.shape.rank])
     return emit("dynamic-update-slice", x, e.reshape(row, (1, *row.shape.dims)), *starts)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...ir.diagnostics import fail
 from ...ir.graph.instruction import Instruction
-from ...ir.types.element_type import S32
+from ...ir.types.element_type import PRED, S32
 from .emission import convert, reshape, shown
 from .tracing import emit, literal, scalar
 
@@ -24,7 +24,7 @@ Index = Any
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What happens to one dimension: the slice that is kept, and then the index that removes or replaces it."""
+    """The treatment of one dimension: the slice that is kept, then the index that removes or replaces the dimension."""
 
     limits: tuple[int, int, int]
     backwards: bool = False
@@ -86,7 +86,7 @@ def _entry(x: Instruction, dim: int, part: Index) -> _Entry:
         if not part.shape.element.is_integer:
             fail(f"an index must have integer elements, it is {shown(part)}",
                  help="where(mask, x, 0) replaces a mask: shapes cannot depend on values"
-                 if part.shape.element.bits == 8 else "x.astype('s32') makes integers")
+                 if part.shape.element is PRED else "x.astype('s32') makes integers")
         return _Entry((0, size, 1), index=part, dropped=not part.shape.rank)
     if isinstance(part, slice):
         limits = cast("slice[Any, Any, Any]", part)

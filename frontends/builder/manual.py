@@ -308,9 +308,9 @@ def axis_index(axis_name: AxisNames) -> Array:
         table = emit("constant", literal=literal(places, S32))
         device = e.reshape(indexing.dynamic_slice(table, [device], (1,)), ())
     total = scalar(0, S32)
-    for digit in digits:
-        value = emit("remainder", emit("divide", device, scalar(digit.stride, S32)), scalar(digit.size, S32))
-        total = emit("add", emit("multiply", total, scalar(digit.size, S32)), value)
+    for n, (size, stride) in enumerate(digits):
+        value = emit("remainder", emit("divide", device, scalar(stride, S32)), scalar(size, S32))
+        total = emit("add", emit("multiply", total, scalar(size, S32)), value) if n else value
     return wrap(total)
 
 

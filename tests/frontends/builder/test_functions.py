@@ -171,6 +171,20 @@ def test_numpy_numbers(name: str) -> None:
     same(evaluated(lambda *given: function(hb, *given), *arrays), function(np, *arrays))
 
 
+@pytest.mark.parametrize("name", TABLE)
+def test_divided_among_devices(name: str) -> None:
+    """Every argument is divided along its last dimensions, evenly or not; all devices give the numbers of one."""
+    function, arrays = TABLE[name]
+    axes = ("x", "y")
+
+    def annotated(*given: hb.Array) -> Any:
+        return function(hb, *(hb.shard(x, (None, *axes)[-x.ndim :] if x.ndim else ()) for x in given))
+
+    with hb.use_mesh(hloom.Mesh.of(x=2, y=2)):
+        module = hb.trace(annotated, *arrays)
+    same(hloom.simulate(hloom.partition(module), list(arrays)), function(np, *arrays))
+
+
 EINSUMS = {
     "ij,jk->ik": ((3, 4), (4, 5)), "ij,jk": ((3, 4), (4, 5)), "bij,bjk->bik": ((2, 3, 4), (2, 4, 5)),
     "ij->ji": ((3, 4),), "ij->": ((3, 4),), "ij->j": ((3, 4),), "i,j->ij": ((3,), (4,)), "ij,ij->": ((3, 4), (3, 4)),
