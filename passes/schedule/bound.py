@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from ...cost.collectives import groups_of
-from ...cost.machine import Machine
 from ...cost.seconds import Clock, trips_of
 from ...ir.graph.computation import Computation
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 
 
-def program_bound(module: Module, machine: Machine) -> float:
+def program_bound(module: Module, clock: Clock) -> float:
     """Returns seconds that no order and combination of this program's instructions undercuts."""
-    clock = Clock.of(module, machine)
     return max([clock.serial(module.entry).compute, *_engines(module.entry, clock, {}).values()])
 
 

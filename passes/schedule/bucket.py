@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...cost.seconds import Clock
 from ...ir.diagnostics import fail
 from ...ir.graph.module import Module, Stage
 from ..base import Pass, PassContext, refuse_starts
@@ -31,6 +32,8 @@ from .search.heuristics import XLA_BYTES, capped, in_groups, simplefsdp
 from .search.problem import Kind, Outcome, Plan
 from .sizes import Bytes
 
+_MOST = Bytes(XLA_BYTES)
+
 
 @dataclass(frozen=True)
 class Bucket(Pass):
@@ -39,7 +42,7 @@ class Bucket(Pass):
     name: ClassVar[str] = "bucket"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL, Stage.SCHEDULED})
     rule: str = "auto"
-    most_bytes: Bytes = Bytes(XLA_BYTES)
+    most_bytes: Bytes = _MOST
     names: str = ""
     form: str = Form.VARIADIC.value
 
@@ -58,13 +61,12 @@ class Bucket(Pass):
             return problem, arrange(problem.problem, buckets, ahead=0)
 
         planning = Planning(planner, context.machine, form_named(self.form), reorders=False)
-        found = planning.planned(module, float("inf"))
+        found = planning.plan(module, Clock.of(module, context.machine), float("inf"))
         if found is None or all(size == 1 for size in found.buckets):
             context.diagnostics.remark("bucket: there is nothing to combine")
-            return False
+            return found is not None
         for remark in remarks:
             context.diagnostics.remark(remark)
-        module.take(found.module)
         return True
 
     def _rules(self) -> dict[str, Callable[[Extract], tuple[Extract, Buckets]]]:

@@ -22,9 +22,9 @@ class Frame:
     peak: int = 0
 
 
-def frame_of(module: Module) -> Frame:
-    """Returns the memory around the computations that control flow reaches."""
-    frame = Frame(peak=live_memory(module).peak)
+def frame_of(module: Module, peak: int | None = None) -> Frame:
+    """Returns the memory around the computations that control flow reaches. `peak` is that of the program, if known."""
+    frame = Frame(peak=live_memory(module).peak if peak is None else peak)
     live: dict[Computation, list[int]] = {}
     order = module.callees_first()
     for computation in order:

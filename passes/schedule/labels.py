@@ -13,7 +13,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
 from ...ir.tools.names import fits, name_pattern, names_of
 
-_FURTHEST = 200  # instructions looked at for one name
+_FURTHEST = 12  # instructions looked at for one name
 _NUMBER = re.compile(r"\d+")
 _COPY = re.compile(r"\.\d+$")  # what makes a name unique
 

@@ -81,22 +81,39 @@ def by_memory(computation: Computation) -> Order:
 
 def depth_first(computation: Computation) -> Order:
     """Returns the order in which each operand of the root comes with all that it needs, one after the other."""
-    order = list(computation)
-    return completed([computation.root, *order], dependences(order))
+    work = Emission(list(computation))
+    work.emit([computation.root, *computation])
+    return work.order
 
 
-def completed(wanted: Iterable[Instruction], needs: Mapping[Instruction, Sequence[Instruction]]) -> Order:
-    """Returns the wanted instructions in their order, each after those that it needs and that have not come yet."""
-    found: dict[Instruction, None] = {}
-    for instruction in wanted:
-        stack = [instruction]
-        while stack:
-            waiting = [o for o in needs[stack[-1]] if o not in found]
-            if waiting:
-                stack += reversed(waiting)
-            else:
-                found[stack.pop()] = None
-    return list(found)
+class Emission:
+    """An order in the making, which begins with the parameters."""
+
+    def __init__(self, instructions: Sequence[Instruction]) -> None:
+        self._needs = dependences(instructions)
+        self._found: dict[Instruction, None] = {i: None for i in instructions if i.op.role is Role.PARAMETER}
+
+    @property
+    def order(self) -> Order:
+        """The order so far."""
+        return list(self._found)
+
+    def emit(self, instructions: Iterable[Instruction]) -> None:
+        """Appends instructions that are not there yet, each after what it needs."""
+        for instruction in instructions:
+            stack = [instruction] if instruction not in self._found else []
+            while stack:
+                waiting = [o for o in self._needs[stack[-1]] if o not in self._found]
+                if waiting:
+                    stack += reversed(waiting)
+                else:
+                    self._found[stack.pop()] = None
+
+    def emit_ready(self, instructions: Iterable[Instruction]) -> None:
+        """Appends those instructions that need nothing that is not there."""
+        for instruction in instructions:
+            if instruction not in self._found and all(o in self._found for o in self._needs[instruction]):
+                self._found[instruction] = None
 
 
 def _listed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...cost.machine import Machine
@@ -10,7 +10,7 @@ from ...cost.memory import LiveMemory, live_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline
 from ...ir.graph.computation import Computation
-from ...ir.graph.module import Module, clone_module
+from ...ir.graph.module import Module
 from .combining import Form
 from .extract import Extract, extract
 from .frame import Frame, frame_of
@@ -41,9 +41,9 @@ class State:
         return not within, self.seconds if within else self.memory.peak, self.memory.peak
 
 
-def forecast(module: Module, machine: Machine, done: str = "") -> State:
-    """Returns a program with its forecast on a machine."""
-    return State(module, timeline(module, machine).seconds, live_memory(module), done=done)
+def forecast(module: Module, clock: Clock, done: str = "") -> State:
+    """Returns a program with its forecast."""
+    return State(module, timeline(module, clock.machine, clock).seconds, live_memory(module), done=done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,49 +59,51 @@ class Planning:
     reorders: bool = True
     combines: bool = True
 
-    def planned(self, source: Module, limit: float) -> State | None:
-        """Returns a copy of a program with plans of its computations; None if nothing in it can move."""
-        module = clone_module(source)
+    def plan(self, module: Module, clock: Clock, limit: float, peak: int | None = None) -> State | None:
+        """Plans a program, in place; None if nothing in it can move. `clock` has the times of the program, `peak` is
+        that of its memory if it is known.
+        """
+        frame = frame_of(module, peak)
         sizes: list[int] = []
-        if self.combines:
-            sizes += self._neighbours(module)
-        clock, frame = Clock.of(module, self.machine), frame_of(module)
         written: list[Written] = []
         for computation in frame.outside:
-            found = self._solve(computation, clock, frame, limit - frame.outside[computation])
-            if found is not None:
+            if not any(i.op.is_collective for i in computation):
+                continue
+            roles = roles_of(computation, clock)
+            combined = combine_neighbours(computation, roles, clock, self.form) if self.combines else []
+            if combined:
+                sizes += combined
+                roles = roles_of(computation, clock)
+            if roles.gathers or roles.reductions:
+                found = self._solve(computation, roles, clock, frame, limit - frame.outside[computation])
                 written.append(Written(found[0], found[1].plan))
         if not written and not sizes:
             return None
-        best = self._ordered(module, written, limit)
+        best = self._ordered(module, written, clock, limit)
         best.buckets = sizes + [size for w in written for size in w.sizes]
         return best
 
-    def _neighbours(self, module: Module) -> list[int]:
-        clock = Clock.of(module, self.machine)
-        return [size for c in module if any(i.op.is_collective for i in c)
-                for size in combine_neighbours(c, roles_of(c, clock), clock, self.form)]  # fmt: skip
-
-    def _ordered(self, module: Module, written: Sequence[Written], limit: float) -> State:
-        """Gives the written computations the better of their orders."""
-        states: list[tuple[State, list[Order]]] = []
+    def _ordered(self, module: Module, written: Sequence[Written], clock: Clock, limit: float) -> State:
+        """Gives the written computations the faster of their orders; the other one if only that fits."""
+        found: list[tuple[float, list[Order]]] = []
         for tail_last in (False, True) if written else (False,):
             orders = [w.order(tail_last) for w in written]
             _reorder(written, orders)
-            states.append((forecast(module, self.machine), orders))
-        best, orders = min(states, key=lambda s: s[0].rank(limit))
-        _reorder(written, orders)
-        return best
+            found.append((timeline(module, self.machine, clock).seconds, orders))
+        found.sort(key=lambda f: f[0])
+        states: list[State] = []
+        for seconds, orders in found:
+            _reorder(written, orders)
+            states.append(State(module, seconds, live_memory(module)))
+            if states[-1].memory.peak <= limit:
+                return states[-1]
+        _reorder(written, found[0][1])
+        return states[0]
 
     def _solve(
-        self, computation: Computation, clock: Clock, frame: Frame, room: float
-    ) -> tuple[Extract, Outcome] | None:
-        """Returns the best problem and plan of a computation; None if it has no collectives that can move."""
-        if not any(i.op.is_collective for i in computation):
-            return None
-        roles = roles_of(computation, clock)
-        if not roles.gathers and not roles.reductions:
-            return None
+        self, computation: Computation, roles: Roles, clock: Clock, frame: Frame, room: float
+    ) -> tuple[Extract, Outcome]:
+        """Returns the best problem and plan of a computation."""
         found: list[tuple[Extract, Outcome]] = []
         for order in self._orders(computation, clock, roles):
             problem = extract(computation, roles, order, clock, self.form, frame.inner).within(room)
@@ -110,9 +112,10 @@ class Planning:
                 break  # almost all is hidden
         return min(found, key=lambda f: rank(f[1]))
 
-    def _orders(self, computation: Computation, clock: Clock, roles: Roles) -> Sequence[Order]:
-        texts = [list(computation)]
-        return [soon(computation, clock, roles.gathers), *texts] if self.reorders else texts
+    def _orders(self, computation: Computation, clock: Clock, roles: Roles) -> Iterator[Order]:
+        if self.reorders:
+            yield soon(computation, clock, roles.gathers)
+        yield list(computation)
 
 
 def _reorder(written: Sequence[Written], orders: Sequence[Order]) -> None:

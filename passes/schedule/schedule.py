@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from ...cost.seconds import Clock
 from ...ir.diagnostics import fail
-from ...ir.graph.module import Module, Stage
+from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, refuse_starts
 from .bound import program_bound
 from .combining import Form
@@ -38,6 +39,8 @@ ATTRIBUTE = "hloom.schedule"
 _GROWTH = 1.1  # of the peak, where no limit is given
 _BETTER = 1 - 1e-3  # a new order must take less than this share of the time of the old one
 _ATTEMPTS = 4  # at plans within memory
+_STEPS = 20_000  # segments simulated in all trials of a large computation
+_NO_LIMIT = Bytes()
 _LOCAL = frozenset({Stage.LOCAL, Stage.SCHEDULED})
 
 
@@ -51,7 +54,7 @@ class ScheduleCollectives(Pass):
     name: ClassVar[str] = "schedule"
     consumes: ClassVar[frozenset[Stage]] = _LOCAL
     produces: ClassVar[Stage | None] = Stage.SCHEDULED
-    memory: Bytes = Bytes()
+    memory: Bytes = _NO_LIMIT
     form: str = Form.VARIADIC.value
     trials: int = 200
     budget: int = 20_000
@@ -61,7 +64,8 @@ class ScheduleCollectives(Pass):
 
         def planner(problem: Extract) -> tuple[Extract, Outcome]:
             labels = labels_of(problem.gathers, problem.reductions)
-            return problem, best_schedule(problem.problem, *labels, self.budget, self.trials).outcome
+            trials = max(min(self.trials, _STEPS // len(problem.segments)), 20)
+            return problem, best_schedule(problem.problem, *labels, self.budget, trials).outcome
 
         planning = Planning(planner, context.machine, form_named(self.form))
         return _Choice(self.name, planning, self.memory, module, context).run()
@@ -76,7 +80,7 @@ class Overlap(Pass):
     name: ClassVar[str] = "overlap"
     consumes: ClassVar[frozenset[Stage]] = _LOCAL
     produces: ClassVar[Stage | None] = Stage.SCHEDULED
-    memory: Bytes = Bytes()
+    memory: Bytes = _NO_LIMIT
     ahead: int = 2
 
     def run(self, module: Module, context: PassContext) -> bool:
@@ -109,48 +113,50 @@ class _Choice:
     context: PassContext
 
     def run(self) -> bool:
-        machine = self.planning.machine
-        old = forecast(self.module, machine)
+        machine, source = self.planning.machine, clone_module(self.module)
+        clock = Clock.of(self.module, machine)
+        old = forecast(self.module, clock)
+        bound = program_bound(self.module, clock)
         limit = float(self.memory or machine.capacity)
         is_hard = math.isfinite(limit)
         if not is_hard:
             limit = old.memory.peak * _GROWTH
-        self.module.is_scheduled = True
+        self.module.is_scheduled = source.is_scheduled = True
         if old.memory.peak <= limit and _recorded(self.module) == _figures(old):
             self.context.diagnostics.remark(f"{self.name}: the program is scheduled for this machine already")
             return False
-        best = old
-        for new in self._candidates(old, limit):
+        best = replace(old, module=source)
+        for new in self._candidates(old, clock, source, limit):
             faster = new.seconds < best.seconds * _BETTER or best.memory.peak > limit
             if faster and new.rank(limit) < best.rank(limit):
                 best = new
         if best.memory.peak > limit and is_hard:
             self._refuse(best, limit)
-        self._record(old, best)
-        if best is old:
-            return False
-        self.module.take(best.module)
-        return True
+        if best.module is not self.module:
+            self.module.take(best.module)
+        self._record(old, best, bound)
+        return best.module is not source
 
-    def _candidates(self, old: State, limit: float) -> Iterator[State]:
+    def _candidates(self, old: State, clock: Clock, source: Module, limit: float) -> Iterator[State]:
         """Yields programs to choose from: plans with ever less memory for buckets, then orders for little memory."""
-        aim = limit
+        aim, module = limit, self.module
         for _ in range(_ATTEMPTS):
-            new = self.planning.planned(self.module, aim)
+            new = self.planning.plan(module, clock, aim, old.memory.peak)
             if new is None:
                 break
             yield new
             if new.memory.peak <= limit:
                 return
             aim -= 1.05 * (new.memory.peak - limit)
+            module = clone_module(source)
+            clock = Clock.of(module, clock.machine)
         if old.memory.peak > limit:
-            for module, name in memory_orders(self.module):
-                yield forecast(module, self.planning.machine, f"the order {name}")
+            for module, name in memory_orders(source):
+                yield forecast(module, Clock.of(module, clock.machine), f"the order {name}")
 
-    def _record(self, old: State, new: State) -> None:
-        bound = program_bound(old.module, self.planning.machine)
+    def _record(self, old: State, new: State, bound: float) -> None:
         record = {**_figures(new), f"{ATTRIBUTE}.bound": f"{bound:.6g}"}
-        new.module.frontend_attributes = {**new.module.frontend_attributes, **record}
+        self.module.frontend_attributes = {**self.module.frontend_attributes, **record}
         done = new.done or "the order of the program stays"
         if new.buckets:
             combined = len(new.buckets) < sum(new.buckets)

@@ -6,14 +6,12 @@ ones is computed, which awaits them; or all of that comes at the end (`tail_last
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable
 
-from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.op import Role
 from .combining import combine, is_combinable, key_of
 from .extract import Extract
-from .orders import Order, dependences
+from .orders import Emission, Order
 from .roles import before
 from .search.problem import Kind, Plan
 
@@ -88,7 +86,7 @@ class Written:
 
     def order(self, tail_last: bool = False) -> Order:
         """Returns the order of the plan."""
-        work = _Emission(self.computation)
+        work = Emission(list(self.computation))
         base = list(self.computation)
         tail = sorted((i for i in base if i in self.rank), key=lambda i: self.rank[i])
         buckets = iter(self.buckets)
@@ -102,29 +100,4 @@ class Written:
             work.emit(next(buckets))
         work.emit(i for i in base if i not in self.rank)
         work.emit(tail)
-        return list(work.found)
-
-
-class _Emission:
-    """An order in the making."""
-
-    def __init__(self, computation: Computation) -> None:
-        self.needs: Mapping[Instruction, Sequence[Instruction]] = dependences(computation)
-        self.found: dict[Instruction, None] = {i: None for i in computation if i.op.role is Role.PARAMETER}
-
-    def emit(self, instructions: Iterable[Instruction]) -> None:
-        """Appends instructions, each after what it needs."""
-        for instruction in instructions:
-            stack = [instruction]
-            while stack:
-                waiting = [o for o in self.needs[stack[-1]] if o not in self.found]
-                if waiting:
-                    stack += reversed(waiting)
-                else:
-                    self.found[stack.pop()] = None
-
-    def emit_ready(self, instructions: Iterable[Instruction]) -> None:
-        """Appends those instructions that need nothing else."""
-        for instruction in instructions:
-            if instruction not in self.found and all(o in self.found for o in self.needs[instruction]):
-                self.found[instruction] = None
+        return work.order

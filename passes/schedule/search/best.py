@@ -11,6 +11,8 @@ from .heuristics import greedy, in_groups, per_tensor, rank, simplefsdp
 from .problem import Outcome, Problem
 from .sweep import Trials, descend, sweep
 
+_LARGEST = 60  # segments of a problem for the exact search
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -35,20 +37,27 @@ def best_schedule(
 ) -> Schedule:
     """Returns the best plan found. Labels of the tensors, such as their layers, suggest buckets.
 
-    The exact search sets at most about `budget` labels; `trials` limits the plans that are tried otherwise.
+    The exact search sets at most about `budget` labels, and is left out where they would lead nowhere; `trials` limits
+    the plans that are tried otherwise.
     """
     work = Trials(problem, trials)
     work.try_all([per_tensor(problem), simplefsdp(problem), greedy(problem)])
     if gathers or reductions:
         work.try_all([in_groups(problem, gathers, reductions)])
-    for ahead in (1, 2):
-        sweep(work, ahead)
-    descend(work)
-    outcome, bound = work.outcome, lower_bound(problem)
-    if outcome.is_within and outcome.seconds <= bound * (1 + 1e-9):
-        return Schedule(outcome, bound, True)
+    bound = lower_bound(problem)
+    sweep(work)
+    if not _reaches(work.outcome, bound):
+        sweep(work, ahead=2)
+        descend(work)
+    outcome = work.outcome
+    if _reaches(outcome, bound) or len(problem.segments) > _LARGEST:
+        return Schedule(outcome, bound, _reaches(outcome, bound))
     found = exact(problem, outcome if outcome.is_within else None, budget)
     if found.best is not None and rank(found.best) < rank(outcome):
         outcome = found.best
     proven = found.is_proven and outcome.is_within
     return Schedule(outcome, outcome.seconds if proven else bound, proven)
+
+
+def _reaches(outcome: Outcome, bound: float) -> bool:
+    return outcome.is_within and outcome.seconds <= bound * (1 + 1e-9)

@@ -54,8 +54,8 @@ class Trials:
 
 
 def sweep(trials: Trials, ahead: int = 1) -> None:
-    """Tries limits on the size of buckets."""
-    problem, limits = trials.problem, caps(trials.problem)
+    """Tries limits on the size of buckets, with at most about half of the trials that are left."""
+    problem, limits = trials.problem, caps(trials.problem, min(_STEPS, max(trials.left // 6, 4)))
     trials.try_all((capped(problem, cap) for cap in limits), ahead)
     if trials.best is not None:
         best = trials.best[0]
