@@ -265,6 +265,7 @@ def machine(made: Parser) -> None:
                       help="the machine to print, or calibrate to measure this one; without it: list all names")
     made.add_argument("--ranks", type=positive, metavar="N",
                       help="calibrate on N MPI ranks, with their collectives")
+    _backend(made)
     made.add_argument("-o", "--out", metavar="FILE.toml", help="write what calibrate finds to this file")
     _json(made)
 

@@ -1,15 +1,16 @@
 """Measures this machine for a machine file (`cost.calibrated`): the programs, and how long they take.
 
-Programs differ in length only, and the difference of their times is that of the ops that one has more: products of
-matrices, an op on large arrays, an op on small ones. Collectives are timed from start to end, in groups of all sizes
-that divide the ranks. What overlaps follows from a program that computes while a collective runs.
+Programs differ in length only, and the difference of their times is that of the stages that one has more: products of
+matrices, and pairs of ops on large and on small arrays, which some backends fuse. Collectives are timed from start to
+end, in groups of all sizes that divide the ranks. What overlaps follows from a program that computes while a collective
+runs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .. import frontends
@@ -17,6 +18,7 @@ from ..cost.calibrated import Figure, Measured, Sample
 from ..cost.formulas import Kind
 from ..ir.graph.module import Module
 from ..runtime.calibrate import Timer
+from .backends import REFERENCE, Backend
 from .progress import working
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ _SIDES = {16: ("bf16", 128), 32: ("f32", 768)}  # of the matrices that are multi
 _LARGE, _SMALL = 1 << 22, 16  # numbers in the arrays of the other ops
 _SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 23)  # bytes of the larger of operand and result
 _BESIDE = 1 << 23  # bytes of the all-reduce that runs beside products
-_DOT = "dot({}, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
 _DEFINED = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b) }\n"
 
 # Collectives: whether operand and result are as large as what is measured, or the part of one device of a group.
@@ -39,60 +40,80 @@ KINDS: Mapping[Kind, tuple[bool, bool, str]] = {
 }
 
 
-def measured(comm: Comm | None) -> Measured:
-    """Measures this machine, with the collectives of all ranks if there are several. All ranks must call it."""
-    timer = Timer(comm)
+def measured(comm: Comm | None, backend: Backend) -> Measured:
+    """Measures this machine as a backend uses it, with the collectives of all ranks if there are several. All ranks
+    must call it.
+    """
+    timer = _Timer(Timer(comm, backend.kernels), backend)
     ranks = 1 if comm is None else comm.size
-    where = f"hloom machine calibrate on {ranks} rank{'s' * (ranks != 1)}"
+    where = f"hloom machine calibrate on {ranks} rank{'s' * (ranks != 1)}, backend {backend.name}"
+    fused = backend.name != REFERENCE
+    ops, touched = (1, 8) if fused else (2, 20)  # of a stage, and the bytes per number
     with working("measuring ops"):
-        launch = _per_op(timer, "negate({})", _SMALL, 201)
-        touching = _per_op(timer, "negate({})", _LARGE, 5)
+        small = timer.slope(_stages(_SMALL, 101), _stages(_SMALL, 1), 100)
+        large = timer.slope(_stages(_LARGE, 5), _stages(_LARGE, 1), 4)
         rates = {bits: _products(timer, element, side) for bits, (element, side) in _SIDES.items()}
     found = Measured(
-        Figure(launch, f"{where}: negate of {_SMALL} numbers, op by op"),
-        Figure(8 * _LARGE / max(touching - launch, 1e-9), f"{where}: negate of {_LARGE} numbers, op by op"),
+        Figure(small / ops, f"{where}: ops on {_SMALL} numbers"),
+        Figure(touched * _LARGE / max(large - small, 1e-9), f"{where}: ops on {_LARGE} numbers"),
         {bits: Figure(rate, f"{where}: product of matrices with side {_SIDES[bits][1]}")
          for bits, rate in rates.items()},
-        source=where,
+        source=where, fused=fused,
     )  # fmt: skip
     if ranks < 2:
         return found
-    samples = tuple(_collectives(timer, ranks))
+    samples = tuple(_collectives(timer.timer, ranks))
     with working("measuring what overlaps"):
         share = _overlap(timer, ranks, rates[32])
     overlap = Figure(share, f"{where}: all-reduce of {_BESIDE} bytes beside products of f32 matrices")
     return replace(found, overlap=overlap, devices=ranks, samples=samples)
 
 
-def _per_op(timer: Timer, op: str, count: int, length: int) -> float:
-    """Returns the seconds of an op by the difference of a chain of them and of one op."""
-    return _slope(timer, _chain(f"f32[{count}]", op, length), _chain(f"f32[{count}]", op, 1), length - 1)
+@dataclass(frozen=True, slots=True)
+class _Timer:
+    """Times programs as a backend runs them."""
+
+    timer: Timer
+    backend: Backend
+
+    def slope(self, long: Module, short: Module, more: int) -> float:
+        """Returns the seconds of one of the stages that the long program has more.
+
+        A difference that other processes have spoilt is replaced by the share of a stage in the long program.
+        """
+        whole = self.run(long)
+        one, share = (whole - self.run(short)) / more, whole / (more + 1)
+        return one if one > 0.2 * share else share
+
+    def run(self, module: Module) -> float:
+        return self.timer.run(self.backend.prepared(module))
+
+    def run_together(self, module: Module) -> float:
+        return self.timer.run_together(self.backend.prepared(module))
 
 
-def _products(timer: Timer, element: str, side: int) -> float:
+def _stages(count: int, length: int) -> Module:
+    """Returns a program of stages of two ops, which are fused or not, on this many numbers."""
+    shape = f"f32[{count}]"
+    lines = [f"v0 = {shape} parameter(0)"]
+    for n in range(length):
+        lines += [f"n{n} = {shape} negate(v{n})", f"a{n} = {shape} add(n{n}, v{n})",
+                  f"v{n + 1} = {shape} opt-barrier(a{n})"]  # fmt: skip
+    return _program(lines, 1)
+
+
+def _products(timer: _Timer, element: str, side: int) -> float:
     """Returns the multiply-adds per second of products of square matrices."""
-    long, short = (_chain(f"{element}[{side},{side}]", _DOT, length) for length in (6, 1))
-    return side**3 / _slope(timer, long, short, 5)
+    shape = f"{element}[{side},{side}]"
+    long, short = (_program(_chain(shape, length), 1) for length in (6, 1))
+    return side**3 / timer.slope(long, short, 5)
 
 
-def _slope(timer: Timer, long: Module, short: Module, more: int) -> float:
-    """Returns the seconds of one of the ops that the long program has more.
-
-    A difference that other processes have spoilt is replaced by the share of one op in the long program.
-    """
-    whole = timer.run(long)
-    one, share = (whole - timer.run(short)) / more, whole / (more + 1)
-    return one if one > 0.2 * share else share
-
-
-def _chain(shape: str, op: str, length: int) -> Module:
-    """Returns a program of one op after the other."""
-    return _program(_ops(shape, op, length), 1)
-
-
-def _ops(shape: str, op: str, length: int) -> list[str]:
-    ops = [f"v{n} = {shape} {op.format(f'v{n - 1}' if n else 'x')}" for n in range(length)]
-    return [f"x = {shape} parameter(0)", *ops]
+def _chain(shape: str, length: int) -> list[str]:
+    """Returns the lines of one product after the other."""
+    dot = "dot({}, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+    products = [f"v{n} = {shape} {dot.format(f'v{n - 1}' if n else 'x')}" for n in range(length)]
+    return [f"x = {shape} parameter(0)", *products]
 
 
 def _program(lines: list[str], devices: int) -> Module:
@@ -128,16 +149,16 @@ def _grouped(kind: Kind, text: str, devices: int, ranks: int) -> str:
     return f"{text}, channel_id=1, replica_groups={{{','.join('{' + ','.join(map(str, g)) + '}' for g in groups)}}}"
 
 
-def _overlap(timer: Timer, ranks: int, rate: float) -> float:
+def _overlap(timer: _Timer, ranks: int, rate: float) -> float:
     """Returns the speed of computation while a collective runs."""
     (_, side), count = _SIDES[32], _BESIDE // 4
     text = KINDS["all-reduce"][2].replace("(x)", "(y)")
     start = f"r = f32[{count}] {_grouped('all-reduce', text, ranks, ranks)}"
     alone = timer.run_together(_program([f"y = f32[{count}] parameter(0)", start], ranks))
     length = max(round(1.5 * alone * rate / side**3), 1)
-    shape, op = f"f32[{side},{side}]", _DOT
-    computed = timer.run(_chain(shape, op, length))
-    both = [f"y = f32[{count}] parameter(1)", start, *_ops(shape, op, length)]
+    shape = f"f32[{side},{side}]"
+    computed = timer.run(_program(_chain(shape, length), 1))
+    both = [f"y = f32[{count}] parameter(1)", start, *_chain(shape, length)]
     both.append(f"t = (f32[{count}], {shape}) tuple(r, v{length - 1})")
     together = timer.run_together(_program(both, ranks))
     return min(max(1 - (together - computed) / alone, 0.0), 1.0)

@@ -16,6 +16,7 @@ from ..cost.machine_text import machine_text
 from ..cost.presets import PRESETS, SUFFIX, machine_summary
 from ..ir.diagnostics import fail
 from ..report.columns import columns
+from .backends import AUTO, NATIVE, REFERENCE, Backend, has_native_code
 from .common import print_json
 from .exit_codes import EXIT_OK
 
@@ -69,7 +70,9 @@ def _calibrate(args: argparse.Namespace) -> int:
         return launch(args.argv, args.ranks)
     comm = world(args.ranks) if inside_launcher() else None
     path = Path(args.out) if args.out is not None else None
-    file = machine_of(measured(comm), path.stem if path is not None else "this-machine")
+    native = args.backend == NATIVE or (args.backend == AUTO and has_native_code())
+    backend = Backend(NATIVE if native else args.backend if args.backend != AUTO else REFERENCE)
+    file = machine_of(measured(comm, backend), path.stem if path is not None else "this-machine")
     if comm is not None and comm.rank != 0:
         return EXIT_OK
     if path is not None:

@@ -37,7 +37,8 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """The figures of a machine: seconds to launch an op, bytes of memory per second, multiply-adds per second by bits,
-    the speed of computation while a collective runs, and times of collectives of `devices` devices at most.
+    the speed of computation while a collective runs, times of collectives of `devices` devices at most, and whether
+    programs were fused.
     """
 
     launch: Figure
@@ -47,6 +48,7 @@ class Measured:
     devices: int = 1
     samples: tuple[Sample, ...] = ()
     source: str = ""
+    fused: bool = True
 
 
 def machine_of(found: Measured, name: str) -> MachineFile:
@@ -72,6 +74,7 @@ def machine_of(found: Measured, name: str) -> MachineFile:
         links = Links(((1, Link(slowest.latency, slowest.bandwidth)),))
         sources["links.0"] = f"the {slowest.kind} of {found.devices} devices, the slowest at a megabyte"
     machine = Cluster(
-        links, found.memory.value, by_bits[-1][1], by_bits, found.launch.value, share, fits=tuple(fits)
+        links, found.memory.value, by_bits[-1][1], by_bits, found.launch.value, share, fits=tuple(fits),
+        fused=found.fused,
     )  # fmt: skip
     return MachineFile(name, machine, sources)

@@ -93,6 +93,11 @@ class Machine(Protocol):
         """The bytes of a device's memory that a program may fill; without a limit by default."""
         return math.inf
 
+    @property
+    def fuses(self) -> bool:
+        """Whether programs are fused before they run, so that values inside of loops cost no memory traffic."""
+        return True
+
 
 @keep_hash
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ class Cluster(KeptHash, Machine):
     bytes less the share `reserve`. `engines` are pairs of a kind, or of the first stride of a level of links, and the
     name of the engine that runs such collectives; a kind goes before a stride. A collective that was measured (`fits`)
     costs what was measured. Others cost what the best algorithm takes (`cost.algorithms`) if the links have steps, else
-    latency and bandwidth of the slowest link.
+    latency and bandwidth of the slowest link. Programs are `fused` before they run, or run op by op.
     """
 
     links: Links = ONE_LINK
@@ -119,6 +124,7 @@ class Cluster(KeptHash, Machine):
     reserve: float = 0.0
     engines: tuple[tuple[Kind | int, str], ...] = ()
     fits: tuple[Fit, ...] = ()
+    fused: bool = True
 
     def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
         """Returns the cost over the links used; over the slowest of all without digits or with an `order`."""
@@ -157,6 +163,10 @@ class Cluster(KeptHash, Machine):
     @property
     def capacity(self) -> float:
         return self.memory_size * (1 - self.reserve)
+
+    @property
+    def fuses(self) -> bool:
+        return self.fused
 
 
 @lru_cache(maxsize=1024)

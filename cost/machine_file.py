@@ -17,9 +17,10 @@
 
 `[memory]` also has `reserve`, the share that programs must leave free; `[compute]` has `launch`, the time of an op
 beside its bytes and work, and `overlap`, the speed of computation while a collective runs. `[work]` may have `other`,
-for all other types. Links may have `step` and `torus` (`cost.algorithms`). `[[collectives]]` are measured ones: `kind`,
-`devices` along each level of links, `latency`, `bandwidth` (bytes that a device receives), `source`. `[engines]` name
-the engine of a kind, or of the links from a stride on. What a file leaves out is as on the default machine.
+for all other types. `fuses = false` in `[compute]` says that programs run op by op. Links may have `step` and `torus`
+(`cost.algorithms`). `[[collectives]]` are measured ones: `kind`, `devices` along each level of links, `latency`,
+`bandwidth` (bytes that a device receives), `source`. `[engines]` name the engine of a kind, or of the links from a
+stride on. What a file leaves out is as on the default machine.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ SINGLE = {
     ("compute", "overlap"): ("overlap_share", Quantity.SHARE),
 }
 """The numbers of a machine by table and key: the field of `Cluster`, and what they count."""
+
+FUSES = "compute", "fuses"
+"""The table and the key that say whether programs are fused."""
 
 ROWS: dict[str, dict[str, Quantity | None]] = {
     "links": {"from": None, "latency": Quantity.SECONDS, "bandwidth": Quantity.BANDWIDTH, "step": Quantity.SECONDS,
@@ -126,8 +130,12 @@ class _Reader:
                 fields[target] = self.sourced(table, key, value, quantity)
         for table in ("memory", "compute"):
             for key in self.table(found, table):
-                if (table, key) not in SINGLE:
-                    self.unknown((table, 0, key), key, [k for t, k in SINGLE if t == table])
+                if (table, key) not in (*SINGLE, FUSES):
+                    self.unknown((table, 0, key), key, [k for t, k in (*SINGLE, FUSES) if t == table])
+        fused = self.table(found, FUSES[0]).get(FUSES[1], True)
+        if not isinstance(fused, bool):
+            self.fail((FUSES[0], 0, FUSES[1]), f"'{fused}' is neither true nor false")
+        fields["fused"] = fused
         self.work(self.table(found, "work"), fields)
         if rows := self.rows(found, "links"):
             fields["links"] = self.links(rows)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from .machine import DEFAULT, Cluster
-from .machine_file import ROWS, SINGLE, MachineFile
+from .machine_file import FUSES, ROWS, SINGLE, MachineFile
 from .quantity import Quantity
 
 _FLOATS = {8: "f8e4m3fn", 16: "bf16", 32: "f32", 64: "f64"}
@@ -29,6 +29,8 @@ def _tables(machine: Cluster, sources: Mapping[str, str]) -> Iterator[str]:
             for (own, key), (name, quantity) in SINGLE.items()
             if own == table and getattr(machine, name) != getattr(DEFAULT, name)
         ]  # fmt: skip
+        if table == FUSES[0] and not machine.fused:
+            lines.append(f"{FUSES[1]} = false")
         yield from ["", f"[{table}]", *lines] if lines else []
     yield from ["", "[work]  # multiply-adds per second"]
     yield from (sourced("work", _FLOATS[bits], rate, Quantity.RATE) for bits, rate in machine.by_bits)

@@ -1,14 +1,15 @@
 """The seconds of single instructions on a machine: what forecasts, timelines and schedulers add up.
 
 An op takes `launch + work / rate + bytes / bandwidth`: the multiply-adds of contractions, and the bytes that it reads
-and writes of values that lie in memory (`cost.stored`). A fusion touches memory at its ends only and does the work of
-the contractions inside. A collective takes the time of the machine for its kind, its bytes and its links.
+and writes of values that lie in memory (`cost.stored`; all of them where nothing is fused). A fusion touches memory at
+its ends only and does the work of the contractions inside. A collective takes the time of the machine for its kind, its
+bytes and its links.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -69,7 +70,7 @@ class Clock:
         self, machine: Machine, devices: int, sent: Mapping[str, int] | None = None, combined: bool = True
     ) -> None:
         self.machine, self.devices = machine, devices
-        self._is_stored = Stored()
+        self._is_stored: Callable[[Instruction], bool] = Stored() if machine.fuses else _always
         self._parts: dict[Instruction, Seconds] = {}
         self._touched: dict[Instruction, int] = {}
         self._sent, self._combined = sent or {}, combined
@@ -168,6 +169,10 @@ class Clock:
         if instruction.op.role is Role.BRANCH:
             return [(1, max(called, key=lambda s: s.total))]
         return [(trips_of(instruction), s) for s in called]
+
+
+def _always(value: Instruction) -> bool:
+    return True
 
 
 def trips_of(instruction: Instruction) -> int:

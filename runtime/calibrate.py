@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ir.graph.module import Module
+from ..ir.tools.process_grid import ProcessGrid
 from .fabric.local import LocalFabric
-from .fabric.process_grid import ProcessGrid
 from .mpi import MpiProgram
 from .plan.executable import Executable
 from .plan.kernels import NUMPY, KernelProvider
@@ -29,28 +29,30 @@ _MOST = 40  # runs for one time
 
 
 class Timer:
-    """Times programs on all ranks of `comm`, or in this process alone without one, by a provider of kernels."""
+    """Times programs on all ranks of `comm`, or in this process alone without one. `kernels` makes a provider for each
+    program.
+    """
 
-    def __init__(self, comm: Comm | None = None, kernels: KernelProvider = NUMPY) -> None:
+    def __init__(self, comm: Comm | None = None, kernels: Callable[[], KernelProvider] = lambda: NUMPY) -> None:
         self.comm, self.kernels = comm, kernels
 
     def run(self, module: Module) -> float:
         """Returns the seconds of one execution of a program of one device, which all ranks run by themselves."""
-        executable = Executable(module, ProcessGrid.of(module), self.kernels)
+        executable = Executable(module, ProcessGrid.of(module), self.kernels())
         inputs = [_operands(module)]
         return self._timed(lambda: executable.run([0], inputs, LocalFabric()))
 
     def run_together(self, module: Module) -> float:
         """Returns the seconds of one execution of a program with a device per rank."""
         assert self.comm is not None
-        with MpiProgram(module, self.comm, kernels=self.kernels) as program:
+        with MpiProgram(module, self.comm, kernels=self.kernels()) as program:
             inputs = [_operands(module)]
             return self._timed(lambda: program.run(inputs), together=True)
 
     def collective(self, module: Module) -> float:
         """Returns the seconds from the start to the end of the only collective of a program with a device per rank."""
         assert self.comm is not None
-        with MpiProgram(module, self.comm, kernels=self.kernels) as program:
+        with MpiProgram(module, self.comm, kernels=self.kernels()) as program:
             (collective,) = program.executable.compilation.collectives
             operands, devices, fabric = [_operands(module)], list(program.devices), program.fabric
             return self._timed(lambda: fabric.wait(fabric.start(collective, devices, operands)), together=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hloom.cli import calibration
+from hloom.cli.backends import Backend
 from hloom.cost.calibrated import machine_of
 from hloom.cost.fits import Fit
 from hloom.cost.forecast import forecast
@@ -59,17 +60,11 @@ class _Clock:
     def __init__(self, machine: Cluster, ranks: int) -> None:
         self.machine, self.ranks = machine, ranks
 
-    def __call__(self, comm: Any) -> _Clock:
+    def __call__(self, comm: Any, kernels: Any) -> _Clock:
         return self
 
     def run(self, module: Module) -> float:
-        """Op by op: the values of a chain are not fused as the forecast takes them to be."""
-        operations = len(module.entry) - 1
-        one = module.entry.root
-        size = sum(o.shape.byte_size for o in one.operands) + one.shape.byte_size
-        if not one.op.is_elementwise:
-            return forecast(module, self.machine).seconds
-        return operations * (self.machine.launch_seconds + size / self.machine.memory_bytes) + 1e-3
+        return forecast(module, self.machine).seconds
 
     def run_together(self, module: Module) -> float:
         return timeline(module, self.machine).seconds
@@ -78,15 +73,17 @@ class _Clock:
         return collective_seconds(module.entry.root, self.machine, self.ranks)
 
 
-def test_a_calibration_finds_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("backend", "fused"), [("reference", False), ("numpy", True)])
+def test_a_calibration_finds_the_machine(backend: str, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute")
     fits = tuple(Fit(kind, (k,), 1e-5 * k, 1e9 * (n + 1)) for k in (2, 4) for n, kind in enumerate(kinds)
                  if k == 4 or n < 4)
     wanted = Cluster(memory_bytes=2e10, points=3e10, by_bits=((16, 1e9), (32, 3e10)), launch_seconds=4e-6,
-                     overlap_share=0.6, fits=fits)  # fmt: skip
+                     overlap_share=0.6, fits=fits, fused=fused)  # fmt: skip
     monkeypatch.setattr(calibration, "Timer", _Clock(wanted, 4))
-    found = machine_of(calibration.measured(_Comm(4)), "ours")  # pyright: ignore[reportArgumentType]
+    found = machine_of(calibration.measured(_Comm(4), Backend(backend)), "ours")  # pyright: ignore[reportArgumentType]
     machine = found.machine
+    assert machine.fuses == fused
     assert machine.launch_seconds == pytest.approx(4e-6, rel=0.01)
     assert machine.memory_bytes == pytest.approx(2e10, rel=1e-3)
     assert dict(machine.by_bits) == pytest.approx({16: 1e9, 32: 3e10}, rel=0.05)

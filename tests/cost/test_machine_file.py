@@ -26,6 +26,7 @@ reserve = { value = 0.25, source = "habit" }
 [compute]
 launch = { value = "5.8us", source = "measured" }
 overlap = { value = 0.9, source = "measured" }
+fuses = false
 
 [work]
 bf16 = { value = "494 T", source = "label" }
@@ -59,6 +60,7 @@ all-gather = "gathers"
 MACHINE = Cluster(
     Links(((1, Link(25e-6, 368e9, 1e-6)), (8, Link(150e-6, 50e9, 0.0, 2)))), 3.35e12, 1e12, ((16, 494e12), (32, 6e13)),
     5.8e-6, 0.9, 80e9, 0.25, (("all-gather", "gathers"), (8, "network")), (Fit("all-gather", (8, 4), 30e-6, 394e9),),
+    False,
 )  # fmt: skip
 
 
@@ -97,18 +99,19 @@ def test_a_file_is_a_machine_by_its_path(tmp_path: Path) -> None:
     ("80 GB", "80 gigabytes", "5:1", "'80 gigabytes' is not a number of bytes"),
     ("0.25", "1.25", "7:1", "'1.25' is not a share between 0 and 1"),
     ("3.35 TB/s", "0 TB/s", "6:1", "'0 TB/s' is not a number of bytes per second above zero"),
+    ("fuses = false", "fuses = 0", "12:1", "'0' is neither true nor false"),
     ("5.8us", "fast", "10:1", "'fast' is not a time"),
-    ("[work]", "[werk]", "13:2", "'werk' is unknown here"),
-    ("bf16 =", "s32 =", "14:1", "'s32' is not a float type"),
-    ('latency = "25 us"\n', "", "18:3", "this row has no latency"),
-    ('from = 8', "from = 1", "25:1", "'from' is no stride of the device number above those before"),
-    ("torus = 2", 'torus = "2"', "28:1", "'2' is not a number of axes"),
-    ('step = "1 us"', 'hops = "1 us"', "21:1", "'hops' is unknown here"),
-    ('source = "fit"\n', "", "18:3", "this row has no source"),
-    ('"all-gather"\nd', '"gather"\nd', "32:1", "'gather' is not a kind of collectives"),
-    ("[8, 4]", "8", "33:1", "'8' are not devices of a group along each level of links"),
-    ('"network"', '"compute"', "40:1", "'compute' is not the name of an engine of collectives"),
-    ('all-gather = "gathers"', 'gather = "gathers"', "39:1", "'gather' is unknown here"),
+    ("[work]", "[werk]", "14:2", "'werk' is unknown here"),
+    ("bf16 =", "s32 =", "15:1", "'s32' is not a float type"),
+    ('latency = "25 us"\n', "", "19:3", "this row has no latency"),
+    ('from = 8', "from = 1", "26:1", "'from' is no stride of the device number above those before"),
+    ("torus = 2", 'torus = "2"', "29:1", "'2' is not a number of axes"),
+    ('step = "1 us"', 'hops = "1 us"', "22:1", "'hops' is unknown here"),
+    ('source = "fit"\n', "", "19:3", "this row has no source"),
+    ('"all-gather"\nd', '"gather"\nd', "33:1", "'gather' is not a kind of collectives"),
+    ("[8, 4]", "8", "34:1", "'8' are not devices of a group along each level of links"),
+    ('"network"', '"compute"', "41:1", "'compute' is not the name of an engine of collectives"),
+    ('all-gather = "gathers"', 'gather = "gathers"', "40:1", "'gather' is unknown here"),
     ('name = "mine"', "name = 3", "2:1", "the name is not a string"),
     ('name = "mine"', "work = 3\nname = 'a'", None, ""),
 ])  # fmt: skip

@@ -180,6 +180,14 @@ none {{ ROOT x = f32[1] parameter(0) }}
     assert timeline(module, MACHINE).seconds == forecast(module, MACHINE).seconds == 148
 
 
+def test_op_by_op_all_values_lie_in_memory() -> None:
+    module = program("""x = f32[100] parameter(0)
+  a = f32[100] negate(x)
+  ROOT b = f32[100] negate(a)""")
+    assert timeline(module, MACHINE).seconds == 800
+    assert timeline(module, replace(MACHINE, fused=False)).seconds == 1600
+
+
 def test_values_inside_of_loops_cost_what_they_read() -> None:
     module = program("""x = f32[100] parameter(0)
   y = f32[] parameter(1)
