@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-_LONGEST = 0.25  # seconds for one time, after the first run
-_MOST = 40  # runs for one time
+_LONGEST = 0.2  # seconds for one time, after the first run
+_MOST = 1000  # runs for one time
 
 
 class Timer:
