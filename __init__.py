@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from .cost.memory import LiveMemory as LiveMemory
     from .cost.memory import live_memory as live_memory
     from .cost.presets import parse_machine as parse_machine
+    from .cost.timeline import Timeline as Timeline
+    from .cost.timeline import timeline as timeline
     from .cost.work import Contraction as Contraction
     from .cost.work import contractions as contractions
     from .frontends import Snapshot as Snapshot
@@ -95,6 +97,8 @@ _PLACES = {
     "LiveMemory": "cost.memory:LiveMemory",
     "live_memory": "cost.memory:live_memory",
     "parse_machine": "cost.presets:parse_machine",
+    "Timeline": "cost.timeline:Timeline",
+    "timeline": "cost.timeline:timeline",
     "Contraction": "cost.work:Contraction",
     "contractions": "cost.work:contractions",
     "builder": "frontends.builder",
