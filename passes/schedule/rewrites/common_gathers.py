@@ -1,7 +1,7 @@
 """Merges all-gathers that bring devices what they have, or get, already.
 
 - Equal gathers of one value become one, however their groups are written.
-- A gather of a gathered value becomes one gather in the groups of both, where these form a grid. Along two dimensions
+- A gather of a gathered value becomes one gather in the groups of both, where these fit together. Along two dimensions
   the parts have to be moved into place, so there it has to be faster.
 - A gather of the slices that its devices cut out of the same value is that value.
 - A gather of a slice of a value that is gathered as a whole is a slice of the gathered value.
@@ -27,7 +27,7 @@ from ....ir.ops.shaping import TransposeAttributes
 from ....ir.ops.slicing import DynamicSlice, Slice, SliceAttributes
 from ....ir.sharding.replica_groups import Groups
 from .base import Edits, Program, Rewrite, amount, is_plain_collective, microseconds, only_user
-from .groups import device_groups, grid, positions
+from .groups import chained_groups, device_groups, positions
 from .per_device import clamped_starts
 from .uniform import Uniform
 
@@ -128,9 +128,9 @@ class _Gathers:
         if not isinstance(inner.op, AllGather) or only_user(inner) is None or not is_plain_collective(inner):
             return None
         groups = [self._groups(g) for g in (inner, outer)]
-        both = grid(groups[0], groups[1], self.program.devices)
+        both = chained_groups(groups[0], groups[1], self.program.devices)
         if both is None:
-            self.program.remark(outer, f"stays behind {inner.name}: the groups form no grid")
+            self.program.remark(outer, f"stays behind {inner.name}: their groups do not fit together")
             return None
         size = outer.shape.byte_size
         before = sum(self.program.time("all-gather", g.shape.byte_size, of)

@@ -6,7 +6,6 @@ case: number `replica * partitions + partition`. `Grouping` writes groups for ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -102,32 +101,14 @@ def compact_groups(groups: Groups) -> ReplicaGroups:
     return IotaGroups(len(groups), len(groups[0]), dims, perm)
 
 
-def grid(inner: Groups, outer: Groups, devices: int) -> Groups | None:
-    """Returns the groups whose members differ in both: member `o * len(inner) + i` is the o-th of the outer group of
-    the i-th member of an inner group. None unless the groups form a grid.
+def chained_groups(first: Groups, second: Groups, devices: int) -> Groups | None:
+    """Returns the groups of one all-gather that gathers what two do, one after the other along one dimension. None if
+    devices that would be in one group get the parts in different orders, or one twice.
     """
-    if positions(inner, devices) is None or positions(outer, devices) is None:
+    if positions(first, devices) is None or positions(second, devices) is None:
         return None
-    outer_of = {d: group for group in outer for d in group}
-    place = {d: n for group in inner for n, d in enumerate(group)}
-    row = {d: group for group in inner for d in group}
-    found: list[tuple[int, ...]] = []
-    seen: set[int] = set()
-    for group in inner:
-        if group[0] in seen:
-            continue
-        columns = [outer_of[d] for d in group]
-        members = tuple(columns[i][o] for o in range(len(columns[0])) for i in range(len(group)))
-        if len(set(members)) != len(members) or not _is_grid(columns, row, place):
-            return None
-        seen.update(members)
-        found.append(members)
-    return tuple(found) if len(seen) == devices else None
-
-
-def _is_grid(columns: Sequence[tuple[int, ...]], row: dict[int, tuple[int, ...]], place: dict[int, int]) -> bool:
-    """Whether the o-th members of all columns form an inner group, in the order of the columns."""
-    for members in zip(*columns, strict=True):
-        if row[members[0]] != members or any(place[d] != n for n, d in enumerate(members)):
-            return False
-    return True
+    parts = {d: group for group in first for d in group}
+    found = {d: tuple(m for e in group for m in parts[e]) for group in second for d in group}
+    if any(len(set(whole)) != len(whole) or any(found[m] != whole for m in whole) for whole in found.values()):
+        return None
+    return tuple(dict.fromkeys(found[d] for d in range(devices)))

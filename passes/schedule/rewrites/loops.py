@@ -33,7 +33,7 @@ def body_of(loop: Instruction) -> Computation:
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What a trip can compute of the next one: `values` of the body, in order, that follow from constants, from state
+    """A trip's knowledge of the next one: `values` of the body, in order, that follow from constants, from state
     that the body does not change, and from `counters`, elements of the state of which the same holds after the trip.
     """
 
@@ -170,15 +170,22 @@ def run_one_trip_less_at_the_end(loop: Instruction, found: Counter) -> None:
     condition.replace_all_uses(found.bound, new)
     condition.remove(found.bound)
     condition.sort()
-    loop.backend_config = None  # it may give the number of trips
+    _is_another(loop)
 
 
 def start_one_trip_later(computation: Computation, loop: Instruction, found: Counter) -> Instruction:
     """Returns a new start of a loop's counter, one step further."""
     like = loop.shape.elements[found.index]
     value = np.asarray(found.start + found.step).astype(like.element.numpy)
-    loop.backend_config = None
+    _is_another(loop)
     return computation.add("constant", (), ConstantAttributes(Literal(value)), like.without_layout(), like=loop)
+
+
+def _is_another(loop: Instruction) -> None:
+    """Lets nothing that is said of a loop by name, or of its number of trips, mean it any more."""
+    loop.backend_config = None
+    if loop.parent is not None:
+        loop.parent.rename(loop, f"{loop.name}.rest")
 
 
 def _constant_like(computation: Computation, old: Instruction, value: int) -> Instruction:

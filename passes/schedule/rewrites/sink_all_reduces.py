@@ -14,7 +14,8 @@ order, given that
 
 An all-reduce never sinks through a scatter, whose indices may differ from device to device. Parts that are written into
 an array (the gradients of stacked layers) are reduced together: the bytes are the same, and what could run beside the
-body no longer does. So an all-reduce sinks only where that saves `least_gain` of the time that it takes in the loop.
+body no longer does. So an all-reduce sinks only where that saves `least_gain` of the time that it takes in the loop, or
+in the loops around it as well, if it can sink out of these, too.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ from ....ir.ops.slicing import DynamicSlice, DynamicUpdateSlice
 from ....ir.ops.structure import ConstantAttributes, GetTupleElementAttributes
 from ....ir.sharding.replica_groups import Groups
 from ....ir.tools.trip_count import UNKNOWN_TRIPS, trip_count
-from ...cleanup.loop_state import elements, has_plain_state, set_start, shared_computations
+from ...cleanup.loop_state import elements, set_start
 from .base import Edits, Program, Rewrite, is_plain_collective, microseconds, only_user, widens_floats
 from .groups import device_groups
+from .loops import body_of, editable_loops
 from .uniform import Uniform
 
 
@@ -53,12 +55,8 @@ class SinkAllReduces(Rewrite):
 
     def rewrite(self, program: Program, computation: Computation) -> bool:
         changed = False
-        shared = shared_computations(program.module)
-        for loop in [i for i in computation if isinstance(i.attributes, WhileAttributes)]:
-            body = loop.attributes_as(WhileAttributes).body
-            if shared.intersection(loop.called()) or not has_plain_state(loop):
-                continue
-            for reduced in [i for i in body if isinstance(i.op, AllReduce)]:
+        for loop in editable_loops(program, computation):
+            for reduced in [i for i in body_of(loop) if isinstance(i.op, AllReduce)]:
                 found = _match(program, loop, reduced)
                 if isinstance(found, _Sum):
                     found = self._emit(program, computation, found)
@@ -70,15 +68,14 @@ class SinkAllReduces(Rewrite):
     def _emit(self, program: Program, computation: Computation, found: _Sum) -> str | None:
         """Moves one all-reduce, or says why that does not pay."""
         loop, reduced = found.loop, found.reduced
-        trips = trip_count(loop)
-        count = UNKNOWN_TRIPS if trips is None else trips
         total = loop.shape.elements[found.index]
+        count, size = _beyond(program, found)
         inside = count * program.time("all-reduce", reduced.shape.byte_size, found.groups)
-        after = program.time("all-reduce", total.byte_size, found.groups)
+        after = program.time("all-reduce", size, found.groups)
         times = f"{microseconds(inside)} in {count} trips, {microseconds(after)} once"
         if after > (1 - self.least_gain) * inside:
             return times
-        body = loop.attributes_as(WhileAttributes).body
+        body = body_of(loop)
         body.replace_all_uses(reduced, reduced.operands[0])
         body.remove(reduced)
         edits = Edits(computation)
@@ -128,12 +125,17 @@ class _Sum:
 
 def _match(program: Program, loop: Instruction, reduced: Instruction) -> _Sum | str | None:
     """Returns how an all-reduce is accumulated, why it cannot sink, or None if its loop does not accumulate it."""
-    attributes = loop.attributes_as(WhileAttributes)
     if not is_plain_collective(reduced):
         return "it has several arrays, or an annotation"
     if reduction_monoid(reduced.attributes_as(AllReduceAttributes).to_apply) is not Monoid.ADD:
         return "it is not a sum"
-    found = _Sum(loop, reduced, device_groups(reduced, program.module))
+    return _accumulated(program, loop, reduced, device_groups(reduced, program.module))
+
+
+def _accumulated(program: Program, loop: Instruction, value: Instruction, groups: Groups) -> _Sum | str:
+    """Returns how a loop accumulates a value of its body, which the devices of a group would add up."""
+    attributes = loop.attributes_as(WhileAttributes)
+    found = _Sum(loop, value, groups)
     problem = _follow(attributes.body, found)
     if problem is not None:
         return problem
@@ -152,6 +154,26 @@ def _match(program: Program, loop: Instruction, reduced: Instruction) -> _Sum | 
     if other is not None:
         return f"{other.name}, which decides where or whether it is added, may differ between devices"
     return found
+
+
+def _beyond(program: Program, found: _Sum) -> tuple[int, int]:
+    """Returns the trips of all loops that a sum can sink out of, one after the other, and the bytes of what is reduced
+    then. (Gradients that a loop over layers stacks are added up by a loop over micro-batches.)
+    """
+    loops = {body_of(i): (c, i) for c in program.module for i in c if isinstance(i.attributes, WhileAttributes)}
+    count = 1
+    while True:
+        trips = trip_count(found.loop)
+        count *= UNKNOWN_TRIPS if trips is None else trips
+        size = found.loop.shape.elements[found.index].byte_size
+        readers = elements(found.loop, found.index)
+        around = loops.get(found.loop.parent) if found.loop.parent is not None else None
+        if around is None or len(readers) != 1 or around[1] not in editable_loops(program, around[0]):
+            return count, size
+        outer = _accumulated(program, around[1], readers[0], found.groups)
+        if isinstance(outer, str):
+            return count, size
+        found = outer
 
 
 def _follow(body: Computation, found: _Sum) -> str | None:

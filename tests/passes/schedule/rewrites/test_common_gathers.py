@@ -41,12 +41,13 @@ BOTH = "  ROOT t = (f32[4,3], f32[4,3]) tuple(g, h)"
         (gather("g", "x", "4,3", 0, ROWS) + gather("h", "g", "8,3", 0, COLUMNS), 1),
         (gather("g", "x", "4,3", 0, COLUMNS) + gather("h", "g", "8,3", 0, ROWS), 1),
         (gather("g", "x", "4,3", 0, "{{1,0},{3,2}}") + gather("h", "g", "8,3", 0, "{{2,0},{3,1}}"), 1),
+        (gather("g", "x", "4,3", 0, ROWS) + gather("h", "g", "8,3", 0, "{{0,3},{1,2}}"), 1),
         (FOUR + SUM.replace("GROUPS", ALL) + gather("g", "c", "4,3", 0, ROWS), 1),
         (FOUR + SUM.replace("GROUPS", ROWS) + gather("g", "c", "4,3", 0, ROWS), 1),
         (gather("g", "x", "4,3", 0, ROWS) + "  a = f32[2,2] slice(x), slice={[0:2],[1:3]}\n"
          + gather("h", "a", "4,2", 0, ROWS) + "  ROOT t = (f32[4,3], f32[4,2]) tuple(g, h)", 1),
     ],
-    ids=["equal", "chain", "other chain", "any order", "of all", "of the group", "part"],
+    ids=["equal", "chain", "other chain", "any order", "diagonal", "of all", "of the group", "part"],
 )  # fmt: skip
 def test_merged(body: str, left: int) -> None:
     text = f"{HEAD}{body}\n}}"
@@ -84,7 +85,7 @@ def test_along_two_dimensions_where_that_is_faster() -> None:
     [
         gather("g", "x", "4,3", 0, ROWS) + gather("h", "x", "4,3", 0, COLUMNS) + BOTH,
         gather("g", "x", "4,3", 0, ROWS) + gather("h", "x", "4,3", 0, "{{1,0},{3,2}}") + BOTH,
-        gather("g", "x", "4,3", 0, ROWS) + gather("h", "g", "8,3", 0, "{{0,3},{1,2}}"),
+        gather("g", "x", "4,3", 0, ROWS) + gather("h", "g", "8,3", 0, "{{2,0},{1,3}}"),
         gather("g", "x", "4,3", 0, ROWS) + gather("h", "g", "8,3", 0, ROWS),
         gather("g", "x", "4,3", 0, ROWS) + gather("h", "g", "8,3", 0, COLUMNS)
         + "  ROOT t = (f32[4,3], f32[8,3]) tuple(g, h)",

@@ -57,6 +57,15 @@ def test_memory_decides() -> None:
     assert collectives(module)["all-gather"] == 1
 
 
+COLUMNS = layers(gathered="half").replace(
+    "  rows =", "  nil = f32[] constant(0)\n  h3 = f32[1,2,4] dynamic-slice(w, i, zero, i), "
+    "dynamic_slice_sizes={1,2,4}\n  half = f32[2,4] reshape(h3)\n  rows =",
+).replace("g = f32[8,8] all-gather", "wide = f32[2,16] all-gather").replace("dimensions={0}", "dimensions={1}", 1)
+COLUMNS = COLUMNS.replace(
+    "  p =", "  wider = f32[4,16] pad(wide, nil), padding=0_2x0_0\n  g = f32[8,8] reshape(wider)\n  p ="
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -65,11 +74,7 @@ def test_memory_decides() -> None:
             "  ROOT t = (s32[], f32[3", "  w2 = f32[5,2,8] negate(w)\n  ROOT t = (s32[], f32[3", 1), "is no part"),
         (layers().replace("slice_ = f32[2,8] reshape(layer)",
                           "u = f32[4,4] reshape(layer)\n  slice_ = f32[2,8] reshape(u)"), "changes the dimension"),
-        (layers(gathered="half").replace("  rows =", "  nil = f32[] constant(0)\n  h3 = f32[1,2,4] dynamic-slice(w, i, "
-         "zero, i), dynamic_slice_sizes={1,2,4}\n  half = f32[2,4] reshape(h3)\n  rows =").replace(
-            "g = f32[8,8] all-gather", "wide = f32[2,16] all-gather").replace("dimensions={0}", "dimensions={1}", 1).replace(
-            "  p =", "  wider = f32[4,16] pad(wide, nil), padding=0_2x0_0\n  g = f32[8,8] reshape(wider)\n  p ="),
-         "is no part"),
+        (COLUMNS, "is no part"),
     ],
     ids=["activations", "weights change", "other rows", "slice of the gathered dimension"],
 )  # fmt: skip
