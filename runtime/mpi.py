@@ -25,6 +25,7 @@ from ..ir.types.element_type import ElementType
 from .fabric.ranks import RanksFabric
 from .global_arrays import join_outputs, split_inputs
 from .plan.executable import Executable
+from .plan.in_flight import in_flight
 from .plan.interpreter import Observer
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.repeated import repeated
@@ -75,9 +76,9 @@ class MpiProgram:
         rank_of = [r for r in range(comm.size) for _ in devices_of(r, comm.size, self.grid.size)]
         self.devices = devices_of(comm.rank, comm.size, self.grid.size)
         self.watch = RankWatch(load_mpi(), comm, timeout, within)
-        found = self.executable.compilation.collectives
+        found, together = self.executable.compilation.collectives, in_flight(self.executable.plan)
         try:
-            self.fabric = RanksFabric(load_mpi(), self.watch, rank_of, found, self._itemsize, mode)
+            self.fabric = RanksFabric(load_mpi(), self.watch, rank_of, found, together, self._itemsize, mode)
         except Exception:  # on all ranks
             self.watch.stop()
             raise

@@ -11,7 +11,7 @@ completed all that it has started, waits only for ranks that are behind it, and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -50,17 +50,17 @@ class Route(Generic[G]):
 
 class RanksFabric:
     """Connects the devices of all ranks. `rank_of` gives the rank of each device; `collectives` lists all that the
-    program may start, in the same order on all ranks; `itemsize` the bytes of an element. `mode` is one of
-    `sharing.MODES`.
+    program may start, in the same order on all ranks; `in_flight` the sets of them that are in flight together;
+    `itemsize` the bytes of an element. `mode` is one of `sharing.MODES`.
     """
 
     def __init__(
         self, mpi: Any, watch: RankWatch, rank_of: Sequence[int], collectives: Sequence[Collective],
-        itemsize: ItemSize, mode: str,
+        in_flight: Sequence[Collection[Collective]], itemsize: ItemSize, mode: str,
     ) -> None:  # fmt: skip
         tags = {collective: number for number, collective in enumerate(collectives)}
         self.placing, node = place_ranks(mpi, watch, rank_of)
-        found = share(mpi, watch, node, self.placing, collectives, itemsize, mode)
+        found = share(mpi, watch, node, self.placing, collectives, in_flight, itemsize, mode)
         node.Free()
         self._shared = found.collectives if found else frozenset[Collective]()
         self._near: Transport | None = None

@@ -1,15 +1,16 @@
 """Decides which collectives go through shared memory, and opens that memory, the same on all ranks.
 
-A set of ranks on one node shares memory unless a collective is too large for the segments. They have room for the
-largest collective, and for a second one up to `_AHEAD`, so that a rank can post it while others read the first. If the
-node has less, the collectives that do not fit go through MPI; if memory is refused, all do.
+A set of ranks on one node shares memory unless a collective is too large for the segments. They have room for what the
+program has in flight at a time, up to `_IN_FLIGHT` beside the largest collective, and for one more up to `_AHEAD`, so
+that a rank can post it while others read the last ones. If the node has less, the collectives that do not fit go
+through MPI; if memory is refused, all do.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -24,7 +25,7 @@ from .shared import words_for
 from .transport import Placing
 from .window import Window, WindowRefused, free_abandoned, room_per_rank
 
-_AHEAD = 8 << 20  # bytes
+_IN_FLIGHT, _AHEAD = 64 << 20, 8 << 20  # bytes
 _reported: set[str] = set()  # remarks are made once
 ItemSize = Callable[[ElementType], int]  # of the arrays that hold an element type
 
@@ -50,10 +51,11 @@ def place_ranks(mpi: Any, watch: RankWatch, rank_of: Sequence[int]) -> tuple[Pla
 
 
 def share(
-    mpi: Any, watch: RankWatch, node: Any, placing: Placing, collectives: Sequence[Collective], itemsize: ItemSize,
-    mode: str,
+    mpi: Any, watch: RankWatch, node: Any, placing: Placing, collectives: Sequence[Collective],
+    in_flight: Sequence[Collection[Collective]], itemsize: ItemSize, mode: str,
 ) -> Sharing | None:  # fmt: skip
-    """Opens the memory of this rank's node. Returns None if no ranks share any.
+    """Opens the memory of this rank's node. Returns None if no ranks share any. `in_flight` lists what the program has
+    started at the same time.
 
     Rank 0 prints why collectives go through MPI although memory could be shared. With `mode` "shared" that is an error.
     """
@@ -66,7 +68,8 @@ def share(
     words = words_for(sets)
     free_abandoned(mpi, node)
     room = max(0, watch.comm.allreduce(room_per_rank(node) - 8 * words - (1 << 16), mpi.MIN))
-    data = min(most + min(most, _AHEAD), room)
+    together = max((sum(needs.get(c, 0) for c in started) for started in in_flight), default=0)
+    data = min(max(most, min(together, most + _IN_FLIGHT)) + min(most, _AHEAD), room)
     shared = frozenset(collective for collective, size in needs.items() if size <= data)
     window, problem = None, f"the largest needs {most:,} bytes per rank, there are {room:,}" if most > data else ""
     if shared:
