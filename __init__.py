@@ -101,7 +101,7 @@ _PLACES = {
     "timeline": "cost.timeline:timeline",
     "Contraction": "cost.work:Contraction",
     "contractions": "cost.work:contractions",
-    "builder": "frontends.builder",
+    "builder": "frontends:builder",
     "Snapshot": "frontends:Snapshot",
     "load": "frontends:load",
     "load_snapshot": "frontends:load_snapshot",

@@ -1,4 +1,4 @@
-"""Reads programs from files into a `Module`."""
+"""Reads programs from files into a `Module`. `builder`, which is loaded when it is first needed, traces Python."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
+from ..ir.late import late_names
 from . import hlo_text, proto, stablehlo
 from .hlo_text import parse_replica_groups, parse_shape, parse_sharding
 from .proto import Snapshot
@@ -56,6 +57,7 @@ def _contents(path: str | Path) -> tuple[str, bytes]:
         fail(f"{name or repr(name)} cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
+__getattr__ = late_names(__name__, {"builder": "frontends.builder"})
 __all__ = [
     "Snapshot",
     "load",
