@@ -32,9 +32,7 @@ class _Body(Scope):
         return self.parameter(outer.shape, outer.name)
 
     def parameter(self, shape: Shape, name: str) -> Instruction:
-        """Appends a parameter."""
-        number = len(self.computation.parameters)
-        made = self.computation.parameter(number, shape.without_layout(), self.computation.unique_name(name))
+        made = super().parameter(shape.without_layout(), name)
         stamp(made)
         return made
 

@@ -158,8 +158,7 @@ def _new_parameter(path: str, shape: Shape, placement: Placement | None) -> Arra
     scope = current()
     if scope.parent is not None:
         fail(f"{scope.title} has no parameters of its own", help="make it before, and use it there")
-    number = len(scope.computation.parameters)
-    made = scope.computation.parameter(number, shape, _instruction_name(path))
+    made = scope.parameter(shape, _instruction_name(path))
     stamp(made, path)
     if placement is not None:
         made.sharding = sharding_of(path, made, placement)
@@ -170,7 +169,7 @@ def _new_parameter(path: str, shape: Shape, placement: Placement | None) -> Arra
 def op(opcode: str, *operands: Any, shape: str | None = None, **attributes: Any) -> Any:
     """Returns the result of any HLO op, for what has no function here; a tuple of arrays if it has several results.
 
-        op("convolution", x, w, window=[{"size": 3, "low": 1, "high": 1}], dim_labels=DimLabels.parse("b0f_0io->b0f"))
+        op("convolution", x, w, window=[{"size": 3, "low": 1, "high": 1}], dim_labels="b0f_0io->b0f")
 
     Attributes and shapes are those of `Computation.build`. Raises CompileError.
     """

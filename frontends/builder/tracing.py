@@ -79,10 +79,16 @@ class Scope:
     captured: dict[Instruction, Instruction] = field(default_factory=dict[Instruction, Instruction])
     constants: dict[tuple[str, ElementType], Instruction] = field(
         default_factory=dict[tuple[str, ElementType], Instruction])
+    parameters: int = 0
 
     def capture(self, outer: Instruction) -> Instruction:
         """Returns what stands here for a value of the parent."""
         raise NotImplementedError
+
+    def parameter(self, shape: Shape, name: str) -> Instruction:
+        """Appends the next parameter of the computation."""
+        self.parameters += 1
+        return self.computation.parameter(self.parameters - 1, shape, self.computation.unique_name(name))
 
     def own(self, instruction: Instruction, scope: Scope) -> Instruction:
         """Returns a value of `scope` as one of this scope, capturing it if needed. Raises CompileError."""

@@ -61,8 +61,8 @@ def checked_use(
 
 
 def attributes_of(op: AnyOp, given: Mapping[str, Any]) -> Attributes:
-    """Returns the attributes of an op from Python values by name: lists for tuples, text for enums and identifiers,
-    arrays for literals, lists of device numbers for replica groups. Raises CompileError.
+    """Returns the attributes of an op from Python values by name: lists for tuples, text for enums, identifiers and
+    labels of dimensions, arrays for literals, lists of device numbers for replica groups. Raises CompileError.
     """
     fields = attribute_fields(op.attributes)
     for name in given:
@@ -172,6 +172,9 @@ def _value(kind: Any, value: Any) -> Any:
         return kind(value)
     if (kind is Identifier or kind is BracedText) and isinstance(value, str):
         return _verbatim(kind, value)
+    parse = getattr(cast("Any", kind), "parse", None)
+    if isinstance(value, str) and parse is not None:  # dim_labels="b0f_0io->b0f"
+        return parse(value)
     if kind in (int, float) and isinstance(value, np.generic):
         value = cast("Any", value).item()
     if typing.get_origin(kind) is tuple:

@@ -17,6 +17,7 @@ import pytest
 from hloom import builder as hb
 from hloom.frontends.builder.elementwise import OPCODES
 from hloom.ir.graph.op import OPS
+from support.xla_runner import compile_text
 
 Array = np.ndarray[Any, Any]
 
@@ -183,6 +184,18 @@ def test_divided_among_devices(name: str) -> None:
     with hb.use_mesh(hloom.Mesh.of(x=2, y=2)):
         module = hb.trace(annotated, *arrays)
     same(hloom.simulate(hloom.partition(module), list(arrays)), function(np, *arrays))
+
+
+BY_DEFAULT = ("index_by_arrays", "argmax_nan")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in BY_DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in TABLE])
+def test_xla_gives_the_same(name: str) -> None:
+    """XLA reads the printed program, and computes numpy's numbers."""
+    function, arrays = TABLE[name]
+    program = compile_text(hb.trace(lambda *given: function(hb, *given), *arrays).to_text())
+    same(program.run([list(arrays)])[0], function(np, *arrays))
 
 
 EINSUMS = {
