@@ -117,7 +117,7 @@ def extract(
     offset = [max((live[where[i]] for i in segment), default=0) for segment in segments]
     problem = Problem(
         tuple(sum(_seconds(i, clock) for i in segment) for segment in segments), tuple(gathered), tuple(reduced),
-        tuple(latencies), (float("inf"),) * len(segments),
+        tuple(latencies), (float("inf"),) * len(segments), clock.machine.overlap,
     )  # fmt: skip
     return Extract(computation, roles, problem, segments, gathers, reductions, form, offset)
 

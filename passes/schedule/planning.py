@@ -90,15 +90,17 @@ class Planning:
             orders = [w.order(tail_last) for w in written]
             _reorder(written, orders)
             found.append((timeline(module, self.machine, clock).seconds, orders))
-        found.sort(key=lambda f: f[0])
         states: list[State] = []
-        for seconds, orders in found:
+        for seconds, orders in sorted(found, key=lambda f: f[0]):
             _reorder(written, orders)
             states.append(State(module, seconds, live_memory(module)))
             if states[-1].memory.peak <= limit:
-                return states[-1]
-        _reorder(written, found[0][1])
-        return states[0]
+                break
+        else:
+            _reorder(written, min(found, key=lambda f: f[0])[1])
+        best = states[-1] if states[-1].memory.peak <= limit else states[0]
+        best.seconds = timeline(module, self.machine).seconds  # with the times of what is new
+        return best
 
     def _solve(
         self, computation: Computation, roles: Roles, clock: Clock, frame: Frame, room: float

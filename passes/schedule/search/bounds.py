@@ -14,7 +14,10 @@ from .problem import Problem, Tensor
 
 def lower_bound(problem: Problem) -> float:
     """Returns seconds that no plan of this problem undercuts."""
-    return max(_along_work(problem), _on_network(problem))
+    found = max(_along_work(problem), _on_network(problem))
+    if problem.overlap < 1:
+        found = problem.overlap * found + (1 - problem.overlap) * (problem.work[-1] + _transfers(problem))
+    return found
 
 
 def _along_work(p: Problem) -> float:
@@ -38,12 +41,15 @@ def _on_network(p: Problem) -> float:
     """Returns the time of all transfers, and of computation that must come before the first or after the last."""
     if not p.gathers and not p.reductions:
         return p.work[-1]
-    largest = max(p.room, default=0.0)
-    total = sum(t.seconds for t in (*p.gathers, *p.reductions))
-    total += _latencies(p, p.gathers, largest) + _latencies(p, p.reductions, largest)
     before = 0.0 if p.gathers else p.work[p.reductions[0].at + 1]
     after = 0.0 if p.reductions else p.work[-1] - p.work[p.gathers[-1].at]
-    return before + total + after
+    return before + _transfers(p) + after
+
+
+def _transfers(p: Problem) -> float:
+    largest = max(p.room, default=0.0)
+    total = sum(t.seconds for t in (*p.gathers, *p.reductions))
+    return total + _latencies(p, p.gathers, largest) + _latencies(p, p.reductions, largest)
 
 
 def _latencies(p: Problem, tensors: Sequence[Tensor], largest: float) -> float:

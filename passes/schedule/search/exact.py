@@ -62,8 +62,10 @@ def exact(problem: Problem, known: Outcome | None = None, budget: int = 200_000,
     """Returns the best plan, or the best that about `budget` labels lead to. `known` is a plan within memory to beat.
 
     At most `window` tensors are gathered ahead of their segments, and as many wait for their reduction; a search that
-    this limits proves nothing.
+    this limits proves nothing. Where the engines slow each other nothing is searched.
     """
+    if problem.overlap < 1:
+        return Found(known, False, 0)
     return _Search(problem, known, budget, window).run()
 
 

@@ -5,6 +5,9 @@ reduced tensor is made by a segment and may be needed by a later one. Transfers 
 in one bucket, which pays the latency once. Computation and communication are engines that each do one thing at a time,
 in the order in which the program starts them.
 
+Computation may be slower while a transfer runs: where only a share `overlap` of both goes on at the same time, the time
+of a plan lies by this share between that of full overlap and that of none.
+
 A plan is the order of all starts. `simulate` gives its time. A segment waits for the tensors that it needs. The
 previous bucket of reductions is awaited before the next one starts, so that only one holds memory.
 
@@ -63,7 +66,8 @@ class Tensor:
 @dataclass(frozen=True)
 class Problem:
     """Segments in seconds; tensors to gather by first use; tensors to reduce in the order in which they are made; the
-    latency of each key; the bytes that tensors may take while each segment runs.
+    latency of each key; the bytes that tensors may take while each segment runs; the share of computation and
+    communication that goes on at the same time.
     """
 
     segments: tuple[float, ...]
@@ -71,6 +75,7 @@ class Problem:
     reductions: tuple[Tensor, ...]
     latencies: tuple[float, ...]
     room: tuple[float, ...]
+    overlap: float = 1.0
 
     @cached_property
     def work(self) -> list[float]:
@@ -167,8 +172,9 @@ class Transfers:
 
 @dataclass(slots=True)
 class Simulation:
-    """A run of a plan as far as it has come: what is computed, gathered and reduced, when the engines are free, when
-    each gathered tensor arrives, and the last bucket of reductions with its bytes while it is in flight.
+    """A run of a plan as far as it has come: what is computed, gathered and reduced, when the engines are free, how
+    long the network was busy, when each gathered tensor arrives, and the last bucket of reductions with its bytes while
+    it is in flight.
     """
 
     problem: Problem
@@ -177,6 +183,7 @@ class Simulation:
     reduced: int = 0
     compute: float = 0.0
     network: float = 0.0
+    busy: float = 0.0
     reduced_at: float = 0.0
     last_reduction: int = 0
     in_flight: float = 0.0
@@ -193,7 +200,7 @@ class Simulation:
     def gather(self, end: int) -> None:
         """Starts a bucket of gathers that ends before tensor `end`."""
         self.actions.append(Action(Kind.GATHER, end))
-        self.network = max(self.network, self.compute) + self.problem.gather_seconds(self.gathered, end)
+        self._send(self.problem.gather_seconds(self.gathered, end))
         self.arrivals += [self.network] * (end - self.gathered)
         self.gathered = end
         self._note(self.computed)
@@ -202,7 +209,7 @@ class Simulation:
         """Starts a bucket of reductions that ends before tensor `end`, when the last one is through."""
         self.actions.append(Action(Kind.REDUCE, end))
         self.compute = max(self.compute, self.reduced_at)
-        self.network = max(self.network, self.compute) + self.problem.reduce_seconds(self.reduced, end)
+        self._send(self.problem.reduce_seconds(self.reduced, end))
         self.reduced_at, self.last_reduction = self.network, self.reduced
         self.in_flight = self.problem.in_bucket(self.reduced, end)
         self.reduced = end
@@ -225,6 +232,10 @@ class Simulation:
         if self.compute >= self.reduced_at:
             self.in_flight = 0.0
 
+    def _send(self, seconds: float) -> None:
+        self.network = max(self.network, self.compute) + seconds
+        self.busy += seconds
+
     def _note(self, segment: int) -> None:
         memory = self.memory
         self.peak = max(self.peak, memory)
@@ -232,7 +243,9 @@ class Simulation:
 
     @property
     def seconds(self) -> float:
-        return max(self.compute, self.network)
+        overlap = self.problem.overlap
+        alone = self.problem.work[-1] + self.busy if overlap < 1 else 0.0
+        return overlap * max(self.compute, self.network) + (1 - overlap) * alone
 
 
 @dataclass(frozen=True, slots=True)

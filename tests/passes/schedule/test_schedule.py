@@ -1,0 +1,235 @@
+"""Scheduled programs: the bits of the unscheduled ones, fewer collectives, less time, memory within its limit."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import hloom
+import numpy as np
+import pytest
+from hloom.cost.machine import DEFAULT
+from hloom.cost.memory import live_memory
+from hloom.cost.presets import PRESETS, parse_machine
+from hloom.cost.timeline import timeline
+from hloom.ir.graph.module import Module, Stage, clone_module
+from hloom.ir.tools.control_flow import computations_run
+from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.pipelines import SCHEDULE, parse_pipeline, schedule
+from hloom.runtime.inputs.inputs import inputs_for_module
+from hloom.runtime.proof.prove import prove
+from hloom.runtime.simulator import simulate
+from hypothesis import given, settings
+from programs.random.generate import inputs_of, programs
+from support.fsdp_steps import fsdp_step
+from support.partition_check import partitioned
+from support.rewrites import rewritten
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+SLOW = parse_machine("work=f32:1T;memory=100GB", "10us/10GB")  # hides all of a block behind another one
+MACHINES = {"default": DEFAULT, "h100": PRESETS["h100"], "cpu-cluster": PRESETS["cpu-cluster"],
+            "slow": SLOW}
+
+
+def local_of(text: str) -> Module:
+    module = hloom.partition(hloom.parse(text)).module
+    return clone_module(module)
+
+
+def scheduled(local: Module, machine: str = "cpu-cluster", memory: int = 0, form: str = "variadic") -> Module:
+    module = clone_module(local)
+    schedule(module, PassContext(machine=MACHINES[machine], verify=True), memory, form)
+    assert module.stage is Stage.SCHEDULED
+    return module
+
+
+def counted(module: Module) -> Counter[str]:
+    return Counter(i.opcode for c in computations_run(module) for i in c if i.op.is_collective)
+
+
+def seconds(module: Module, machine: str = "cpu-cluster") -> float:
+    return timeline(module, MACHINES[machine]).seconds
+
+
+def same_bits(found: list[Any], expected: list[Any]) -> bool:
+    return all(a.tobytes() == b.tobytes() for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(("name", "machine"), [
+    ("mlp_train", "default"), ("mlp_train", "h100"), ("transformer_scan_train", "cpu-cluster"),
+    *(pytest.param(name, machine, marks=pytest.mark.slow) for machine in MACHINES
+      for name in ("transformer_scan_train", "transformer_train")),
+])  # fmt: skip
+def test_examples_keep_their_bits(name: str, machine: str) -> None:
+    whole = hloom.load(EXAMPLES / f"{name}.hlo")
+    inputs, local = inputs_for_module(whole), hloom.partition(whole).module
+    expected = simulate(local, inputs)
+    for form in ("variadic", "flat", "xla"):
+        module = scheduled(local, machine, form=form)
+        assert same_bits(simulate(hloom.parse(module.to_text()), inputs), expected)
+        assert seconds(module, machine) <= seconds(local, machine)
+        assert sum(counted(module).values()) <= sum(counted(local).values())
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(programs())
+def test_random_programs_keep_their_bits(module: Module) -> None:
+    inputs, local = inputs_of(module), partitioned(module)
+    with np.errstate(all="ignore"):
+        expected = simulate(local, inputs)
+        for form in ("variadic", "flat"):
+            found = scheduled(local, form=form)
+            assert same_bits(simulate(found, inputs), expected)
+            assert seconds(found) <= seconds(local) * (1 + 1e-9)
+
+
+def test_fsdp_sends_one_message_per_block() -> None:
+    """Six blocks of three parameters: 18 gathers and 18 reductions become one of each per block, or fewer where a
+    machine's latency is worth more than what is hidden.
+    """
+    local = local_of(fsdp_step(4, layers=6, width=64, batch=64))
+    assert counted(local) == {"all-gather": 18, "reduce-scatter": 18}
+    by_layer, _ = rewritten(clone_module(local), "equal-computations,bucket{rule=layer}", MACHINES["cpu-cluster"])
+    assert counted(by_layer) == {"all-gather": 6, "reduce-scatter": 6}
+    for machine in ("slow", "cpu-cluster", "h100"):
+        assert all(count <= 6 for count in counted(scheduled(local, machine)).values())
+
+
+def test_collectives_start_early_and_are_awaited_late() -> None:
+    """The gathers of a block start before the computation of the block before; gradients leave as they are made."""
+    local = local_of(fsdp_step(4, layers=4, width=512, batch=2048))
+    module = scheduled(local, "slow")
+    order = list(module.entry)
+    gathers = [n for n, i in enumerate(order) if i.opcode == "all-gather"]
+    reductions = [n for n, i in enumerate(order) if i.opcode == "reduce-scatter"]
+    first, last = order.index(_named(module, "h0")), order.index(_named(module, "gin0"))
+    assert sum(n < first for n in gathers) >= 2
+    assert any(n < last for n in reductions)
+    done, before = timeline(module, SLOW), timeline(local, SLOW)
+    assert done.exposed < 0.35 * before.exposed
+    assert done.compute == pytest.approx(before.compute, rel=1e-6)
+
+
+def _named(module: Module, name: str) -> Any:
+    found = module.entry.find(name)
+    assert found is not None
+    return found
+
+
+def test_scheduling_again_changes_nothing() -> None:
+    for text in (fsdp_step(4, layers=3, width=64, batch=64), (EXAMPLES / "transformer_scan_train.hlo").read_text()):
+        module = scheduled(local_of(text))
+        again = scheduled(hloom.parse(module.to_text()))
+        assert again.to_text() == hloom.parse(module.to_text()).to_text()
+
+
+def test_the_program_does_not_grow_with_the_devices() -> None:
+    texts = [scheduled(local_of(fsdp_step(n, layers=3, width=n * 16, batch=n * 16))) for n in (4, 64)]
+    small, large = ([len(m.entry), len(m.to_text())] for m in texts)
+    assert large[0] <= small[0] * 1.1
+    assert large[1] <= small[1] * 1.2
+
+
+def test_memory_is_a_limit() -> None:
+    """With ever less memory the program takes longer, until an error says by how much it does not fit."""
+    local = local_of(fsdp_step(4, layers=4, width=64, batch=64))
+    free = scheduled(local)
+    peak = live_memory(free).peak
+    times: list[float] = []
+    for limit in (2 * peak, peak, int(0.98 * peak), int(0.95 * peak)):
+        try:
+            module = scheduled(local, memory=limit)
+        except hloom.CompileError:
+            break
+        assert live_memory(module).peak <= limit
+        times.append(seconds(module))
+    assert len(times) >= 2
+    assert all(more <= less * (1 + 1e-9) for more, less in pairwise(times))
+    with pytest.raises(hloom.CompileError, match=r"step needs \S+ KB on a device at \S+, \S+ KB more than the limit of "
+                                                 r"20 KB") as failed:  # fmt: skip
+        scheduled(local, memory=20_000)
+    assert "the largest buffers there: " in str(failed.value)
+
+
+def test_the_forecast_is_recorded() -> None:
+    module = local_of(fsdp_step(4, layers=3, width=64, batch=64))
+    context = PassContext(machine=MACHINES["cpu-cluster"])
+    schedule(module, context)
+    attributes = hloom.parse(module.to_text()).frontend_attributes
+    found = {name: float(str(attributes[f"hloom.schedule.{name}"]).strip('"')) for name in ("seconds", "bound", "peak")}
+    assert found["seconds"] == pytest.approx(seconds(module), rel=1e-5)
+    assert found["bound"] <= found["seconds"]
+    assert found["peak"] == live_memory(module).peak
+    (remark,) = (d.message for d in context.diagnostics.found)
+    pattern = r"schedule: 18 collectives became \d+; \S+ us become \S+ us, at least \S+ us, gap \d+%; peak "
+    assert re.match(pattern, remark)
+
+
+def test_loops_are_scheduled_inside() -> None:
+    """Gradients that a scan over layers reduces one by one leave together in each trip."""
+    local = local_of((EXAMPLES / "transformer_scan_train.hlo").read_text())
+    module = scheduled(local, "h100")
+    bodies = [c for c in computations_run(module) if c is not module.entry and any(i.op.is_collective for i in c)]
+    sizes = [len(i.operands) for c in bodies for i in c if i.op.is_collective]
+    assert max(sizes) >= 5
+
+
+def test_random_numbers_stay_as_they_were_drawn() -> None:
+    """The second draw must not come before the first, though nothing but the order says so."""
+    text = """HloModule m, num_partitions=2, frontend_attributes={hloom.stage="local"}
+ENTRY e {
+  w = f32[2,8] parameter(0)
+  zero = f32[] constant(0)
+  one = f32[] constant(1)
+  r0 = f32[8,8] rng(zero, one), distribution=rng_uniform
+  a = f32[8,8] dot(r0, r0), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  r1 = f32[4,8] rng(zero, one), distribution=rng_uniform
+  g = f32[4,8] all-gather(w), channel_id=1, dimensions={0}, replica_groups={{0,1}}, use_global_device_ids=true
+  p = f32[4,8] add(g, r1)
+  ROOT y = f32[4,8] dot(p, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}"""
+    module, _ = rewritten(text, "memory-order,schedule,overlap")
+    names = [i.name for i in module.entry]
+    assert names.index("r0") < names.index("r1")
+
+
+def test_a_scheduled_program_is_proved() -> None:
+    whole = hloom.parse(fsdp_step(4, layers=2))
+    for form in ("variadic", "flat"):
+        assert prove(whole, scheduled(hloom.partition(whole).module, form=form)).is_equal
+
+
+@pytest.mark.parametrize(("passes", "collectives"), [
+    ("bucket{rule=size,most-bytes=40KB}", 12), ("bucket{rule=names,names=scale*|in0*|in1*}", 26),
+    ("bucket{rule=xla,most-bytes=20KB}", 24), ("bucket{rule=xla,most-bytes=1KB}", 36),
+    ("bucket{rule=simplefsdp}", None), ("bucket{rule=auto}", None), ("overlap", 36), ("overlap{ahead=3}", 36),
+    ("memory-order", 36), ("bucket{rule=layer,form=flat},overlap", 12),
+])  # fmt: skip
+def test_passes_by_name(passes: str, collectives: int | None) -> None:
+    whole = hloom.parse(fsdp_step(4, layers=6, width=64, batch=64))
+    inputs, local = inputs_for_module(whole), hloom.partition(whole).module
+    module, _ = rewritten(clone_module(local), "equal-computations," + passes, MACHINES["cpu-cluster"])
+    assert same_bits(simulate(module, inputs), simulate(local, inputs))
+    total = sum(counted(module).values())
+    assert total < 36 if collectives is None else total == collectives
+    if passes == "memory-order":
+        assert live_memory(module).peak <= live_memory(local).peak
+    if passes.startswith("overlap"):
+        assert seconds(module) < seconds(local)
+
+
+@pytest.mark.parametrize(("passes", "message"), [
+    ("bucket{rule=best}", "pass bucket has no rule 'best'"), ("bucket{rule=names}", "pass bucket needs names"),
+    ("schedule{form=round}", "there is no form 'round'"), ("schedule{memory=much}", "option 'memory' of pass schedule"),
+])  # fmt: skip
+def test_wrong_options(passes: str, message: str) -> None:
+    local = local_of(fsdp_step(2, layers=1))
+    with pytest.raises(hloom.CompileError, match=message):
+        run_pipeline(parse_pipeline(passes), local, PassContext())
+
+
+def test_the_pipeline() -> None:
+    assert [p.name for p in SCHEDULE] == ["equal-computations", "schedule"]
