@@ -104,7 +104,8 @@ def _require_local(module: Module) -> None:
 
 
 def _plain_header(module: Module) -> None:
-    """Removes Hloom's stage and the layouts, which XLA chooses itself."""
+    """Removes Hloom's stage, and the layouts and the schedule, which XLA chooses itself."""
+    module.is_scheduled = False
     module.stage, module.global_layout, module.entry_layout = Stage.GLOBAL, None, None
     module.meshes = {}
 
@@ -122,10 +123,12 @@ def _without_channel(attributes: Attributes) -> Attributes:
 
 def _manual(instruction: Instruction) -> Sharding | None:
     """Marks an instruction as manual, except control flow, for which XLA infers it: on the way to XLA's compiler loops
-    may get more state (hoisted constants) than a sharding given here has entries. An empty tuple has no sharding.
+    may get more state (hoisted constants) than a sharding given here has entries. An empty tuple has no sharding, and
+    XLA's converter takes none on a collective of several arrays.
     """
-    nothing = instruction.shape.is_tuple and not instruction.shape.num_leaves
-    return None if instruction.op.is_control or nothing else MANUAL
+    op, shape = instruction.op, instruction.shape
+    nothing = shape.is_tuple and (op.is_collective or not shape.num_leaves)
+    return None if op.is_control or nothing else MANUAL
 
 
 def _device_list(sharding: Sharding | None, shape: Shape, devices: int) -> Sharding:

@@ -36,7 +36,7 @@ from .search.problem import Outcome
 from .sizes import Bytes, sized, timed
 
 ATTRIBUTE = "hloom.schedule"
-_GROWTH = 1.1  # of the peak, where no limit is given
+_GROWTH = 1.25  # of the peak, where no limit is given
 _BETTER = 1 - 1e-3  # a new order must take less than this share of the time of the old one
 _ATTEMPTS = 4  # at plans within memory
 _STEPS = 20_000  # segments simulated in all trials of a large computation

@@ -120,10 +120,10 @@ class _Greedy:
 
 
 def best_of(outcomes: Iterable[Outcome]) -> Outcome:
-    """Returns the fastest outcome within memory; if there is none, the one that needs the least."""
+    """Returns the fastest outcome within memory; if there is none, the fastest of those that exceed it least."""
     return min(outcomes, key=rank)
 
 
-def rank(o: Outcome) -> tuple[bool, float, float]:
+def rank(o: Outcome) -> tuple[float, float, float]:
     """Returns what is compared of outcomes; less is better."""
-    return not o.is_within, o.seconds if o.is_within else o.peak, o.peak
+    return o.excess, o.seconds, o.peak

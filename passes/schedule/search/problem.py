@@ -188,7 +188,7 @@ class Simulation:
     last_reduction: int = 0
     in_flight: float = 0.0
     peak: float = 0.0
-    is_within: bool = True
+    excess: float = 0.0
     arrivals: list[float] = field(default_factory=list[float])
     actions: list[Action] = field(default_factory=list[Action])
 
@@ -239,7 +239,8 @@ class Simulation:
     def _note(self, segment: int) -> None:
         memory = self.memory
         self.peak = max(self.peak, memory)
-        self.is_within &= self.problem.fits(memory, segment)
+        if not self.problem.fits(memory, segment):
+            self.excess = max(self.excess, memory - self.problem.room[min(segment, len(self.problem.room) - 1)])
 
     @property
     def seconds(self) -> float:
@@ -250,12 +251,17 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a plan: seconds, peak bytes of its tensors, and whether they fit everywhere."""
+    """The result of a plan: seconds, peak bytes of its tensors, and the most bytes that do not fit at once."""
 
     plan: Plan
     seconds: float
     peak: float
-    is_within: bool
+    excess: float
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the tensors fit everywhere."""
+        return not self.excess
 
 
 def outcome(run: Simulation) -> Outcome:
@@ -263,7 +269,7 @@ def outcome(run: Simulation) -> Outcome:
     p = run.problem
     if (run.computed, run.gathered, run.reduced) != (len(p.segments), len(p.gathers), len(p.reductions)):
         raise ValueError("the plan leaves something out")
-    return Outcome(tuple(run.actions), run.seconds, run.peak, run.is_within)
+    return Outcome(tuple(run.actions), run.seconds, run.peak, run.excess)
 
 
 def simulate(problem: Problem, plan: Plan) -> Outcome:
