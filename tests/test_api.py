@@ -75,7 +75,7 @@ def test_names() -> None:
         "local_forms", "Pass", "PassContext", "PIPELINE", "Partitioned", "export", "run_on_xla",
         "prove", "Verdict", "relate", "Relations", "parse_machine", "Contraction", "contractions",
         "LiveBuffer", "LiveMemory", "live_memory", "Timeline", "timeline",
-        "LiveBuffer", "LiveMemory", "live_memory", "builder",
+        "builder",
     }  # fmt: skip
     assert set(hloom.__all__) == wanted
 

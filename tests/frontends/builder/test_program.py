@@ -16,6 +16,7 @@ from hloom import builder as hb
 from hloom.ir.tools.names import names_of, result_names
 from support import command_line
 
+
 class Pair(NamedTuple):
     left: Any
     right: Any
