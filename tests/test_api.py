@@ -74,7 +74,7 @@ def test_names() -> None:
         "register", "Mesh", "Sharding", "Stage", "Machine", "Transfer", "LocalForm", "LocalForms", "LocalOp",
         "local_forms", "Pass", "PassContext", "PIPELINE", "Partitioned", "export", "run_on_xla",
         "prove", "Verdict", "relate", "Relations", "parse_machine", "Contraction", "contractions",
-        "LiveBuffer", "LiveMemory", "live_memory", "Timeline", "timeline",
+        "LiveBuffer", "LiveMemory", "live_memory", "Timeline", "timeline", "find_deadlocks",
         "builder",
     }  # fmt: skip
     assert set(hloom.__all__) == wanted
