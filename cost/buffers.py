@@ -53,7 +53,7 @@ def _shared(instruction: Instruction, results: Mapping[Computation, Sequence[Lea
     if op.shares_memory:
         return range(shape.num_leaves)
     if op.role is Role.ELEMENT:
-        firsts = _first_of(instruction.operands[0].shape)
+        firsts = first_leaves(instruction.operands[0].shape)
         index = instruction.attributes_as(GetTupleElementAttributes).index
         return range(firsts[index], firsts[index + 1])
     if isinstance(op, AsyncStart):
@@ -83,7 +83,7 @@ def _first_leaves(instruction: Instruction) -> list[int]:
 
 
 @lru_cache(maxsize=1024)
-def _first_of(shape: Shape) -> tuple[int, ...]:
+def first_leaves(shape: Shape) -> tuple[int, ...]:
     """Returns the number of the first leaf of each element of a tuple, and of the leaf behind the last one."""
     return tuple(accumulate((e.num_leaves for e in shape.elements), initial=0))
 

@@ -10,6 +10,7 @@ needs less; one may need more, because memory has holes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
@@ -162,8 +163,12 @@ def _temporary(buffer: Buffer, entry: Computation) -> LiveBuffer:
         op_name, source = _origin(buffer.instruction)
         return LiveBuffer("temporary", name, "", buffer.size, op_name, source)
     kind = "result" if buffer.is_result and buffer.instruction.parent is entry else "temporary"
-    leaf = next(s for n, s in enumerate(buffer.instruction.shape.leaves()) if n == buffer.leaf)
-    return _buffer(kind, buffer.instruction, buffer.leaf, leaf)
+    return _buffer(kind, buffer.instruction, buffer.leaf, _leaf_shapes(buffer.instruction.shape)[buffer.leaf])
+
+
+@lru_cache(maxsize=64)
+def _leaf_shapes(shape: Shape) -> tuple[Shape, ...]:
+    return tuple(shape.leaves())
 
 
 def _buffer(kind: str, instruction: Instruction, leaf: int, shape: Shape) -> LiveBuffer:

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.op import Role
 from ..ir.ops.structure import GetTupleElementAttributes
+from .buffers import first_leaves
 
 T = TypeVar("T")
 
@@ -42,15 +43,17 @@ class InFlight(Generic[T]):
 
     def _passed(self, instruction: Instruction) -> dict[int, T]:
         """Returns what the leaves of an instruction's value wait for, by the leaves of its operands."""
+        attributes = instruction.attributes
+        if isinstance(attributes, GetTupleElementAttributes):  # one of perhaps many: looks at its own leaves alone
+            (operand,) = instruction.operands
+            of, firsts = self._by_leaf[operand], first_leaves(operand.shape)
+            low, high = firsts[attributes.index], firsts[attributes.index + 1]
+            return {leaf - low: of[leaf] for leaf in range(low, high) if leaf in of}
         found: dict[int, T] = {}
         first = 0
         for operand in instruction.operands:
             found |= {first + leaf: one for leaf, one in self._by_leaf.get(operand, {}).items()}
             first += operand.shape.num_leaves
-        attributes = instruction.attributes
-        if isinstance(attributes, GetTupleElementAttributes):
-            low, high = instruction.operands[0].shape.leaf_range(attributes.index)
-            return {leaf - low: one for leaf, one in found.items() if low <= leaf < high}
         return found
 
 
