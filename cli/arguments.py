@@ -124,6 +124,7 @@ def run(made: Parser) -> None:
 def bench(made: Parser) -> None:
     """Defines the arguments of `hloom bench`."""
     _partitioned(made)
+    _ranks(made)
     _backend(made)
     made.add_argument("--repeat", type=positive, metavar="N", default=10, help="number of runs after the first")
     _trace(made)

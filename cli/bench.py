@@ -1,4 +1,4 @@
-"""Implements `hloom bench`: runs a program repeatedly on simulated devices, and prints where the time goes."""
+"""Implements `hloom bench`: runs a program repeatedly, simulated or on ranks, and prints where the time goes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from ..report.columns import columns
 from ..report.work import share
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.measure import Part, StepByStep, StepTimes, peak_bytes, peak_flops
+from ..runtime.ranks.launch import inside_launcher, launch
 from ..runtime.simulator import SimulatedProgram
+from .bench_ranks import bench_on_ranks
 from .check import Simulated
 from .common import print_json
 from .evaluate import inputs_for
@@ -30,8 +32,12 @@ _RIGHT = (False, True, True, True, True)
 def bench(args: argparse.Namespace) -> int:
     """Runs `hloom bench` and returns its exit code. Raises what `hloom run` does."""
     keep_freed_memory()
+    if inside_launcher() and (args.ranks is not None or args.devices is None):
+        return bench_on_ranks(args)
     start = time.perf_counter()
-    job = prepare(args, None)
+    job = prepare(args, args.ranks)
+    if args.ranks is not None:
+        return launch(args.argv, args.ranks, left=job.packed())
     compiled = time.perf_counter() - start
     job.inputs = inputs_for(args, job.program, args.seed)
     with working(f"running {args.repeat + 1} times"):

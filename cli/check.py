@@ -70,7 +70,7 @@ class Simulated:
         found, seconds = self._program(local).repeat(inputs, times, tracer)
         if trace is not None and tracer is not None:
             name = f"{local.num_partitions * local.replica_count} simulated devices"
-            save_trace(trace, [ProcessTrace(0, name, tracer)], _facts(local, self.backend, seconds))
+            save_trace(trace, [ProcessTrace(0, name, tracer)], trace_facts(local, self.backend, seconds))
         return found.outputs, seconds
 
     def _program(self, local: Module) -> SimulatedProgram:
@@ -105,13 +105,22 @@ class Ranks:
     def repeat(
         self, local: Module, inputs: Sequence[Array], times: int, trace: Path | None = None
     ) -> tuple[list[Array] | None, list[float]]:
-        tracer = Trace() if trace is not None else None
-        with self._program(local) as program:
-            outputs, seconds = program.repeat_global(inputs, times, tracer=tracer)
-            found = program.traces(tracer) if tracer is not None else None
-            if trace is not None and found is not None:
-                save_trace(trace, found, _facts(local, self.backend, seconds))
+        if trace is not None:
+            outputs, seconds, found = self.traced(local, inputs, times)
+            if found is not None:
+                save_trace(trace, found, trace_facts(local, self.backend, seconds))
             return outputs, seconds
+        with self._program(local) as program:
+            return program.repeat_global(inputs, times)
+
+    def traced(
+        self, local: Module, inputs: Sequence[Array], times: int
+    ) -> tuple[list[Array] | None, list[float], list[ProcessTrace] | None]:
+        """As `repeat`, and returns the traces of all ranks in the last run, on rank 0."""
+        trace = Trace()
+        with self._program(local) as program:
+            outputs, seconds = program.repeat_global(inputs, times, tracer=trace)
+            return outputs, seconds, program.traces(trace)
 
     def _program(self, local: Module) -> MpiProgram:
         prepared, kernels = self.backend.prepared(local), self.backend.kernels()
@@ -136,7 +145,7 @@ class Ranks:
             raise first from error
 
 
-def _facts(local: Module, backend: Backend, seconds: Sequence[float]) -> dict[str, Any]:
+def trace_facts(local: Module, backend: Backend, seconds: Sequence[float]) -> dict[str, Any]:
     """Returns what a trace says beside its events: the traced run is the last one."""
     return {"program": local.name, "backend": backend.name, "runs": len(seconds), "seconds": seconds[-1]}
 

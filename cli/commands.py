@@ -24,7 +24,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "run": Command("partition a program and run it on simulated devices, or on MPI ranks with --ranks",
                    arguments.run, "cli.run:run"),
-    "bench": Command("run a program repeatedly on simulated devices, and print where the time goes",
+    "bench": Command("run a program repeatedly on simulated devices, or on MPI ranks, and print where the time goes",
                      arguments.bench, "cli.bench:bench"),
     "prove": Command("prove that the partitioned program equals the original, over a finite field",
                      arguments.prove, "cli.prove:prove_command"),

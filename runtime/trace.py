@@ -36,6 +36,21 @@ class Event:
     facts: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """Seconds of a run on one process: all, and those of ops, of starts of collectives, and of waits for them."""
+
+    whole: float
+    computing: float
+    starting: float
+    waiting: float
+
+    @property
+    def other(self) -> float:
+        """The rest: the interpreter and its control flow."""
+        return self.whole - self.computing - self.starting - self.waiting
+
+
 @dataclass(slots=True)
 class Trace:
     """The events of one run on one process. It is a tracer of the interpreter."""
@@ -59,6 +74,16 @@ class Trace:
             facts = {"kind": what.instruction.opcode, "steps": step.size}
             self.events.append(Event(what.instruction.name, COMPUTE, start, now, facts))
         self._last = time.perf_counter()  # what recording takes belongs to no step
+
+
+    @property
+    def parts(self) -> RunParts:
+        """Where the time of the run went on this process."""
+        whole = max((e.end for e in self.events), default=0.0) - min((e.start for e in self.events), default=0.0)
+        computing = sum(e.end - e.start for e in self.events if e.track == COMPUTE)
+        said = [e.facts for e in self.events if e.track == COMMUNICATION]
+        starting, waiting = (sum(facts[name] for facts in said) / 1e6 for name in ("started_us", "waited_us"))
+        return RunParts(whole, computing, starting, waiting)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 from .watch import RankWatch
 
 _TRIPS = 16
-_TAG = 2  # of messages about times
+_TAG = 4  # of messages about times; those below are of the watch and its monitor
 _WHERE = "the comparison of clocks"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hloom.runtime.measure import Part, StepTimes, peak_bytes, peak_flops
 from hloom.runtime.simulator import SimulatedProgram
-from support.command_line import NAMED
+from support.command_line import NAMED, have_mpi, process
 from support.command_line import hloom as command
 
 LINES = [
@@ -91,3 +91,18 @@ def test_loops_count_once() -> None:
 def test_peaks_are_rates() -> None:
     assert 1e7 < peak_flops() < 1e15
     assert 1e6 < peak_bytes() < 1e14
+
+
+@pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
+def test_ranks_and_what_they_wait_for(tmp_path: Path) -> None:
+    done = process("bench", NAMED, "--ranks", "2", "--repeat", "2", "--json", "--trace", "t.json", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    found = json.loads(done.out)
+    assert found["seconds"]["runs"] == 2
+    assert len(found["ranks"]) == 2
+    for rank in found["ranks"]:
+        assert 0 < rank["computing"] + rank["starting"] + rank["waiting"] <= rank["whole"] < 60
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    traced = {e["name"] for e in events if e.get("cat") == "communication"}
+    assert {c["name"] for c in found["collectives"]} == traced
+    assert all(0 <= c["waited"] <= c["in_flight"] for c in found["collectives"])

@@ -96,7 +96,7 @@ def kinds() -> int:
 
 def in_flight() -> int:
     """More collectives are in flight than entries and room: ranks complete some early, and ends come in reverse."""
-    sharing._AHEAD = 0  # pyright: ignore
+    sharing._AHEAD = sharing._IN_FLIGHT = 0  # pyright: ignore
     early: list[int] = []
     plain = ranks.RanksFabric._finish_open  # pyright: ignore
 
