@@ -19,7 +19,6 @@ from .annotations import shard as shard
 from .annotations import shard_as as shard_as
 from .annotations import shard_like as shard_like
 from .annotations import split as split
-from .annotations import use_mesh as use_mesh
 from .array import Array as Array
 from .control import cond as cond
 from .control import fori_loop as fori_loop
@@ -159,5 +158,6 @@ from .shaping import transpose as transpose
 from .shaping import zeros as zeros
 from .shaping import zeros_like as zeros_like
 from .tracing import named_scope as named_scope
+from .tracing import use_mesh as use_mesh
 from .trees import flatten as flatten
 from .trees import unflatten as unflatten

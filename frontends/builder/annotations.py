@@ -5,8 +5,7 @@ Annotations are `Sharding` custom-calls, as those systems write them. A few are 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,17 +21,9 @@ from . import emission as e
 from .array import Array, wrap
 from .placement import Placement, by_mesh_dims, mesh_of, sharding_of
 from .tracing import current, emit, public
-from .tracing import use_mesh as _use_mesh
 from .values import ArrayLike, Axes, lifted
 
 SHARDING = "Sharding"
-
-
-@contextmanager
-def use_mesh(mesh: Mesh | Any) -> Generator[Mesh]:
-    """Makes a mesh, or an array of device numbers, the one whose axes `shard` and `shard_map` name within the block."""
-    with _use_mesh(mesh_of(mesh)) as found:
-        yield found
 
 
 def annotated(x: Instruction, sharding: Sharding, unspecified: Sequence[int] = ()) -> Instruction:

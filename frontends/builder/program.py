@@ -59,8 +59,11 @@ class Program:
         self._open.enter_context(named_scope(self.module.name))
         return self
 
-    def __exit__(self, *error: object) -> None:
+    @public
+    def __exit__(self, kind: object, *error: object) -> None:
         self._open.close()
+        if kind is None and not self._returned:
+            fail(f"the program {self.module.name} has no result", help="call returns() within the block")
 
     @public
     def returns(self, tree: Any) -> None:

@@ -21,6 +21,8 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
+
 from ...ir.diagnostics import CompileError, Location, SourceFile, fail
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction, Metadata
@@ -150,7 +152,7 @@ def named_scope(name: str) -> Generator[None]:
 
 @contextmanager
 def use_mesh(mesh: Mesh) -> Generator[Mesh]:
-    """Makes a mesh the one whose axes `shard`, `shard_map` and parameters name."""
+    """Makes a mesh the one whose axes placements name within the block: `with use_mesh(Mesh.of(x=2, y=4)):`."""
     token = _MESH.set(mesh)
     try:
         yield mesh
@@ -204,8 +206,6 @@ def scalar(value: Any, element: ElementType) -> Instruction:
 
 def literal(value: Any, element: ElementType) -> Literal:
     """Returns a number, or an array of numbers, as a literal of this type. Raises CompileError."""
-    import numpy as np
-
     if element.numpy is None:
         fail(f"{element} has no values in Python")
     return Literal(np.array(value).astype(element.numpy))

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -13,6 +15,7 @@ import hloom
 import numpy as np
 import pytest
 from hloom import builder as hb
+from hloom.frontends.builder import annotations, control, elementwise, manual, program, reductions, shaping, tracing
 from hloom.ir.tools.names import names_of, result_names
 from support import command_line
 
@@ -73,6 +76,34 @@ def test_step_by_step() -> None:
     norm, found = hloom.evaluate(program.module, [a, b])
     assert norm == 8
     np.testing.assert_array_equal(found, a @ b)
+
+
+def test_all_functions_are_exported_and_described() -> None:
+    modules = (annotations, control, elementwise, manual, program, reductions, shaping)
+    made = {name for m in modules for name, value in vars(m).items()
+            if inspect.isfunction(value) and value.__code__.co_filename == tracing.public.__code__.co_filename
+            and hasattr(value, "__wrapped__") and value.__module__ == m.__name__}
+    assert len(made) > 120
+    assert [name for name in sorted(made) if not hasattr(hb, name)] == []
+    assert [name for name in sorted(made) if not getattr(hb, name).__doc__] == []
+
+
+def test_the_guide_names_what_exists() -> None:
+    text = (command_line.ROOT / "docs" / "builder.md").read_text()
+    table = text.partition("| operators |")[2].partition("| anything else |")[0]
+    cells = [cell for row in table.splitlines() for cell in re.findall(r"`([a-z][\w ]+)(?:\.\.)?`", row.split(" with ")[0])]
+    named = {name for cell in cells for name in cell.split()}
+    assert len(named) > 60
+    assert [name for name in sorted(named) if not hasattr(hb, name)] == []
+
+
+def test_a_program_has_a_result() -> None:
+    with pytest.raises(hloom.CompileError, match="the program layer has no result"), hb.Program("layer"):
+        hb.parameter("x", (4, 8))
+    with pytest.raises(ValueError, match="mine"), hb.Program("layer"):
+        raise ValueError("mine")
+    with pytest.raises(hloom.CompileError, match="no program is under construction"):
+        hb.ones(3)
 
 
 def test_results_may_be_constants_parameters_and_repeated() -> None:
