@@ -91,8 +91,8 @@ def test_all_functions_are_exported_and_described() -> None:
 def test_the_guide_names_what_exists() -> None:
     text = (command_line.ROOT / "docs" / "builder.md").read_text()
     table = text.partition("| operators |")[2].partition("| anything else |")[0]
-    cells = [cell for row in table.splitlines() for cell in re.findall(r"`([a-z][\w ]+)(?:\.\.)?`", row.split(" with ")[0])]
-    named = {name for cell in cells for name in cell.split()}
+    rows = [row.partition(" with ")[0] for row in table.splitlines()]
+    named = {name for row in rows for cell in re.findall(r"`([a-z][\w ]+)(?:\.\.)?`", row) for name in cell.split()}
     assert len(named) > 60
     assert [name for name in sorted(named) if not hasattr(hb, name)] == []
 
