@@ -110,6 +110,13 @@ ORDER: tuple[Before, ...] = (
     Before("call-inliner", "propagate", "propagation ties values within one computation per caller"),
     Before("call-inliner", "sharded-optimizer", "it tells states by what reads them"),
     Before("sharded-optimizer", "propagate", "the tiles of states decide those of the update"),
+    *(
+        Before(rewrite, "schedule", "what a schedule orders are the collectives that run")
+        for rewrite in (
+            "all-reduce-to-reduce-scatter", "reassociate-all-reduces", "common-gathers", "sink-all-reduces",
+            "hoist-gathers", "prefetch-gathers", "carry-reduce-scatters", "hierarchical-collectives",
+        )
+    ),
     Before("propagate", "spmd-partition", "the partitioner needs a sharding for every value"),
 )
 

@@ -61,15 +61,23 @@ class Uniform:
         (start,) = loop.operands
         kept = frozenset(n for n in range(len(loop.shape.elements)) if self._element(start, n))
         while True:
+            self._forget(attributes)  # what followed from more elements, in loops inside as well
             self._states[loop] = kept
-            inside = {i for c in (attributes.body, attributes.condition) for i in c}
-            self._known = {i: known for i, known in self._known.items() if i not in inside}
             if not self._value(attributes.condition.root):
                 kept = frozenset[int]()
             still = frozenset(n for n in kept if self._element(attributes.body.root, n))
             if still == self._states[loop]:
                 return
             kept = still
+
+    def _forget(self, attributes: WhileAttributes) -> None:
+        stack: list[Computation] = [attributes.body, attributes.condition]
+        while stack:
+            for instruction in stack.pop():
+                self._known.pop(instruction, None)
+                self._states.pop(instruction, None)
+                if instruction.op.is_control:
+                    stack += instruction.called()
 
     def _value(self, value: Instruction) -> bool:
         stack = [value]

@@ -57,11 +57,11 @@ def test_memory_decides() -> None:
     assert collectives(module)["all-gather"] == 1
 
 
-COLUMNS = layers(gathered="half").replace(
+BY_COLUMNS = layers(gathered="half").replace(
     "  rows =", "  nil = f32[] constant(0)\n  h3 = f32[1,2,4] dynamic-slice(w, i, zero, i), "
     "dynamic_slice_sizes={1,2,4}\n  half = f32[2,4] reshape(h3)\n  rows =",
 ).replace("g = f32[8,8] all-gather", "wide = f32[2,16] all-gather").replace("dimensions={0}", "dimensions={1}", 1)
-COLUMNS = COLUMNS.replace(
+COLUMNS = BY_COLUMNS.replace(
     "  p =", "  wider = f32[4,16] pad(wide, nil), padding=0_2x0_0\n  g = f32[8,8] reshape(wider)\n  p ="
 )  # fmt: skip
 
