@@ -54,6 +54,7 @@ def test_a_clipped_step(devices: int, sizes: tuple[int, int, int]) -> None:
     inputs = [abs(x) for x in inputs]  # second moments
     result = compare(hloom.simulate(local, inputs, poison=True), hloom.evaluate(module, inputs))
     assert result.equal, result
+    assert prove(module, local, trials=1).outcome == "equal"
     states = module.entry.parameters[2:6]
     held = [p.shape.byte_size for p in local.entry.parameters[2:6]]
     for state, size in zip(states, held, strict=True):
