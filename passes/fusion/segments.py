@@ -42,4 +42,5 @@ def _passes_on(instruction: Instruction, values: Values) -> bool:
     op = instruction.op
     if op.role in (Role.TUPLE, Role.ELEMENT) or isinstance(op, AsyncDone | AsyncUpdate) or op.forwards_leaves:
         return True
-    return values.is_free(instruction)
+    moves = len(instruction.operands) == 1 and op.sources(instruction.call) is not None
+    return moves or values.is_free(instruction)

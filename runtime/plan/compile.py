@@ -3,7 +3,8 @@
 Compiling resolves once what does not change between runs. Tuples become groups of buffers (`tuple` and
 `get-tuple-element` cost nothing at run time), operands become buffer numbers, ops become closures over their shapes,
 and the last reader of a buffer frees it. A computation with one call site is inlined; others become plans of their own.
-A collective starts at its place and is waited for just before its first use.
+A collective starts at its place and is waited for just before its first use. Ops that only move elements of its result
+(views, mostly) are no use: they run when somebody reads what they give.
 
 Assumption: operands come before their users, and a computation does not call itself.
 """
@@ -146,11 +147,15 @@ class _Builder:
         self.plan = Plan(computation)
         self.constants: set[int] = set()
         self.pending: dict[int, WaitStep] = {}  # buffers that a started collective will fill
+        self.moves: dict[int, Step] = {}  # buffers to be filled with elements of those
 
     def build(self) -> Plan:
         parameters = [self.new_tree(p) for p in self.computation.parameters]
         self.plan.parameters = tuple(i for tree in parameters for i in tree_leaves(tree))
         self.plan.results = tuple(tree_leaves(self.walk(parameters)))
+        for buffer in self.plan.results:
+            if buffer in self.moves:
+                self.arrive(buffer)
         for wait in list(dict.fromkeys(self.pending.values())):
             self.plan.steps.append(wait)
         find_last_uses(self.plan)
@@ -212,6 +217,8 @@ class _Builder:
         if isinstance(result, int) and all(isinstance(o, int) for o in operands):
             if isinstance(kernel, UpdatingKernel):
                 self.push(UpdateStep(instruction, kernel, operands, result))
+            elif len(operands) == 1 and self.is_coming(operands[0]) and instruction.op.sources(instruction.call):
+                self.moves[result] = ComputeStep(instruction, kernel, operands, result)
             else:
                 self.push(ComputeStep(instruction, kernel, operands, result))
         else:
@@ -299,12 +306,23 @@ class _Builder:
     def push(self, step: Step) -> None:
         """Appends a step, after the waits for what it reads."""
         for buffer in step.reads:
-            wait = self.pending.get(buffer)
-            if wait is not None:
-                self.plan.steps.append(wait)
-                for written in wait.writes:
-                    del self.pending[written]
+            self.arrive(buffer)
         self.plan.steps.append(step)
+
+    def is_coming(self, buffer: int) -> bool:
+        """Whether a buffer waits for a collective."""
+        return buffer in self.pending or buffer in self.moves
+
+    def arrive(self, buffer: int) -> None:
+        """Appends what fills a buffer that waits for a collective."""
+        move = self.moves.pop(buffer, None)
+        if move is not None:
+            self.push(move)
+        wait = self.pending.get(buffer)
+        if wait is not None:
+            self.plan.steps.append(wait)
+            for written in wait.writes:
+                del self.pending[written]
 
     def new_buffer(self) -> int:
         self.plan.template.append(None)

@@ -60,3 +60,35 @@ ENTRY e {
     found = evaluate(parse(text), [x])
     for a, b in zip(found, [x * x, -x, np.zeros(2), np.stack([x, x]), x * x, x], strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_views_of_a_result_do_not_wait_for_it() -> None:
+    text = """HloModule m, num_partitions=2, is_scheduled=true
+ENTRY e {
+  x = f32[2,2] parameter(0)
+  g = f32[4,2] all-gather(x), replica_groups={{0,1}}, dimensions={0}, channel_id=1, use_global_device_ids=true
+  v = f32[8] reshape(g)
+  s = f32[4] slice(v), slice={[2:6]}
+  y = f32[2,2] sine(x)
+  z = f32[4] cosine(s)
+  ROOT r = (f32[4], f32[2,2], f32[8]) tuple(z, y, v)
+}"""
+    plan = Compilation(module := parse(text), ProcessGrid(1, 2)).plan(module.entry)
+    found = [type(s).__name__ if isinstance(s, StartStep | WaitStep) else s.instruction.name for s in plan.steps]
+    assert found == [StartStep.__name__, "y", WaitStep.__name__, "v", "s", "z"]
+    x = np.arange(4, dtype=np.float32).reshape(2, 2)
+    (z, y, v), _ = run_devices(module, [[x], [x + 4]])
+    whole = np.arange(8, dtype=np.float32)
+    for found_array, wanted in zip((z, y, v), (np.cos(whole[2:6]), np.sin(x), whole), strict=True):
+        np.testing.assert_array_equal(found_array, wanted)
+
+
+def test_a_view_that_only_the_result_has() -> None:
+    text = """HloModule m, num_partitions=2
+ENTRY e {
+  x = f32[2] parameter(0)
+  g = f32[4] all-gather(x), replica_groups={{0,1}}, dimensions={0}, channel_id=1, use_global_device_ids=true
+  ROOT v = f32[2,2] reshape(g)
+}"""
+    found = run_devices(parse(text), [[np.float32([1, 2])], [np.float32([3, 4])]])
+    np.testing.assert_array_equal(found[1][0], [[1, 2], [3, 4]])
