@@ -6,6 +6,9 @@ checkout finds JAX.
     module = hloom.jax.from_jax(step, params, batch)    # the program before partitioning
     step = hloom.jax.jit(step, mesh=mesh)               # in place of jax.jit: partitioned by Hloom
 
+    with hloom.jax.passes("bucket{rule=auto}"):         # Hloom's passes inside of jax.jit
+        step(params, batch)
+
 Needs the extra `xla`. JAX itself is imported when the first of these is called.
 """
 
@@ -17,12 +20,18 @@ if TYPE_CHECKING:
     from ..frontends.jax import from_jax as from_jax
     from .compiled import Compiled as Compiled
     from .compiled import Lowered as Lowered
+    from .hook import Hook as Hook
+    from .hook import Transformed as Transformed
+    from .hook import passes as passes
     from .jit import jit as jit
 
 _PLACES = {
     "from_jax": "frontends.jax:from_jax",
     "Compiled": "jax.compiled:Compiled",
     "Lowered": "jax.compiled:Lowered",
+    "Hook": "jax.hook:Hook",
+    "Transformed": "jax.hook:Transformed",
+    "passes": "jax.hook:passes",
     "jit": "jax.jit:jit",
 }
 

@@ -76,6 +76,15 @@ def portable_artifact(module: Any) -> bytes:
     return data
 
 
+def require_readable(proto: bytes, name: str) -> None:
+    """Raises CompileError if XLA does not read a serialized HloModuleProto."""
+    hlo = imported("jaxlib._hlo", PURPOSE)
+    try:
+        hlo.XlaComputation(proto).as_hlo_module()
+    except (RuntimeError, ValueError) as error:
+        fail(f"XLA does not read {name}: {error}")
+
+
 def _parsed(program: str | bytes) -> Any:
     ir = imported("jaxlib.mlir.ir", PURPOSE)
     registry = ir.DialectRegistry()
