@@ -361,7 +361,7 @@ def test_ci_script_is_executable() -> None:
 PAGES = (
     "README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/builder.md", "docs/communication.md",
     "docs/custom_calls.md",
-    "docs/editing.md", "docs/embedding.md", "docs/json.md", "docs/native.md", "docs/ops.md", "docs/resharding.md",
+    "docs/editing.md", "docs/embedding.md", "docs/jax.md", "docs/json.md", "docs/native.md", "docs/ops.md", "docs/resharding.md",
     "examples/README.md",
 )  # fmt: skip
 

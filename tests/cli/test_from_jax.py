@@ -96,6 +96,7 @@ def test_places_of_another_form(place: str, folder: Path) -> None:
     assert "is not of the form FILE.py:FUNCTION" in done.err
 
 
+@pytest.mark.slow
 def test_virtual_devices(folder: Path) -> None:
     (folder / "mesh.py").write_text(PROGRAMS.replace("(640,)", "(12,)").replace("return jax.make_mesh", "jax.make_mesh")
                                     + "    return pair()\n")  # fmt: skip

@@ -21,8 +21,7 @@ from programs.sharded_jax_functions import FUNCTIONS
 jax: Any = pytest.importorskip("jax")
 jnp, P = jax.numpy, jax.sharding.PartitionSpec
 
-QUICK = ("perceptron_step_with_donation", "nested_structures", "static_arguments", "manual_region",
-         "closed_over_arrays", "loop_until_small")  # fmt: skip
+QUICK = ("nested_structures", "static_arguments", "manual_region", "loop_until_small")
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +76,7 @@ def test_there_are_enough() -> None:
     assert set(QUICK) <= set(FUNCTIONS)
 
 
+@pytest.mark.slow
 def test_results_are_sharded_and_feed_the_next_call(mesh: Any) -> None:
     case = FUNCTIONS["perceptron_step_with_donation"](mesh)
     step = hloom.jax.jit(case.function, **case.options)
@@ -171,6 +171,7 @@ def test_meshes_in_another_order() -> None:
         hloom.jax.jit(lambda a, b: (a, b))(x, other)
 
 
+@pytest.mark.slow
 def test_inside_of_jax_jit(mesh: Any) -> None:
     """Twice in one program, beside collectives of XLA's."""
     total = hloom.jax.jit(lambda x: jax.nn.softmax(x, 0) @ x.T, mesh=mesh, in_shardings=P("x", "y"))
