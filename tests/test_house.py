@@ -360,8 +360,8 @@ def test_ci_script_is_executable() -> None:
 
 PAGES = (
     "README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/builder.md", "docs/communication.md",
-    "docs/custom_calls.md",
-    "docs/editing.md", "docs/embedding.md", "docs/jax.md", "docs/json.md", "docs/native.md", "docs/ops.md", "docs/resharding.md",
+    "docs/custom_calls.md", "docs/editing.md", "docs/embedding.md", "docs/jax.md", "docs/json.md", "docs/models.md",
+    "docs/native.md", "docs/ops.md", "docs/resharding.md",
     "examples/README.md",
 )  # fmt: skip
 

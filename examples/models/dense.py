@@ -35,7 +35,7 @@ SEQUENCE: Table = {**MEGATRON, "BSM": ("data", "model", None)}
 
 FSDP: Table = ACTIVATIONS | {
     "VM": ("data", None), "MNQD": ("data",), "MND": ("data",), "NQDM": (None, None, None, "data"), "MH": ("data",),
-    "HM": (None, "data"), "M": ("data",), "PM": (None, "data"), "RNQ": ("data",),
+    "HM": (None, "data"), "M": ("data",), "PM": (None, "data"), "RNQ": (None, "data"),
 }  # fmt: skip
 """Weights divided where the batch is (ZeRO-3, Rajbhandari et al., 2020)."""
 
@@ -148,7 +148,7 @@ def dense(model: Transformer, axes: Mapping[str, int], table: Table, train: bool
         return model.loss(w, tokens, targets, layout.place)
 
     make = training if train else evaluation
-    return make(layout, model.sizes, model.weights(), loss, (tokens, tokens))
+    return replace(make(layout, model.sizes, model.weights(), loss, (tokens, tokens)), recomputed=model.remat)
 
 
 # Lingvo's released configurations (lingvo/tasks/lm/params/synthetic_packed_input.py).

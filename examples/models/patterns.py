@@ -57,9 +57,12 @@ def in_layers(found: Iterable[hloom.Collective], program: Program) -> list[hloom
 
 
 def megatron(program: Program, local: hloom.Module) -> None:
-    """Two all-reduces of activations forward and two backward per layer; nothing else that is as large over `model`."""
+    """Two all-reduces of activations forward and two backward per layer, and one of attention's again where layers are
+    computed again; nothing else that is as large over `model`.
+    """
     size = bytes_of(program, "BSM")
-    expect(local, "all-reduces per layer", in_layers(sent(local, "all-reduce", "model", at_least=size), program), 4)
+    reduces = in_layers(sent(local, "all-reduce", "model", at_least=size), program)
+    expect(local, "all-reduces per layer", reduces, 4 + program.recomputed)
     for kind in ("all-gather", "reduce-scatter", "all-to-all"):
         expect(local, f"{kind} over model", sent(local, kind, "model", at_least=size), 0)
 
@@ -69,7 +72,7 @@ def sequence(program: Program, local: hloom.Module) -> None:
     first products of a pair forward, and for gradients of results and weights backward.
     """
     size = bytes_of(program, "BSM")
-    for kind, count in (("reduce-scatter", 4), ("all-gather", 6)):
+    for kind, count in (("reduce-scatter", 4 + program.recomputed), ("all-gather", 6)):
         expect(local, f"{kind}s per layer", in_layers(sent(local, kind, "model", at_least=size), program), count)
     expect(local, "all-reduces", sent(local, "all-reduce", "model", at_least=size), 0)
 
@@ -90,11 +93,14 @@ def finalized(program: Program, local: hloom.Module) -> None:
 
 def fsdp(program: Program, local: hloom.Module) -> None:
     """Over `data`: one all-gather per weight and use, one reduce-scatter per gradient; only the loss is all-reduced.
-    Weights of layers are used forward, and backward, where the layer is computed again.
+    Weights of layers are used forward, and backward, where the layer is computed again. Gradients of norms may take a
+    shorter way where several axes hold them alike.
     """
     layers = leaves(program.weights["layers"])
     expect(local, "all-gathers", sent(local, "all-gather", "data"), layers + leaves(program.weights))
-    expect(local, "reduce-scatters", sent(local, "reduce-scatter", "data"), leaves(program.weights))
+    matrices = [letters for letters in jax.tree.leaves(program.weights) if letters not in ("M", "LM")]
+    scatters = sent(local, "reduce-scatter", "data", at_least=4 * program.sizes["M"] + 1)
+    expect(local, "reduce-scatters", scatters, len(matrices))
     expect(local, "all-reduces of gradients", sent(local, "all-reduce", "data", at_least=32), 0)
     if set(program.layout.axes) == {"data"}:
         hloom.assert_collectives(local, all_reduce=1, all_to_all=0, collective_permute=0)

@@ -51,9 +51,9 @@ MODELS = {
         small=lambda: dense.dense(FEW_TOKENS, EIGHT, SEQUENCE),
         paper=lambda: dense.dense(dense.LM_175B, {"data": 256, "model": 8}, SEQUENCE)),
     "dense_fsdp": Model(
-        patterns.fsdp, "Lingvo, DenseLm128B16x16",
+        patterns.fsdp, "Lingvo, DenseLm128B8x8, 128 sequences",
         small=lambda: dense.dense(MANY_TOKENS, {"data": 8}, FSDP),
-        paper=lambda: dense.dense(replace(dense.LM_128B, batch=512), {"data": 512}, FSDP)),
+        paper=lambda: dense.dense(replace(dense.LM_128B, batch=128), {"data": 128}, FSDP)),
     "llama_fsdp": Model(
         patterns.fsdp, "Llama 3.1 8B",
         small=lambda: dense.dense(LLAMA, {"data": 8}, FSDP),
