@@ -19,7 +19,7 @@ from ...ir.graph.op import Role
 from .combining import Form, copied_bytes, key_of
 from .orders import live_bytes
 from .roles import Roles, passes_on
-from .search.problem import NEVER, Problem, Tensor
+from .search.problem import NEVER, Plan, Problem, Tensor, simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,19 @@ class Extract:
     offset: Sequence[float]
 
     def within(self, limit: float) -> Extract:
-        """Returns the same with a limit on the bytes that the computation takes."""
-        return replace(self, problem=replace(self.problem, room=tuple(limit - o for o in self.offset)))
+        """Returns the same with a limit on the bytes that the computation takes. Where even the tensors that a segment
+        cannot do without exceed it, there is room for these alone.
+        """
+        p = self.problem
+        least = (p.held(s, p.needed[s]) + p.in_bucket(p.made[max(s - 1, 0)], p.made[s + 1])
+                 for s in range(len(p.segments)))  # fmt: skip
+        room = tuple(max(limit - offset, size) for offset, size in zip(self.offset, least, strict=True))
+        return replace(self, problem=replace(p, room=room))
+
+    def excess(self, plan: Plan, limit: float) -> float:
+        """Returns the bytes by which the computation exceeds a limit with a plan."""
+        room = tuple(limit - offset for offset in self.offset)
+        return simulate(replace(self.problem, room=room), plan).excess
 
     def grouped(self, gathers: Sequence[object], reductions: Sequence[object]) -> Extract:
         """Returns the same with tensors of one label next to each other: gathered when the first of them is needed,

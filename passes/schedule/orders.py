@@ -174,17 +174,19 @@ def live_bytes(
     """Returns the bytes that live at each instruction of an order, without parameters, constants and those `apart`.
 
     Every value has its own memory, from the instruction that makes it to the last one that reads it; the state of a
-    loop stays where it is. `inner` are the bytes of called computations.
+    loop stays where it is, and a collective holds its operands until its result is first read. `inner` are the bytes of
+    called computations.
     """
-    owners, without = _owners(order), set(apart)
+    owners, without, places = _owners(order), set(apart), {i: place for place, i in enumerate(order)}
     last: dict[Instruction, int] = {}
     for place, i in enumerate(order):
         for owner in owners[i]:
-            last[owner] = place
+            last[owner] = max(last.get(owner, 0), place)
         if not passes_on(i):
+            until = place if not i.op.is_collective else _first_read(i, places, place)
             for operand in i.operands:
                 for owner in owners[operand]:
-                    last[owner] = place
+                    last[owner] = max(last.get(owner, 0), until)
     last |= dict.fromkeys(owners[root], len(order) - 1)
     changes = [0] * (len(order) + 1)
     for place, i in enumerate(order):
@@ -196,3 +198,15 @@ def live_bytes(
         total += change
         live.append(total + inner.get(i, 0))
     return live
+
+
+def _first_read(value: Instruction, places: Mapping[Instruction, int], place: int) -> int:
+    """Returns the place of the first instruction that reads a value; its own if none does."""
+    found, stack = list[int](), [value]
+    while stack:
+        for user in stack.pop().users:
+            if passes_on(user):
+                stack.append(user)
+            else:
+                found.append(places[user])
+    return min(found, default=place)

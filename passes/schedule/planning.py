@@ -17,7 +17,6 @@ from .frame import Frame, frame_of
 from .neighbours import combine_neighbours
 from .orders import Order, soon
 from .roles import Roles, roles_of
-from .search.heuristics import rank
 from .search.problem import Outcome
 from .write import Written
 
@@ -27,13 +26,16 @@ Planner = Callable[[Extract], tuple[Extract, Outcome]]
 
 @dataclass(slots=True)
 class State:
-    """A program with its forecast. `buckets` are the sizes of its new collectives."""
+    """A program with its forecast. `buckets` are the sizes of its new collectives, `again` the values that it gathers
+    again.
+    """
 
     module: Module
     seconds: float
     memory: LiveMemory
     buckets: list[int] = field(default_factory=list[int])
     done: str = ""
+    again: int = 0
 
     def rank(self, limit: float) -> tuple[bool, float, float]:
         """Returns what is compared of programs under a limit on memory; less is better."""
@@ -84,21 +86,23 @@ class Planning:
         return best
 
     def _ordered(self, module: Module, written: Sequence[Written], clock: Clock, limit: float) -> State:
-        """Gives the written computations the faster of their orders; the other one if only that fits."""
+        """Gives the written computations the faster of their orders, or that with less memory if it does not fit."""
+        chosen: list[Order] = []
         found: list[tuple[float, list[Order]]] = []
         for tail_last in (False, True) if written else (False,):
             orders = [w.order(tail_last) for w in written]
             _reorder(written, orders)
             found.append((timeline(module, self.machine, clock).seconds, orders))
-        states: list[State] = []
+        best: State | None = None
         for seconds, orders in sorted(found, key=lambda f: f[0]):
             _reorder(written, orders)
-            states.append(State(module, seconds, live_memory(module)))
-            if states[-1].memory.peak <= limit:
+            new = State(module, seconds, live_memory(module))
+            if best is None or new.memory.peak < best.memory.peak:
+                best, chosen = new, orders
+            if best.memory.peak <= limit:
                 break
-        else:
-            _reorder(written, min(found, key=lambda f: f[0])[1])
-        best = states[-1] if states[-1].memory.peak <= limit else states[0]
+        assert best is not None
+        _reorder(written, chosen)
         best.seconds = timeline(module, self.machine).seconds  # with the times of what is new
         return best
 
@@ -106,13 +110,15 @@ class Planning:
         self, computation: Computation, roles: Roles, clock: Clock, frame: Frame, room: float
     ) -> tuple[Extract, Outcome]:
         """Returns the best problem and plan of a computation."""
-        found: list[tuple[Extract, Outcome]] = []
+        found: list[tuple[float, float, Extract, Outcome]] = []
         for order in self._orders(computation, clock, roles):
             problem = extract(computation, roles, order, clock, self.form, frame.inner).within(room)
-            found.append(self.planner(problem))
-            if found[-1][1].is_within and found[-1][1].seconds <= 1.05 * problem.problem.work[-1]:
+            problem, outcome = self.planner(problem)
+            excess = problem.excess(outcome.plan, room)
+            found.append((excess, outcome.seconds, problem, outcome))
+            if not excess and outcome.seconds <= 1.05 * problem.problem.work[-1]:
                 break  # almost all is hidden
-        return min(found, key=lambda f: rank(f[1]))
+        return min(found, key=lambda f: f[:2])[2:]
 
     def _orders(self, computation: Computation, clock: Clock, roles: Roles) -> Iterator[Order]:
         if self.reorders:

@@ -6,7 +6,8 @@
 The pass `schedule` takes each computation with collectives that can move, solves its problem in numbers (`search`) for
 the order of the text and for one that computes everything as soon as possible, and writes the better plan. Then the
 timeline and the live memory of the whole program decide. The program keeps the order that it had if that is as fast.
-While it needs more memory than it may, plans are made for less; what cannot be brought below the limit is an error.
+While it needs more memory than it may, plans are made for less, also with values that are gathered again; what cannot
+be brought below the limit is an error.
 `overlap` does the same without combining anything.
 
 The module's attributes `hloom.schedule` record the forecast, the peak and the lower bound (`bound`).
@@ -29,6 +30,7 @@ from .extract import Extract
 from .labels import labels_of
 from .memory_order import memory_orders
 from .planning import Planning, State, forecast
+from .regather import regather
 from .search.arrange import arrange
 from .search.best import best_schedule
 from .search.heuristics import best_of, per_tensor
@@ -39,6 +41,8 @@ ATTRIBUTE = "hloom.schedule"
 _GROWTH = 1.25  # of the peak, where no limit is given
 _BETTER = 1 - 1e-3  # a new order must take less than this share of the time of the old one
 _ATTEMPTS = 4  # at plans within memory
+_FULL = 0.95  # share of the limit from which on no plan for more memory is tried
+_REGATHERED = (0.5, 1.0)  # shares of the bytes of gathers that are gathered again where memory is short
 _STEPS = 20_000  # segments simulated in all trials of a large computation
 _NO_LIMIT = Bytes()
 _LOCAL = frozenset({Stage.LOCAL, Stage.SCHEDULED})
@@ -68,7 +72,7 @@ class ScheduleCollectives(Pass):
             return problem, best_schedule(problem.problem, *labels, self.budget, trials).outcome
 
         planning = Planning(planner, context.machine, form_named(self.form))
-        return _Choice(self.name, planning, self.memory, module, context).run()
+        return _Choice(self.name, planning, self.memory, module, context, regathers=True).run()
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,7 @@ class _Choice:
     memory: int
     module: Module
     context: PassContext
+    regathers: bool = False
 
     def run(self) -> bool:
         machine, source = self.planning.machine, clone_module(self.module)
@@ -138,18 +143,31 @@ class _Choice:
         return best.module is not source
 
     def _candidates(self, old: State, clock: Clock, source: Module, limit: float) -> Iterator[State]:
-        """Yields programs to choose from: plans with ever less memory for buckets, then orders for little memory."""
-        aim, module = limit, self.module
-        for _ in range(_ATTEMPTS):
-            new = self.planning.plan(module, clock, aim, old.memory.peak)
-            if new is None:
-                break
-            yield new
-            if new.memory.peak <= limit:
+        """Yields programs to choose from, until one fits: plans with ever less memory for buckets, such plans of
+        programs that gather again what they need late, orders for little memory.
+        """
+        module: Module | None = self.module
+        for share in (0.0, *(_REGATHERED if self.regathers else ())):
+            aim, low, high, fits = limit, 0.0, limit, False
+            for _ in range(_ATTEMPTS):
+                if module is None:
+                    module = clone_module(source)
+                    clock = Clock.of(module, clock.machine)
+                again = regather(module, clock, share) if share else 0
+                new = self.planning.plan(module, clock, aim) if again or not share else None
+                if new is None:
+                    break
+                new.again, module = again, None
+                yield new
+                if new.memory.peak <= limit:
+                    fits, low = True, aim
+                    if new.memory.peak >= _FULL * limit or aim == limit:
+                        return
+                else:
+                    high = aim
+                aim = (low + high) / 2 if low else aim - 1.05 * (new.memory.peak - limit)
+            if fits:
                 return
-            aim -= 1.05 * (new.memory.peak - limit)
-            module = clone_module(source)
-            clock = Clock.of(module, clock.machine)
         if old.memory.peak > limit:
             for module, name in memory_orders(source):
                 yield forecast(module, Clock.of(module, clock.machine), f"the order {name}")
@@ -161,6 +179,8 @@ class _Choice:
         if new.buckets:
             combined = len(new.buckets) < sum(new.buckets)
             done = f"{sum(new.buckets)} collectives " + (f"became {len(new.buckets)}" if combined else "moved")
+        if new.again:
+            done = f"{new.again} values are gathered again, {done}"
         gap = f", gap {new.seconds / bound - 1:.0%}" if bound else ""
         self.context.diagnostics.remark(
             f"{self.name}: {done}; {timed(old.seconds)} become {timed(new.seconds)}, at least {timed(bound)}{gap}; "

@@ -16,6 +16,7 @@ from hloom.cost.memory import live_memory
 from hloom.cost.presets import PRESETS, parse_machine
 from hloom.cost.timeline import timeline
 from hloom.ir.graph.module import Module, Stage, clone_module
+from hloom.ir.ops.collective_groups import CollectiveAttributes
 from hloom.ir.tools.control_flow import computations_run
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import SCHEDULE, parse_pipeline, schedule
@@ -152,6 +153,26 @@ def test_memory_is_a_limit() -> None:
                                                  r"20 KB") as failed:  # fmt: skip
         scheduled(local, memory=20_000)
     assert "the largest buffers there: " in str(failed.value)
+
+
+def test_values_are_gathered_again_where_memory_is_short() -> None:
+    """All weights live between forward and backward pass; with half of that memory, some are gathered twice."""
+    whole = hloom.parse(fsdp_step(8, layers=8, width=64, batch=64))
+    inputs, local = inputs_for_module(whole), hloom.partition(whole).module
+    limit = int(0.55 * live_memory(local).peak)
+    module = clone_module(local)
+    context = PassContext(machine=MACHINES["cpu-cluster"], verify=True)
+    schedule(module, context, limit)
+    assert re.match(r"schedule: \d+ values are gathered again, \d+ collectives became \d+; ", _last(context))
+    assert live_memory(module).peak <= limit
+    assert seconds(module) < seconds(local)
+    assert same_bits(simulate(module, inputs), simulate(local, inputs))
+    channels = [i.attributes_as(CollectiveAttributes).channel_id for i in module.entry if i.op.is_collective]
+    assert len(set(channels)) == len(channels)
+
+
+def _last(context: PassContext) -> str:
+    return context.diagnostics.found[-1].message
 
 
 def test_the_forecast_is_recorded() -> None:

@@ -1,0 +1,99 @@
+"""Gathers values again for their late users, in place of keeping them.
+
+    before:  g = all-gather(w)   y = dot(x, g)   ..   d = dot(e, g)
+    after:   g = all-gather(w)   y = dot(x, g)   ..   g.1 = all-gather(w)   d = dot(e, g.1)
+
+Weights that a forward pass gathers are needed again in the backward pass. Kept, all of them live at once in between;
+gathered again, only those of a few layers do, for one more gather each (ZeRO's third stage; Rajbhandari et al., "ZeRO:
+Memory optimizations toward training trillion parameter models", 2020). The users of a value are divided where the
+computation between two of them is longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from itertools import pairwise
+
+from ...cost.seconds import Clock
+from ...ir.graph.clone import clone_instruction
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ...ir.graph.op import Role
+from ...ir.ops.collective_groups import CollectiveAttributes
+from ...ir.tools.control_flow import computations_run
+from .roles import passes_on, roles_of
+
+_LEAST_GAP = 0.05  # of a computation's instructions, between the users that are divided
+
+
+def regather(module: Module, clock: Clock, share: float) -> int:
+    """Gathers values again, in place: those that take most memory for longest, up to this share of the bytes of all.
+    Returns their number.
+    """
+    channel = max((_channel(i) or 0 for c in module for i in c), default=0)
+    count = 0
+    for computation in computations_run(module):
+        found = [f for g in roles_of(computation, clock).gathers if (f := _divided(g, computation)) is not None]
+        found.sort(key=lambda f: -f[0])
+        left = share * sum(f[1].shape.byte_size for f in found)
+        for _, gather, late in found:
+            if left <= 0:
+                break
+            left -= gather.shape.byte_size
+            copy = clone_instruction(computation, gather, gather.operands, lambda called: called)
+            if _channel(gather) is not None:
+                channel += 1
+                copy.attributes = replace(copy.attributes_as(CollectiveAttributes), channel_id=channel)
+            _divert(computation, gather, copy, late)
+            count += 1
+        if found:
+            computation.sort()
+    return count
+
+
+def _channel(instruction: Instruction) -> int | None:
+    attributes = instruction.attributes
+    return attributes.channel_id if isinstance(attributes, CollectiveAttributes) else None
+
+
+def _divided(gather: Instruction, computation: Computation) -> tuple[float, Instruction, set[Instruction]] | None:
+    """Returns a gather's bytes times the length of the longest row of instructions between its users, itself, and the
+    users behind that row; None if no row is long.
+    """
+    place = {i: n for n, i in enumerate(computation)}
+    readers = sorted(_readers(gather), key=place.__getitem__)
+    gaps = [(place[b] - place[a], number) for number, (a, b) in enumerate(pairwise(readers))]
+    if not gaps:
+        return None
+    gap, number = max(gaps)
+    if gap < _LEAST_GAP * len(place):
+        return None
+    return gap * gather.shape.byte_size, gather, set(readers[number + 1 :])
+
+
+def _hands_on(instruction: Instruction) -> bool:
+    return passes_on(instruction) and instruction.op.role is not Role.TUPLE
+
+
+def _readers(value: Instruction) -> set[Instruction]:
+    found: set[Instruction] = set()
+    for user in value.users:
+        found |= _readers(user) if _hands_on(user) else {user}
+    return found
+
+
+def _divert(computation: Computation, old: Instruction, new: Instruction, late: Collection[Instruction]) -> None:
+    """Lets the late readers of a value read another one, through copies of its views."""
+    for user in list(old.users):
+        if _hands_on(user):
+            if not _readers(user).isdisjoint(late):
+                operands = [new if o is old else o for o in user.operands]
+                _divert(computation, user, clone_instruction(computation, user, operands, lambda called: called), late)
+                if not user.users and user is not computation.root:
+                    computation.remove(user)
+        elif user in late:
+            for index, operand in enumerate(user.operands):
+                if operand is old:
+                    computation.set_operand(user, index, new)
