@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..frontends.jax import from_jax as from_jax
     from .compiled import Compiled as Compiled
     from .compiled import Lowered as Lowered
+    from .exporting import exported as exported
     from .hook import Hook as Hook
     from .hook import Transformed as Transformed
     from .hook import passes as passes
@@ -29,6 +30,7 @@ _PLACES = {
     "from_jax": "frontends.jax:from_jax",
     "Compiled": "jax.compiled:Compiled",
     "Lowered": "jax.compiled:Lowered",
+    "exported": "jax.exporting:exported",
     "Hook": "jax.hook:Hook",
     "Transformed": "jax.hook:Transformed",
     "passes": "jax.hook:passes",

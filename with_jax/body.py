@@ -26,20 +26,31 @@ def local_function(local: Module, platform: str) -> Callable[..., Any]:
 
     Raises CompileError for what StableHLO cannot express, or if this version of JAX has no such artifacts.
     """
+    return with_program(body_module(local), platform).call
+
+
+def with_program(module: Module, platform: str) -> Any:
+    """Returns a program of one device as a `jax.export.Exported`, which takes and gives the leaves of its parameters
+    and its result. Raises CompileError as `local_function` does.
+    """
     jax, export = imported("jax", PURPOSE), imported("jax.export", PURPOSE)
-    entry = local.entry
+    entry = module.entry
     tiles = [jax.ShapeDtypeStruct(p.shape.dims, p.shape.element.numpy) for p in entry.parameters]
     results = [(leaf.dims, leaf.element.numpy) for leaf in entry.root.shape.leaves()]
-    artifact = body_module(local).to_stablehlo_bytecode()
+    artifact = module.to_stablehlo_bytecode()
 
     def stub(*_: Any) -> tuple[Any, ...]:
         return tuple(jax.numpy.zeros(*result) for result in results)
 
     with jax.enable_x64(True):  # the program has the types that it has
-        platforms = ("cpu",) if platform == "cpu" else None
-        exported: Any = export.export(jax.jit(stub, keep_unused=True), platforms=platforms)(*tiles)
+        exported: Any = export.export(jax.jit(stub, keep_unused=True), platforms=platforms_of(platform))(*tiles)
     missing = [name for name in _FIELDS if name not in getattr(exported, "__dataclass_fields__", {})]
     if missing:
         fail(f"jax.export of this version of jax has no {missing[0]}, which Hloom replaces", help=INSTALL)
-    changed: Any = dataclasses.replace(exported, **{_PROGRAM: artifact, "fun_name": local.name})
-    return changed.call
+    changed: Any = dataclasses.replace(exported, **{_PROGRAM: artifact, "fun_name": module.name})
+    return changed
+
+
+def platforms_of(platform: str) -> tuple[str, ...] | None:
+    """Returns the platforms to export for; None is JAX's default, which knows the names of accelerators."""
+    return ("cpu",) if platform == "cpu" else None

@@ -29,10 +29,11 @@ class Spelled:
     sharding: Any
 
 
-def spell(tilings: Sequence[Tiling], devices: Sequence[Any], user_mesh: Any) -> tuple[Any, list[Spelled]]:
+def spell(tilings: Sequence[Tiling], devices: Sequence[Any] | int, user_mesh: Any) -> tuple[Any, list[Spelled]]:
     """Returns a mesh of JAX over `devices` that has all digits of the tilings as axes, and each tiling in JAX.
 
-    `user_mesh` may be None. Raises CompileError for tilings that no mesh has.
+    With a number of devices the mesh is abstract. `user_mesh` may be None. Raises CompileError for tilings that no mesh
+    has.
     """
     jax = imported("jax", PURPOSE)
     orders = {tiling.order for tiling in tilings if any(tiling.dims)}
@@ -41,11 +42,8 @@ def spell(tilings: Sequence[Tiling], devices: Sequence[Any], user_mesh: Any) -> 
     order = next(iter(orders), None)
     own = None if user_mesh is None or order is not None else Mesh(tuple(user_mesh.shape.items()))
     named = {} if own is None else {name: own.digits(AxisRef(name)) for name, _ in own.axes}
-    axes = _axes(tilings, len(devices), named)
-    places = devices if order is None else [devices[n] for n in order]
-    sizes, names = [d.size for d in axes], tuple(axes.values())
-    auto = (jax.sharding.AxisType.Auto,) * len(axes)
-    mesh = jax.sharding.Mesh(np.array(places, dtype=object).reshape(sizes), names, axis_types=auto)
+    axes = _axes(tilings, devices if isinstance(devices, int) else len(devices), named)
+    mesh = _mesh(jax, axes, devices, order)
     cuts = refine([tuple(axes)])
     spelled: list[Spelled] = []
     for tiling in tilings:
@@ -54,6 +52,17 @@ def spell(tilings: Sequence[Tiling], devices: Sequence[Any], user_mesh: Any) -> 
         sharding = jax.sharding.NamedSharding(*((mesh, spec) if users is None else (user_mesh, users)))
         spelled.append(Spelled(spec, sharding))
     return mesh, spelled
+
+
+def _mesh(jax: Any, axes: dict[Digit, str], devices: Sequence[Any] | int, order: tuple[int, ...] | None) -> Any:
+    sizes, names = tuple(d.size for d in axes), tuple(axes.values())
+    auto = (jax.sharding.AxisType.Auto,) * len(axes)
+    if not isinstance(devices, int):
+        places = devices if order is None else [devices[n] for n in order]
+        return jax.sharding.Mesh(np.array(places, dtype=object).reshape(sizes), names, axis_types=auto)
+    if order is not None:
+        fail("the program is for devices in an irregular order, which abstract meshes do not have")
+    return jax.sharding.AbstractMesh(sizes, names, axis_types=auto)
 
 
 def _axes(tilings: Sequence[Tiling], devices: int, named: dict[str, Digits]) -> dict[Digit, str]:
