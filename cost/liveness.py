@@ -49,7 +49,7 @@ class Buffer:
 class Lives:
     """The buffers of a computation, and the bytes that live at each of its instructions: all, and without results.
 
-    `results` are the parameters' leaves that the result consists of; None for others.
+    `results` are the parameters' leaves that the result consists of, unchanged; None for others.
     """
 
     computation: Computation
@@ -209,8 +209,9 @@ class _Scan:
         ]  # fmt: skip
         buffers += self._inner()
         count = len(self.times)
+        passed = [c if c < self.parameters else None for c in self.contents[self.computation.root]]
         return Lives(
-            self.computation, buffers, [b if b < self.parameters else None for b in root], _sums(buffers, count),
+            self.computation, buffers, passed, _sums(buffers, count),
             _sums([b for b in buffers if not b.is_result], count),
         )  # fmt: skip
 

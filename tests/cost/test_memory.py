@@ -174,6 +174,41 @@ def test_loop_whose_old_state_is_read_late() -> None:
     assert sum(b.bytes for b in copied.buffers) == copied.peak
 
 
+STACKS = """condition {
+  s = (s32[], f32[8,64], f32[8,64], f32[64]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(8)
+  ROOT more = pred[] compare(i, n), direction=LT
+}
+body {
+  s = (s32[], f32[8,64], f32[8,64], f32[64]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  a = f32[8,64] get-tuple-element(s), index=1
+  b = f32[8,64] get-tuple-element(s), index=2
+  x = f32[64] get-tuple-element(s), index=3
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  zero = s32[] constant(0)
+  row = f32[1,64] reshape(x)
+  c = f32[8,64] dynamic-update-slice(a, row, i, zero)
+  d = f32[8,64] dynamic-update-slice(b, row, i, zero)
+  ROOT t = (s32[], f32[8,64], f32[8,64], f32[64]) tuple(j, c, d, x)
+}"""
+
+
+def test_stacks_of_a_loop_that_begin_as_one_value() -> None:
+    """One stack takes the memory of the shared value, the other one its own. Each is updated in place."""
+    found = entry("""x = f32[64] parameter(0)
+      zero = s32[] constant(0)
+      nil = f32[] constant(0)
+      empty = f32[8,64] broadcast(nil), dimensions={}
+      s = (s32[], f32[8,64], f32[8,64], f32[64]) tuple(zero, empty, empty, x)
+      ROOT l = (s32[], f32[8,64], f32[8,64], f32[64]) while(s), condition=condition, body=body""", before=STACKS)
+    large = [b for b in found.buffers if b.bytes == 2048]
+    assert len(large) == 2
+    assert found.peak == sum(b.bytes for b in found.buffers)
+
+
 BRANCHES = """small {
   p = f32[256] parameter(0)
   ROOT a = f32[256] negate(p)
