@@ -90,5 +90,5 @@ ENTRY e {
   g = f32[4] all-gather(x), replica_groups={{0,1}}, dimensions={0}, channel_id=1, use_global_device_ids=true
   ROOT v = f32[2,2] reshape(g)
 }"""
-    found = run_devices(parse(text), [[np.float32([1, 2])], [np.float32([3, 4])]])
+    found = run_devices(parse(text), [[np.array([1, 2], np.float32)], [np.array([3, 4], np.float32)]])
     np.testing.assert_array_equal(found[1][0], [[1, 2], [3, 4]])
