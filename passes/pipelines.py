@@ -34,6 +34,7 @@ from .propagation.propagate import Propagate
 from .propagation.shardy_regions import ShardyRegions
 from .schedule.bucket import Bucket
 from .schedule.combine_collectives import CombineCollectives
+from .schedule.fastest import Fastest
 from .schedule.memory_order import MemoryOrder
 from .schedule.rewrites.carry_reduce_scatters import CarryReduceScatters
 from .schedule.rewrites.common_gathers import CommonGathers
@@ -87,8 +88,13 @@ PARTITION: tuple[Pass, ...] = (
 
 SCHEDULE: tuple[Pass, ...] = (
     EqualComputations(),  # collectives with equal reducers can share a message
-    ScheduleCollectives(),
+    AllReduceToReduceScatter(),  # these four send less, whatever the order is
+    ReassociateAllReduces(),
+    CommonGathers(),
+    SinkAllReduces(),
+    Fastest(),
 )
+"""The passes that schedule a LOCAL module. The rewrites need a program that is not scheduled yet."""
 
 
 PIPELINE: tuple[Pass, ...] = (*PROPAGATE, *PARTITION)
@@ -151,9 +157,9 @@ def schedule(module: Module, context: PassContext | None = None, memory: int = 0
     """LOCAL to SCHEDULED, in place, with at most `memory` bytes on a device (0: those of the machine); returns the
     module. Combined collectives have the `form` variadic, flat or xla. Raises CompileError if the program does not fit.
     """
-    given = {"memory": Bytes(memory), "form": form}
-    run_pipeline([replace(p, **given) if isinstance(p, ScheduleCollectives) else p for p in SCHEDULE], module,
-                 context or PassContext())  # fmt: skip
+    final = ScheduleCollectives(memory=Bytes(memory), form=form)
+    passes = [replace(p, final=final) if isinstance(p, Fastest) else p for p in SCHEDULE]
+    run_pipeline([final] if module.has_schedule else passes, module, context or PassContext())
     return module
 
 
