@@ -4,10 +4,11 @@
 
 Makes one transformer training step (through `examples/make_transformer.py`, so JAX must be installed) for meshes of 8
 to 16,384 devices, with dimensions that all of them divide, and prints per mesh: median seconds of propagation and of
-partitioning with empty caches, size of the LOCAL text, instructions, and ratios to the smallest mesh. With `--xla` the
-program for 8 devices is also timed from text to text: Hloom parses, propagates, partitions and prints it, and XLA
-compiles the same text with its Shardy partitioner for eight virtual CPU devices in a process of its own. XLA's time
-includes code generation for the CPU, which Hloom does not do: it is what a user of `lowered.compile()` waits for.
+partitioning with empty caches, and of scheduling for H100s; size of the LOCAL text, instructions, and ratios to the
+smallest mesh. With `--xla` the program for 8 devices is also timed from text to text: Hloom parses, propagates,
+partitions and prints it, and XLA compiles the same text with its Shardy partitioner for eight virtual CPU devices in a
+process of its own. XLA's time includes code generation for the CPU, which Hloom does not do: it is what a user of
+`lowered.compile()` waits for.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import hloom
+from hloom.cost.presets import PRESETS
+from hloom.ir.graph.module import clone_module
+from hloom.passes.base import PassContext
+from hloom.passes.pipelines import schedule
 from hloom.passes.resharding.plan import plan_reshard
 
 MAKER = Path(__file__).parents[1] / "examples" / "make_transformer.py"
@@ -37,22 +42,30 @@ def program(data: int, model: int, layers: int) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def measure(text: str, runs: int) -> tuple[float, float, int, int]:
-    """Returns median seconds to propagate and to partition, characters of the LOCAL text, and instructions."""
+def measure(text: str, runs: int) -> tuple[float, float, float, int, int]:
+    """Returns median seconds to propagate, to partition and to schedule, characters of the LOCAL text, and
+    instructions.
+    """
     module = hloom.parse(text)
     propagating: list[float] = []
     partitioning: list[float] = []
-    local = module
+    scheduling: list[float] = []
+    local: hloom.Module = module
     for _ in range(runs):
         plan_reshard.cache_clear()
         start = time.perf_counter()
         sharded = hloom.propagate(module)
         middle = time.perf_counter()
-        local = hloom.partition(sharded)
+        local = hloom.partition(sharded).module
         propagating.append(middle - start)
         partitioning.append(time.perf_counter() - middle)
+        copy = clone_module(local)
+        start = time.perf_counter()
+        schedule(copy, PassContext(machine=PRESETS["h100"]))
+        scheduling.append(time.perf_counter() - start)
     instructions = sum(len(c) for c in local)
-    return statistics.median(propagating), statistics.median(partitioning), len(local.to_text()), instructions
+    medians = [statistics.median(seconds) for seconds in (propagating, partitioning, scheduling)]
+    return medians[0], medians[1], medians[2], len(local.to_text()), instructions
 
 
 def whole(text: str) -> float:
@@ -104,14 +117,15 @@ def main() -> None:
         ours, theirs = (statistics.median(f(first_text) for _ in range(arguments.runs)) for f in (whole, xla_seconds))
         print(f"{arguments.layers} layers, {len(first_text):,} characters, 8 devices: Hloom {ours:.2f} s from text to "
               f"text, XLA {theirs:.2f} s to compile, ratio {ours / theirs:.2f}\n")  # fmt: skip
-    print("devices  propagate s  partition s  ratio   LOCAL text  ratio  instructions")
+    print("devices  propagate s  partition s  schedule s  ratio   LOCAL text  ratio  instructions")
     first: tuple[float, int] | None = None
     for data, model in MESHES:
-        propagating, partitioning, size, count = measure(program(data, model, arguments.layers), arguments.runs)
+        text = program(data, model, arguments.layers)
+        propagating, partitioning, scheduling, size, count = measure(text, arguments.runs)
         total = propagating + partitioning
         first = first or (total, size)
-        print(f"{data * model:7}  {propagating:11.3f}  {partitioning:11.3f}  {total / first[0]:5.2f}  "
-              f"{size:11,}  {size / first[1]:5.2f}  {count:12,}", flush=True)
+        print(f"{data * model:7}  {propagating:11.3f}  {partitioning:11.3f}  {scheduling:10.3f}  "
+              f"{total / first[0]:5.2f}  {size:11,}  {size / first[1]:5.2f}  {count:12,}", flush=True)
 
 
 if __name__ == "__main__":

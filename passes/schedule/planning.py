@@ -81,13 +81,13 @@ class Planning:
                 written.append(Written(found[0], found[1].plan))
         if not written and not sizes:
             return None
-        best = self._ordered(module, written, clock, limit)
+        best = self._ordered(module, written, limit)
         best.buckets = sizes + [size for w in written for size in w.sizes]
         return best
 
-    def _ordered(self, module: Module, written: Sequence[Written], clock: Clock, limit: float) -> State:
+    def _ordered(self, module: Module, written: Sequence[Written], limit: float) -> State:
         """Gives the written computations the faster of their orders, or that with less memory if it does not fit."""
-        chosen: list[Order] = []
+        clock, chosen = Clock.of(module, self.machine), list[Order]()
         found: list[tuple[float, list[Order]]] = []
         for tail_last in (False, True) if written else (False,):
             orders = [w.order(tail_last) for w in written]
@@ -103,7 +103,6 @@ class Planning:
                 break
         assert best is not None
         _reorder(written, chosen)
-        best.seconds = timeline(module, self.machine).seconds  # with the times of what is new
         return best
 
     def _solve(

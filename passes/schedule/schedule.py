@@ -43,6 +43,7 @@ _BETTER = 1 - 1e-3  # a new order must take less than this share of the time of 
 _ATTEMPTS = 4  # at plans within memory
 _FULL = 0.95  # share of the limit from which on no plan for more memory is tried
 _REGATHERED = (0.5, 1.0)  # shares of the bytes of gathers that are gathered again where memory is short
+_LABELLED = 100  # tensors of which layers suggest buckets; of more, limits of size do as well
 _STEPS = 20_000  # segments simulated in all trials of a large computation
 _NO_LIMIT = Bytes()
 _LOCAL = frozenset({Stage.LOCAL, Stage.SCHEDULED})
@@ -67,7 +68,8 @@ class ScheduleCollectives(Pass):
         refuse_starts(module, self.name)
 
         def planner(problem: Extract) -> tuple[Extract, Outcome]:
-            labels = labels_of(problem.gathers, problem.reductions)
+            few = len(problem.gathers) + len(problem.reductions) <= _LABELLED
+            labels = labels_of(problem.gathers, problem.reductions) if few else ((), ())
             trials = max(min(self.trials, _STEPS // len(problem.segments)), 20)
             return problem, best_schedule(problem.problem, *labels, self.budget, trials).outcome
 
@@ -154,7 +156,8 @@ class _Choice:
                     module = clone_module(source)
                     clock = Clock.of(module, clock.machine)
                 again = regather(module, clock, share) if share else 0
-                new = self.planning.plan(module, clock, aim) if again or not share else None
+                peak = None if share else old.memory.peak
+                new = self.planning.plan(module, clock, aim, peak) if again or not share else None
                 if new is None:
                     break
                 new.again, module = again, None
