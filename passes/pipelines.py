@@ -88,11 +88,10 @@ PARTITION: tuple[Pass, ...] = (
 
 SCHEDULE: tuple[Pass, ...] = (
     EqualComputations(),  # collectives with equal reducers can share a message
-    AllReduceToReduceScatter(),  # these four send less, whatever the order is
+    AllReduceToReduceScatter(),  # these three send less, whatever the order is
     ReassociateAllReduces(),
     CommonGathers(),
-    SinkAllReduces(),
-    Fastest(),
+    Fastest(),  # loops that communicate ahead or behind, if that is faster
 )
 """The passes that schedule a LOCAL module. The rewrites need a program that is not scheduled yet."""
 

@@ -1,7 +1,8 @@
 """Chooses among rewrites by the schedules that they allow.
 
-Whether a loop should gather ahead depends on what else hides the gathers, so no rewrite can tell by itself. Each
-alternative is scheduled, and the timeline decides. An alternative that changes nothing costs no search.
+Whether a loop should gather ahead, or reduce once behind it, depends on what hides the collectives inside, so no
+rewrite can tell by itself. Each alternative is scheduled, and the timeline decides. An alternative that changes nothing
+costs no search.
 """
 
 from __future__ import annotations
@@ -17,10 +18,17 @@ from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, run_pass
 from .rewrites.carry_reduce_scatters import CarryReduceScatters
 from .rewrites.prefetch_gathers import PrefetchGathers
+from .rewrites.sink_all_reduces import SinkAllReduces
 from .schedule import ScheduleCollectives
 from .sizes import timed
 
-AHEAD = ((PrefetchGathers(),), (CarryReduceScatters(),), (PrefetchGathers(), CarryReduceScatters()))
+REWRITES: tuple[tuple[Pass, ...], ...] = (
+    (SinkAllReduces(),),
+    (PrefetchGathers(),),
+    (CarryReduceScatters(),),
+    (SinkAllReduces(), PrefetchGathers()),
+    (PrefetchGathers(), CarryReduceScatters()),
+)
 """Ways in which the trips of a loop communicate for each other."""
 
 
@@ -34,7 +42,7 @@ class Fastest(Pass):
     name: ClassVar[str] = "fastest-schedule"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL, Stage.SCHEDULED})
     produces: ClassVar[Stage | None] = Stage.SCHEDULED
-    rewrites: tuple[tuple[Pass, ...], ...] = AHEAD
+    rewrites: tuple[tuple[Pass, ...], ...] = REWRITES
     final: ScheduleCollectives = field(default_factory=ScheduleCollectives)
 
     def run(self, module: Module, context: PassContext) -> bool:
