@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from ...cost.machine import Machine
 from ...cost.memory import live_memory
 from ...cost.timeline import timeline
 from ...ir.diagnostics import CompileError, Diagnostics
@@ -46,8 +45,13 @@ class Fastest(Pass):
     final: ScheduleCollectives = field(default_factory=ScheduleCollectives)
 
     def run(self, module: Module, context: PassContext) -> bool:
-        tries = [_try((), self.final, module, context)]
-        tries += [t for t in (_try(p, self.final, module, context) for p in self.rewrites) if t.is_new]
+        found = [_rewritten(passes, module, context) for passes in self.rewrites if _has_loops(module)]
+        others = [t for t in found if t is not None]
+        if not others:
+            return run_pass(self.final, module, context)
+        tries = [_Try((), clone_module(module)), *others]
+        for one in tries:
+            one.schedule(self.final, context)
         best = min(tries, key=lambda t: t.rank)
         if best.error is not None:
             raise best.error
@@ -62,12 +66,11 @@ class Fastest(Pass):
 
 @dataclass(slots=True)
 class _Try:
-    """An alternative: the passes before the schedule, whether each of them changed something, and the result."""
+    """An alternative: the passes before the schedule, and the result with its forecast or the error."""
 
     passes: tuple[Pass, ...]
     module: Module
-    diagnostics: Diagnostics
-    is_new: bool = True
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
     seconds: float = float("inf")
     peak: int = 0
     error: CompileError | None = None
@@ -76,23 +79,24 @@ class _Try:
     def rank(self) -> tuple[bool, float, int]:
         return self.error is not None, self.seconds, self.peak
 
-
-def _try(passes: tuple[Pass, ...], final: Pass, module: Module, context: PassContext) -> _Try:
-    """Returns the schedule of a copy of the program after some passes; none if one of them changes nothing."""
-    own = replace(context, diagnostics=Diagnostics())
-    found = _Try(passes, clone_module(module), own.diagnostics)
-    for step in passes:
-        found.is_new &= run_pass(step, found.module, own)
-        if not found.is_new:
-            return found
-    try:
-        run_pass(final, found.module, own)
-    except CompileError as error:
-        found.error = error
-        return found
-    found.seconds, found.peak = _forecast(found.module, context.machine)
-    return found
+    def schedule(self, final: Pass, context: PassContext) -> None:
+        """Schedules the program, in place."""
+        try:
+            run_pass(final, self.module, replace(context, diagnostics=self.diagnostics))
+        except CompileError as error:
+            self.error = error
+        else:
+            self.seconds = timeline(self.module, context.machine).seconds
+            self.peak = live_memory(self.module).peak
 
 
-def _forecast(module: Module, machine: Machine) -> tuple[float, int]:
-    return timeline(module, machine).seconds, live_memory(module).peak
+def _has_loops(module: Module) -> bool:
+    """Whether a collective runs in a computation that another one calls."""
+    return any(i.op.is_collective for c in module if c is not module.entry for i in c)
+
+
+def _rewritten(passes: tuple[Pass, ...], module: Module, context: PassContext) -> _Try | None:
+    """Returns a copy of the program after some passes; None if one of them changes nothing."""
+    found = _Try(passes, clone_module(module))
+    own = replace(context, diagnostics=found.diagnostics)
+    return found if all(run_pass(step, found.module, own) for step in passes) else None
