@@ -207,9 +207,13 @@ def _value(name: str, key: str, value: str, default: Any) -> Any:
     try:
         if isinstance(default, bool):
             return {"true": True, "false": False}[value]
-        return type(default)(value)
+        made = type(default)(value)
+        if made != made:  # NaN, which no comparison holds for
+            raise ValueError(value)
+        return made
     except (KeyError, ValueError):
-        fail(f"option '{key}' of pass {name} cannot be '{value}'", help=f"it is of type {type(default).__name__}")
+        kind = "a number of bytes, such as 12GB" if isinstance(default, Bytes) else f"of type {type(default).__name__}"
+        fail(f"option '{key}' of pass {name} cannot be '{value}'", help=f"it is {kind}")
 
 
 def remarks(context: PassContext) -> list[Diagnostic]:

@@ -91,10 +91,13 @@ class Overlap(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         refuse_starts(module, self.name)
+        if self.ahead < 1:
+            fail(f"pass {self.name} cannot gather {self.ahead} ahead", help="ahead is 1 or more")
 
         def planner(problem: Extract) -> tuple[Extract, Outcome]:
             buckets = per_tensor(problem.problem)
-            return problem, best_of(arrange(problem.problem, buckets, ahead) for ahead in range(1, self.ahead + 1))
+            most = max(min(self.ahead, len(problem.gathers)), 1)
+            return problem, best_of(arrange(problem.problem, buckets, ahead) for ahead in range(1, most + 1))
 
         planning = Planning(planner, context.machine, combines=False)
         return _Choice(self.name, planning, self.memory, module, context).run()

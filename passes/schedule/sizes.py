@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 _TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?$")
+_TOO_MANY = 1 << 63
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
@@ -17,7 +19,10 @@ class Bytes(int):
         match = _TEXT.match(value.strip())
         if match is None:
             raise ValueError(f"'{value}' is no number of bytes")
-        return super().__new__(cls, round(float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2]]))
+        count = Decimal(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2]]
+        if count >= _TOO_MANY:
+            raise ValueError(f"'{value}' are more bytes than any device has")
+        return super().__new__(cls, round(count))
 
 
 def sized(count: float) -> str:

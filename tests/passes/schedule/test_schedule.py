@@ -227,7 +227,7 @@ def test_a_scheduled_program_is_proved() -> None:
     ("bucket{rule=size,most-bytes=40KB}", 12), ("bucket{rule=names,names=scale*|in0*|in1*}", 26),
     ("bucket{rule=xla,most-bytes=20KB}", 24), ("bucket{rule=xla,most-bytes=1KB}", 36),
     ("bucket{rule=simplefsdp}", None), ("bucket{rule=auto}", None), ("overlap", 36), ("overlap{ahead=3}", 36),
-    ("memory-order", 36), ("bucket{rule=layer,form=flat},overlap", 12),
+    ("overlap{ahead=999999999}", 36), ("memory-order", 36), ("bucket{rule=layer,form=flat},overlap", 12),
 ])  # fmt: skip
 def test_passes_by_name(passes: str, collectives: int | None) -> None:
     whole = hloom.parse(fsdp_step(4, layers=6, width=64, batch=64))
@@ -245,6 +245,8 @@ def test_passes_by_name(passes: str, collectives: int | None) -> None:
 @pytest.mark.parametrize(("passes", "message"), [
     ("bucket{rule=best}", "pass bucket has no rule 'best'"), ("bucket{rule=names}", "pass bucket needs names"),
     ("schedule{form=round}", "there is no form 'round'"), ("schedule{memory=much}", "option 'memory' of pass schedule"),
+    (f"schedule{{memory={'9' * 400}}}", "option 'memory' of pass schedule"), ("overlap{ahead=0}", "cannot gather 0 ahead"),
+    ("sink-all-reduces{least-gain=nan}", "option 'least-gain' of pass sink-all-reduces cannot be 'nan'"),
 ])  # fmt: skip
 def test_wrong_options(passes: str, message: str) -> None:
     local = local_of(fsdp_step(2, layers=1))
