@@ -18,6 +18,7 @@ from ..ir.tools.spmd import is_per_device
 from ..passes.base import PassContext
 from ..passes.pipelines import partition
 from ..passes.pipelines import schedule as make_schedule
+from ..passes.schedule.sizes import sized
 from ..report.measured import Agreement, agreement_text, compare, load_trace
 from ..report.schedule import Schedule, ms, schedule_of, schedule_summary, schedule_table
 from ..report.schedule_trace import schedule_trace
@@ -37,6 +38,9 @@ def schedule(args: argparse.Namespace) -> int:
     report(args, context)
     with working("simulating the order"):
         found = schedule_of(module, context.machine)
+    if before is None and found.peak > (args.memory or found.peak):
+        fail(f"{module.name} keeps its order, which takes {sized(found.peak)} at {found.at}: {sized(args.memory)} "
+             "are too little", help="hloom opt with --passes=schedule{memory=..} orders a program of Hloom's anew")
     if args.trace is not None:
         _write(args.trace, schedule_trace(found, module.name))
     compared = compare(found, measured) if measured is not None else None

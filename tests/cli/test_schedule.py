@@ -167,6 +167,13 @@ def test_a_program_is_scheduled_within_memory(tmp_path: Path) -> None:
     assert (both.code, "--as-is asks for none" in both.err) == (2, True)
 
 
+def test_an_order_that_stays_is_held_to_the_memory_given(folder: Path) -> None:
+    peak = json.loads(hloom("schedule", "p.hlo", "--json", cwd=folder).out)["peak"]
+    assert hloom("schedule", "p.hlo", "--memory", str(peak), cwd=folder).code == 0
+    done = hloom("schedule", "p.hlo", "--memory", str(peak - 1), cwd=folder)
+    assert (done.code, "m keeps its order, which takes" in done.err) == (65, True)
+
+
 def test_kendall() -> None:
     assert kendall([1, 2, 3, 4], [10, 20, 30, 40]) == 1
     assert kendall([1, 2, 3, 4], [4, 3, 2, 1]) == -1
