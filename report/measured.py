@@ -9,6 +9,7 @@ mean counts, of several ranks the median.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -111,15 +112,38 @@ def load_trace(path: str) -> dict[str, Any]:
         fail(f"{path} is not JSON: {error}", help=_HELP)
     if not isinstance(found, dict) or not isinstance(cast(dict[str, Any], found).get("traceEvents"), list):
         fail(f"{path} is not a trace: it has no traceEvents", help=_HELP)
-    return cast(dict[str, Any], found)
+    trace = cast(dict[str, Any], found)
+    for number, event in enumerate(trace["traceEvents"]):
+        if not _is_event(event):
+            fail(f"{path} is not a trace of hloom run: traceEvents[{number}] is {json.dumps(event)[:80]}", help=_HELP)
+    seconds = facts.get("seconds") if isinstance(facts := trace.get("otherData", {}), dict) else ""
+    if seconds is not None and not _is_time(seconds):
+        fail(f"{path} is not a trace of hloom run: otherData.seconds is no number", help=_HELP)
+    return trace
+
+
+def _is_event(event: Any) -> bool:
+    """Returns whether an event is one that `compare` reads, or passes over."""
+    if not isinstance(event, dict):
+        return False
+    fields = cast(dict[str, Any], event)
+    if fields.get("ph") != "X":
+        return True
+    args: Any = fields.get("args", {})
+    times = (fields.get("ts"), fields.get("dur"), args.get("waited_us", 0.0) if isinstance(args, dict) else None)
+    return isinstance(fields.get("name"), str) and isinstance(fields.get("pid"), int) and all(map(_is_time, times))
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _spans(trace: Mapping[str, Any]) -> dict[str, Span]:
     """Returns the collectives of a trace: the median over ranks of the mean over trips."""
     records: dict[str, dict[Any, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for event in sorted(trace["traceEvents"], key=lambda e: e.get("ts", 0.0)):
-        if event.get("ph") == "X" and event.get("tid") == _COMMUNICATION:
-            records[event["name"]][event.get("pid")].append(event)
+    spans = (e for e in trace["traceEvents"] if e.get("ph") == "X" and e.get("tid") == _COMMUNICATION)
+    for event in sorted(spans, key=lambda e: e["ts"]):
+        records[event["name"]][event["pid"]].append(event)
     return {name: _span(list(by_rank.values())) for name, by_rank in records.items()}
 
 
