@@ -61,7 +61,7 @@ def _start(start: Instruction, done: type[Any]) -> Iterator[Diagnostic]:
                 yield _error(user, f"reads the result of {start.name} before it has arrived",
                              note(f"{start.name} starts here", start.location),
                              help=f"read the result of its done: {start.opcode.removesuffix('-start')}-done")
-            elif not isinstance(user.attributes, GetTupleElementAttributes):
+            elif not isinstance(user.attributes, GetTupleElementAttributes) or _is_context(start, user):
                 leaves_sight = True
     if not dones and not leaves_sight:
         yield _error(start, "is never awaited: it has no done")
@@ -77,6 +77,11 @@ def _reads_result(start: Instruction, user: Instruction) -> bool:
     if result is None:
         return True
     return isinstance(user.attributes, GetTupleElementAttributes) and user.attributes.index == result
+
+
+def _is_context(start: Instruction, element: Instruction) -> bool:
+    """Whether an element of a send's or receive's value may stand for it, in a tuple that its done takes."""
+    return not isinstance(start.op, AsyncStart) and bool(element.users)
 
 
 # -- channels
