@@ -13,6 +13,7 @@ from ..diagnostics import Diagnostic, Location, Severity
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.module import Module
+from ..graph.op import Role
 from ..ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
 from ..ops.collective_groups import CollectiveAttributes
 from ..ops.structure import GetTupleElementAttributes
@@ -81,7 +82,7 @@ def _reads_result(start: Instruction, user: Instruction) -> bool:
 
 def _is_context(start: Instruction, element: Instruction) -> bool:
     """Whether an element of a send's or receive's value may stand for it, in a tuple that its done takes."""
-    return not isinstance(start.op, AsyncStart) and bool(element.users)
+    return not isinstance(start.op, AsyncStart) and any(u.op.role is Role.TUPLE for u in element.users)
 
 
 # -- channels

@@ -130,9 +130,10 @@ def test_a_run_of_another_program(folder: Path) -> None:
 
 @pytest.mark.parametrize(("text", "message"), [
     (None, "cannot read the trace r.json: No such file"), ("{", "r.json is not JSON"), ("[]", "r.json is not a trace"),
-    ('{"traceEvents": [1]}', "traceEvents[0] is 1"), ('{"traceEvents": [{"ph": "X", "name": [1]}]}', "traceEvents[0] is {"),
-    *((f'{{"traceEvents": [{{"ph": "X", "name": "g", "pid": 0, "tid": 1, {fields}}}]}}', "traceEvents[0] is {") for fields in
-      ('"ts": "1", "dur": 1', '"ts": NaN, "dur": 1', '"ts": 1', '"ts": 1, "dur": 1, "args": []')),
+    ('{"traceEvents": [1]}', "traceEvents[0] is 1"),
+    ('{"traceEvents": [{"ph": "X", "name": [1]}]}', "traceEvents[0] is {"),
+    *((f'{{"traceEvents": [{{"ph": "X", "name": "g", "pid": 0, "tid": 1, {fields}}}]}}', "traceEvents[0] is {")
+      for fields in ('"ts": "1", "dur": 1', '"ts": NaN, "dur": 1', '"ts": 1', '"ts": 1, "dur": 1, "args": []')),
     ('{"traceEvents": [], "otherData": {"seconds": "1"}}', "otherData.seconds is no number"),
 ])  # fmt: skip
 def test_what_is_no_trace(text: str | None, message: str, folder: Path) -> None:

@@ -245,7 +245,8 @@ def test_passes_by_name(passes: str, collectives: int | None) -> None:
 @pytest.mark.parametrize(("passes", "message"), [
     ("bucket{rule=best}", "pass bucket has no rule 'best'"), ("bucket{rule=names}", "pass bucket needs names"),
     ("schedule{form=round}", "there is no form 'round'"), ("schedule{memory=much}", "option 'memory' of pass schedule"),
-    (f"schedule{{memory={'9' * 400}}}", "option 'memory' of pass schedule"), ("overlap{ahead=0}", "cannot gather 0 ahead"),
+    (f"schedule{{memory={'9' * 400}}}", "option 'memory' of pass schedule"),
+    ("overlap{ahead=0}", "cannot gather 0 ahead"),
     ("sink-all-reduces{least-gain=nan}", "option 'least-gain' of pass sink-all-reduces cannot be 'nan'"),
 ])  # fmt: skip
 def test_wrong_options(passes: str, message: str) -> None:
