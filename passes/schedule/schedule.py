@@ -148,10 +148,17 @@ class _Choice:
         return best.module is not source
 
     def _candidates(self, old: State, clock: Clock, source: Module, limit: float) -> Iterator[State]:
-        """Yields programs to choose from, until one fits: plans with ever less memory for buckets, such plans of
-        programs that gather again what they need late, orders for little memory.
+        """Yields programs to choose from, until one fits: the plan without a limit, plans with ever less memory for
+        buckets, such plans of programs that gather again what they need late, orders for little memory.
         """
         module: Module | None = self.module
+        if limit < (free := old.memory.peak * _GROWTH):  # the plan without a limit may need less than it is allowed
+            new = self.planning.plan(module, clock, free)
+            if new is not None:
+                yield new
+                if new.memory.peak <= limit:
+                    return
+            module = None
         for share in (0.0, *(_REGATHERED if self.regathers else ())):
             aim, low, high, fits = limit, 0.0, limit, False
             for _ in range(_ATTEMPTS):

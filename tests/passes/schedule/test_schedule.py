@@ -26,6 +26,7 @@ from hloom.runtime.simulator import simulate
 from hypothesis import given, settings
 from programs.random.generate import inputs_of, programs
 from support.fsdp_steps import fsdp_step
+from support.layered_programs import Model
 from support.partition_check import partitioned
 from support.rewrites import rewritten
 
@@ -240,6 +241,15 @@ def test_passes_by_name(passes: str, collectives: int | None) -> None:
         assert live_memory(module).peak <= live_memory(local).peak
     if passes.startswith("overlap"):
         assert seconds(module) < seconds(local)
+
+
+@pytest.mark.parametrize(("layers", "machine"), [(2, "default"), (2, "cpu-cluster"), (3, "cpu-cluster")])
+def test_a_limit_that_the_plan_without_one_keeps_changes_nothing(layers: int, machine: str) -> None:
+    local = local_of(Model(layers, loop=False).text())
+    free = scheduled(local, machine)
+    within = scheduled(local, machine, memory=live_memory(free).peak)
+    assert seconds(within, machine) <= seconds(free, machine) * 1.001
+    assert live_memory(within).peak <= live_memory(free).peak
 
 
 @pytest.mark.parametrize(("passes", "message"), [
