@@ -24,6 +24,7 @@ from typing import Any, TypeVar, cast
 import hloom
 from fuzzing.messages import message
 from fuzzing.programs import corpus, large, lowered, program, sharded_program, swept_program
+from fuzzing.schedules import problem_after, scheduled_program
 from fuzzing.shardings import sharded
 from fuzzing.strings import command, string
 from hloom.__main__ import main
@@ -135,6 +136,14 @@ def run_sweep(text: str) -> str:
             _reprinted(local)
             reached = "partitioned"
     return reached
+
+
+def run_schedules(value: str) -> str:
+    """Through the passes that the first line names: sound, within memory, no slower, and with the same results."""
+    line, _, text = value.partition("\n")
+    if problem := problem_after(line, text, is_small(hloom.parse(text))):
+        raise Wrong(f"{line}: {problem}")
+    return "the same"
 
 
 def run_proto(data: bytes) -> str:
@@ -346,6 +355,7 @@ TARGETS: dict[str, Target] = {
     "lowered": Target(lambda rng: sharded_program(rng, lowered()), run_pipeline),
     "sweep": Target(lambda rng: swept_program(rng, (*corpus(), *large())), run_sweep),
     "sweep-lowered": Target(lambda rng: swept_program(rng, lowered()), run_sweep),
+    "schedules": Target(scheduled_program, run_schedules),
     "shardings": Target(sharded, run_like_xla),
     "strings": Target(string, run_strings),
     "cli": Target(command, run_cli),

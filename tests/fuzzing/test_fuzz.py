@@ -22,6 +22,7 @@ COUNTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "sweep": (250, 20_000, ("refused", "parsed", "partitioned")),
     "strings": (600, 10_000, ("refused", "read")),
     "cli": (100, 2_000, ("exit code 0", "exit code 2", "exit code 65")),
+    "schedules": (80, 5_000, ("refused", "the same")),
     "shardings": (250, 20_000, ("the same",)),
 }
 
