@@ -116,7 +116,8 @@ def load_trace(path: str) -> dict[str, Any]:
     for number, event in enumerate(trace["traceEvents"]):
         if not _is_event(event):
             fail(f"{path} is not a trace of hloom run: traceEvents[{number}] is {json.dumps(event)[:80]}", help=_HELP)
-    seconds = facts.get("seconds") if isinstance(facts := trace.get("otherData", {}), dict) else ""
+    facts: Any = trace.get("otherData", {})
+    seconds = cast(dict[str, Any], facts).get("seconds") if isinstance(facts, dict) else ""
     if seconds is not None and not _is_time(seconds):
         fail(f"{path} is not a trace of hloom run: otherData.seconds is no number", help=_HELP)
     return trace
@@ -130,7 +131,8 @@ def _is_event(event: Any) -> bool:
     if fields.get("ph") != "X":
         return True
     args: Any = fields.get("args", {})
-    times = (fields.get("ts"), fields.get("dur"), args.get("waited_us", 0.0) if isinstance(args, dict) else None)
+    waited = cast(dict[str, Any], args).get("waited_us", 0.0) if isinstance(args, dict) else None
+    times: tuple[Any, ...] = (fields.get("ts"), fields.get("dur"), waited)
     return isinstance(fields.get("name"), str) and isinstance(fields.get("pid"), int) and all(map(_is_time, times))
 
 
