@@ -1,7 +1,7 @@
 """Measures the step time of a Llama-like training step (`llama_step`) on one core: Hloom by numpy and natively, and
 JAX; with `--ranks`, on several ranks beside JAX and torch.
 
-    python bench/step.py [--configurations B A] [--runs 7] [--ranks 1 2 4 [--kinds dp fsdp tp]]
+    python bench/step.py [--configurations B A] [--runs 7] [--ranks 1 2 4 [--kinds dp fsdp tp] [--buckets]]
 
 Needs JAX, which also writes the program. On one core all run in this process, alternating; freed memory is kept, as by
 the command line. `matmuls` are the program's contractions alone, as contiguous products of the same sizes. `compile` is
@@ -11,7 +11,9 @@ With `--ranks` each system runs in processes of its own, one thread each, pinned
 steps. Hloom runs on MPI ranks, its program made by JAX with shardings and partitioned; JAX on virtual devices of one
 process, and on processes over gloo; torch (eager and compiled on one rank, then DDP and FSDP2 over gloo) if it is
 installed. Times are those of rank 0; `processor` is the processor time of one rank, with the turns of its waits, which
-says more than wall time where other processes want the cores.
+says more than wall time where other processes want the cores. `--buckets` compares Hloom's own programs instead: one
+collective per array in the order of the text, those of a layer together, scheduled for the machine cpu-cluster, and
+what native code does by itself.
 """
 
 # JAX's own annotations leave many types open.
@@ -107,13 +109,15 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7, help="of each, or turns of three steps")
     parser.add_argument("--ranks", type=int, nargs="+", default=[])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--buckets", action="store_true",
+                        help="compare Hloom's ways to combine and order collectives on ranks, in place of peers")
     arguments = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_THREAD})  # read when numpy loads
     if arguments.ranks:
         rows = [(name, kind, ranks) for name in arguments.configurations for ranks in arguments.ranks
                 for kind in (arguments.kinds if ranks > 1 else KINDS[:1])]  # fmt: skip
-        agree = [measure_ranks(*row, rounds=arguments.runs, steps=STEPS) for row in rows]
+        agree = [measure_ranks(*row, rounds=arguments.runs, steps=STEPS, buckets=arguments.buckets) for row in rows]
         sys.exit(0 if all(agree) else "losses differ")
     keep_freed_memory()  # as the command line does
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})

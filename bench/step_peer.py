@@ -26,6 +26,8 @@ from typing import Any
 
 import hloom
 from hloom.cli.backends import Backend
+from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.pipelines import parse_pipeline
 from hloom.runtime.allocator import keep_freed_memory
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.global_arrays import split_inputs
@@ -36,6 +38,15 @@ from llama_step import AXIS, CONFIGURATIONS, Sharded, batch, flat, matmuls, para
 Step = Callable[[], float]  # runs a step, and returns the loss
 PAUSE = 0.002  # seconds between looks at the folder
 PROCESSOR = "processor"  # the name of the processor time of a step, per rank
+
+
+MACHINE = "cpu-cluster"
+PASSES = {
+    "hloom-single": "equal-computations",
+    "hloom-layer": "equal-computations,bucket{rule=layer}",
+    "hloom-schedule": "equal-computations,schedule",
+}
+"""How the collectives of Hloom are combined and ordered, other than by what native code does by itself."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,9 @@ def hloom_steps(task: Task) -> dict[str, Step]:
     c, backend = CONFIGURATIONS[task.configuration], Backend("native")
     inputs = flat(parameters(c), *batch(c))
     local = hloom.load(task.folder / "program.hlo")
+    if task.system in PASSES:
+        run_pipeline(parse_pipeline(PASSES[task.system]), local, PassContext(machine=hloom.parse_machine(MACHINE)))
+        local.is_scheduled = True  # the order is decided, and what is combined
     module = backend.prepared(local)
     products = matmuls(local)
     steps: dict[str, Step] = {"matmuls": lambda: products() or math.nan}
@@ -97,6 +111,7 @@ def torch_steps(task: Task) -> dict[str, Step]:
 
 SYSTEMS: dict[str, Callable[[Task], dict[str, Step]]] = {
     "hloom": hloom_steps,
+    **dict.fromkeys(PASSES, hloom_steps),
     "jax": jax_steps,
     "jax-gloo": jax_steps,
     "torch": torch_steps,
@@ -148,7 +163,7 @@ def pin(task: Task) -> None:
 
 if __name__ == "__main__":
     chosen = Task.of(sys.argv[1:])
-    if chosen.system != "hloom" or chosen.ranks == 1:
+    if SYSTEMS[chosen.system] is not hloom_steps or chosen.ranks == 1:
         sys.exit(serve(chosen))
     if not inside_launcher():
         sys.exit(launch(sys.argv[1:], chosen.ranks, [__file__]))

@@ -39,11 +39,16 @@ HLOOM = System("Hloom", "hloom", package="mpi4py")
 JAX = System("JAX, virtual devices", "jax")
 ALONE = (HLOOM, System("JAX", "jax"), System("torch, eager", "torch", package="torch"),
          System("torch, compiled", "torch-compiled", package="torch"))  # fmt: skip
+BUCKETS = (System("Hloom, one by one", "hloom-single", package="mpi4py"),
+           System("Hloom, by layer", "hloom-layer", package="mpi4py"),
+           System("Hloom, scheduled", "hloom-schedule", package="mpi4py"))  # fmt: skip
 TORCH = {"dp": "torch, DDP", "fsdp": "torch, FSDP2"}
 
 
-def systems(kind: str, ranks: int) -> list[System]:
-    """Returns what is compared."""
+def systems(kind: str, ranks: int, buckets: bool) -> list[System]:
+    """Returns what is compared: with peers, or with other `buckets` of collectives."""
+    if buckets:
+        return [HLOOM, *BUCKETS]
     if ranks == 1:
         return list(ALONE)
     found = [HLOOM, JAX, System("JAX, gloo", "jax-gloo", starts_ranks=True)]
@@ -116,7 +121,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def measure_ranks(configuration: str, kind: str, ranks: int, rounds: int, steps: int) -> bool:
+def measure_ranks(configuration: str, kind: str, ranks: int, rounds: int, steps: int, buckets: bool) -> bool:
     """Prints the table of one configuration, kind and number of ranks. Returns whether all losses agree."""
     c = CONFIGURATIONS[configuration]
     begun = time.perf_counter()
@@ -127,7 +132,7 @@ def measure_ranks(configuration: str, kind: str, ranks: int, rounds: int, steps:
           f"(lowered and partitioned in {time.perf_counter() - begun:.1f} s)", flush=True)  # fmt: skip
     with TemporaryDirectory(prefix="step-") as place:
         groups: list[Group] = []
-        for number, system in enumerate(systems(kind, ranks)):
+        for number, system in enumerate(systems(kind, ranks, buckets)):
             folder = Path(place, str(number))
             folder.mkdir()
             (folder / "program.hlo").write_text(module_text(module))
