@@ -65,7 +65,10 @@ def test_programs_that_cannot_be_pickled_run_on_ranks(tmp_path: Path) -> None:
     assert (np.load(tmp_path / "out" / "output_0.npy") == np.load(tmp_path / "one" / "output_0.npy")).all()
 
 
-@pytest.mark.parametrize("ranks", [None, pytest.param(2, marks=pytest.mark.skipif(not have_mpi(), reason="no MPI"))])
+@pytest.mark.parametrize("ranks", [
+    pytest.param(None, marks=pytest.mark.slow),
+    pytest.param(2, marks=pytest.mark.skipif(not have_mpi(), reason="no MPI")),
+])  # fmt: skip
 def test_repeated_runs_give_the_same_results_and_times(ranks: int | None, tmp_path: Path) -> None:
     more = ["--ranks", str(ranks)] if ranks else []
     once, often = (
