@@ -38,8 +38,9 @@ def schedule(args: argparse.Namespace) -> int:
     report(args, context)
     with working("simulating the order"):
         found = schedule_of(module, context.machine)
-    if before is None and found.peak > (args.memory or found.peak):
-        fail(f"{module.name} keeps its order, which takes {sized(found.peak)} at {found.at}: {sized(args.memory)} "
+    limit: int | None = args.memory
+    if before is None and limit is not None and found.peak > limit:
+        fail(f"{module.name} keeps its order, which takes {sized(found.peak)} at {found.at}: {sized(limit)} "
              "are too little", help="hloom opt with --passes=schedule{memory=..} orders a program of Hloom's anew")
     if args.trace is not None:
         _write(args.trace, schedule_trace(found, module.name))
