@@ -84,8 +84,8 @@ class Scope:
     parameters: int = 0
 
     def capture(self, outer: Instruction) -> Instruction:
-        """Returns what stands here for a value of the parent."""
-        raise NotImplementedError
+        """Returns what stands here for a value of the parent. Raises CompileError: here nothing does."""
+        fail(f"{self.title} can only use its own values, not {outer.name}")
 
     def parameter(self, shape: Shape, name: str) -> Instruction:
         """Appends the next parameter of the computation."""

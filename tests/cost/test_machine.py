@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import hloom
 import pytest
-from hloom.cost.formulas import Kind
-from hloom.cost.machine import DEFAULT, SECOND, Cluster, Machine, Transfer
+from hloom.cost.machine import DEFAULT, SECOND, Cluster, Transfer
 from hloom.cost.presets import parse_machine
-from hloom.ir.sharding.digit import Digit, Digits
+from hloom.ir.sharding.digit import Digit
 from hloom.ir.sharding.sharding import REPLICATED, Sharding
-from hloom.ir.types.element_type import F32, ElementType
+from hloom.ir.types.element_type import F32
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
 from hloom.passes.resharding.certificate import reshard
+from support.slow_machine import Slow
 
 # A row of four numbers: one collective with real latencies, fewer bytes in two without.
 ROW = """HloModule m, num_partitions=8
@@ -23,24 +21,6 @@ ENTRY e {
   ROOT y = f32[64] copy(x), sharding={devices=[4,2]<=[2,4]T(1,0) last_tile_dim_replicate}
 }
 """
-
-
-@dataclass(frozen=True)
-class Slow(Machine):
-    """An embedder's machine: every collective takes 1 us and 10 ps per byte."""
-
-    def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
-        return Transfer(latency=1e6, per_byte=10.0)
-
-    def memory(self, count: float) -> float:
-        return count
-
-    def work(self, points: float, element: ElementType) -> float:
-        return points / 100
-
-    @property
-    def fastest(self) -> Transfer:
-        return Transfer(latency=1e6, per_byte=10.0)
 
 
 def test_times_of_the_default_are_whole_picoseconds() -> None:

@@ -11,16 +11,14 @@ from pathlib import Path
 import hloom
 import pytest
 from hloom.cost.forecast import forecast
-from hloom.cost.formulas import Kind
 from hloom.cost.links import Link, Links
-from hloom.cost.machine import Cluster, Machine, Transfer
+from hloom.cost.machine import Cluster
 from hloom.cost.presets import PRESETS
 from hloom.cost.seconds import Clock, collective_seconds, op_seconds
 from hloom.cost.timeline import Timeline, timeline
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module
-from hloom.ir.sharding.digit import Digits
-from hloom.ir.types.element_type import ElementType
+from support.slow_machine import Slow
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -266,21 +264,7 @@ def test_a_faster_machine_is_never_slower(train: Module) -> None:
 
 
 def test_a_machine_of_an_embedder_needs_no_more_than_before(train: Module) -> None:
-    class Old(Machine):
-        def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
-            return Transfer(latency=1e6, per_byte=10.0)
-
-        def memory(self, count: float) -> float:
-            return count
-
-        def work(self, points: float, element: ElementType) -> float:
-            return points / 100
-
-        @property
-        def fastest(self) -> Transfer:
-            return Transfer(latency=1e6, per_byte=10.0)
-
-    old = Old()
+    old = Slow()
     found = timeline(train, old)
     assert set(found.busy) == {"communication"}
     assert found.seconds <= forecast(train, old).seconds

@@ -9,6 +9,9 @@ from __future__ import annotations
 GATHER = "replica_groups={{0,1,2,3}}, use_global_device_ids=true"
 STATE = "(s32[], f32[3,8], f32[5,2,8], f32[5,2,8], f32[2,8])"
 
+HEAD = """HloModule m, num_partitions=4
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }"""
+
 
 def layers(
     trips: str = "i, limit), direction=LT", start: int = 0, limit: int = 5, step: int = 1, place: str = "i",
@@ -18,8 +21,7 @@ def layers(
     in the body, `gathered` what is gathered there, `into` the array that is written into; `after`, `next_` and
     `condition` are further lines of the body, what it returns for the activations, and further lines of the condition.
     """
-    return f"""HloModule m, num_partitions=4
-add {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }}
+    return f"""{HEAD}
 body {{
   s = {STATE} parameter(0)
   i = s32[] get-tuple-element(s), index=0

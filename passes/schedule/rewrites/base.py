@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from ml_dtypes import finfo
 
@@ -79,6 +79,9 @@ class Program:
         self.context.diagnostics.remark(f"{instruction.opcode} {instruction.name}: {text}", instruction.location, help)
 
 
+M = TypeVar("M")
+
+
 class Rewrite(Pass):
     """Base of passes that rewrite the collectives of per-device programs, Hloom's or those of another compiler."""
 
@@ -100,6 +103,34 @@ class Rewrite(Pass):
     @abstractmethod
     def rewrite(self, program: Program, computation: Computation) -> bool:
         """Edits one computation that control flow runs. Returns whether it changed."""
+
+
+class MatchingRewrite(Rewrite, Generic[M]):
+    """Base of rewrites that look at one instruction at a time. `stays` begins the remark on one that is left as it is.
+    """
+
+    stays: ClassVar[str]
+
+    def rewrite(self, program: Program, computation: Computation) -> bool:
+        edits, changed = Edits(computation), False
+        for instruction in list(computation):
+            found = self.match(program, instruction)
+            if isinstance(found, str):
+                program.remark(instruction, f"{self.stays}: {found}")
+            elif found is not None:
+                self.emit(program, edits, instruction, found)
+                changed = True
+        if changed:
+            edits.finish()
+        return changed
+
+    @abstractmethod
+    def match(self, program: Program, instruction: Instruction) -> M | str | None:
+        """Returns where the rewrite applies, why it does not, or None for instructions that it is not about."""
+
+    @abstractmethod
+    def emit(self, program: Program, edits: Edits, instruction: Instruction, found: M) -> None:
+        """Emits what a match becomes."""
 
 
 class Edits:

@@ -35,32 +35,24 @@ from ....ir.ops.collectives import (
 )
 from ....ir.ops.shaping import TransposeAttributes
 from ....ir.sharding.replica_groups import Groups
-from .base import Edits, Program, Rewrite, is_plain_collective, microseconds
+from .base import Edits, MatchingRewrite, Program, is_plain_collective, microseconds
 from .groups import device_groups
 
 
 @dataclass(frozen=True)
-class HierarchicalCollectives(Rewrite):
+class HierarchicalCollectives(MatchingRewrite["_Levels"]):
     """Splits collectives over two levels of links where that is faster."""
 
     name: ClassVar[str] = "hierarchical-collectives"
+    stays: ClassVar[str] = "stays one step"
 
-    def rewrite(self, program: Program, computation: Computation) -> bool:
-        edits, changed = Edits(computation), False
-        for collective in list(computation):
-            if not isinstance(collective.op, AllReduce | AllGather | ReduceScatter):
-                continue
-            found = _best(program, collective)
-            if isinstance(found, str):
-                program.remark(collective, f"stays one step: {found}")
-            elif found is not None:
-                with edits.before(collective):
-                    new = _Split(program, computation, collective, found).emit()
-                edits.replace(collective, new)
-                changed = True
-        if changed:
-            edits.finish()
-        return changed
+    def match(self, program: Program, instruction: Instruction) -> _Levels | str | None:
+        return _best(program, instruction)
+
+    def emit(self, program: Program, edits: Edits, instruction: Instruction, found: _Levels) -> None:
+        with edits.before(instruction):
+            new = _Split(program, edits.computation, instruction, found).emit()
+        edits.replace(instruction, new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +76,9 @@ class _Levels:
 
 
 def _best(program: Program, collective: Instruction) -> _Levels | str | None:
-    """Returns the fastest way to split a collective, or why there is none; None if it crosses no level."""
+    """Returns the best way to split a collective, or why there is none; None if it crosses no level, and for others."""
+    if not isinstance(collective.op, AllReduce | AllGather | ReduceScatter):
+        return None
     groups = device_groups(collective, program.module)
     crossed = [
         border for border in program.context.machine.levels

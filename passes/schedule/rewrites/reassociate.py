@@ -16,35 +16,28 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ....ir.factors.sharding_rule import Monoid
-from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import reduction_monoid
 from ....ir.graph.op import op_named
 from ....ir.ops.collectives import AllReduce, AllReduceAttributes
 from ....ir.ops.conversion import Convert
 from ....ir.sharding.replica_groups import Groups
-from .base import Edits, Program, Rewrite, is_plain_collective, microseconds, only_user, widens_floats
+from .base import Edits, MatchingRewrite, Program, is_plain_collective, microseconds, only_user, widens_floats
 from .groups import are_equal, device_groups
 
 
 @dataclass(frozen=True)
-class ReassociateAllReduces(Rewrite):
+class ReassociateAllReduces(MatchingRewrite["_Match"]):
     """Makes one all-reduce of two whose results are combined as they were."""
 
     name: ClassVar[str] = "reassociate-all-reduces"
+    stays: ClassVar[str] = "its operands stay two all-reduces"
 
-    def rewrite(self, program: Program, computation: Computation) -> bool:
-        edits, changed = Edits(computation), False
-        for instruction in list(computation):
-            found = _match(program, instruction)
-            if isinstance(found, str):
-                program.remark(instruction, f"its operands stay two all-reduces: {found}")
-            elif found is not None:
-                _emit(program, edits, instruction, found)
-                changed = True
-        if changed:
-            edits.finish()
-        return changed
+    def match(self, program: Program, instruction: Instruction) -> _Match | str | None:
+        return _match(program, instruction)
+
+    def emit(self, program: Program, edits: Edits, instruction: Instruction, found: _Match) -> None:
+        _emit(program, edits, instruction, found)
 
 
 @dataclass(frozen=True, slots=True)

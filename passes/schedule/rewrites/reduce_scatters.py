@@ -27,29 +27,23 @@ from ....ir.ops.shaping import TransposeAttributes
 from ....ir.ops.slicing import DynamicSlice, Pad, PadAttributes, Slice
 from ....ir.ops.structure import ConstantAttributes
 from ....ir.sharding.replica_groups import Groups
-from .base import Edits, Program, Rewrite, amount, is_plain_collective, microseconds, only_user
+from .base import Edits, MatchingRewrite, Program, amount, is_plain_collective, microseconds, only_user
 from .groups import device_groups, positions
 from .per_device import clamped_starts
 
 
 @dataclass(frozen=True)
-class AllReduceToReduceScatter(Rewrite):
+class AllReduceToReduceScatter(MatchingRewrite["_Match"]):
     """Turns all-reduces that are only sliced into reduce-scatters."""
 
     name: ClassVar[str] = "all-reduce-to-reduce-scatter"
+    stays: ClassVar[str] = "is not a reduce-scatter"
 
-    def rewrite(self, program: Program, computation: Computation) -> bool:
-        edits, changed = Edits(computation), False
-        for reduced in [i for i in computation if isinstance(i.op, AllReduce)]:
-            found = _match(program, reduced)
-            if isinstance(found, str):
-                program.remark(reduced, f"is not a reduce-scatter: {found}")
-            elif found is not None:
-                _emit(program, edits, reduced, found)
-                changed = True
-        if changed:
-            edits.finish()
-        return changed
+    def match(self, program: Program, instruction: Instruction) -> _Match | str | None:
+        return _match(program, instruction)
+
+    def emit(self, program: Program, edits: Edits, instruction: Instruction, found: _Match) -> None:
+        _emit(program, edits, instruction, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +58,8 @@ class _Match:
 
 def _match(program: Program, reduced: Instruction) -> _Match | str | None:
     """Returns how an all-reduce is sliced, why it cannot become a reduce-scatter, or None if nothing slices it."""
+    if not isinstance(reduced.op, AllReduce):
+        return None
     user = only_user(reduced)
     pad = user if user is not None and isinstance(user.op, Pad) else None
     if pad is not None:
@@ -91,7 +87,7 @@ def _match(program: Program, reduced: Instruction) -> _Match | str | None:
         return "what a device reads depends on more than its number"
     if (starts % tile).any():
         return "a device reads across the borders of parts"
-    number: np.ndarray[Any, Any] = np.ravel_multi_index(tuple((starts // tile).T), counts)  # pyright: ignore[reportAssignmentType]
+    number = np.asarray(np.ravel_multi_index(tuple((starts // tile).T), counts))
     ordered = _by_part(groups, number)
     if ordered is None:
         return "two devices of a group read the same part"
