@@ -14,7 +14,8 @@ byte that a device receives at the least (`cost.formulas`):
 (Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.) In a torus, rings
 along all axes that a group has work at the same time: a steps of side / 2 for a axes, 1 / a of the bytes; an all-to-all
 sends k side / 4 (k - 1) for each byte received, because most of it crosses several links. A group is taken to be a cube
-with sides of at least four devices, as slices of such machines are.
+with sides of at least four devices, as slices of such machines are. A group of fewer than 4^a devices takes log k
+steps, as if it had sides of two: so many does a sequence of collectives over its parts take.
 
 A collective over several levels of links may be taken apart: an all-gather goes over the slow links first, with the
 parts of single devices, and then over the fast ones. The inverse holds for a reduce-scatter, and an all-reduce is both.
@@ -22,6 +23,7 @@ parts of single devices, and then over the fast ones. The inverse holds for a re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from .formulas import Kind
@@ -67,7 +69,7 @@ def _in_torus(kind: Kind, link: Link, k: int) -> list[tuple[float, float]]:
     """Returns the steps, and the bytes over both links of an axis for each received at the least."""
     axes = max(min((k.bit_length() - 1) // 2, link.torus), 1)
     side = k ** (1 / axes)
-    steps = max(axes * side / 2, 1.0)
+    steps = max(min(axes * side / 2, math.log2(k)) if k < 4**link.torus else axes * side / 2, 1.0)
     if kind == "collective-permute" or k == 1:
         return [(1, 1.0)]
     if kind in ("all-to-all", "ragged-all-to-all"):

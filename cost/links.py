@@ -87,9 +87,9 @@ class Links:
 
     @property
     def fastest(self) -> Link:
-        """The fastest link of all levels, for lower bounds."""
+        """The fastest link of all levels, for lower bounds; its latency includes a step."""
         links = [link for _, link in self.levels]
-        return Link(min(i.latency for i in links), max(i.bandwidth * max(i.torus, 1) for i in links))
+        return Link(min(i.latency + i.step for i in links), max(i.bandwidth * max(i.torus, 1) for i in links))
 
     @property
     def borders(self) -> tuple[int, ...]:

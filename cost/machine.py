@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from ..ir.kept_hash import KeptHash, keep_hash
-from ..ir.sharding.digit import Digits
+from ..ir.sharding.digit import Digits, product
 from ..ir.types.element_type import ElementType
 from .algorithms import transfer
 from .fits import Fit, measured
@@ -128,7 +128,9 @@ class Cluster(KeptHash, Machine):
 
     def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
         """Returns the cost over the links used; over the slowest of all without digits or with an `order`."""
-        return _transfer(self, kind, None if order is not None else digits)
+        if digits is None or order is not None:
+            return _anywhere(self, kind, 2 if digits is None else product(digits))
+        return _transfer(self, kind, digits)
 
     def memory(self, count: float) -> float:
         return count * (SECOND / self.memory_bytes)
@@ -177,9 +179,8 @@ def _fastest(cluster: Cluster) -> Transfer:
 
 
 @lru_cache(maxsize=65536)
-def _transfer(cluster: Cluster, kind: Kind, digits: Digits | None) -> Transfer:
-    if digits is None:
-        return Transfer.over(cluster.links.slowest)
+def _transfer(cluster: Cluster, kind: Kind, digits: Digits) -> Transfer:
+    """Returns the cost of a collective over digits of the device number."""
     if cluster.fits or any(link.has_steps for _, link in cluster.links.levels):
         levels = cluster.links.by_level(digits)
         if levels is not None:
@@ -191,6 +192,16 @@ def _transfer(cluster: Cluster, kind: Kind, digits: Digits | None) -> Transfer:
             if any(link.has_steps for link, _ in levels):
                 return transfer(kind, [level for level in levels if level[1] > 1] or levels[:1])
     return Transfer.over(cluster.links.across(digits))
+
+
+@lru_cache(maxsize=4096)
+def _anywhere(cluster: Cluster, kind: Kind, devices: int) -> Transfer:
+    """Returns the cost of a collective of this many devices, wherever they are: all its links are the slowest."""
+    links = cluster.links
+    found = measured(cluster.fits, kind, (*[1] * (len(links.levels) - 1), devices))
+    if found is None and links.slowest.has_steps:
+        found = transfer(kind, [(links.slowest, devices)])
+    return found or Transfer.over(links.slowest)
 
 
 DEFAULT = Cluster()

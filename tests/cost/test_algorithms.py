@@ -95,6 +95,27 @@ def test_presets_grow_with_devices_and_bytes_and_keep_the_bound(name: str) -> No
             )
 
 
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_message_between_any_devices_costs_no_less_than_one_between_known_devices(name: str) -> None:
+    machine = PRESETS[name]
+    for digit in (Digit(2, 1), Digit(4, 2), Digit(8, 8)):
+        known, unknown = (machine.collective("collective-permute", d) for d in ((digit,), None))
+        assert all(unknown.time(size) >= known.time(size) > 0 for size in (1, 1e4, 1e8))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_an_irregular_order_costs_steps_too(name: str) -> None:
+    machine, digits = PRESETS[name], (Digit(8, 1),)
+    assert all(machine.collective(k, digits, (3, 1, 2, 0)).time(1) >= machine.fastest.time(1) > 0 for k in KINDS)
+
+
+def test_parts_of_a_group_in_a_torus_take_no_fewer_steps() -> None:
+    link = Link(0.0, 1e9, 1.0, torus=3)
+    for whole, parts in ((8, (4, 2)), (16, (8, 2)), (32, (2, 16)), (64, (4, 16))):
+        taken = [transfer("all-gather", [(link, part)]).latency for part in parts]
+        assert transfer("all-gather", [(link, whole)]).latency <= sum(taken)
+
+
 def test_h100_reproduces_its_tables() -> None:
     machine = PRESETS["h100"]
 
