@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import resource
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 from hloom.codegen.native import native
 from hloom.codegen.native.loops import Function, Lane
 from hloom.ir import disk_cache as cache
+from support.cache_filling import CODE, fill, fill_a_full_disk
 from support.loop_kernels import called, needs_llvm
-
-CODE = b"object code" * 100
 
 
 def never() -> bytes:
@@ -65,13 +64,14 @@ def test_the_environment_names_the_folder(monkeypatch: pytest.MonkeyPatch) -> No
     assert cache.folder() == Path("caches", "hloom")
 
 
-def _fill(place: Path) -> bool:
-    return all(cache.cached((str(n),), lambda: CODE, place) == CODE for n in range(50))
+def processes(count: int) -> ProcessPoolExecutor:
+    """Returns an executor that fails, and does not wait, if one of its processes cannot begin."""
+    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
 
 
 def test_processes_fill_it_at_once(tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        assert pool.map(_fill, [tmp_path] * 4) == [True] * 4
+    with processes(2) as pool:
+        assert list(pool.map(fill, [tmp_path] * 4)) == [True] * 4
     assert len(list(tmp_path.iterdir())) == 50
 
 
@@ -105,13 +105,7 @@ def test_versions_and_processors_live_side_by_side(tmp_path: Path, monkeypatch: 
     assert made() == 3
 
 
-def _on_a_full_disk(place: Path) -> bool:
-    """Fills a cache with files that end in the middle: what a disk without space does to them."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-    return _fill(place)
-
-
 def test_a_full_disk_means_no_cache(tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.map(_on_a_full_disk, [tmp_path]) == [True]
+    with processes(1) as pool:
+        assert list(pool.map(fill_a_full_disk, [tmp_path])) == [True]
     assert list(tmp_path.iterdir()) == []
