@@ -359,9 +359,11 @@ def test_ci_script_is_executable() -> None:
 
 
 PAGES = (
-    "README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/builder.md", "docs/communication.md",
-    "docs/custom_calls.md", "docs/editing.md", "docs/embedding.md", "docs/jax.md", "docs/json.md", "docs/models.md",
-    "docs/native.md", "docs/ops.md", "docs/resharding.md",
+    "README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/builder.md", "docs/checking.md",
+    "docs/clusters.md", "docs/commands.md", "docs/communication.md",
+    "docs/custom_calls.md", "docs/editing.md", "docs/embedding.md", "docs/jax.md", "docs/json.md", "docs/machines.md",
+    "docs/models.md", "docs/native.md", "docs/ops.md", "docs/proving.md", "docs/python.md", "docs/resharding.md",
+    "docs/rewrites.md", "docs/scheduling.md",
     "examples/README.md",
 )  # fmt: skip
 

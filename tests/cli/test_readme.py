@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import hloom
 import pytest
 from hloom.__main__ import main
+from hloom.cli.commands import COMMANDS
 from hloom.frontends import parse_sharding
 from hloom.ir.sharding.sharding import Sharding
 from support.command_line import EXAMPLES, ROOT
@@ -36,12 +38,26 @@ def test_command(
     monkeypatch.chdir(ROOT)
     assert main(command.split()) == 0
     shown = capsys.readouterr()
-    assert shown.err == ""
+    remark = "hloom: remark: schedule: "  # what the schedule has done
+    assert [line for line in shown.err.splitlines() if not line.startswith(remark)] == []
     assert without_errors(shown.out) == without_errors(output)
 
 
 def test_there_are_commands() -> None:
-    assert [c.split()[0] for c, _ in commands()] == ["shard", "explain", "run", "run", "comm"]
+    assert [c.split()[0] for c, _ in commands()] == [
+        "shard", "explain", "run", "run", "comm", "prove", "schedule",
+    ]  # fmt: skip
+
+
+def test_all_commands_have_a_row() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
+    assert {name for name in COMMANDS if f"| `hloom {name}" not in page} == set()
+    assert set(re.findall(r"^\| `hloom ([\w-]+)", README, re.MULTILINE)) < set(COMMANDS)
+
+
+def test_all_public_names_have_a_row() -> None:
+    page = (ROOT / "docs" / "python.md").read_text()
+    assert {name for name in hloom.__all__ if not re.search(rf"\b{name}\b", page)} == set()
 
 
 def test_excerpts(capsys: pytest.CaptureFixture[str]) -> None:
