@@ -108,7 +108,8 @@ def chained_groups(first: Groups, second: Groups, devices: int) -> Groups | None
     if positions(first, devices) is None or positions(second, devices) is None:
         return None
     parts = {d: group for group in first for d in group}
-    found = {d: tuple(m for e in group for m in parts[e]) for group in second for d in group}
-    if any(len(set(whole)) != len(whole) or any(found[m] != whole for m in whole) for whole in found.values()):
+    wholes = dict.fromkeys(tuple(m for d in group for m in parts[d]) for group in second)
+    members = [m for whole in wholes for m in whole]
+    if len(members) != devices or len(set(members)) != devices:
         return None
-    return tuple(dict.fromkeys(found[d] for d in range(devices)))
+    return tuple(sorted(wholes, key=min))
