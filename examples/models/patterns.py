@@ -167,7 +167,8 @@ def cached_by_heads(program: Program, local: hloom.Module) -> None:
 
 
 def around(program: Program, local: hloom.Module) -> None:
-    """Keys and values travel forward, and with their gradients backward; nothing is gathered."""
-    hloom.assert_collectives(local, collective_permute=range(4, 7), all_gather=0, reduce_scatter=0, all_to_all=0)
+    """Keys and values travel, and again with their gradients, which then go home; nothing is gathered."""
+    hloom.assert_collectives(local, collective_permute=8, all_gather=0, reduce_scatter=0, all_to_all=0)
     steps = program.layout.axes["ring"] - 1
-    expect(local, "other steps", (c for c in sent(local, "collective-permute") if c.count != steps), 0)
+    expect(local, "steps of the ring", (c for c in sent(local, "collective-permute") if c.count == steps), 6)
+    expect(local, "steps home", (c for c in sent(local, "collective-permute") if c.count == 1), 2)

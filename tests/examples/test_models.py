@@ -10,8 +10,10 @@ import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import hloom
+import hloom.jax
 import numpy as np
 import pytest
 from hloom.runtime.check.check import Verdict, judge, wide_program
@@ -21,9 +23,10 @@ from hloom.runtime.inputs.inputs import inputs_for_module
 from support.command_line import EXAMPLES, ROOT, process
 
 jax = pytest.importorskip("jax")
+jnp = jax.numpy
 
 from lowering import MADE_WITH  # noqa: E402
-from models import MODELS, dense, patterns  # noqa: E402
+from models import MODELS, dense, patterns, ring  # noqa: E402
 from models.layout import Layout, count  # noqa: E402
 from models.training import Program  # noqa: E402
 
@@ -171,3 +174,32 @@ def test_page_says_how_much_is_annotated(name: str) -> None:
     annotated, tensors = made(name)[0].annotations
     assert 0 < annotated < tensors / 5
     assert f"| `{name}` | {annotated} | {tensors:,} |" in (ROOT / "docs" / "models.md").read_text()
+
+
+def test_attention_around_a_ring_is_attention() -> None:
+    """Its gradient is written by hand; the loss is that of random weights for each element of the result."""
+    mesh = jax.sharding.AbstractMesh((4,), ("ring",), axis_types=(jax.sharding.AxisType.Auto,))
+    blocks = (jax.sharding.PartitionSpec(None, "ring"),) * 3
+
+    def part(query: Any, key: Any, value: Any) -> Any:
+        return ring.ring_attention(query, key, value, ring.Blocks("ring", 4, 8))
+
+    def whole(query: Any, key: Any, value: Any) -> Any:
+        scores = jnp.einsum("bqnd,bknd->bnqk", query, key) / math.sqrt(query.shape[-1])
+        scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -1e9)
+        return jnp.einsum("bnqk,bknd->bqnd", jax.nn.softmax(scores, axis=-1), value)
+
+    inputs = [np.random.default_rng(n).standard_normal((2, 32, 2, 8), np.float32) for n in range(4)]
+
+    def gradients(attention: Any) -> Any:
+        def loss(query: Any, key: Any, value: Any, weights: Any) -> Any:
+            return jnp.sum(attention(query, key, value) * weights)
+
+        return jax.value_and_grad(loss, (0, 1, 2))
+
+    around: Any = jax.shard_map(part, mesh=mesh, in_specs=blocks, out_specs=blocks[0])
+    local = hloom.partition(hloom.jax.from_jax(gradients(around), *inputs))
+    found = hloom.simulate(local, inputs)
+    value, wanted = gradients(whole)(*inputs)
+    for ours, of_jax in zip(found, (value, *wanted), strict=True):
+        np.testing.assert_allclose(ours, of_jax, rtol=1e-4, atol=1e-5)
