@@ -19,12 +19,14 @@ from .base import Pass, PassContext, run_pipeline
 from .cleanup.batching import IndexBatching
 from .cleanup.cse import CommonSubexpressions
 from .cleanup.dce import DeadCodeElimination
+from .cleanup.dead_loop_state import DeadLoopState
 from .cleanup.equal_computations import EqualComputations
 from .cleanup.index_vectors import IndexVectors
 from .cleanup.inline import CallInliner
 from .cleanup.loop_invariants import LoopInvariants
 from .cleanup.reshaped_sums import ReshapedSums
 from .cleanup.single_replica import SingleReplica
+from .cleanup.sink_broadcasts import SinkBroadcasts
 from .cleanup.slice_of_pad import SliceOfPad
 from .cleanup.synchronous import Synchronous
 from .cleanup.uniform_precision import UniformPrecision
@@ -53,10 +55,11 @@ PASSES: dict[str, type[Pass]] = {
     p.name: p
     for p in (
         Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
-        ReshapedSums, SliceOfPad, DeadCodeElimination, CommonSubexpressions, EqualComputations, DeviceOrders, Propagate,
-        SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives, Fusion, AllReduceToReduceScatter,
-        ShardedOptimizer, ReassociateAllReduces, CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters,
-        HierarchicalCollectives, HoistGathers, ScheduleCollectives, Bucket, Overlap, MemoryOrder,
+        ReshapedSums, SliceOfPad, SinkBroadcasts, DeadLoopState, DeadCodeElimination, CommonSubexpressions,
+        EqualComputations, DeviceOrders, Propagate, SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives,
+        Fusion, AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces, CommonGathers, SinkAllReduces,
+        PrefetchGathers, CarryReduceScatters, HierarchicalCollectives, HoistGathers, ScheduleCollectives, Bucket,
+        Overlap, MemoryOrder,
     )
 }
 
@@ -66,6 +69,8 @@ PROPAGATE: tuple[Pass, ...] = (
     EqualComputations(),  # what is found for one call of a reducer holds for all
     ShardyRegions(),  # one form of manual regions
     CallInliner(),  # one computation per level of control flow: shardings of a body belong to one caller
+    SinkBroadcasts(),  # loops would hold what they read anew in every trip
+    DeadLoopState(),  # and what nobody reads, whole
     UniformPrecision(),  # local forms are made of ops of one type
     IndexVectors(),  # local forms compute with scalars
     IndexBatching(),  # rows that look into themselves alone

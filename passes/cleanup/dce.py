@@ -22,7 +22,7 @@ class DeadCodeElimination(Pass):
     name: ClassVar[str] = "dce"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        changed = sum(_sweep(c) for c in module.computations) > 0
+        changed = sum(sweep(c) for c in module.computations) > 0
         called = _called_from(module.entry)
         kept = [c for c in module.computations if c in called]
         changed |= len(kept) != len(module.computations)
@@ -30,16 +30,23 @@ class DeadCodeElimination(Pass):
         return changed
 
 
-def _sweep(computation: Computation) -> int:
-    live: set[Instruction] = set()
+def live(computation: Computation) -> set[Instruction]:
+    """Returns what the root and effects depend on, and the parameters."""
+    found: set[Instruction] = set()
     stack = [i for i in computation if i is computation.root or i.op.role is Role.PARAMETER or i.has_effect()]
     while stack:
         instruction = stack.pop()
-        if instruction not in live:
-            live.add(instruction)
+        if instruction not in found:
+            found.add(instruction)
             stack += instruction.operands
             stack += instruction.control_predecessors
-    dead = [i for i in computation if i not in live]
+    return found
+
+
+def sweep(computation: Computation) -> int:
+    """Removes what no root and no effect needs; returns the number of instructions removed."""
+    needed = live(computation)
+    dead = [i for i in computation if i not in needed]
     if dead:
         computation.root = computation.root
         computation.remove_all(dead)
