@@ -4,7 +4,7 @@
 
 Needs JAX. The programs are those of examples/models/experts.py on the paper's numbers of devices, from shapes alone;
 nothing of the forecast was fitted to these times. Memory is larger than a core's by default: the paper's optimizer
-keeps less state than AdamW. The rows of 128 devices are left out: the paper's text and table disagree about their batch.
+keeps less state than AdamW. Rows of 128 devices are left out: text and table of the paper disagree about their batch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memory", type=float, default=32.0, metavar="GB", help="of a device")
     memory = int(parser.parse_args().memory * 1e9)
-    machine, ratios = PRESETS["tpu-v3"], []
+    machine = PRESETS["tpu-v3"]
+    ratios: list[float] = []
     print(f"{'devices':>7} {'layers':>6} {'measured':>9} {'forecast':>9} {'ratio':>6} {'exposed':>8} {'peak GB':>8}")
     for devices, layers, rate in MEASURED:
         module = experts.experts(experts.gshard(devices, layers), {"data": devices}).module
