@@ -46,6 +46,9 @@ FSDP_TENSOR: Table = ACTIVATIONS | {
 }  # fmt: skip
 """Weights on both axes; Megatron's on one, FSDP's on the other."""
 
+FSDP_SEQUENCE: Table = {**FSDP_TENSOR, "BSM": ("data", "model", None)}
+"""The same, and the sequence divided between the products of a layer."""
+
 FINALIZED: Table = FSDP_TENSOR | {
     "BSM": ("data", None, "model"), "BSV": ("data", None, "model"), "VM": (None, "model"), "PM": (None, "model"),
     "M": ("model",),
@@ -158,8 +161,12 @@ LM_1T = replace(LM_128B, layers=128, width=16384, hidden=131072, heads=256, sequ
 LM_175B = Transformer(layers=96, width=12288, hidden=49152, heads=96, head=128, vocabulary=32000, sequence=2048,
                       batch=1024, positions="learned", gated=False, remat=True)  # fmt: skip
 
+# The largest model of Megatron-LM (Shoeybi et al., 2019), and the one of Korthikanti et al. (2022) without a pipeline.
+GPT_8B = replace(LM_175B, layers=72, width=3072, hidden=12288, heads=24, vocabulary=51200, sequence=1024, batch=512)
+GPT_22B = replace(GPT_8B, layers=48, width=6144, hidden=24576, heads=64, head=96, sequence=2048, batch=32)
+
 # Llama 3.1 (Grattafiori et al., 2024).
 LLAMA_8B = Transformer(layers=32, width=4096, hidden=14336, heads=32, head=128, kv_heads=8, vocabulary=128256,
                        sequence=8192, batch=128, positions="rotary", tied=False, remat=True)  # fmt: skip
 LLAMA_70B = replace(LLAMA_8B, layers=80, width=8192, hidden=28672, heads=64, batch=256)
-LLAMA_405B = replace(LLAMA_8B, layers=126, width=16384, hidden=53248, heads=128, batch=512)
+LLAMA_405B = replace(LLAMA_8B, layers=126, width=16384, hidden=53248, heads=128, batch=64)

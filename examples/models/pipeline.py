@@ -50,6 +50,14 @@ def pipelined(
     column = number.reshape(-1, *[1] * (stream.ndim - 2))
     all_stages = jax.vmap(stage, spmd_axis_name="stage")
 
+    @jax.checkpoint  # else every iteration would keep the weights of its round for the gradient
+    def stage_all(weights: Tree, x: jax.Array, step: jax.Array) -> jax.Array:
+        if rounds == 1:
+            return all_stages(jax.tree.map(lambda w: w[0], weights), x)
+        turn = jnp.clip((step - number) // count, 0, rounds - 1)
+        of_round = jax.vmap(lambda w, turn: w[turn], in_axes=(1, 0))
+        return all_stages(jax.tree.map(lambda w: of_round(w, turn), weights), x)
+
     def at(values: jax.Array, slot: jax.Array) -> jax.Array:
         return lax.dynamic_index_in_dim(values, slot, axis=1, keepdims=False)
 
@@ -59,12 +67,8 @@ def pipelined(
     def iteration(carry: tuple[jax.Array, ...], step: jax.Array) -> tuple[tuple[jax.Array, ...], None]:
         stream, shifted, *waiting = carry
         waits = at(stream, step % slots)
-        first, used = waits, jax.tree.map(lambda w: w[0], weights)
-        if rounds > 1:
-            first = jnp.where(step < count, waits, at(waiting[0], step % count))
-            turn = jnp.clip((step - number) // count, 0, rounds - 1)
-            used = jax.tree.map(lambda w: jax.vmap(lambda w, turn: w[turn], in_axes=(1, 0))(w, turn), weights)
-        state = place(all_stages(used, place(jnp.where(column == 0, first, shifted))))
+        first = jnp.where(step < count, waits, at(waiting[0], step % count)) if rounds > 1 else waits
+        state = place(stage_all(weights, place(jnp.where(column == 0, first, shifted)), step))
         stream = put(stream, place(jnp.where(column == stages - 1, state, rolled(waits, -1))), step % slots)
         shifted = place(rolled(state, 1))
         return (stream, shifted, *(put(w, shifted, (step - stages + 1) % count) for w in waiting)), None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from . import decode, dense, experts, images, patterns, pipeline, ring
 from .conformer import Conformer, conformer
-from .dense import FINALIZED, FSDP, FSDP_TENSOR, MEGATRON, SEQUENCE, Transformer
+from .dense import FINALIZED, FSDP, FSDP_SEQUENCE, FSDP_TENSOR, MEGATRON, SEQUENCE, Transformer
 from .patterns import Pattern
 from .training import Program
 
@@ -43,13 +43,13 @@ MODELS = {
         small=lambda: dense.dense(FEW_TOKENS, EIGHT, FINALIZED),
         paper=lambda: dense.dense(dense.LM_1T, {"data": 16, "model": 32}, FINALIZED)),
     "dense_megatron": Model(
-        patterns.megatron, "Lingvo, DenseLm175B32x32",
+        patterns.megatron, "Megatron-LM, 8.3 billion",
         small=lambda: dense.dense(FEW_TOKENS, EIGHT, MEGATRON),
-        paper=lambda: dense.dense(dense.LM_175B, {"data": 256, "model": 8}, MEGATRON)),
+        paper=lambda: dense.dense(dense.GPT_8B, {"data": 64, "model": 8}, MEGATRON)),
     "dense_sequence": Model(
-        patterns.sequence, "Lingvo, DenseLm175B32x32",
+        patterns.sequence, "Korthikanti et al., 22 billion",
         small=lambda: dense.dense(FEW_TOKENS, EIGHT, SEQUENCE),
-        paper=lambda: dense.dense(dense.LM_175B, {"data": 256, "model": 8}, SEQUENCE)),
+        paper=lambda: dense.dense(dense.GPT_22B, {"data": 8, "model": 8}, SEQUENCE)),
     "dense_fsdp": Model(
         patterns.fsdp, "Lingvo, DenseLm128B8x8, 128 sequences",
         small=lambda: dense.dense(MANY_TOKENS, {"data": 8}, FSDP),
@@ -60,8 +60,8 @@ MODELS = {
         paper=lambda: dense.dense(dense.LLAMA_8B, {"data": 128}, FSDP)),
     "llama_fsdp_tensor": Model(
         patterns.fsdp, "Llama 3.1 405B",
-        small=lambda: dense.dense(LLAMA, EIGHT, FSDP_TENSOR),
-        paper=lambda: dense.dense(dense.LLAMA_405B, {"data": 64, "model": 8}, FSDP_TENSOR)),
+        small=lambda: dense.dense(LLAMA, EIGHT, FSDP_SEQUENCE),
+        paper=lambda: dense.dense(dense.LLAMA_405B, {"data": 64, "model": 8}, FSDP_SEQUENCE)),
     "llama_pipeline": Model(
         patterns.staged, "Llama 3.1 70B",
         small=lambda: pipeline.pipeline(replace(PIPELINE, model=NARROW_LLAMA), STAGES, FSDP_TENSOR),

@@ -38,7 +38,9 @@ from .search.problem import Outcome
 from .sizes import Bytes, sized, timed
 
 ATTRIBUTE = "hloom.schedule"
-_GROWTH = 1.25  # of the peak, where no limit is given
+_GROWTH = 1.25  # of the peak, which is no reason to look for another order
+_MOST = 2.0  # of the peak, where neither user nor machine gives a limit
+_WORTH = 0.99  # share of the time that an order must stay below to take more memory than that unasked
 _BETTER = 1 - 1e-3  # a new order must take less than this share of the time of the old one
 _ATTEMPTS = 4  # at plans within memory
 _FULL = 0.95  # share of the limit from which on no plan for more memory is tried
@@ -52,8 +54,9 @@ _LOCAL = frozenset({Stage.LOCAL, Stage.SCHEDULED})
 @dataclass(frozen=True)
 class ScheduleCollectives(Pass):
     """Combines collectives and orders the program. `memory` is the limit on a device; without one that of the machine,
-    or else little more than the program takes before. `form` is variadic, flat, or what XLA runs (`xla`). `trials`
-    limits the plans that are tried per computation, `budget` the labels of the exact search.
+    or else twice what the program takes before, and an order that takes more memory must be faster by a hundredth.
+    `form` is variadic, flat, or what XLA runs (`xla`). `trials` limits the plans that are tried per computation,
+    `budget` the labels of the exact search.
     """
 
     name: ClassVar[str] = "schedule"
@@ -130,16 +133,17 @@ class _Choice:
         limit = float(self.memory or machine.capacity)
         is_hard = math.isfinite(limit)
         if not is_hard:
-            limit = old.memory.peak * _GROWTH
+            limit = old.memory.peak * _MOST
         self.module.is_scheduled = source.is_scheduled = True
         if old.memory.peak <= limit and _recorded(self.module) == _figures(old):
             self.context.diagnostics.remark(f"{self.name}: the program is scheduled for this machine already")
             return False
-        best = replace(old, module=source)
-        for new in self._candidates(old, clock, source, limit):
-            faster = new.seconds < best.seconds * _BETTER or best.memory.peak > limit
-            if faster and new.rank(limit) < best.rank(limit):
-                best = new
+        best = self._best(old, self.module, clock, source, limit)
+        usual = old.memory.peak * _GROWTH
+        if not self.memory and usual < best.memory.peak <= limit:
+            frugal = self._best(old, clone_module(source), Clock.of(source, machine), source, usual)
+            if frugal.memory.peak <= usual and best.seconds > frugal.seconds * _WORTH:
+                best = frugal
         if best.memory.peak > limit and is_hard:
             self._refuse(best, limit)
         if best.module is not self.module:
@@ -147,13 +151,22 @@ class _Choice:
         self._record(old, best, bound)
         return best.module is not source
 
-    def _candidates(self, old: State, clock: Clock, source: Module, limit: float) -> Iterator[State]:
+    def _best(self, old: State, module: Module, clock: Clock, source: Module, limit: float) -> State:
+        """Returns the best program within a limit, or what comes closest. `module` is a copy of the source to edit."""
+        best = replace(old, module=source)
+        for new in self._candidates(old, module, clock, source, limit):
+            faster = new.seconds < best.seconds * _BETTER or best.memory.peak > limit
+            if faster and new.rank(limit) < best.rank(limit):
+                best = new
+        return best
+
+    def _candidates(self, old: State, copy: Module, clock: Clock, source: Module, limit: float) -> Iterator[State]:
         """Yields programs to choose from, until one fits: the plan without a limit, plans with ever less memory for
         buckets, such plans of programs that gather again what they need late, orders for little memory.
         """
-        module: Module | None = self.module
+        module: Module | None = copy
         if limit < (free := old.memory.peak * _GROWTH):  # the plan without a limit may need less than it is allowed
-            new = self.planning.plan(module, clock, free)
+            new = self.planning.plan(copy, clock, free)
             if new is not None:
                 yield new
                 if new.memory.peak <= limit:

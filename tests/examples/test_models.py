@@ -123,6 +123,7 @@ def test_patterns_can_fail() -> None:
     [
         (dense.LM_128B, 137_702_416_384), (dense.LM_1T, 1_100_041_175_040), (dense.LM_175B, 174_366_928_896),
         (dense.LLAMA_8B, 8_030_261_248), (dense.LLAMA_70B, 70_553_706_496), (dense.LLAMA_405B, 405_853_388_800),
+        (dense.GPT_8B, 8_317_750_272), (dense.GPT_22B, 22_071_023_616),
     ],
 )  # fmt: skip
 def test_sizes_of_dense_models(model: dense.Transformer, parameters: int) -> None:

@@ -270,7 +270,22 @@ def test_loops_gather_ahead_where_that_is_faster() -> None:
     local = local_of((EXAMPLES / "transformer_scan_train.hlo").read_text())
     for machine in ("cpu-cluster", "h100"):
         alone, _ = rewritten(clone_module(local), "equal-computations,schedule", MACHINES[machine])
-        assert seconds(scheduled(local, machine), machine) <= seconds(alone, machine)
+        assert seconds(scheduled(local, machine), machine) <= seconds(alone, machine) / 0.99
+        alone, _ = rewritten(clone_module(local), "equal-computations,schedule{memory=1TB}", MACHINES[machine])
+        assert seconds(scheduled(local, machine, memory=10**12), machine) <= seconds(alone, machine)
+
+
+@pytest.mark.parametrize("layers", [2, 4])
+def test_memory_is_taken_for_time_alone(layers: int) -> None:
+    """Unasked, an order takes more memory only if it is faster by a hundredth; asked, it may take all there is."""
+    local = local_of(fsdp_step(4, layers=layers))
+    for machine in ("h100", "cpu-cluster"):
+        free, all_of_it = scheduled(local, machine), scheduled(local, machine, memory=10**12)
+        assert seconds(all_of_it, machine) <= seconds(free, machine)
+        if live_memory(free).peak < live_memory(all_of_it).peak:
+            assert seconds(free, machine) * 0.99 < seconds(all_of_it, machine)
+        assert live_memory(free).peak <= live_memory(all_of_it).peak
+
 
 
 def test_what_is_scheduled_is_not_rewritten_again() -> None:
