@@ -27,12 +27,17 @@ def locate_in_source(module: Module) -> None:
 
 def locate_parameters(module: Module, function: object) -> None:
     """Sets the location of the entry's parameters to the first line of the user's function, if it can be found."""
-    code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
-    if not isinstance(code, CodeType):
-        return
-    found = UserLines().location(SourceSpan(code.co_filename, code.co_firstlineno))
+    found = place_of(function)
     for parameter in module.entry.parameters if found is not None else ():
         parameter.location = found
+
+
+def place_of(function: object) -> Location | None:
+    """Returns the first line of a Python function, if its source can be found."""
+    code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return None
+    return UserLines().location(SourceSpan(code.co_filename, code.co_firstlineno))
 
 
 class UserLines:

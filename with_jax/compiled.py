@@ -11,7 +11,6 @@ from typing import Any
 from ..cost.collectives import Collective, collectives
 from ..frontends.extras import imported
 from ..frontends.jax import read_lowered
-from ..frontends.user_lines import locate_parameters
 from ..ir.diagnostics import Diagnostic, fail
 from ..ir.graph.module import Module, Stage
 from ..ir.tools.placement import placements
@@ -46,8 +45,7 @@ class Lowered(Module):
     def of(traced: Any, function: object, target: Target) -> Lowered:
         """Lowers what JAX traced. Raises CompileError for programs that Hloom cannot take over."""
         lowered = traced.lower()
-        module = read_lowered(lowered)
-        locate_parameters(module, function)
+        module = read_lowered(lowered, function)
         require_taken(module, target.devices, target.platforms)
         if module.num_partitions not in (1, len(target.devices)):
             fail(f"the program is for {module.num_partitions} devices, the mesh has {len(target.devices)}")

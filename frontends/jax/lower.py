@@ -11,7 +11,7 @@ from ...ir.tools.verifier import check
 from .. import proto
 from ..extras import imported
 from ..stablehlo import read_binary
-from ..user_lines import locate_in_source, locate_parameters
+from ..user_lines import locate_in_source, locate_parameters, place_of
 
 PURPOSE = "to read programs from JAX"
 
@@ -33,9 +33,7 @@ def from_jax(function: Any, *args: Any, platform: str | None = None, **jit_optio
     if isinstance(function, jax_export.Exported):
         _refuse_more(args, jit_options)
         return read_binary(function.mlir_module_serialized, f"<{function.fun_name}>")
-    module = read_lowered(lower(trace(function, args, jit_options), platform))
-    locate_parameters(module, function)
-    return module
+    return read_lowered(lower(trace(function, args, jit_options), platform), function)
 
 
 def trace(function: Any, args: Sequence[Any], jit_options: Mapping[str, Any]) -> Any:
@@ -76,8 +74,11 @@ def lower(traced: Any, platform: str | None = None) -> Any:
         return traced.lower(lowering_platforms=("cpu",))
 
 
-def read_lowered(lowered: Any) -> Module:
-    """Reads a `jax.stages.Lowered`. Raises CompileError if its program is not valid HLO."""
+def read_lowered(lowered: Any, function: object) -> Module:
+    """Reads a `jax.stages.Lowered` of the user's function. Raises CompileError if its program is not valid HLO, or has
+    symbolic dimensions.
+    """
+    _refuse_symbols(lowered, function)
     data: bytes = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     attributes = lowered.compiler_ir("stablehlo").operation.attributes
     name = str(attributes["sym_name"]).strip('"') if "sym_name" in attributes else "program"
@@ -86,4 +87,18 @@ def read_lowered(lowered: Any) -> Module:
         module.num_partitions = int(attributes["mhlo.num_partitions"])
     locate_in_source(module)
     check(module)
+    locate_parameters(module, function)
     return module
+
+
+def _refuse_symbols(lowered: Any, function: object) -> None:
+    """Raises CompileError for dimensions without a number: HLO has none, and tiles of them have no size."""
+    tree = imported("jax.tree_util", PURPOSE)
+    for path, leaf in tree.tree_leaves_with_path(getattr(lowered, "args_info", ())):
+        symbols = [d for d in leaf.shape if not isinstance(d, int)]
+        if symbols:
+            shape = ", ".join(map(str, leaf.shape))
+            fail(
+                f"argument {tree.keystr(path[1:])} has the shape ({shape}): dimension {symbols[0]} has no number",
+                place_of(function), help="give sizes; a function is lowered once for each",
+            )  # fmt: skip

@@ -105,6 +105,18 @@ def test_errors_show_the_users_line(mesh: Any) -> None:
     assert error.value.diagnostics[0].line == line_of("return jax.pure_callback(host_function, x, x) + 1")
 
 
+def with_symbols(scale: float, tree: Any) -> Any:
+    return tree["rows"] * scale
+
+
+def test_symbolic_dimensions_are_refused() -> None:
+    rows, = importlib.import_module("jax.export").symbolic_shape("rows")
+    tree = {"rows": jax.ShapeDtypeStruct((rows, 2), np.float32)}
+    with pytest.raises(hloom.CompileError, match=r"argument \[1\]\['rows'\] has the shape \(rows, 2\)") as error:
+        hloom.jax.from_jax(with_symbols, 2.0, tree)
+    assert error.value.diagnostics[0].line == with_symbols.__code__.co_firstlineno
+
+
 def with_callback(x: Any) -> Any:
     return jax.pure_callback(host_function, x, x) + 1
 
