@@ -31,7 +31,7 @@ from models.layout import Layout, count  # noqa: E402
 from models.training import Program  # noqa: E402
 
 # The others run with `-m slow`: their parts are those of these.
-QUICK = ("dense_megatron", "experts", "pipeline_circular", "decode", "decode_context", "ring")
+QUICK = ("dense_megatron", "decode", "decode_context", "ring")
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
 
 

@@ -19,10 +19,10 @@ COUNTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "text": (300, 20_000, ("refused", "serialized")),
     "proto": (300, 10_000, ("refused", "serialized")),
     "pipeline": (150, 10_000, ("refused", "partitioned", "proved")),
-    "sweep": (250, 20_000, ("refused", "parsed", "partitioned")),
+    "sweep": (150, 20_000, ("refused", "parsed", "partitioned")),
     "strings": (600, 10_000, ("refused", "read")),
     "cli": (100, 2_000, ("exit code 0", "exit code 2", "exit code 65")),
-    "schedules": (80, 5_000, ("refused", "the same")),
+    "schedules": (40, 5_000, ("refused", "the same")),
     "shardings": (250, 20_000, ("the same",)),
 }
 

@@ -92,14 +92,14 @@ def test_deep_programs(through: Through) -> None:
     """A chain of instructions, and computations that call each other."""
     module = hloom.Module("deep")
     inner = None
-    for level in range(2_000):
+    for level in range(1_200):
         c = module.new_computation(f"level_{level}", entry=True)
         value = c.parameter(0, "f32[]")
         c.build("negate", value) if inner is None else c.build("call", value, to_apply=inner)
         inner = c
     main = module.new_computation("main", entry=True)
     value = main.parameter(0, "f32[]")
-    for _ in range(20_000):
+    for _ in range(8_000):
         value = main.build("negate", value)
     main.build("call", value, to_apply=inner)
     copied = through(module)

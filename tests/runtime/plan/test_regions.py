@@ -77,7 +77,7 @@ def test_a_number_that_depends_on_nothing_is_in_the_region_that_uses_it() -> Non
         np.testing.assert_array_equal(found[0], expected)
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 4))])
 def test_random_regions_mean_what_the_program_per_device_does(part: int) -> None:
     """The reference against a program per device that is written by hand, to the bit."""
     met = 0
