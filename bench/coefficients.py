@@ -3,8 +3,8 @@
     python bench/coefficients.py > codegen/native/functions/coefficients.py
 
 A polynomial is the interpolant in the Chebyshev nodes of its interval, whose error is within a small factor of the
-least (Trefethen, "Approximation Theory and Approximation Practice", chapter 4). All numbers have 100 digits; they are
-rounded at the end.
+least (Trefethen, "Approximation Theory and Approximation Practice", chapter 4). All numbers have 100 digits, those of π
+as many as the table needs; they are rounded at the end.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ def atan(x: D) -> D:
     return _series(x, x / (1 + x * x), lambda n: y * 2 * n / (2 * n + 1))
 
 
+def sinh(x: D) -> D:
+    return (x.exp() - (-x).exp()) / 2
+
+
 def tanh(x: D) -> D:
     e = (2 * x).exp()
     return (e - 1) / (e + 1)
@@ -53,6 +57,22 @@ def erf(x: D) -> D:
 
 
 PI = 4 * (4 * atan(ONE / 5) - atan(ONE / 239))
+
+
+def _inverse_atan(n: int, unit: int) -> int:
+    """Returns the arc tangent of 1 / n in these units, rounded down term by term."""
+    total, term, divisor = 0, unit // n, 1
+    while term:
+        total += term // divisor
+        term, divisor = -(term // (n * n)) if term > 0 else -term // (n * n), divisor + 2
+    return total
+
+
+def two_over_pi(bits: int) -> int:
+    """Returns the first bits of 2 / π behind the point, by Machin's formula."""
+    unit = 1 << (bits + 64)
+    half_pi = 2 * (4 * _inverse_atan(5, unit) - _inverse_atan(239, unit))
+    return unit * (1 << bits) // half_pi
 
 
 def nodes(low: D, high: D, count: int) -> list[D]:
@@ -139,6 +159,9 @@ def text() -> str:
     add("LOG_F32", polynomial(_log, 1 / TWO.sqrt() - 1, TWO.sqrt() - 1, 9), "(log(1 + f) - f + f² / 2) / f³")
     limit = ((TWO.sqrt() - 1) / (TWO.sqrt() + 1)) ** 2
     add("LOG_F64", polynomial(_atanh, tiny, limit, 8), "(log((1 + s) / (1 - s)) - 2 s) / s³ of s²")
+    add("TWO_THIRDS", split(TWO / 3, 53), "2 / 3 in two parts")
+    tail = polynomial(lambda z: (_atanh(z) - TWO / 3) / z, tiny, limit, 9)
+    add("LOG_TAIL_F64", tail, "(log((1 + s) / (1 - s)) - 2 s - 2 / 3 s³) / s⁵ of s²")
     add("TANH_F64", polynomial(_even(tanh, lambda x: x, 3), tiny, D("0.36"), 15), "(tanh(x) - x) / x³ of x², x <= 0.6")
     for name, count in (("F32", 7), ("F64", 17)):
         add(f"ERF_{name}", polynomial(_even(erf, lambda x: x, 1), tiny, ONE, count), "erf(x) / x - 1 of x², x <= 1")
@@ -146,14 +169,18 @@ def text() -> str:
     add("LOG_ERFC_F32", log_erfc, "log(erfc(x)), 1 <= x <= 4")
     add("ERFC_F64", polynomial(_erfc_scaled, -ONE, ONE, 34), "erfc(x) exp(x²) of (2 x - 7) / 5, 1 <= x <= 6")
     quarter = (PI / 4 * D("1.001")) ** 2
-    add("SIN", polynomial(_even(sin, lambda x: x, 3), tiny, quarter, 5), "(sin(x) - x) / x³ of x²")
-    add("COS", polynomial(_even(cos, lambda x: 1 - x * x / 2, 4), D(10) ** -10, quarter, 5),
-        "(cos(x) - 1 + x² / 2) / x⁴ of x²")  # fmt: skip
+    for name, count in (("F32", 5), ("F64", 6)):
+        sine = polynomial(_even(sin, lambda x: x, 3), tiny, quarter, count)
+        cosine = polynomial(_even(cos, lambda x: 1 - x * x / 2, 4), D(10) ** -10, quarter, count)
+        add(f"SIN_{name}", sine, "(sin(x) - x) / x³ of x²")
+        add(f"COS_{name}", cosine, "(cos(x) - 1 + x² / 2) / x⁴ of x²")
+    add("SINH", polynomial(_even(sinh, lambda x: x, 3), tiny, ONE, 8), "(sinh(x) - x) / x³ of x², x <= 1")
     add("ATAN", polynomial(_even(atan, lambda x: x, 3), tiny, D("0.36"), 19), "(atan(x) - x) / x³ of x², x <= 0.6")
-    add("HALF_PI", split(PI / 2, 53), "π / 2 in two parts")
-    window = int((2 / PI * TWO**256).to_integral_value(rounding="ROUND_FLOOR"))
-    words = "".join(f"    0x{window >> shift & (2**64 - 1):016X},\n" for shift in range(192, -1, -64))
-    lines.append(f"# the first 256 bits of 2 / π\nTWO_OVER_PI = (\n{words})\n")
+    add("HALF_PI", split(PI / 2, 53, 53), "π / 2 in three parts")
+    bits = 19 * 64
+    window = two_over_pi(bits)
+    words = "".join(f"    0x{window >> shift & (2**64 - 1):016X},\n" for shift in range(bits - 64, -1, -64))
+    lines.append(f"# the first {bits} bits of 2 / π\nTWO_OVER_PI = (\n{words})\n")
     return "\n\n".join(lines[:1]) + "\n" + "\n".join(lines[1:])
 
 

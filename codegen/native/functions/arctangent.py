@@ -30,7 +30,7 @@ def atan2(b: Builder, y: Node, x: Node) -> Node:
     t = b.select(beyond, turned, ratio)
     square = b.mul(t, t)
     angle = b.fma(b.mul(t, square), b.polynomial(square, c.ATAN), t)
-    high_part, low_part = c.HALF_PI
+    high_part, low_part, _ = c.HALF_PI
     angle = b.select(beyond, _plus(b, angle, high_part / 2, low_part / 2), angle)
     angle = b.select(steep, _plus(b, b.negate(angle), high_part, low_part), angle)
     negative = b.ne(b.sign_bit(x), 0)

@@ -39,17 +39,20 @@ def powers(b: Builder, bits: Node, form: Format) -> tuple[Node, Node]:
 
 
 def exp(form: Format, is_negative: bool = False) -> Expansion:
-    """Returns the expansion of exp, or one for numbers that are not positive."""
+    """Returns the expansion of exp, or one for numbers that are not positive. An operand `more`, small beside 1, is
+    what the first one lacks.
+    """
     # Exponents of both powers of two are those of normal numbers for the least x, and their biases are made up for.
     bias = 3 - math.floor(form.least * LOG2_E)
     scale = 2.0 ** (2 * form.bias - bias)
 
-    def expansion(b: Builder, x: Node) -> Node:
+    def expansion(b: Builder, x: Node, more: Node | None = None) -> Node:
         x = b.select(b.lt(x, form.least), b.like(x, form.least), x)
         if not is_negative:
             x = b.select(b.lt(b.like(x, form.greatest), x), b.like(x, form.greatest), x)
         count, bits = nearest_biased(b, x, LOG2_E, bias, form)
         r = remainder(b, x, count, form)
+        r = r if more is None else b.add(r, more)
         # exp(r) = 1 + (r + r² q(r)), whose last sum is the only large rounding.
         tail = b.fma(b.polynomial(r, form.exp), b.mul(r, r), r)
         first, second = powers(b, bits, form)

@@ -12,6 +12,7 @@ from ..builder import Builder
 from ..loops import Do, Lane, Node
 from . import coefficients as c
 from .formats import F32, F64, Format
+from .parts import Parts, ordered_sum, product, product_of_parts, quotient, sum_of
 
 ROOT = math.sqrt(0.5)
 
@@ -64,6 +65,24 @@ def log_f64(b: Builder, x: Node) -> Node:
     n, f, tail = log_parts(b, x, c.LOG_F64)
     high, low = F64.ln2
     return special(b, x, b.fma(n, high, b.add(f, b.fma(n, low, tail))))
+
+
+def log_exactly(b: Builder, x: Node) -> Parts:
+    """Returns the logarithm of positive x in f64 as a sum of two, with an error of 2^-64 of it."""
+    n, m = split(b, x, F64)
+    f = b.sub(m, 1.0)
+    s = quotient(b, (f, b.like(x, 0.0)), ordered_sum(b, b.like(x, 2.0), f))
+    square, lost = product(b, s[0], s[0])
+    lost = b.fma(b.add(s[0], s[0]), s[1], lost)
+    # log(m) = 2 s + s³ (2 / 3 + s² R)
+    high, low = c.TWO_THIRDS
+    lead, rest = ordered_sum(b, b.like(x, high), b.mul(square, b.polynomial(square, c.LOG_TAIL_F64)))
+    cubic = product_of_parts(b, product_of_parts(b, s, (square, lost)), (lead, b.add(rest, low)))
+    high, low = F64.ln2
+    total, rest = sum_of(b, b.mul(n, high), b.add(s[0], s[0]))
+    total, more = ordered_sum(b, total, cubic[0])
+    tail = b.fma(n, low, b.add(b.add(s[1], s[1]), cubic[1]))
+    return ordered_sum(b, total, b.add(tail, b.add(rest, more)))
 
 
 def log1p(b: Builder, x: Node) -> Node:

@@ -1,85 +1,56 @@
-"""sin, cos and tan of f32, computed in f64.
+"""sin, cos and tan.
 
-Up to 2^20 the multiples of pi / 2 are subtracted in two parts. For larger arguments x is an integer times a power of
-two, and the bits of 2 / pi that matter for the fraction of x 2 / pi are multiplied with it as integers (Payne and
-Hanek, "Radian reduction for trigonometric functions", 1983).
+The argument is reduced to at most pi / 4 in size (`reduction`): for f32 to a number of f64, for f64 to a sum of two.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ..builder import Builder
 from ..loops import Do, Lane, Node
 from . import coefficients as c
-from .formats import F64, nearest
+from .parts import Parts, ordered_sum, quotient
+from .reduction import reduced_f32, reduced_f64
 
-LARGE = 2.0**20
-
-
-def reduced(b: Builder, x: Node) -> tuple[Node, Node]:
-    """Returns r in f64, at most pi / 4 in size, and the number of the quadrant, as i64, of f32 numbers x."""
-    wide = b.cast(Do.RESIZE, x, Lane.F64)
-    bounded = b.select(b.lt(b.abs(wide), LARGE), wide, b.like(wide, 0.0))
-    count, quadrant = nearest(b, bounded, 2 / math.pi, F64)
-    high, low = c.HALF_PI
-    near = b.fma(count, -low, b.fma(count, -high, bounded))
-    far, far_quadrant = _reduced_far(b, x)
-    is_near = b.lt(b.abs(wide), LARGE)
-    return b.select(is_near, near, far), b.select(is_near, quadrant, far_quadrant)
+# Returns sine and cosine of the reduced argument as sums of two, and the quadrant.
+Waves = Callable[[Builder, Node], tuple[Parts, Parts, Node]]
 
 
-def _reduced_far(b: Builder, x: Node) -> tuple[Node, Node]:
-    """Returns the same for numbers of at least 2^20: x = m 2^(e - 23), m an integer of 24 bits."""
-    bits = b.cast(Do.ZEXT, b.op(Do.AND, b.as_bits(x), 0x7FFFFFFF), Lane.I64)
-    m = b.op(Do.OR, b.op(Do.AND, bits, 0x7FFFFF), 0x800000)
-    # Products of m with bits of 2 / pi before the window, which begins with 64 zeros, are multiples of 4 quadrants.
-    first = b.sub(b.op(Do.LSHR, bits, 23), 127 + 23 + 2 - 64)
-    word, shift = b.op(Do.LSHR, first, 6), b.op(Do.AND, first, 63)
-    high = _shifted(b, _word(b, word, 0), _word(b, word, 1), shift)
-    low = _shifted(b, _word(b, word, 1), _word(b, word, 2), shift)
-    # Bits 62 and 63 of the product number the quadrant, the others are its fraction.
-    product = b.add(b.mul(m, high), b.op(Do.LSHR, b.mul(m, b.op(Do.LSHR, low, 32)), 32))
-    quadrant = b.op(Do.LSHR, b.add(product, 1 << 61), 62)
-    fraction = b.make(Do.FROM_SIGNED, Lane.F64, b.sub(product, b.op(Do.SHL, quadrant, 62)))
-    r = b.mul(fraction, math.pi / 2 * 2.0**-62)
-    negative = b.lt(x, 0.0)
-    return b.select(negative, b.negate(r), r), b.select(negative, b.sub(b.like(quadrant, 0), quadrant), quadrant)
-
-
-def _word(b: Builder, number: Node, more: int) -> Node:
-    """Returns 64 bits of 2 / pi: word number + more, where word 0 is zero."""
-    words = [0, *c.TWO_OVER_PI, 0][more:]
-    result = b.bits(words[3], Lane.I64)
-    for n in (2, 1, 0):
-        result = b.select(b.eq(number, n), b.bits(words[n], Lane.I64), result)
-    return result
-
-
-def _shifted(b: Builder, high: Node, low: Node, shift: Node) -> Node:
-    """Returns 64 bits of two words, from a bit of the first on."""
-    more = b.op(Do.LSHR, b.op(Do.LSHR, low, 1), b.sub(b.like(shift, 63), shift))
-    return b.op(Do.OR, b.op(Do.SHL, high, shift), more)
-
-
-def _sine_cosine(b: Builder, r: Node) -> tuple[Node, Node]:
+def _waves_f32(b: Builder, x: Node) -> tuple[Parts, Parts, Node]:
+    r, quadrant = reduced_f32(b, x)
     square = b.mul(r, r)
-    sine = b.fma(b.mul(r, square), b.polynomial(square, c.SIN), r)
-    tail = b.fma(b.mul(square, square), b.polynomial(square, c.COS), 1.0)
-    return sine, b.fma(square, -0.5, tail)
+    sine = b.mul(b.mul(r, square), b.polynomial(square, c.SIN_F32))
+    tail = b.fma(b.mul(square, square), b.polynomial(square, c.COS_F32), 1.0)
+    return (r, sine), (tail, b.mul(square, -0.5)), quadrant
 
 
-def _at_quadrant(b: Builder, x: Node, shift: int) -> Node:
-    """Returns the sine of x plus `shift` quadrants."""
-    r, quadrant = reduced(b, x)
-    sine, cosine = _sine_cosine(b, r)
-    if shift:
-        quadrant = b.add(quadrant, shift)
-    odd = b.ne(b.op(Do.AND, quadrant, 1), 0)
-    value = b.select(odd, cosine, sine)
-    sign = b.op(Do.SHL, b.op(Do.AND, quadrant, 2), 62)
-    value = b.as_float(b.op(Do.XOR, b.as_bits(value), sign))
-    return _of_finite(b, x, b.cast(Do.RESIZE, value, Lane.F32))
+def _waves_f64(b: Builder, x: Node) -> tuple[Parts, Parts, Node]:
+    (r, rest), quadrant = reduced_f64(b, x)
+    square = b.mul(r, r)
+    half = b.mul(square, -0.5)
+    # sin(r + rest) = sin(r) + rest cos(r), cos(r + rest) = cos(r) - rest sin(r)
+    sine = b.fma(b.mul(r, square), b.polynomial(square, c.SIN_F64), b.fma(half, rest, rest))
+    cosine, lost = ordered_sum(b, b.like(x, 1.0), half)
+    tail = b.fma(b.mul(square, square), b.polynomial(square, c.COS_F64), b.negate(b.mul(r, rest)))
+    return (r, sine), (cosine, b.add(tail, lost)), quadrant
+
+
+def _at_quadrant(shift: int, waves: Waves) -> Callable[[Builder, Node], Node]:
+    """Returns the expansion of the sine of x plus `shift` quadrants."""
+
+    def expansion(b: Builder, x: Node) -> Node:
+        sine, cosine, quadrant = waves(b, x)
+        if shift:
+            quadrant = b.add(quadrant, shift)
+        odd = b.ne(b.op(Do.AND, quadrant, 1), 0)
+        value = b.select(odd, b.add(*cosine), b.add(*sine))
+        sign = b.op(Do.SHL, b.op(Do.AND, quadrant, 2), 62)
+        value = b.as_float(b.op(Do.XOR, b.as_bits(value), sign))
+        return _of_finite(b, x, b.cast(Do.RESIZE, value, x.lane))
+
+    return expansion
 
 
 def _of_finite(b: Builder, x: Node, result: Node) -> Node:
@@ -87,18 +58,34 @@ def _of_finite(b: Builder, x: Node, result: Node) -> Node:
     return b.select(b.lt(b.abs(x), math.inf), result, b.sub(x, x))
 
 
-def sine_f32(b: Builder, x: Node) -> Node:
-    return b.select(b.lt(b.abs(x), 2.0**-13), x, _at_quadrant(b, x, 0))
+def _small(b: Builder, x: Node) -> Node:
+    """Whether sine and tangent are x, -0 included."""
+    return b.lt(b.abs(x), 2.0**-13 if x.lane is Lane.F32 else 2.0**-27)
 
 
-def cosine_f32(b: Builder, x: Node) -> Node:
-    return _at_quadrant(b, x, 1)
+def _sine(waves: Waves) -> Callable[[Builder, Node], Node]:
+    expansion = _at_quadrant(0, waves)
+    return lambda b, x: b.select(_small(b, x), x, expansion(b, x))
 
 
 def tangent_f32(b: Builder, x: Node) -> Node:
-    r, quadrant = reduced(b, x)
-    sine, cosine = _sine_cosine(b, r)
+    parts, others, quadrant = _waves_f32(b, x)
+    sine, cosine = b.add(*parts), b.add(*others)
     odd = b.ne(b.op(Do.AND, quadrant, 1), 0)
     value = b.div(b.select(odd, b.negate(cosine), sine), b.select(odd, sine, cosine))
     result = _of_finite(b, x, b.cast(Do.RESIZE, value, Lane.F32))
-    return b.select(b.lt(b.abs(x), 2.0**-13), x, result)
+    return b.select(_small(b, x), x, result)
+
+
+def tangent_f64(b: Builder, x: Node) -> Node:
+    sine, cosine, quadrant = _waves_f64(b, x)
+    odd = b.ne(b.op(Do.AND, quadrant, 1), 0)
+    above = ordered_sum(b, *(b.select(odd, c, s) for s, c in zip(sine, cosine, strict=True)))
+    below = ordered_sum(b, *(b.select(odd, s, c) for s, c in zip(sine, cosine, strict=True)))
+    value = b.add(*quotient(b, above, below))
+    value = b.select(odd, b.negate(value), value)
+    return b.select(_small(b, x), x, _of_finite(b, x, value))
+
+
+sine_f32, sine_f64 = _sine(_waves_f32), _sine(_waves_f64)
+cosine_f32, cosine_f64 = _at_quadrant(1, _waves_f32), _at_quadrant(1, _waves_f64)
