@@ -1,7 +1,7 @@
 """Element types in lanes: which lanes hold a type, and how arrays of it are loaded, stored and converted.
 
-Truth values are masks in lanes and bytes in memory. Integers narrower than a byte have a byte each. Floats of 16 bits
-are held as f32 (see `narrow`).
+Truth values are masks in lanes and bytes in memory. Numbers narrower than a byte have a byte each. Floats of at most 16
+bits are held as f32 (see `narrow`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ...ir.errors import NotEvaluable
 from ...ir.types.element_type import PRED, ElementType, Kind
 from .builder import Builder
 from .loops import FLOATS, INTEGERS, Do, Lane, Node
-from .narrow import NARROW
+from .narrow import NARROW, rounded_to_odd
 
 
 def memory(element: ElementType) -> Lane:
@@ -20,7 +20,7 @@ def memory(element: ElementType) -> Lane:
     if element is PRED or element.is_integer:
         return INTEGERS[8 * element.byte_size]
     if element.name in NARROW:
-        return Lane.I16
+        return INTEGERS[8 * element.byte_size]
     raise NotEvaluable(f"native kernels have no {element}")
 
 
@@ -35,7 +35,7 @@ def from_memory(b: Builder, x: Node, element: ElementType) -> Node:
     if element is PRED:
         return b.ne(x, 0)
     if element.is_float and element.bits < 32:
-        return NARROW[element.name][0](b, x)
+        return NARROW[element.name].load(b, x)
     return wrapped(b, x, element)
 
 
@@ -44,7 +44,7 @@ def to_memory(b: Builder, x: Node, element: ElementType) -> Node:
     if element is PRED:
         return b.cast(Do.ZEXT, x, Lane.I8)
     if element.is_float and element.bits < 32:
-        return NARROW[element.name][2](b, x)
+        return NARROW[element.name].store(b, x)
     return x
 
 
@@ -65,8 +65,9 @@ def converted(b: Builder, x: Node, source: ElementType, target: ElementType) -> 
         return b.ne(x, 0)
     if target.is_integer:
         return wrapped(b, _to_integer(b, x, source, target, lane), target)
-    x = _to_float(b, x, source, lane)
-    return NARROW[target.name][1](b, x) if target.bits < 32 else x
+    # Numpy converts f64 to f16 at once, and to others by way of f32.
+    x = rounded_to_odd(b, x) if target.name == "f16" and x.lane is Lane.F64 else _to_float(b, x, source, lane)
+    return NARROW[target.name].round(b, x) if target.bits < 32 else x
 
 
 def _to_integer(b: Builder, x: Node, source: ElementType, target: ElementType, lane: Lane) -> Node:
