@@ -78,9 +78,11 @@ class Builder:
         """Returns the counter of a loop."""
         return self.make(Do.INDEX, lane, data=axis, varying=axis == self.rank)
 
-    def store(self, access: Access, value: Node, do: Do | None = None, identity: int = 0) -> None:
+    def store(
+        self, access: Access, value: Node, do: Do | None = None, identity: int = 0, at: Node | None = None
+    ) -> None:
         """Stores a value: in the strip, or once per row if its place does not depend on the column. See `Store`."""
-        (self._stores if access.column else self._row_stores).append(Store(access, value, do, identity))
+        (self._stores if access.column else self._row_stores).append(Store(access, value, do, identity, at))
 
     def spill(self, node: Node, access: Access) -> None:
         """Stores a value of an earlier strip, so that this one can load it."""

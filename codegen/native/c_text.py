@@ -226,5 +226,6 @@ class _Printer:
             identity = _constant(store.identity, lane)
             old = self.operation(Do.SELECT, lane, lane, [f"((vmask){{}} - (int8_t)({later}))", old, identity])
             value = self.operation(store.do, lane, lane, [old, value])
-        place = self.place(store.access, column)
+        further = f" + {self.value(store.at, known)}[0]" if store.at is not None else ""
+        place = self.place(store.access, column) + further
         self.lines.append(f"store_{lane.text}({place}, {value}, {store.access.column}, {mask});")

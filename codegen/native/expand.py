@@ -28,7 +28,8 @@ def _nest(nest: Nest) -> Nest:
                 known[node] = builder.make(node.do, node.lane, *operands, data=node.data, varying=not node.uniform)
 
     def store(store: Store) -> None:
-        builder.store(store.access, known[store.value], store.do, store.identity)
+        at = known[store.at] if store.at is not None else None
+        builder.store(store.access, known[store.value], store.do, store.identity, at)
 
     for step in nest.steps:
         made(step.nodes)

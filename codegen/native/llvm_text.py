@@ -227,6 +227,10 @@ class _Printer(Text):
         kind = TYPES[self.kernel.buffers[access.buffer]]
         return self.new(f"getelementptr {kind}, ptr {self.base(access)}, i64 {first}")
 
+    def base_of(self, store: Store) -> str:
+        """Returns the place of column 0 of a store."""
+        return self.base(store.access) if store.at is None else self.moved(store.access, self.value(store.at, {}))
+
     def pointers(self, access: Access, column: str, copy: int, base: str | None = None) -> str:
         """Returns the pointers of the lanes of a strip."""
         places = self.columns(column, copy)
@@ -263,19 +267,19 @@ class _Printer(Text):
         return self.new(f"call {name}(<16 x ptr> {places}, i32 {size}, <16 x i1> {mask}, {wide} zeroinitializer)")
 
     def store(self, store: Store, value: str, column: str, copy: int, mask: str | None) -> None:
-        access, lane = store.access, store.value.lane
+        access, lane, base = store.access, store.value.lane, self.base_of(store)
         wide, size, suffix = vector(lane), lane.bits // 8, f"v16{_suffix(lane)}"
         if access.column == 1 and mask is None:
-            self.lines.append(f"store {wide} {value}, ptr {self.contiguous(access, column, copy)}, align {size}")
+            self.lines.append(f"store {wide} {value}, ptr {self.contiguous(access, column, copy, base)}, align {size}")
         elif access.column == 1:
             name = f"void @llvm.masked.store.{suffix}.p0"
             self.declared.add(f"declare {name}({wide}, ptr, i32, <16 x i1>)")
-            place = self.contiguous(access, column, copy)
+            place = self.contiguous(access, column, copy, base)
             self.lines.append(f"call {name}({wide} {value}, ptr {place}, i32 {size}, <16 x i1> {mask})")
         else:
             name = f"void @llvm.masked.scatter.{suffix}.v16p0"
             self.declared.add(f"declare {name}({wide}, <16 x ptr>, i32, <16 x i1>)")
-            places, mask = self.pointers(access, column, copy), mask or splat(1, Lane.MASK)
+            places, mask = self.pointers(access, column, copy, base), mask or splat(1, Lane.MASK)
             self.lines.append(f"call {name}({wide} {value}, <16 x ptr> {places}, i32 {size}, <16 x i1> {mask})")
 
     def store_streaming(self, store: Store, value: str, column: str, copy: int) -> None:
@@ -319,7 +323,7 @@ class _Printer(Text):
             old = self.load(store.access, store.value.lane, "0", 0, None)
             value = self.combined(nest, store, value, old)
         first = self.new(f"extractelement {vector(store.value.lane)} {value}, i32 0")
-        self.lines.append(f"store {kind} {first}, ptr {self.base(store.access)}, align {store.value.lane.bits // 8}")
+        self.lines.append(f"store {kind} {first}, ptr {self.base_of(store)}, align {store.value.lane.bits // 8}")
 
 
 def _accesses(strip: Strip) -> list[Access]:

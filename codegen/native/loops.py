@@ -168,14 +168,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Stores a value. With `do` the value is combined with what earlier rows stored in its place; before the first of
-    them, the place holds the number with the bits `identity`.
+    """Stores a value; `at`, a uniform i64, is added to the place. With `do` the value is combined with what earlier
+    rows stored in its place; before the first of them, the place holds the number with the bits `identity`.
     """
 
     access: Access
     value: Node
     do: Do | None = None
     identity: int = 0
+    at: Node | None = None
 
     def combined_rows(self, rows: tuple[int, ...]) -> list[int]:
         """Returns the loops over rows whose values share a place."""

@@ -14,8 +14,10 @@ from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
-from ...ir.graph.source import RowMajor, lie_side_by_side
+from ...ir.graph.source import RowMajor, Updates, lie_side_by_side
 from ...ir.ops.reduce import Reduce, ReduceAttributes
+from ...ir.ops.structure import ParameterAttributes
+from ...ir.types.element_type import ElementType
 from ...ir.types.shape import Shape
 from .builder import Builder
 from .elements import memory
@@ -24,6 +26,7 @@ from .loops import LOADS, Kernel, Lane, Nest, Strip
 from .nest import MoreAxes, NestLowering, Operand, Output, Result
 from .space import LONG, Space, Uses, merge, wanted_block
 from .step import Layout
+from .updates import Combined, updates_nest
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,9 @@ def lower(computation: Computation, layouts: Sequence[Layout] | None = None) -> 
     if not all(s.is_array and not s.is_dynamic and s.num_elements for s in shapes):
         raise NotEvaluable("native kernels take arrays of known sizes that are not empty")
     found = tuple(Layout.dense(p.shape.dims) for p in parameters) if layouts is None else tuple(layouts)
+    updates = root.op.updates(root.call)
+    if updates is not None:
+        return _updates(computation, updates, found)
     groups = _groups([part for n, o in enumerate(outputs, len(parameters)) for part in _parts(_output(n, o))])
     made = _Lowering(shapes)
     made.inputs = {p: Operand(n, layout.strides) for n, (p, layout) in enumerate(zip(parameters, found, strict=True))}
@@ -104,24 +110,60 @@ class _Lowering:
         self.lanes = [memory(s.element) for s in shapes]
         self.inputs = inputs or {}
         self.scratch: list[int] = []
-        self._values = 0
+        self.values = 0
 
     def nest(self, group: list[Output]) -> Nest:
         """Returns the nest of some results."""
-        nest, rows = _nest(group, self.inputs, len(self.lanes), self._values)
+        nest, rows = _nest(group, self.inputs, len(self.lanes), self.values)
         self.lanes += rows
         self.scratch += [nest.columns] * len(rows)
-        self._values += sum(len(step.nodes) for step in nest.steps)
+        return self.add(nest)
+
+    def add(self, nest: Nest) -> Nest:
+        """Counts the values of a nest, whose numbers later ones do not use."""
+        self.values += sum(len(step.nodes) for step in nest.steps)
         return nest
+
+    def buffer(self, element: ElementType, size: int) -> int:
+        """Returns the number of a new scratch array."""
+        self.lanes.append(memory(element))
+        self.scratch.append(size)
+        return len(self.lanes) - 1
 
     def dense(self, parameter: Instruction) -> Nest:
         """Returns a nest that copies a parameter to a dense scratch array, from which later nests read it."""
-        shape, buffer = parameter.shape, len(self.lanes)
-        self.lanes.append(memory(shape.element))
-        self.scratch.append(shape.num_elements)
+        shape = parameter.shape
+        buffer = self.buffer(shape.element, shape.num_elements)
         nest = self.nest([_output(buffer, parameter)])
         self.inputs = {**self.inputs, parameter: Operand(buffer, Layout.dense(shape.dims).strides)}
         return nest
+
+
+def _updates(computation: Computation, updates: Updates, layouts: tuple[Layout, ...]) -> Lowered:
+    """Returns the kernel of an op that puts updates into an array: a copy of the array, the updates, and, where sums
+    have a wider type, their rounding. See `updates`.
+    """
+    root, parameters = computation.root, computation.parameters
+    if list(root.operands) != list(parameters):
+        raise NotEvaluable("native kernels take operands of updates as parameters only")
+    combined = Combined.of(root.called()[0], root.shape.element)
+    made = _Lowering([*(p.shape for p in parameters), root.shape])
+    made.inputs = {p: Operand(n, layout.strides) for n, (p, layout) in enumerate(zip(parameters, layouts, strict=True))}
+    result = array = len(parameters)
+    kept = root.shape.with_element(combined.element)
+    values = Computation("updates")
+    if combined.element is not root.shape.element:
+        array = made.buffer(combined.element, root.shape.num_elements)
+    outer = values.add("parameter", [], ParameterAttributes(0), root.shape)
+    made.inputs[outer] = made.inputs[parameters[0]]
+    nests = [made.nest([_output(array, values.add("convert", [outer], shape=kept))])]
+    nests.append(made.add(updates_nest(root, updates, combined, (array, *range(result)), layouts, made.values)))
+    if array != result:
+        sums = values.add("parameter", [], ParameterAttributes(1), kept)
+        made.inputs[sums] = Operand(array, tuple(row_major(root.shape.dims)))
+        nests.append(made.nest([_output(result, values.add("convert", [sums], shape=root.shape))]))
+    kernel = Kernel(tuple(made.lanes), tuple(nests))
+    return Lowered(kernel, layouts, tuple(p.shape for p in parameters), (root.shape,), tuple(made.scratch))
 
 
 def _read_poorly(nests: list[Nest], parameters: list[Instruction]) -> list[Instruction]:

@@ -23,16 +23,15 @@ from ...ir.ops.computations import accumulator
 from ...ir.ops.elementwise import no_computation
 from ...ir.ops.reduce import Reduce, ReduceAttributes
 from ...ir.ops.shaping import Iota, IotaAttributes
-from ...ir.ops.structure import ConstantAttributes
 from ...ir.tools import mixed_precision
 from ...ir.types.element_type import PRED, Kind, from_numpy
 from .builder import Builder
 from .elements import from_memory, memory, register, to_memory
-from .folds import fold_of, number
+from .folds import fold_of
 from .index import Affine, Index, combined, counter, delinearized, row_major, through
 from .loops import Do, Lane, Nest, Node
 from .space import Space, Uses
-from .trace import Traced, constant
+from .trace import Traced, constant, literal
 from .ufuncs import U8, UFUNCS
 from .unroll import copies
 
@@ -219,7 +218,7 @@ class NestLowering:
         if i.op.role is Role.PARAMETER:
             return self.loaded(i, index, mask)
         if i.op.role is Role.CONSTANT:
-            return self.literal(i)
+            return literal(self.builder, i)
         if isinstance(i.op, Iota):
             return self.iota(i, index)
         if isinstance(i.op, Reduce):
@@ -260,12 +259,6 @@ class NestLowering:
         self.uses.loaded.add(self.space.strides(place))
         found = self.builder.load(self.space.access(operand.buffer, place), memory(i.shape.element), mask, at)
         return Traced(self.builder, from_memory(self.builder, found, i.shape.element), i.shape.element)
-
-    def literal(self, i: Instruction) -> Traced:
-        array = i.attributes_as(ConstantAttributes).literal.array
-        if array is None or not array.size or array.tobytes() != array.reshape(-1)[:1].tobytes() * array.size:
-            raise NotEvaluable("native kernels take arrays of different numbers as parameters only")
-        return Traced(self.builder, constant(self.builder, number(array), i.shape.element), i.shape.element)
 
     def iota(self, i: Instruction, index: Index) -> Traced:
         along = index[i.attributes_as(IotaAttributes).iota_dimension]

@@ -98,8 +98,8 @@ def run_by_numpy(kernel: Kernel, buffers: Sequence[Array]) -> None:
 
 class _Run:
     """Runs one nest in blocks. A block is a range of each loop: all of the innermost loops, some of one, one of the
-    others; of the columns some only where one row without folds exceeds a block. Values have a dimension for each loop,
-    of size 1 where they are the same.
+    others; of the columns some only where one row without folds exceeds a block. Rows that store at computed places are
+    blocks of their own. Values have a dimension for each loop, of size 1 where they are the same.
     """
 
     def __init__(self, nest: Nest, buffers: Sequence[Array]) -> None:
@@ -118,10 +118,12 @@ class _Run:
     def ranges(self) -> list[list[range]]:
         """Returns the ranges of each loop."""
         whole = any(step.folds if isinstance(step, Strip) else step.stores for step in self.nest.steps)
-        columns = self.nest.columns
+        columns, most = self.nest.columns, BLOCK
+        if any(store.at is not None for step in self.nest.steps for store in step.stores):
+            most = 1
         size, found = columns, [_cut(columns, columns if whole else BLOCK)]
         for loop in reversed(self.nest.rows):
-            found.insert(0, _cut(loop, max(1, BLOCK // size)))
+            found.insert(0, _cut(loop, max(1, most // size)))
             size *= loop
         return found
 
@@ -164,15 +166,19 @@ class _Run:
 
     def load(self, access: Access, at: Array | None, mask: Array | None) -> Array:
         if mask is not None or at is not None:
-            places = np.full((1,) * len(self.block), access.offset) if at is None else at + access.offset
-            for loop, stride in enumerate(access.strides):
-                if stride:
-                    places = places + self.index(loop) * stride
-            places, mask = np.broadcast_arrays(places, np.True_ if mask is None else mask)
+            places, mask = np.broadcast_arrays(self.places(access, at), np.True_ if mask is None else mask)
             found = self.buffers[access.buffer][np.where(mask, places, 0)]
             return np.where(mask, found, np.zeros((), found.dtype))
         found = self.rows.get(access)
         return self.view(access) if found is None else found
+
+    def places(self, access: Access, at: Array | None) -> Array:
+        """Returns the places of the block's elements in the buffer."""
+        places = np.full((1,) * len(self.block), access.offset) if at is None else at + access.offset
+        for loop, stride in enumerate(access.strides):
+            if stride:
+                places = places + self.index(loop) * stride
+        return places
 
     def view(self, access: Access) -> Array:
         """Returns the block's elements as a view of the buffer, of size 1 along loops that they do not depend on."""
@@ -183,6 +189,9 @@ class _Run:
 
     def store(self, store: Store) -> None:
         access, value = store.access, self.values[store.value]
+        if store.at is not None:
+            self.buffers[access.buffer][self.places(access, self.values[store.at])] = value
+            return
         if store.do is None and math.prod(self.nest.rows) > 1 and not any(access.strides[:-1]):
             self.rows[access] = value
             return

@@ -23,6 +23,7 @@ def streams(kernel: Kernel, nest: Nest, strip: Strip, store: Store) -> bool:
     return (
         [s for s in strip.stores if _bytes(nest, s) >= LEAST] == [store]
         and store.do is None
+        and store.at is None
         and access.column == 1
         and len(strip.nodes) <= MOST_VALUES * arrays
         and all(n * size % ALIGNMENT == 0 for n in (access.offset, *access.strides[:-1]))

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 
 from ...ir.errors import NotEvaluable
+from ...ir.graph.instruction import Instruction
+from ...ir.ops.structure import ConstantAttributes
 from ...ir.types.element_type import PRED, ElementType, from_numpy
 from .builder import Builder, bits_of
 from .elements import converted, from_memory, register, to_memory
+from .folds import number
 from .loops import Function, Lane, Node
 from .ufuncs import UFUNCS
 
@@ -105,6 +108,14 @@ def constant(b: Builder, value: float, element: ElementType) -> Node:
     if lane is Lane.MASK:
         return b.bits(int(bool(value)), lane)
     return b.bits(bits_of(value, lane), lane)
+
+
+def literal(b: Builder, i: Instruction) -> Traced:
+    """Returns the number of a constant whose elements are all equal."""
+    array = i.attributes_as(ConstantAttributes).literal.array
+    if array is None or not array.size or array.tobytes() != array.reshape(-1)[:1].tobytes() * array.size:
+        raise NotEvaluable("native kernels take arrays of different numbers as parameters only")
+    return Traced(b, constant(b, number(array), i.shape.element), i.shape.element)
 
 
 def _select(mask: Traced, x: Traced, y: Traced) -> Traced:

@@ -27,7 +27,7 @@ from ..kept_hash import KeptHash, keep_hash
 from ..types.shape import Shape
 from .algebra import Algebra as Algebra
 from .attributes import Attributes, Callee
-from .source import Source, Windows
+from .source import Source, Updates, Windows
 from .value_range import Demand, Fact, Visitor, joined
 
 A = TypeVar("A", bound=Attributes)
@@ -287,6 +287,10 @@ class Op(Generic[A]):
         """Returns the windows of operand 0 that the result consists of, for ops that move elements from computed
         places; None for others.
         """
+        return None
+
+    def updates(self, call: OpCall[A]) -> Updates | None:
+        """Returns how one operand is put into another at computed places, for ops that do this; None for others."""
         return None
 
     def kernel(self, call: OpCall[A], compile: Compile) -> Kernel:

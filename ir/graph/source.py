@@ -34,8 +34,8 @@ FIXED = Along(0, 0)  # index 0 in all elements
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A computed index: element `index` of an operand of integers, clamped to 0..limit, is added along dimension `dim`
-    of operand 0.
+    """A computed index: element `index` of an operand of integers is added along dimension `dim` of operand 0. Its
+    greatest value is `limit`; those of `Windows` are clamped to 0..limit.
     """
 
     dim: int
@@ -48,6 +48,19 @@ class Start:
 class Windows:
     """The result consists of windows of operand 0 that begin at computed indices: `within` is the index in a window."""
 
+    within: tuple[Along, ...]
+    starts: tuple[Start, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """The elements of operand number `operand` are combined with those of operand 0, by the computation that the op
+    calls, in windows that begin at computed indices: `within` is the index in a window. Windows that do not lie inside
+    of operand 0 are left out. Where windows overlap, they are taken in row-major order of the dimensions on which their
+    indices depend.
+    """
+
+    operand: int
     within: tuple[Along, ...]
     starts: tuple[Start, ...]
 

@@ -17,6 +17,7 @@ from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRul
 from ..graph.attributes import Attributes, Dims
 from ..graph.monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.source import FIXED, Along, Start, Updates
 from ..graph.value_range import Demand, Fact, Visitor
 from ..types.element_type import ElementType
 from ..types.shape import Shape, array, tuple_shape
@@ -122,6 +123,21 @@ class Scatter(Op[ScatterAttributes]):
         starts = start_demand(operand, indices, a.scatter_dims_to_operand_dims, a.index_vector_dim, sizes)
         old, new = combined_demands(a.to_apply, results, visitor)
         return [*old, starts, *new]
+
+    def updates(self, call: OpCall[ScatterAttributes]) -> Updates | None:
+        if len(call.operands) != 3:
+            return None
+        a, (operand, indices, update) = call.attributes, call.operands
+        places = dict(zip(a.window_dims(operand), a.update_window_dims, strict=True))
+        scattered = [d for d in range(update.rank) if d not in a.update_window_dims]
+        batch = dict(zip(batch_dims(indices, a.index_vector_dim), map(Along, scattered), strict=True))
+        tied = {d: batch[i] for d, i in zip(a.input_batching_dims, a.scatter_indices_batching_dims, strict=True)}
+        within = tuple(Along(places[d]) if d in places else tied.get(d, FIXED) for d in range(operand.rank))
+        sizes, starts = a.window_sizes(operand, update), list[Start]()
+        for n, d in enumerate(a.scatter_dims_to_operand_dims):
+            vector = tuple(batch.get(i, Along(0, 0, n)) for i in range(indices.rank))
+            starts.append(Start(d, 1, vector, operand.dims[d] - sizes[d]))
+        return Updates(2, within, tuple(starts))
 
     def kernel(self, call: OpCall[ScatterAttributes], compile: Compile) -> Kernel:
         arrays, indices, updates = split_operands(call.operands)

@@ -38,7 +38,8 @@ def native_step(
             op, call = instruction.op, instruction.call
             if is_product(op):
                 return product_step(op, call, operands, Layout.dense(call.shape.dims))
-            if not isinstance(op, Fusion) and not op.is_fusible and op.sources(call) is None:
+            is_loops = isinstance(op, Fusion) or op.is_fusible or op.sources(call) is not None
+            if not is_loops and op.updates(call) is None:
                 return None
             kernels = lowerings.of(instruction.called()[0] if isinstance(op, Fusion) else alone(instruction))
         return kernels.step(operands)
