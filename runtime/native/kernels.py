@@ -83,13 +83,11 @@ class NativeKernels:
             return False
         if not all(o.is_array for o in call.operands):
             return False
+        if op.updates(call) is not None:  # by numpy the op's own kernel takes all at once
+            return not self.by_numpy
         if sum(s.num_elements for s in (*call.operands, call.shape)) < self.small:
             return False
-        return isinstance(op, Reduce) or op.maps_scalars(call) or self._is_update(op, call)
-
-    def _is_update(self, op: AnyOp, call: OpCall[Any]) -> bool:
-        """Whether an op puts updates into an array. By numpy its own kernel does this for all at once."""
-        return not self.by_numpy and op.updates(call) is not None
+        return isinstance(op, Reduce) or op.maps_scalars(call)
 
     def _conversion(self, shape: Shape, element: ElementType) -> Kernel:
         """Returns a kernel that converts an array. Raises NotEvaluable for types that kernels do not have."""
