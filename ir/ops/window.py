@@ -2,9 +2,9 @@
 
 The elements of a window are combined with the initial value, once. As in XLA, positions outside the array (padding,
 holes of a dilation) are skipped. StableHLO pads with the initial value instead, which agrees if that is an identity of
-the computation. The kernel places the array on its dilated and padded grid, takes all windows as one strided view
-without copying, and reduces that view like `reduce`. Other positions of the grid hold the monoid's identity; unknown
-computations get a mask along with the values.
+the computation. The kernel places the array on its dilated and padded grid, and takes all windows as one strided view
+without copying. Known monoids reduce one dimension after the other, cumulative sums in one pass; other positions of the
+grid hold the identity. Unknown computations reduce the view like `reduce`, with a mask along with the values.
 """
 
 from __future__ import annotations
@@ -177,8 +177,9 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
 
             def run(x: Any, init: Any) -> Any:
                 x, init = x.astype(compute, copy=False), init.astype(compute, copy=False)
-                windows = window_view(x, fill, window, sizes)
-                return rounded(np.asarray(ufunc.reduce(windows, axis=axes, dtype=compute, initial=init[()])), element)
+                for axis, w in enumerate(window):
+                    x = _reduced_along(ufunc, x, fill, axis, w)
+                return rounded(np.asarray(ufunc(x, init)), element)
 
             return run
 
@@ -205,6 +206,26 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
             return final if count > 1 else final[0]
 
         return run_any
+
+
+def _reduced_along(ufunc: np.ufunc, x: Any, fill: Any, axis: int, w: WindowDim) -> Any:
+    """Reduces the windows of one dimension: one position of all windows after the other, or what lies before each
+    element and has been reduced before.
+    """
+    if is_trivial(w):
+        return x
+    if is_cumulative(x.shape[axis], w):
+        ordered = x if w.low else np.flip(x, axis)
+        found = ufunc.accumulate(ordered, axis=axis, dtype=x.dtype)
+        return found if w.low else np.flip(found, axis)
+    window = tuple(w if d == axis else WindowDim(1) for d in range(x.ndim))
+    sizes = tuple(window_count(n, v) for n, v in zip(x.shape, window, strict=True))
+    view = window_view(x, fill, window, sizes)
+    found, *others = (view[..., *(n if d == axis else 0 for d in range(x.ndim))] for n in range(w.size))
+    found = found.copy()
+    for other in others:
+        ufunc(found, other, out=found)
+    return found
 
 
 def window_view(x: Any, fill: Any, window: tuple[WindowDim, ...], sizes: tuple[int, ...]) -> Any:
