@@ -69,7 +69,7 @@ class Builder:
         return self.next - 1
 
     def load(self, access: Access, lane: Lane, mask: Node | None = None, at: Node | None = None) -> Node:
-        """Returns elements of a buffer; the uniform i64 `at` is added to their places."""
+        """Returns elements of a buffer; the i64 `at` is added to their places."""
         operands = [o for o in (at, mask) if o is not None]
         do = Do.LOAD if at is None else Do.LOAD_AT
         return self.make(do, lane, *operands, data=access, varying=access.column != 0)

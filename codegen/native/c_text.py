@@ -163,6 +163,13 @@ class _Printer:
                 mask = _first_lanes(count)
                 if own is not None:
                     mask = f"({self.value(own, known)} & {mask})"
+                if at is not None and not at.uniform:
+                    place = f"{self.value(at, known)}[i] + i * {node.data.column}"
+                    self.names += 1
+                    known[node] = f"t{self.names}"
+                    element = f"{mask}[i] ? ({self.place(node.data, column)})[{place}] : 0"
+                    self.lines.append(f"v{node.lane.text} t{self.names}; EACH(t{self.names}, {element})")
+                    continue
                 further = f" + {self.value(at, known)}[0]" if at is not None else ""
                 known[node] = self.load(node.data, node.lane, column, mask, further)
             elif node.do is Do.INDEX:

@@ -178,8 +178,12 @@ class _Printer(Text):
                     continue
                 if node.do in LOADS:
                     at, own = node.place_and_mask()
-                    base = self.moved(node.data, self.value(at, known)) if at is not None else None
                     both = self.both(self.value(own, known) if own is not None else None, mask)
+                    if at is not None and not at.uniform:
+                        pointers = self.pointers(node.data, column, copy, at=self.value(at, known))
+                        known[node] = self.gathered(pointers, node.lane, both)
+                        continue
+                    base = self.moved(node.data, self.value(at, known)) if at is not None else None
                     known[node] = self.load(node.data, node.lane, column, copy, both, base)
                 elif node.do is Do.INDEX:
                     known[node] = self.index(node, column, copy)
@@ -231,10 +235,13 @@ class _Printer(Text):
         """Returns the place of column 0 of a store."""
         return self.base(store.access) if store.at is None else self.moved(store.access, self.value(store.at, {}))
 
-    def pointers(self, access: Access, column: str, copy: int, base: str | None = None) -> str:
-        """Returns the pointers of the lanes of a strip."""
+    def pointers(
+        self, access: Access, column: str, copy: int, base: str | None = None, at: str | None = None
+    ) -> str:
+        """Returns the pointers of the lanes of a strip, `at` elements further in each lane."""
         places = self.columns(column, copy)
         places = self.new(f"mul <16 x i64> {places}, {splat(access.column, Lane.I64)}")
+        places = places if at is None else self.new(f"add <16 x i64> {places}, {at}")
         kind = TYPES[self.kernel.buffers[access.buffer]]
         return self.new(f"getelementptr {kind}, ptr {base or self.base(access)}, <16 x i64> {places}")
 
@@ -260,11 +267,15 @@ class _Printer(Text):
             name = f"{wide} @llvm.masked.load.{suffix}.p0"
             self.declared.add(f"declare {name}(ptr, i32, <16 x i1>, {wide})")
             return self.new(f"call {name}(ptr {place}, i32 {size}, <16 x i1> {mask}, {wide} zeroinitializer)")
-        places = self.pointers(access, column, copy, base)
-        mask = mask or splat(1, Lane.MASK)
-        name = f"{wide} @llvm.masked.gather.{suffix}.v16p0"
+        return self.gathered(self.pointers(access, column, copy, base), lane, mask)
+
+    def gathered(self, pointers: str, lane: Lane, mask: str | None) -> str:
+        """Loads one element for each lane."""
+        wide, mask = vector(lane), mask or splat(1, Lane.MASK)
+        name = f"{wide} @llvm.masked.gather.v16{_suffix(lane)}.v16p0"
         self.declared.add(f"declare {name}(<16 x ptr>, i32, <16 x i1>, {wide})")
-        return self.new(f"call {name}(<16 x ptr> {places}, i32 {size}, <16 x i1> {mask}, {wide} zeroinitializer)")
+        size = lane.bits // 8
+        return self.new(f"call {name}(<16 x ptr> {pointers}, i32 {size}, <16 x i1> {mask}, {wide} zeroinitializer)")
 
     def store(self, store: Store, value: str, column: str, copy: int, mask: str | None) -> None:
         access, lane, base = store.access, store.value.lane, self.base_of(store)

@@ -54,7 +54,7 @@ class Do(Enum):
     CONSTANT = "constant"  # data: the bits
     INDEX = "index"  # data: the loop, rows first, whose counter it is
     LOAD = "load"  # data: an Access; the optional operand is a mask, lanes outside of which are zero and not read
-    LOAD_AT = "load_at"  # as LOAD; the first operand, a uniform i64, is added to the place
+    LOAD_AT = "load_at"  # as LOAD; the first operand, an i64, is added to the place
     FOLDED = "folded"  # the result of a fold
 
     ADD = "add"

@@ -249,8 +249,6 @@ class NestLowering:
             place = self.value(part, mask).astype(np.dtype(np.int64)).node
             clamped = b.op(Do.MINIMUM, b.op(Do.MAXIMUM, place, 0), start.limit)
             at = b.add(at, b.mul(clamped, self.inputs[operand].strides[start.dim]))
-        if not at.uniform:
-            raise NotEvaluable("native kernels read all columns of a row from one place")
         return self.loaded(operand, index, mask, at)
 
     def loaded(self, i: Instruction, index: Index, mask: Node | None, at: Node | None = None) -> Traced:

@@ -1,4 +1,4 @@
-"""Gathers of rows and dynamic slices inside of fusions: all printers, clamped indices, what stays outside."""
+"""Gathers and dynamic slices inside of fusions: all printers, clamped indices, what stays outside."""
 
 from __future__ import annotations
 
@@ -27,8 +27,22 @@ SLICES = """t = f32[50,40] parameter(0)  i = s32[] parameter(1)  j = s32[] param
   s = f32[8,20] dynamic-slice(t, i, j), dynamic_slice_sizes={8,20}
   r = f32[8,20] reverse(s), dimensions={1}  e = f32[8,20] exponential(x)
   ROOT y = f32[8,20] subtract(r, e)"""
+SINGLE = """t = f32[60] parameter(0)  i = {index}[33,1] parameter(1)  x = f32[33] parameter(2)
+  g = f32[33] gather(t, i), offset_dims={{}}, collapsed_slice_dims={{0}}, start_index_map={{0}}, index_vector_dim=1,
+    slice_sizes={{1}}
+  ROOT y = f32[33] add(g, x)"""
+TIED = """t = f32[5,7,60] parameter(0)  i = s32[5,7,1] parameter(1)  x = f32[5,9] parameter(2)
+  g = f32[5,7] gather(t, i), offset_dims={}, collapsed_slice_dims={2}, start_index_map={2},
+    operand_batching_dims={0,1}, start_indices_batching_dims={0,1}, index_vector_dim=2, slice_sizes={1,1,1}
+  zero = f32[] constant(0)  p = f32[5,9] pad(g, zero), padding=0_0x1_1
+  ROOT y = f32[5,9] multiply(p, x)"""
+FRONT = """t = f32[50,6] parameter(0)  i = s32[37,1] parameter(1)  x = f32[6,37] parameter(2)
+  g = f32[6,37] gather(t, i), offset_dims={0}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1,
+    slice_sizes={1,6}
+  ROOT y = f32[6,37] subtract(g, x)"""
 BODIES = {**{f"rows {name}": ROWS.format(index=name) for name in ("s32", "u8", "s64")},
-          "corners": CORNERS, "slices": SLICES}  # fmt: skip
+          **{f"elements {name}": SINGLE.format(index=name) for name in ("s32", "u8", "s64")},
+          "corners": CORNERS, "slices": SLICES, "one of each row": TIED, "front": FRONT}  # fmt: skip
 
 
 def fused(body: str) -> tuple[Module, Module]:
@@ -83,13 +97,8 @@ def test_all_printers_read_the_same(name: str) -> None:
             assert same_bits(have, found[first]), way
 
 
-def test_windows_of_computed_values_and_single_elements_stay_outside() -> None:
+def test_windows_of_computed_values_stay_outside() -> None:
     _, computed = fused("""x = f32[9,20] parameter(0)  i = s32[] parameter(1)  n = s32[9,20] iota(), iota_dimension=1
       s = s32[4,20] dynamic-slice(n, i, i), dynamic_slice_sizes={4,20}
       c = f32[4,20] convert(s)  ROOT y = f32[4,20] negate(c)""")
     assert [i.opcode for i in computed.entry if i.opcode != "parameter"] == ["iota", "dynamic-slice", "fusion"]
-    _, single = fused("""t = f32[50] parameter(0)  i = s32[30,1] parameter(1)
-      g = f32[30] gather(t, i), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1,
-        slice_sizes={1}
-      a = f32[30] negate(g)  ROOT y = f32[30] exponential(a)""")
-    assert [i.opcode for i in single.entry if i.opcode != "parameter"] == ["gather", "fusion"]
