@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from .llvm_operations import TYPES, Text, operation, splat, vector
 from .loops import LANES, LOADS, Access, Do, Fold, Kernel, Lane, Nest, Node, Row, Store, Strip
-from .streaming import ALIGNMENT, loaded, streams
+from .streaming import ALIGNMENT, LINE, loaded, next_row, streams
 
 _INDICES = "<" + ", ".join(f"i64 {n}" for n in range(LANES)) + ">"
 HALVES = (8, 4, 2, 1)
@@ -31,6 +31,7 @@ class _Printer(Text):
         self.counters: list[str] = []  # of the rows
         self.row: dict[Node, str] = {}
         self.bases: dict[Access, str] = {}
+        self.ahead: list[tuple[Access, str]] = []  # what to prefetch in a strip, and where its next row begins
         self.streaming: dict[int, str] = {}  # buffers with streaming stores, and whether their places allow them
 
     def print(self, name: str) -> str:
@@ -92,6 +93,11 @@ class _Printer(Text):
     def strips(self, nest: Nest, strip: Strip) -> None:
         for access in _accesses(strip):
             self.base(access)
+        self.ahead = []
+        for access in next_row(nest, strip):
+            kind = TYPES[self.kernel.buffers[access.buffer]]
+            place = self.new(f"getelementptr {kind}, ptr {self.base(access)}, i64 {access.strides[-2]}")
+            self.ahead.append((access, place))
         slots = {f: [self.slot(vector(f.value.lane)) for _ in range(nest.unroll)] for f in strip.folds}
         for fold, accumulators in slots.items():
             for slot in accumulators:
@@ -120,6 +126,8 @@ class _Printer(Text):
         values: list[dict[Node, str]] = [{} for _ in range(count)]
         if mask and any(node.do in LOADS and node.place_and_mask()[1] for node in strip.nodes):
             column, loading = self.opaque(column, "i64"), self.opaque(mask, "<16 x i1>")
+        if mask is None:
+            self.prefetch(column, count)
         self.emit(strip.nodes, values, loading, column)
         for copy, known in enumerate(values):
             for store in strip.stores:
@@ -141,6 +149,16 @@ class _Printer(Text):
                 old = self.new(f"load {kind}, ptr {accumulators[copy]}, align 64")
                 result = operation(self, fold.do, fold.value.lane, fold.value.lane, [old, value])
                 self.lines.append(f"store {kind} {result}, ptr {accumulators[copy]}, align 64")
+
+    def prefetch(self, column: str, count: int) -> None:
+        """Asks for the same columns of the next row."""
+        for access, place in self.ahead:
+            self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+            strip = LANES * self.kernel.buffers[access.buffer].bits // 8
+            first = self.contiguous(access, column, 0, place)
+            for line in range(0, count * strip, LINE):
+                address = self.new(f"getelementptr i8, ptr {first}, i64 {line}")
+                self.lines.append(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
 
     def opaque(self, value: str, kind: str) -> str:
         """Returns a value that LLVM knows nothing of. LLVM 22 loads all lanes of a half of a register on processors

@@ -1,4 +1,4 @@
-"""Chooses the results of a kernel that go past the caches to memory.
+"""Chooses the results of a kernel that go past the caches to memory, and what comes from memory ahead of its use.
 
 A store to a line of memory first reads it, unless it is a streaming store, which memcpy uses for large arrays too. That
 is worth it where the array exceeds what a cache keeps until the next kernel, and where memory is what the loop waits
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 
-from .loops import LOADS, Access, Kernel, Nest, Store, Strip
+from .loops import LOADS, Access, Do, Kernel, Lane, Nest, Store, Strip
 
-LEAST = 1 << 24  # bytes of a result; half of the last cache of a server's cluster of cores
+LEAST = 1 << 24  # bytes of an array; half of the last cache of a server's cluster of cores
 MOST_VALUES = 8  # values computed for each array that a strip moves along; more take longer than memory
+LINE = 64  # bytes of a line of the cache
 ALIGNMENT = 16  # bytes, of a place to which streaming stores write
 
 
@@ -21,7 +22,7 @@ def streams(kernel: Kernel, nest: Nest, strip: Strip, store: Store) -> bool:
     access, size = store.access, store.value.lane.bits // 8
     arrays = len(strip.stores) + sum(node.do in LOADS and node.data.column != 0 for node in strip.nodes)
     return (
-        [s for s in strip.stores if _bytes(nest, s) >= LEAST] == [store]
+        [s for s in strip.stores if _bytes(nest, s.access, s.value.lane) >= LEAST] == [store]
         and store.do is None
         and store.at is None
         and access.column == 1
@@ -31,9 +32,22 @@ def streams(kernel: Kernel, nest: Nest, strip: Strip, store: Store) -> bool:
     )
 
 
-def _bytes(nest: Nest, store: Store) -> int:
-    rows = math.prod(n for n, stride in zip(nest.rows, store.access.strides, strict=False) if stride)
-    return rows * nest.columns * store.value.lane.bits // 8
+def next_row(nest: Nest, strip: Strip) -> list[Access]:
+    """Returns the rows of large arrays that the first strip of a row loads, if this is the last of several strips: it
+    asks for those of the next row. Else memory would rest while later strips work on what the first one has brought.
+    """
+    strips = [step for step in nest.steps if isinstance(step, Strip)]
+    if strip is not strips[-1] or len(strips) == 1 or not nest.rows:
+        return []
+    loads = [node for node in strips[0].nodes if node.do is Do.LOAD and node.data.column == 1]
+    large = [node.data for node in loads if node.data.strides[-2] and _bytes(nest, node.data, node.lane) >= LEAST]
+    return list(dict.fromkeys(large))
+
+
+def _bytes(nest: Nest, access: Access, lane: Lane) -> int:
+    """Returns the bytes of an array that a nest walks through."""
+    rows = math.prod(n for n, stride in zip(nest.rows, access.strides, strict=False) if stride)
+    return rows * nest.columns * lane.bits // 8
 
 
 def loaded(kernel: Kernel) -> list[int]:

@@ -1,4 +1,4 @@
-"""Large results that go past the caches: where they do, and that their numbers are the same; and copies of strips."""
+"""Large arrays: results past the caches, operands that are prefetched, the same numbers; and copies of strips."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hloom.codegen.native import streaming
 from hloom.codegen.native.expand import expand
 from hloom.codegen.native.llvm_text import llvm_text
-from hloom.codegen.native.loops import Kernel
+from hloom.codegen.native.loops import Kernel, Strip
 from hloom.codegen.native.lower import lower
 from support.loop_kernels import needs_llvm, run_by_llvm
 
@@ -57,6 +57,31 @@ def test_numbers_are_the_same_at_all_places(shift: int, in_place: bool, monkeypa
     np.testing.assert_array_equal(result, wanted)
     assert np.isnan(memory[:first]).all()
     assert np.isnan(memory[first + size :]).all()
+
+
+NORMS = f"""x = {SHAPE} parameter(0)  w = f32[{COLUMNS}] parameter(1)  zero = f32[] constant(0)
+  s = f32[{ROWS}] reduce(x, zero), dimensions={{1}}, to_apply=add  sb = {SHAPE} broadcast(s), dimensions={{0}}
+  wb = {SHAPE} broadcast(w), dimensions={{1}}  d = {SHAPE} subtract(x, sb)  ROOT r = {SHAPE} multiply(d, wb)"""
+ADD = "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }"
+
+
+@needs_llvm
+def test_rows_that_later_strips_work_on_ask_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of large arrays, but not of the one row that all rows read; the last row asks beyond the end of its array."""
+    module = hloom.parse(f"HloModule m\n{ADD}\nENTRY e {{ {NORMS} }}\n")
+    kernel = expand(lower(module.entry).kernel)
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((ROWS, COLUMNS), np.float32), rng.standard_normal(COLUMNS, np.float32)
+    found = [np.empty(ROWS * COLUMNS, np.float32) for _ in range(2)]
+    assert "prefetch" not in llvm_text(kernel)
+    run_by_llvm(kernel, [x.reshape(-1), w, found[0]])
+    monkeypatch.setattr(streaming, "LEAST", 4 * ROWS * COLUMNS)
+    assert "call void @llvm.prefetch" in llvm_text(kernel)
+    _, last = (step for nest in kernel.nests for step in nest.steps if isinstance(step, Strip))
+    assert [access.buffer for access in streaming.next_row(kernel.nests[0], last)] == [0]
+    run_by_llvm(kernel, [x.reshape(-1), w, found[1]])
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_allclose(found[0].reshape(x.shape), (x - x.sum(1, keepdims=True)) * w, rtol=1e-4, atol=1e-4)
 
 
 def copies(body: str) -> list[int]:
