@@ -27,7 +27,7 @@ from .formulas import Kind
 from .groups import group_digits
 from .machine import SECOND, Machine, Transfer
 from .memory_traffic import touched
-from .stored import Stored
+from .stored import Stored, around
 from .work import is_contraction, multiply_adds
 
 
@@ -60,7 +60,7 @@ class _Route(NamedTuple):
 
 
 class Clock:
-    """Times the instructions of one program, which must not change meanwhile. Equal groups are looked up once.
+    """Times the instructions of one program, which may change only before `renew`. Equal groups are looked up once.
 
     `sent` has other bytes of single collectives, by name. Unless `combined`, a collective of several arrays takes the
     time of one collective for each.
@@ -70,7 +70,8 @@ class Clock:
         self, machine: Machine, devices: int, sent: Mapping[str, int] | None = None, combined: bool = True
     ) -> None:
         self.machine, self.devices = machine, devices
-        self._is_stored: Callable[[Instruction], bool] = Stored() if machine.fuses else _always
+        self._stored = Stored() if machine.fuses else None
+        self._is_stored: Callable[[Instruction], bool] = self._stored or _always
         self._parts: dict[Instruction, Seconds] = {}
         self._touched: dict[Instruction, int] = {}
         self._sent, self._combined = sent or {}, combined
@@ -83,6 +84,18 @@ class Clock:
     def of(module: Module, machine: Machine) -> Clock:
         """Returns the clock of a program's devices."""
         return Clock(machine, module.num_partitions * module.replica_count)
+
+    def renew(self, module: Module) -> None:
+        """Forgets the times that have changed because other instructions, with the same operands and users, have taken
+        the place of some.
+        """
+        changed = around(i for c in module for i in c if i not in self._parts)
+        if self._stored is not None:
+            self._stored.forget(changed)
+        for instruction in changed:
+            self._parts.pop(instruction, None)
+            self._touched.pop(instruction, None)
+        self._serial.clear()
 
     def parts(self, instruction: Instruction) -> Seconds:
         """Returns the seconds of one execution, without those of the computations that control flow calls."""

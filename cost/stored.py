@@ -8,6 +8,8 @@ it reads.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
 
@@ -22,12 +24,36 @@ class Stored:
 
     def __call__(self, value: Instruction) -> bool:
         """Whether a value lies in memory, or the value does of which it is a view."""
-        while value.op.is_view and value.operands:
-            value = value.operands[0]
+        value = _viewed(value)
         found = self._stored.get(value)
         if found is None:
             found = self._stored[value] = not _is_inside(value)
         return found
+
+    def forget(self, values: Iterable[Instruction]) -> None:
+        """Answers anew for these values, as their surroundings have changed."""
+        for value in values:
+            self._stored.pop(value, None)
+
+
+def around(new: Iterable[Instruction]) -> set[Instruction]:
+    """Returns the values of which it may have changed whether they lie in memory, or where what they read does, since
+    these instructions have taken the place of others with the same operands and users.
+    """
+    found = set(new)
+    found |= {_viewed(operand) for value in found for operand in value.operands}
+    follows = set(found)
+    for _ in range(_DEEPEST):
+        follows = {user for value in follows for user in value.users}
+        found |= follows
+    return found | _behind_views(found)
+
+
+def _viewed(value: Instruction) -> Instruction:
+    """Returns the value of which this one is a view, or else itself."""
+    while value.op.is_view and value.operands:
+        value = value.operands[0]
+    return value
 
 
 def _is_inside(value: Instruction) -> bool:
@@ -75,4 +101,17 @@ def _readers(value: Instruction) -> dict[tuple[Instruction, Instruction], None] 
                 stack.append(user)
             else:
                 found[user, source] = None
+    return found
+
+
+def _behind_views(values: Iterable[Instruction]) -> set[Instruction]:
+    """Returns the users of values and of their views."""
+    found: set[Instruction] = set()
+    stack = list(values)
+    while stack:
+        for user in stack.pop().users:
+            if user not in found:
+                found.add(user)
+                if user.op.is_view:
+                    stack.append(user)
     return found

@@ -62,8 +62,8 @@ class Planning:
     combines: bool = True
 
     def plan(self, module: Module, clock: Clock, limit: float, peak: int | None = None) -> State | None:
-        """Plans a program, in place; None if nothing in it can move. `clock` has the times of the program, `peak` is
-        that of its memory if it is known.
+        """Plans a program, in place; None if nothing in it can move. `clock` has the times of the program, afterwards
+        those of the new one; `peak` is that of its memory if it is known.
         """
         frame = frame_of(module, peak)
         sizes: list[int] = []
@@ -81,13 +81,14 @@ class Planning:
                 written.append(Written(found[0], found[1].plan))
         if not written and not sizes:
             return None
-        best = self._ordered(module, written, limit)
+        clock.renew(module)
+        best = self._ordered(module, clock, written, limit)
         best.buckets = sizes + [size for w in written for size in w.sizes]
         return best
 
-    def _ordered(self, module: Module, written: Sequence[Written], limit: float) -> State:
+    def _ordered(self, module: Module, clock: Clock, written: Sequence[Written], limit: float) -> State:
         """Gives the written computations the faster of their orders, or that with less memory if it does not fit."""
-        clock, chosen = Clock.of(module, self.machine), list[Order]()
+        chosen: list[Order] = []
         found: list[tuple[float, list[Order]]] = []
         for tail_last in (False, True) if written else (False,):
             orders = [w.order(tail_last) for w in written]

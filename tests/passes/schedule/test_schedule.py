@@ -14,12 +14,19 @@ import pytest
 from hloom.cost.machine import DEFAULT
 from hloom.cost.memory import live_memory
 from hloom.cost.presets import PRESETS, parse_machine
+from hloom.cost.seconds import Clock
 from hloom.cost.timeline import timeline
 from hloom.ir.graph.module import Module, Stage, clone_module
 from hloom.ir.ops.collective_groups import CollectiveAttributes
 from hloom.ir.tools.control_flow import computations_run
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline, schedule
+from hloom.passes.schedule.combining import Form
+from hloom.passes.schedule.extract import Extract
+from hloom.passes.schedule.planning import Planning, forecast
+from hloom.passes.schedule.search.arrange import arrange
+from hloom.passes.schedule.search.heuristics import capped
+from hloom.passes.schedule.search.problem import Outcome
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.proof.prove import prove
 from hloom.runtime.simulator import simulate
@@ -86,6 +93,24 @@ def test_random_programs_keep_their_bits(module: Module) -> None:
             found = scheduled(local, form=form)
             assert same_bits(simulate(found, inputs), expected)
             assert seconds(found) <= seconds(local) * (1 + 1e-9)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(programs())
+def test_a_renewed_clock_times_as_a_new_one(module: Module) -> None:
+    for local in (partitioned(module), local_of(fsdp_step(4, layers=3, width=64, batch=64))):
+        for form in Form:
+            again, machine = clone_module(local), MACHINES["h100"]
+            clock = Clock.of(again, machine)
+            forecast(again, clock)
+
+            def planner(problem: Extract) -> tuple[Extract, Outcome]:
+                return problem, arrange(problem.problem, capped(problem.problem, 1e9), ahead=1)
+
+            Planning(planner, machine, form).plan(again, clock, float("inf"))
+            new = Clock.of(again, machine)
+            for i in (i for c in computations_run(again) for i in c if not i.op.is_control):
+                assert (clock.parts(i), clock.touched(i)) == (new.parts(i), new.touched(i)), i.name
 
 
 def test_fsdp_sends_one_message_per_block() -> None:
