@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ir.diagnostics import fail
-from ..ir.graph.module import Module, Stage
+from ..ir.graph.module import Module
 from ..ir.tools.spmd import is_per_device
 from ..passes.base import PassContext
 from ..passes.pipelines import partition
@@ -41,7 +41,7 @@ def schedule(args: argparse.Namespace) -> int:
     limit: int | None = args.memory
     if before is None and limit is not None and found.peak > limit:
         fail(f"{module.name} keeps its order, which takes {sized(found.peak)} at {found.at}: {sized(limit)} "
-             "are too little", help="hloom opt with --passes=schedule{memory=..} orders a program of Hloom's anew")
+             "are too little", help="hloom opt with --passes=schedule{memory=..} orders it anew")
     if args.trace is not None:
         _write(args.trace, schedule_trace(found, module.name))
     compared = compare(found, measured) if measured is not None else None
@@ -67,7 +67,7 @@ def prepared(module: Module, context: PassContext, memory: int | None) -> Schedu
     if not is_per_device(module):
         with working("partitioning"):
             partition(module, context)
-    if memory is None or module.stage is not Stage.LOCAL:
+    if memory is None or module.has_schedule:
         return None
     with working("scheduling"):
         before = schedule_of(module, context.machine)

@@ -17,11 +17,15 @@ from ...ir.diagnostics import CompileError, InternalError, fail
 from ...ir.gc_pause import paused_collector
 from ...ir.graph.module import Module, Stage
 from ...ir.ops.async_ops import AsyncStart
+from ...ir.tools.spmd import is_per_device
 from .context import PassContext, PassRecord
 
 
 class Pass(ABC):
-    """Base of all passes. `consumes` lists the stages it accepts, `produces` the stage it leaves (None: the same)."""
+    """Base of all passes. `consumes` lists the stages it accepts, `produces` the stage it leaves (None: the same).
+
+    A pass that takes LOCAL modules takes the programs per device of other compilers, too, whose stage stays GLOBAL.
+    """
 
     name: ClassVar[str] = ""
     consumes: ClassVar[frozenset[Stage]] = frozenset(Stage)
@@ -63,12 +67,13 @@ class FixedPoint(Pass):
 
 def run_pass(step: Pass, module: Module, context: PassContext) -> bool:
     """Runs one pass with everything around it. Raises CompileError if the module is at a stage it cannot take."""
-    if module.stage not in step.consumes:
+    is_foreign = module.stage not in step.consumes and _takes_foreign(step, module)
+    if module.stage not in step.consumes and not is_foreign:
         wanted = " or ".join(sorted(s.name for s in step.consumes))
         fail(f"pass {step.name} needs a {wanted} module, this one is {module.stage.name}")
     start = time.perf_counter()
     changed = step.run(module, context)
-    if step.produces is not None:
+    if step.produces is not None and not is_foreign:
         module.stage = step.produces
     if isinstance(step, Pipeline | FixedPoint):
         return changed
@@ -78,6 +83,13 @@ def run_pass(step: Pass, module: Module, context: PassContext) -> bool:
     if context.after is not None:
         context.after(step.name, module)
     return changed
+
+
+def _takes_foreign(step: Pass, module: Module) -> bool:
+    """Whether a module is the program of each device made by another compiler, which has no stage of its own and keeps
+    it, and a pass takes such programs.
+    """
+    return module.stage is Stage.GLOBAL and Stage.LOCAL in step.consumes and is_per_device(module)
 
 
 def run_pipeline(passes: Iterable[Pass], module: Module, context: PassContext) -> None:
