@@ -38,6 +38,7 @@ from .schedule.bucket import Bucket
 from .schedule.combine_collectives import CombineCollectives
 from .schedule.fastest import Fastest
 from .schedule.memory_order import MemoryOrder
+from .schedule.rematerialize import Rematerialize
 from .schedule.rewrites.carry_reduce_scatters import CarryReduceScatters
 from .schedule.rewrites.common_gathers import CommonGathers
 from .schedule.rewrites.hierarchical import HierarchicalCollectives
@@ -59,7 +60,7 @@ PASSES: dict[str, type[Pass]] = {
         EqualComputations, DeviceOrders, Propagate, SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives,
         Fusion, AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces, CommonGathers, SinkAllReduces,
         PrefetchGathers, CarryReduceScatters, HierarchicalCollectives, HoistGathers, ScheduleCollectives, Bucket,
-        Overlap, MemoryOrder,
+        Overlap, MemoryOrder, Rematerialize,
     )
 }
 

@@ -46,7 +46,7 @@ def regather(module: Module, clock: Clock, share: float) -> int:
             if _channel(gather) is not None:
                 channel += 1
                 copy.attributes = replace(copy.attributes_as(CollectiveAttributes), channel_id=channel)
-            _divert(computation, gather, copy, late)
+            divert(computation, gather, copy, late)
             count += 1
         if found:
             computation.sort()
@@ -63,7 +63,7 @@ def _divided(gather: Instruction, computation: Computation) -> tuple[float, Inst
     users behind that row; None if no row is long.
     """
     place = {i: n for n, i in enumerate(computation)}
-    readers = sorted(_readers(gather), key=place.__getitem__)
+    readers = sorted(readers_of(gather), key=place.__getitem__)
     gaps = [(place[b] - place[a], number) for number, (a, b) in enumerate(pairwise(readers))]
     if not gaps:
         return None
@@ -77,20 +77,21 @@ def _hands_on(instruction: Instruction) -> bool:
     return passes_on(instruction) and instruction.op.role is not Role.TUPLE
 
 
-def _readers(value: Instruction) -> set[Instruction]:
+def readers_of(value: Instruction) -> set[Instruction]:
+    """Returns the instructions that read a value or a view of it."""
     found: set[Instruction] = set()
     for user in value.users:
-        found |= _readers(user) if _hands_on(user) else {user}
+        found |= readers_of(user) if _hands_on(user) else {user}
     return found
 
 
-def _divert(computation: Computation, old: Instruction, new: Instruction, late: Collection[Instruction]) -> None:
+def divert(computation: Computation, old: Instruction, new: Instruction, late: Collection[Instruction]) -> None:
     """Lets the late readers of a value read another one, through copies of its views."""
     for user in list(old.users):
         if _hands_on(user):
-            if not _readers(user).isdisjoint(late):
+            if not readers_of(user).isdisjoint(late):
                 operands = [new if o is old else o for o in user.operands]
-                _divert(computation, user, clone_instruction(computation, user, operands, lambda called: called), late)
+                divert(computation, user, clone_instruction(computation, user, operands, lambda called: called), late)
                 if not user.users and user is not computation.root:
                     computation.remove(user)
         elif user in late:

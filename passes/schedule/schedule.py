@@ -31,6 +31,7 @@ from .labels import labels_of
 from .memory_order import memory_orders
 from .planning import Planning, State, forecast
 from .regather import regather
+from .rematerialize import rematerialize
 from .search.arrange import arrange
 from .search.best import best_schedule
 from .search.heuristics import best_of, per_tensor
@@ -144,6 +145,9 @@ class _Choice:
             frugal = self._best(old, clone_module(source), Clock.of(source, machine), source, usual)
             if frugal.memory.peak <= usual and best.seconds > frugal.seconds * _WORTH:
                 best = frugal
+        if best.memory.peak > limit and is_hard and self.regathers:
+            for new in self._computed_again(best.module, source, limit):
+                best = min(best, new, key=lambda state: state.rank(limit))
         if best.memory.peak > limit and is_hard:
             self._refuse(best, limit)
         if best.module is not self.module:
@@ -198,6 +202,20 @@ class _Choice:
             for module, name in memory_orders(source):
                 yield forecast(module, Clock.of(module, clock.machine), f"the order {name}")
 
+    def _computed_again(self, best: Module, source: Module, limit: float) -> Iterator[State]:
+        """Yields programs that compute values again: the best one so far, the old one, and a plan of that."""
+        machine = self.planning.machine
+        for base, plans in ((best, False), (source, False), (source, True)):
+            module = clone_module(base)
+            count = rematerialize(module, Clock.of(module, machine), limit)
+            if not count:
+                continue
+            clock = Clock.of(module, machine)
+            new = self.planning.plan(module, clock, limit) if plans else forecast(module, clock)
+            if new is not None:
+                new.done = f"{count} values are computed again"
+                yield new
+
     def _record(self, old: State, new: State, bound: float) -> None:
         record = {**_figures(new), f"{ATTRIBUTE}.bound": f"{bound:.6g}"}
         self.module.frontend_attributes = {**self.module.frontend_attributes, **record}
@@ -205,6 +223,7 @@ class _Choice:
         if new.buckets:
             combined = len(new.buckets) < sum(new.buckets)
             done = f"{sum(new.buckets)} collectives " + (f"became {len(new.buckets)}" if combined else "moved")
+            done = ", ".join(filter(None, (new.done, done)))
         if new.again:
             done = f"{new.again} values are gathered again, {done}"
         gap = f", gap {new.seconds / bound - 1:.0%}" if bound else ""

@@ -1,0 +1,192 @@
+"""Computes values again for their late readers, in place of keeping them through the peak of memory.
+
+    before:  t = tanh(h)   y = dot(t, w)   ..   d = multiply(e, t)
+    after:   t = tanh(h)   y = dot(t, w)   ..   t.1 = tanh(h)   d = multiply(e, t.1)
+
+A value that lives at the peak and is next read behind it can be made again there, from parameters and from values that
+are kept for others anyway. What that takes are the seconds of all instructions in between. Of such values, those come
+first that free most bytes per second, until the peak is within the limit (Korthikanti et al., "Reducing activation
+recomputation in large transformer models", 2022). Another peak may then be the highest: the search goes on there, for
+as long as peaks get lower. Collectives, control flow and effects are never repeated (`regather` repeats gathers).
+
+The instructions of the program keep their order. Only the entry is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ...cost.memory import LiveMemory, live_memory
+from ...cost.seconds import Clock
+from ...cost.timeline import timeline
+from ...ir.graph.clone import clone_instruction
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module, Stage, clone_module
+from ...ir.graph.op import Role
+from ..base import Pass, PassContext
+from .regather import divert, readers_of
+from .roles import is_anchored, passes_on
+from .sizes import Bytes, sized, timed
+
+_ROUNDS = 64  # peaks that are lowered one after the other
+_LONGEST = 24  # instructions that make one value again
+_LEAST_BYTES = 1 / 1000  # of the peak, that a value frees
+_NO_LIMIT = Bytes()
+_RESIDENT = (Role.PARAMETER, Role.CONSTANT)
+
+
+@dataclass(frozen=True)
+class Rematerialize(Pass):
+    """Computes values again until the program takes at most `memory` on a device (0: what the machine has), or as far
+    as that is possible.
+    """
+
+    name: ClassVar[str] = "rematerialize"
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL, Stage.SCHEDULED})
+    memory: Bytes = _NO_LIMIT
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        limit, machine = float(self.memory or context.machine.capacity), context.machine
+        old, before = live_memory(module).peak, timeline(module, machine).seconds
+        count = rematerialize(module, Clock.of(module, machine), limit)
+        peak = live_memory(module).peak
+        if peak > limit:
+            context.diagnostics.remark(f"{self.name}: {sized(peak)} is as little as is reached, of {sized(limit)}")
+        if count:
+            context.diagnostics.remark(
+                f"{self.name}: {count} values are computed again; peak {sized(old)} becomes {sized(peak)}, "
+                f"{timed(before)} become {timed(timeline(module, machine).seconds)}"
+            )
+        return count > 0
+
+
+def rematerialize(module: Module, clock: Clock, limit: float) -> int:
+    """Computes values of the entry again, in place, until the peak of memory is at most `limit` or gets no lower.
+    Returns their number. `clock` has the times of the program before.
+    """
+    count, memory = 0, live_memory(module)
+    for _ in range(_ROUNDS):
+        if memory.peak <= limit:
+            break
+        trial = clone_module(module)
+        chosen = _round(trial.entry, Clock.of(trial, clock.machine), memory, memory.peak - limit)
+        lower = live_memory(trial)
+        if not chosen or lower.peak >= memory.peak:
+            break
+        module.take(trial)
+        memory, count = lower, count + chosen
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """A value that can be made again: the instructions that do so in order, its late readers, and what it takes."""
+
+    value: Instruction
+    steps: list[Instruction]
+    late: set[Instruction]
+    seconds: float
+
+    @property
+    def needed(self) -> set[Instruction]:
+        """The values that live on where it is made again."""
+        return {o for s in self.steps for o in s.operands}.difference(self.steps)
+
+    @property
+    def rank(self) -> float:
+        """Seconds per byte; less is better."""
+        return self.seconds / self.value.shape.byte_size
+
+
+def _round(computation: Computation, clock: Clock, memory: LiveMemory, excess: float) -> int:
+    """Makes values again that live at the peak, until this many bytes are freed there. Returns their number."""
+    scan = _Scan(computation, clock, memory)
+    count = 0
+    for found in sorted(scan.candidates(memory.peak * _LEAST_BYTES), key=lambda f: f.rank):
+        if excess <= 0:
+            break
+        if found.value in scan.kept or not scan.gone.isdisjoint(found.needed):
+            continue  # another one needs it, or it needs another one that is not kept any more
+        scan.kept |= found.needed
+        scan.gone.add(found.value)
+        _emit(computation, found, scan.place)
+        excess -= found.value.shape.byte_size
+        count += 1
+    return count
+
+
+@dataclass(slots=True)
+class _Scan:
+    """Where values are read. `kept` must live on for values that are made again, `gone` are those made again."""
+
+    computation: Computation
+    clock: Clock
+    memory: LiveMemory
+    place: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
+    readers: dict[Instruction, set[Instruction]] = field(default_factory=dict[Instruction, set[Instruction]])
+    kept: set[Instruction] = field(default_factory=set[Instruction])
+    gone: set[Instruction] = field(default_factory=set[Instruction])
+
+    def __post_init__(self) -> None:
+        self.place = {i: n for n, i in enumerate(self.computation)}
+        self.readers = {i: readers_of(i) for i in self.place}
+
+    def candidates(self, least: float) -> Iterator[_Again]:
+        """Yields the values of at least this size that are kept through the peak and can be made again behind it."""
+        peak = next(n for i, n in self.place.items() if i.name == self.memory.at)
+        for value, place in self.place.items():
+            if place >= peak or not _can_repeat(value) or passes_on(value) or value.shape.byte_size < least:
+                continue
+            late = {r for r in self.readers[value] if self.place[r] > peak}
+            if late and not any(self.place[r] == peak for r in self.readers[value]):
+                steps = self._steps(value, min(self.place[r] for r in late))
+                if steps is not None:
+                    yield _Again(value, steps, late, sum(self.clock.parts(s).total for s in steps))
+
+    def _steps(self, value: Instruction, place: int) -> list[Instruction] | None:
+        """Returns the instructions that make a value from what lives at a place; None if there are too many."""
+        found, stack = {value}, [value]
+        while stack:
+            for operand in stack.pop().operands:
+                if operand in found or self._lives(operand, place):
+                    continue
+                if not _can_repeat(operand) or len(found) == _LONGEST:
+                    return None
+                found.add(operand)
+                stack.append(operand)
+        return sorted(found, key=self.place.__getitem__)
+
+    def _lives(self, value: Instruction, place: int) -> bool:
+        if value.op.role in _RESIDENT or value is self.computation.root:
+            return True
+        return max((self.place[r] for r in self.readers[value]), default=-1) >= place
+
+
+def _can_repeat(instruction: Instruction) -> bool:
+    """Whether an instruction gives the same array whenever it runs, on each device by itself."""
+    op = instruction.op
+    if op.is_collective or op.is_control or op.role in _RESIDENT or instruction.control_predecessors:
+        return False
+    is_root = instruction.parent is not None and instruction is instruction.parent.root
+    return instruction.shape.is_array and not is_root and not is_anchored(instruction)
+
+
+def _emit(computation: Computation, found: _Again, place: dict[Instruction, int]) -> None:
+    """Makes a value again just before its first late reader."""
+    order = list(computation)
+    old = set(order)
+    copies: dict[Instruction, Instruction] = {}
+    for step in found.steps:
+        operands = [copies.get(o, o) for o in step.operands]
+        copies[step] = clone_instruction(computation, step, operands, lambda called: called)
+    divert(computation, found.value, copies[found.value], found.late)
+    first = min(found.late, key=place.__getitem__)
+    new = [i for i in computation if i not in old]
+    where = order.index(first)
+    kept = [*order[:where], *new, *order[where:]]
+    computation.reorder([i for i in kept if i.parent is computation])
+    if not found.value.users:
+        computation.remove(found.value)
