@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import BooleanOptionalAction
 from pathlib import Path
 
 from .completion import SHELLS
@@ -43,8 +44,9 @@ def _machine(made: Parser) -> None:
 
 
 def _schedule(made: Parser) -> None:
-    made.add_argument("--schedule", action="store_true",
-                      help="combine collectives and order the program, so that they run beside computation")
+    made.add_argument("--schedule", action=BooleanOptionalAction,
+                      help="combine collectives and order the program, so that they run beside computation (default: "
+                           "on ranks, where --machine forecasts that it saves more time than it takes)")
     made.add_argument("--memory", type=byte_count, metavar="12GB",
                       help="with --schedule: the most bytes that the program may take on a device")
 

@@ -33,10 +33,11 @@ from ..runtime.ranks.launch import inside_launcher, left_for_ranks, started_by_h
 from ..runtime.simulator import SimulatedProgram
 from ..runtime.trace import check_trace
 from .assumptions import remark_callbacks, remark_placements
-from .backends import Backend
+from .backends import NATIVE, Backend
 from .common import context_for, read_program, report, require_schedule
 from .evaluate import inputs_for
 from .progress import working
+from .scheduling import schedule_for_ranks
 
 Array = np.ndarray[Any, Any]
 
@@ -105,6 +106,8 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
     if ranks is not None and ranks > job.devices:
         fail(f"the program runs on {job.devices} devices, too few for {ranks} ranks")
     job.backend = Backend.chosen(args.backend, job.local, -(-job.devices // (ranks or 1)) * (args.repeat or 1))
+    if ranks is not None and args.schedule is None and job.backend.name == NATIVE and not job.local.has_schedule:
+        schedule_for_ranks(args, job.local, context, args.repeat or 1)
     if not inside_launcher():
         job.refuse(ranks, args.check)
     remark_placements(job.local, context.diagnostics)
