@@ -6,8 +6,8 @@
 The pass `schedule` takes each computation with collectives that can move, solves its problem in numbers (`search`) for
 the order of the text and for one that computes everything as soon as possible, and writes the better plan. Then the
 timeline and the live memory of the whole program decide. The program keeps the order that it had if that is as fast.
-While it needs more memory than it may, plans are made for less, also with values that are gathered again; what cannot
-be brought below the limit is an error.
+Where the plan needs more memory than it may, plans are made for less, with values that are gathered again, and with
+values that are computed again; the fastest that fits is taken. What cannot be brought below the limit is an error.
 `overlap` does the same without combining anything.
 
 The module's attributes `hloom.schedule` record the forecast, the peak and the lower bound (`bound`).
@@ -125,6 +125,7 @@ class _Choice:
     module: Module
     context: PassContext
     regathers: bool = False
+    is_tight: bool = False  # the plan without a limit does not fit
 
     def run(self) -> bool:
         machine, source = self.planning.machine, clone_module(self.module)
@@ -140,14 +141,14 @@ class _Choice:
             self.context.diagnostics.remark(f"{self.name}: the program is scheduled for this machine already")
             return False
         best = self._best(old, self.module, clock, source, limit)
+        if self.is_tight and is_hard and self.regathers:
+            for new in self._computed_again(best.module, source, limit):
+                best = min(best, new, key=lambda state: state.rank(limit))
         usual = old.memory.peak * _GROWTH
         if not self.memory and usual < best.memory.peak <= limit:
             frugal = self._best(old, clone_module(source), Clock.of(source, machine), source, usual)
             if frugal.memory.peak <= usual and best.seconds > frugal.seconds * _WORTH:
                 best = frugal
-        if best.memory.peak > limit and is_hard and self.regathers:
-            for new in self._computed_again(best.module, source, limit):
-                best = min(best, new, key=lambda state: state.rank(limit))
         if best.memory.peak > limit and is_hard:
             self._refuse(best, limit)
         if best.module is not self.module:
@@ -165,7 +166,7 @@ class _Choice:
         return best
 
     def _candidates(self, old: State, copy: Module, clock: Clock, source: Module, limit: float) -> Iterator[State]:
-        """Yields programs to choose from, until one fits: the plan without a limit, plans with ever less memory for
+        """Yields programs to choose from: the plan without a limit; unless that fits, plans with ever less memory for
         buckets, such plans of programs that gather again what they need late, orders for little memory.
         """
         module: Module | None = copy
@@ -177,7 +178,8 @@ class _Choice:
                     return
             module = None
         for share in (0.0, *(_REGATHERED if self.regathers else ())):
-            aim, low, high, fits = limit, 0.0, limit, False
+            aim, low, high = limit, 0.0, limit
+            self.is_tight = True
             for _ in range(_ATTEMPTS):
                 if module is None:
                     module = clone_module(source)
@@ -190,14 +192,15 @@ class _Choice:
                 new.again, module = again, None
                 yield new
                 if new.memory.peak <= limit:
-                    fits, low = True, aim
-                    if new.memory.peak >= _FULL * limit or aim == limit:
+                    low = aim
+                    if not share and aim == limit:
+                        self.is_tight = False
                         return
+                    if new.memory.peak >= _FULL * limit or aim == limit:
+                        break
                 else:
                     high = aim
                 aim = (low + high) / 2 if low else aim - 1.05 * (new.memory.peak - limit)
-            if fits:
-                return
         if old.memory.peak > limit:
             for module, name in memory_orders(source):
                 yield forecast(module, Clock.of(module, clock.machine), f"the order {name}")

@@ -181,6 +181,24 @@ def test_memory_is_a_limit() -> None:
     assert "the largest buffers there: " in str(failed.value)
 
 
+@pytest.mark.parametrize("machine", ["cpu-cluster", "h100"])
+@pytest.mark.parametrize(("layers", "width", "batch"), [
+    (3, 64, 512), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((3, 16, 64), (4, 64, 64), (5, 32, 128))),
+])  # fmt: skip
+def test_more_memory_is_never_slower(machine: str, layers: int, width: int, batch: int) -> None:
+    local = local_of(fsdp_step(4, layers, width, batch))
+    old, times = live_memory(local).peak, list[float]()
+    for share in (1.5, 1.1, 1.0, 0.9, 0.8, 0.7, 0.6):
+        try:
+            module = scheduled(local, machine, memory=int(share * old))
+        except hloom.CompileError:
+            break
+        assert live_memory(module).peak <= share * old
+        times.append(seconds(module, machine))
+    assert len(times) >= 4
+    assert all(more <= less * (1 + 1e-9) for more, less in pairwise(times))
+
+
 def test_values_are_gathered_again_where_memory_is_short() -> None:
     """All weights live between forward and backward pass; with half of that memory, some are gathered twice."""
     whole = hloom.parse(fsdp_step(8, layers=8, width=64, batch=64))
