@@ -118,6 +118,7 @@ def run(made: Parser) -> None:
     _trace(made)
     _schedule(made)
     _werror(made)
+    made.set_defaults(keeps=True)
     _inputs(made)
     _out(made)
     _json(made)
@@ -130,7 +131,7 @@ def bench(made: Parser) -> None:
     _backend(made)
     made.add_argument("--repeat", type=positive, metavar="N", default=10, help="number of runs after the first")
     _trace(made)
-    made.set_defaults(check=False, out=None)
+    made.set_defaults(check=False, out=None, keeps=False)  # it measures how long compiling takes
     _schedule(made)
     _werror(made)
     _inputs(made)

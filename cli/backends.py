@@ -17,10 +17,6 @@ from typing import Any
 from ..cost.kernels import is_worth_compiling
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module, clone_module
-from ..passes.base import PassContext, run_pipeline
-from ..passes.cleanup.equal_computations import EqualComputations
-from ..passes.fusion.fuse import Fusion
-from ..passes.schedule.combine_collectives import CombineCollectives
 from ..runtime.plan.kernels import NUMPY, KernelProvider
 from ..runtime.ranks.failed import deadline, gather_texts
 
@@ -48,6 +44,11 @@ class Backend:
         """Returns the program as this backend runs it."""
         if self.name == REFERENCE:
             return module
+        from ..passes.base import PassContext, run_pipeline
+        from ..passes.cleanup.equal_computations import EqualComputations
+        from ..passes.fusion.fuse import Fusion
+        from ..passes.schedule.combine_collectives import CombineCollectives
+
         fused = clone_module(module)
         combine = [] if module.has_schedule else [CombineCollectives()]  # a schedule has its buckets
         run_pipeline([EqualComputations(), *combine, Fusion()], fused, PassContext())

@@ -19,10 +19,10 @@ from ..runtime.ranks.launch import inside_launcher, launch
 from ..runtime.simulator import SimulatedProgram
 from .bench_ranks import bench_on_ranks
 from .check import Simulated
-from .common import print_json
 from .evaluate import inputs_for
 from .exit_codes import EXIT_OK
 from .job import Job, prepare
+from .messages import print_json
 from .progress import working
 
 _HEAD = ("part", "ms", "share", "reached", "of the peak")

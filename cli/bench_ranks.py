@@ -13,9 +13,9 @@ from ..report.work import share
 from ..runtime.ranks.launch import world
 from ..runtime.trace import COMMUNICATION, ProcessTrace, save_trace
 from .check import Ranks, trace_facts
-from .common import print_json
 from .exit_codes import EXIT_OK
 from .job import Job, job_on_ranks
+from .messages import print_json
 from .progress import working
 
 _SHOWN = 8  # collectives

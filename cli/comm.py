@@ -19,8 +19,9 @@ from ..passes.resharding.certificate import ProgramCertificate
 from ..report.collectives import by_kind, collectives_table, summary
 from ..report.times import times_text
 from ..report.work import work_summary, work_table
-from .common import context_for, print_json, read_program, report
+from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
+from .messages import print_json
 from .progress import working
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from .. import frontends
 from ..cost.presets import parse_machine
-from ..ir.diagnostics import CompileError, Diagnostic, Severity, fail
+from ..ir.diagnostics import fail
 from ..ir.graph.module import Module, Stage
 from ..passes.annotating.remesh import remesh
 from ..passes.annotating.strategy import Setting, Strategy, apply_strategy, load_strategy, named_meshes
 from ..passes.base import PassContext
 from ..passes.pipelines import remarks
+from .messages import tell_found
 from .progress import working
-from .streams import tell
 
 
 def read_program(args: argparse.Namespace, quiet: bool = False) -> Module:
@@ -67,26 +65,6 @@ def require_schedule(args: argparse.Namespace) -> None:
         raise argparse.ArgumentTypeError("--memory limits what --schedule may use: give both")
 
 
-def print_json(value: object) -> None:
-    """Prints the output of `--json`; docs/json.md describes its forms."""
-    print(json.dumps(value, indent=1))
-
-
-def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
-    """Prints diagnostics on standard error."""
-    for diagnostic in diagnostics:
-        tell(diagnostic.render())
-
-
 def report(args: argparse.Namespace, context: PassContext, quiet: bool = False) -> None:
     """Prints the diagnostics of passes. Raises CompileError with those that `--werror` turns into errors."""
     tell_found(args, remarks(context), quiet)
-
-
-def tell_found(args: argparse.Namespace, found: Sequence[Diagnostic], quiet: bool) -> None:
-    """Prints diagnostics, unless `quiet`. Raises CompileError with those that `--werror` turns into errors."""
-    fatal = [d for d in found if d.category in getattr(args, "werror", ())]
-    if not quiet:
-        show_diagnostics(d for d in found if d not in fatal)
-    if fatal:
-        raise CompileError([replace(d, severity=Severity.ERROR) for d in fatal])

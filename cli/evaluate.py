@@ -22,8 +22,8 @@ from ..runtime.inputs.inputs import inputs_for_module
 from ..runtime.outputs import check_outputs, save_outputs
 from .assumptions import remark_callbacks
 from .backends import Backend
-from .common import print_json, read_program, show_diagnostics
 from .exit_codes import EXIT_OK
+from .messages import print_json, show_diagnostics
 from .progress import working
 
 Array = np.ndarray[Any, Any]
@@ -31,6 +31,8 @@ Array = np.ndarray[Any, Any]
 
 def evaluate_command(args: argparse.Namespace) -> int:
     """Evaluates the program and writes or summarises its results."""
+    from .common import read_program  # which knows the passes
+
     keep_freed_memory()
     module = read_program(args)
     reference_grid(module)  # rejects per-device programs before making inputs for them

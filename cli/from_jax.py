@@ -19,8 +19,8 @@ from ..frontends.user_lines import UserLines
 from ..ir.diagnostics import CompileError, fail
 from ..ir.graph.module import Module
 from ..ir.graph.stack_frames import SourceSpan
-from .common import show_diagnostics
 from .exit_codes import EXIT_OK
+from .messages import show_diagnostics
 from .progress import working
 
 _DEVICES = "--xla_force_host_platform_device_count"

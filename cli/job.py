@@ -17,27 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.diagnostics import fail
-from ..ir.graph.module import Module, clone_module
+from ..ir.diagnostics import Diagnostics, fail
+from ..ir.graph.module import Module
 from ..ir.tools.process_grid import ProcessGrid
-from ..ir.tools.spmd import is_per_device
-from ..ir.tools.unknown_values import require_values
-from ..passes.base import PassContext
-from ..passes.pipelines import partition, schedule
 from ..runtime.evaluator import UnpartitionedProgram
 from ..runtime.outputs import check_outputs
-from ..runtime.plan.call_graph import live_in
 from ..runtime.plan.executable import Executable
 from ..runtime.ranks.failed import broadcast, on_all_ranks
-from ..runtime.ranks.launch import inside_launcher, left_for_ranks, started_by_hloom
+from ..runtime.ranks.launch import left_for_ranks, started_by_hloom
 from ..runtime.simulator import SimulatedProgram
 from ..runtime.trace import check_trace
-from .assumptions import remark_callbacks, remark_placements
-from .backends import NATIVE, Backend
-from .common import context_for, read_program, report, require_schedule
+from . import kept
+from .backends import Backend
 from .evaluate import inputs_for
-from .progress import working
-from .scheduling import schedule_for_ranks
+from .messages import tell_found
 
 Array = np.ndarray[Any, Any]
 
@@ -84,36 +77,20 @@ class Job:
 
 
 def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -> Job:
-    """Reads and partitions the program, and reports what was found unless `quiet`; the job has no inputs yet.
-
-    Raises CompileError and argparse.ArgumentTypeError.
+    """Reads and partitions the program, or takes what an earlier run of it has kept, and reports what was found unless
+    `quiet`; the job has no inputs yet. Raises CompileError and argparse.ArgumentTypeError.
     """
-    require_schedule(args)
-    program = read_program(args, quiet)
-    require_values(live_in(program.entry), "to run the program")
-    job = Job(program, clone_module(program))
-    context = context_for(args, default_devices=ranks)
-    if not is_per_device(program):
-        with working("partitioning"):
-            partition(job.local, context)
-    elif args.devices is not None and args.devices != job.devices:
-        fail(f"the program was partitioned for {job.devices} devices, {args.devices} are asked for")
-    elif args.check:
-        raise argparse.ArgumentTypeError("--check needs the unpartitioned program, this one is already partitioned")
-    if args.schedule:
-        with working("scheduling"):
-            schedule(job.local, context, args.memory or 0)
-    if ranks is not None and ranks > job.devices:
-        fail(f"the program runs on {job.devices} devices, too few for {ranks} ranks")
-    job.backend = Backend.chosen(args.backend, job.local, -(-job.devices // (ranks or 1)) * (args.repeat or 1))
-    if ranks is not None and args.schedule is None and job.backend.name == NATIVE and not job.local.has_schedule:
-        schedule_for_ranks(args, job.local, context, args.repeat or 1)
-    if not inside_launcher():
-        job.refuse(ranks, args.check)
-    remark_placements(job.local, context.diagnostics)
-    remark_callbacks(job.local, context.diagnostics)
-    job.backend.remark(context.diagnostics)
-    report(args, context, quiet)
+    key = kept.key_of(args, ranks)
+    data = kept.load(key)
+    if data:
+        job, found = _unpacked(data[0]), pickle.loads(data[1])
+        tell_found(args, job.program.warnings, quiet)
+    else:
+        from .preparing import made  # which knows the passes
+
+        job, found = made(args, ranks, quiet)
+        kept.store(key, job.packed, found)
+    tell_found(args, found, quiet)
     if args.out is not None and not quiet:  # the first rank writes
         check_outputs(Path(args.out))
     if args.trace is not None and not quiet:
@@ -139,9 +116,9 @@ def job_on_ranks(args: argparse.Namespace, comm: Any) -> Job:
         return job
 
     job = on_all_ranks(comm, mine, "the inputs of the program", args.timeout)
-    context = PassContext()
-    job.backend = job.backend.common(comm, context.diagnostics, args.timeout)
-    report(args, context)
+    diagnostics = Diagnostics()
+    job.backend = job.backend.common(comm, diagnostics, args.timeout)
+    tell_found(args, diagnostics.found, quiet=False)
     return job
 
 

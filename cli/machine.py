@@ -17,8 +17,8 @@ from ..cost.presets import PRESETS, SUFFIX, machine_summary
 from ..ir.diagnostics import fail
 from ..report.columns import columns
 from .backends import AUTO, NATIVE, REFERENCE, Backend, has_native_code
-from .common import print_json
 from .exit_codes import EXIT_OK
+from .messages import print_json
 
 CALIBRATE = "calibrate"
 

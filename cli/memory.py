@@ -16,8 +16,9 @@ from ..ir.tools.spmd import is_per_device
 from ..passes.pipelines import partition
 from ..report.memory import buffers_table, curve_text, totals_table
 from .backends import NATIVE, Backend, has_native_code
-from .common import context_for, print_json, read_program, report
+from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
+from .messages import print_json
 from .progress import working
 
 

@@ -12,8 +12,9 @@ from ..ir.graph.instruction import Instruction
 from ..ir.tools.difference import ModuleDifference, differences
 from ..ir.tools.extract import find_computation, find_instruction, isolate
 from ..ir.tools.printer import computation_text, instruction_text
-from .common import print_json, read_program, show_diagnostics
+from .common import read_program
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
+from .messages import print_json, show_diagnostics
 
 SHOWN = 5  # differences shown per computation
 LONGEST = 160

@@ -10,8 +10,9 @@ from ..ir.graph.module import Module, clone_module
 from ..ir.tools.spmd import is_per_device
 from ..passes.pipelines import partition
 from ..runtime.proof.relations.located import prove
-from .common import context_for, print_json, read_program, report
+from .common import context_for, read_program, report
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK, EXIT_UNPROVED
+from .messages import print_json
 from .progress import working
 
 _CODES = {"equal": EXIT_OK, "differs": EXIT_CHECK_FAILED, "unproved": EXIT_UNPROVED}

@@ -13,8 +13,9 @@ from ..ir.tools.names import fits, name_pattern, suggestions
 from ..ir.tools.spmd import is_per_device
 from ..passes.pipelines import partition
 from ..runtime.proof.relations.relate import Row, relate
-from .common import context_for, print_json, read_program, report
+from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
+from .messages import print_json
 from .progress import working
 
 _HEAD = ("value", "op", "per device", "is")

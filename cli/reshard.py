@@ -12,8 +12,8 @@ from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.sharding import Sharding
 from ..passes.resharding.certificate import reshard
 from ..report.times import times_text
-from .common import print_json
 from .exit_codes import EXIT_OK
+from .messages import print_json
 
 
 def reshard_command(args: argparse.Namespace) -> int:

@@ -24,11 +24,10 @@ from ..runtime.ranks.launch import inside_launcher, launch, world
 from ..runtime.ranks.mode import chosen_mode
 from .assumptions import unplaced
 from .check import Devices, Ranks, Simulated, check, verdict_json, verify_options
-from .comm import collectives_json
-from .common import print_json
 from .evaluate import inputs_for, outputs_json, print_outputs
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
 from .job import Job, job_on_ranks, prepare
+from .messages import print_json
 from .progress import working
 
 Array = np.ndarray[Any, Any]
@@ -70,6 +69,8 @@ def _describe(args: argparse.Namespace, job: Job, where: str) -> None:
 
 
 def _facts(job: Job) -> dict[str, object]:
+    from .comm import collectives_json  # which knows the passes
+
     names = {"program": job.program.name, "backend": job.backend.name}
     return collectives_json(job.local, collectives(job.local)) | names
 
@@ -83,7 +84,7 @@ def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
     times = {"first": seconds[0], "median": statistics.median(seconds), "runs": len(seconds)} if args.repeat else {}
     if outputs is not None and times and not args.json:
         print(f"first run {_time(times['first'])}, median of {len(seconds)} {_time(times['median'])}")
-    facts = _facts(job) | ({"seconds": times} if times else {})
+    facts = _facts(job) | ({"seconds": times} if times else {}) if args.json else {}
     if args.check:
         return _check(args, job, outputs, devices, facts)
     if outputs is not None and args.json:

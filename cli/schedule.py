@@ -22,8 +22,9 @@ from ..passes.schedule.sizes import sized
 from ..report.measured import Agreement, agreement_text, compare, load_trace
 from ..report.schedule import Schedule, ms, schedule_of, schedule_summary, schedule_table
 from ..report.schedule_trace import schedule_trace
-from .common import context_for, print_json, read_program, report
+from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
+from .messages import print_json
 from .progress import working
 
 

@@ -15,8 +15,9 @@ from ..ir.tools.names import suggestions
 from ..report.explain import Explanation, explain, without
 from ..report.picture import picture
 from ..report.shardings import Row, Solved, solved
-from .common import context_for, print_json, read_program, report
+from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
+from .messages import print_json
 from .progress import working
 from .reshard import parse_one_sharding
 from .tables import folded, matching, print_values, state

@@ -12,8 +12,9 @@ from ..ir.graph.module import Module, Stage
 from ..passes.base import run_pipeline
 from ..passes.fusion.fuse import Fusion
 from ..passes.pipelines import PASSES, parse_pipeline, partition, schedule
-from .common import context_for, print_json, read_program, report, require_schedule, tell_found
+from .common import context_for, read_program, report, require_schedule
 from .exit_codes import EXIT_BAD_INPUT, EXIT_OK
+from .messages import print_json, tell_found
 from .progress import working
 
 

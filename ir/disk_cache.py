@@ -34,13 +34,37 @@ def cached(parts: tuple[str, ...], make: Callable[[], bytes], place: Path | None
     """Returns the content for a key, made if the cache at this place does not have it."""
     if place is None:
         return make()
-    name = hashlib.sha256("\0".join((_VERSION, *parts)).encode()).hexdigest()
-    path = place / f"{name}{suffix}"
-    found = _read(path)
+    found = read_kept(parts, place, suffix)
     if found is None:
         found = make()
-        _write(path, found)
+        write_kept(parts, found, place, suffix)
     return found
+
+
+def read_kept(parts: tuple[str, ...], place: Path, suffix: str) -> bytes | None:
+    """Returns the content for a key; None if the cache at this place does not have it."""
+    return _read(_path(parts, place, suffix))
+
+
+def write_kept(parts: tuple[str, ...], content: bytes, place: Path, suffix: str) -> None:
+    """Keeps the content for a key, if the disk lets it."""
+    _write(_path(parts, place, suffix), content)
+
+
+def prune(place: Path, suffix: str, most: int) -> None:
+    """Removes the files that were written first until those with this suffix have at most `most` bytes together."""
+    with suppress(OSError):
+        found = sorted((s.st_mtime_ns, s.st_size, p) for p in place.glob(f"*{suffix}") if (s := p.stat()))
+        excess = sum(size for _, size, _ in found) - most
+        for _, size, path in found:
+            if excess <= 0:
+                break
+            path.unlink(missing_ok=True)
+            excess -= size
+
+
+def _path(parts: tuple[str, ...], place: Path, suffix: str) -> Path:
+    return place / (hashlib.sha256("\0".join((_VERSION, *parts)).encode()).hexdigest() + suffix)
 
 
 def _read(path: Path) -> bytes | None:

@@ -1,0 +1,51 @@
+"""Makes the job of a run: reads and partitions the program, schedules it, and chooses who computes it."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..ir.diagnostics import Diagnostic, fail
+from ..ir.graph.module import clone_module
+from ..ir.tools.spmd import is_per_device
+from ..ir.tools.unknown_values import require_values
+from ..passes.pipelines import partition, remarks, schedule
+from ..runtime.plan.call_graph import live_in
+from ..runtime.ranks.launch import inside_launcher
+from .assumptions import remark_callbacks, remark_placements
+from .backends import NATIVE, Backend
+from .common import context_for, read_program, require_schedule
+from .job import Job
+from .progress import working
+from .scheduling import schedule_for_ranks
+
+
+def made(args: argparse.Namespace, ranks: int | None, quiet: bool) -> tuple[Job, list[Diagnostic]]:
+    """Returns the job of a run, which has no inputs yet, and the diagnostics of making it. Raises CompileError and
+    argparse.ArgumentTypeError.
+    """
+    require_schedule(args)
+    program = read_program(args, quiet)
+    require_values(live_in(program.entry), "to run the program")
+    job = Job(program, clone_module(program))
+    context = context_for(args, default_devices=ranks)
+    if not is_per_device(program):
+        with working("partitioning"):
+            partition(job.local, context)
+    elif args.devices is not None and args.devices != job.devices:
+        fail(f"the program was partitioned for {job.devices} devices, {args.devices} are asked for")
+    elif args.check:
+        raise argparse.ArgumentTypeError("--check needs the unpartitioned program, this one is already partitioned")
+    if args.schedule:
+        with working("scheduling"):
+            schedule(job.local, context, args.memory or 0)
+    if ranks is not None and ranks > job.devices:
+        fail(f"the program runs on {job.devices} devices, too few for {ranks} ranks")
+    job.backend = Backend.chosen(args.backend, job.local, -(-job.devices // (ranks or 1)) * (args.repeat or 1))
+    if ranks is not None and args.schedule is None and job.backend.name == NATIVE and not job.local.has_schedule:
+        schedule_for_ranks(args, job.local, context, args.repeat or 1)
+    if not inside_launcher():
+        job.refuse(ranks, args.check)
+    remark_placements(job.local, context.diagnostics)
+    remark_callbacks(job.local, context.diagnostics)
+    job.backend.remark(context.diagnostics)
+    return job, remarks(context)
