@@ -24,11 +24,13 @@ CALIBRATE = "calibrate"
 
 
 def machine(args: argparse.Namespace) -> int:
-    """Runs `hloom machine` and returns its exit code. Raises CompileError for a name that is none."""
+    """Runs `hloom machine` and returns its exit code. Raises CompileError for a name that is none, and
+    argparse.ArgumentTypeError for options that do not belong together.
+    """
     if args.name == CALIBRATE:
         return _calibrate(args)
     if args.ranks is not None or args.out is not None:
-        fail("--ranks and --out are for hloom machine calibrate")
+        raise argparse.ArgumentTypeError("--ranks and --out are for hloom machine calibrate")
     if args.name is None:
         return _list(args)
     file = _named(args.name)

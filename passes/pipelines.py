@@ -6,6 +6,7 @@ are the fields of the pass with `-` for `_`. Order constraints are data, checked
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
@@ -214,11 +215,12 @@ def _value(name: str, key: str, value: str, default: Any) -> Any:
         if isinstance(default, bool):
             return {"true": True, "false": False}[value]
         made = type(default)(value)
-        if made != made:  # NaN, which no comparison holds for
+        if isinstance(made, int | float) and not 0 <= made < math.inf:  # which NaN is not
             raise ValueError(value)
         return made
     except (KeyError, ValueError):
         kind = "a number of bytes, such as 12GB" if isinstance(default, Bytes) else f"of type {type(default).__name__}"
+        kind += ", finite and not negative" if isinstance(default, int | float) else ""
         fail(f"option '{key}' of pass {name} cannot be '{value}'", help=f"it is {kind}")
 
 

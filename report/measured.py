@@ -133,7 +133,8 @@ def _is_event(event: Any) -> bool:
     args: Any = fields.get("args", {})
     waited = cast(dict[str, Any], args).get("waited_us", 0.0) if isinstance(args, dict) else None
     times: tuple[Any, ...] = (fields.get("ts"), fields.get("dur"), waited)
-    return isinstance(fields.get("name"), str) and isinstance(fields.get("pid"), int) and all(map(_is_time, times))
+    named = isinstance(fields.get("name"), str) and isinstance(fields.get("pid"), int)
+    return named and all(map(_is_time, times)) and min(times[1:]) >= 0
 
 
 def _is_time(value: Any) -> bool:

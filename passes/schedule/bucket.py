@@ -105,12 +105,12 @@ def _of_plan(plan: Plan) -> Buckets:
 def _remark(e: Extract, buckets: Buckets) -> str:
     """Returns what became of the collectives of a computation, and what stopped more from being combined."""
     parts: list[str] = []
-    for what, tensors, ends in (("gathers", e.problem.gathers, buckets.gathers),
-                                ("reductions", e.problem.reductions, buckets.reductions)):  # fmt: skip
+    for what, tensors, ends in (("gather", e.problem.gathers, buckets.gathers),
+                                ("reduction", e.problem.reductions, buckets.reductions)):  # fmt: skip
         if tensors:
             starts = (0, *ends[:-1])
             kinds = [len({t.key for t in tensors[a:b]}) for a, b in zip(starts, ends, strict=True)]
-            text = f"{len(tensors)} {what} in {len(ends)} buckets"
+            text = f"{_counted(len(tensors), what)} in {_counted(len(ends), 'bucket')}"
             if sum(kinds) > len(ends):
                 text += f", {sum(kinds) - len(ends)} more collectives for other groups or types"
             parts.append(text)
@@ -118,3 +118,7 @@ def _remark(e: Extract, buckets: Buckets) -> str:
     if fixed:
         parts.append(f"{fixed} keep their place, since computation needs them at once")
     return f"bucket: {e.computation.name}: " + "; ".join(parts)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" + ("s" if count != 1 else "")

@@ -107,7 +107,7 @@ def test_remarks_and_machines(mesh: Any) -> None:
     with hloom.jax.passes("bucket{rule=size}", machine=hloom.parse_machine("h100")) as hook:
         jax.jit(network)(*arguments(mesh))
     (remark,) = hook.programs[0].remarks
-    assert "3 gathers in 1 buckets" in remark.message
+    assert "3 gathers in 1 bucket" in remark.message
 
 
 @pytest.mark.parametrize(("step", "reason"), [
