@@ -57,22 +57,22 @@ def ways() -> dict[str, Run]:
     return found
 
 
-def elementwise(lanes: Sequence[Lane], results: Callable[..., Sequence[Node]], size: int) -> Kernel:
+def elementwise(lanes: Sequence[Lane], results: Callable[..., Sequence[Node]], size: int, unroll: int = 2) -> Kernel:
     """A kernel that stores the results of a function of arrays with these types."""
     b = Builder(0)
     made = results(b, *[b.load(Access(n, 0, (1,)), lane) for n, lane in enumerate(lanes)])
     for n, node in enumerate(made):
         b.store(Access(len(lanes) + n, 0, (1,)), node)
-    return Kernel((*lanes, *(node.lane for node in made)), (b.finish((), size, 2),))
+    return Kernel((*lanes, *(node.lane for node in made)), (b.finish((), size, unroll),))
 
 
 def called(function: Function, lane: Lane, arity: int, size: int) -> Kernel:
-    """A kernel that applies a function to arrays."""
+    """A kernel that applies a function to arrays. It is not unrolled: expansions are long to compile as it is."""
 
     def results(b: Builder, *x: Node) -> list[Node]:
         return [b.call(function, *x)]
 
-    return elementwise([lane] * arity, results, size)
+    return elementwise([lane] * arity, results, size, unroll=1)
 
 
 def same_bits(x: Array, y: Array) -> bool:
