@@ -32,7 +32,7 @@ from typing import Any
 
 from .cores import core_count
 from .failed import EXIT_RANK_FAILED
-from .library import EXIT_MPI_MISSING, WITHOUT_UCX, MpiMissing, load_mpi
+from .library import EXIT_MPI_MISSING, ONE_SIDED, MpiMissing, load_mpi
 
 EXPECTED_RANKS = "HLOOM_EXPECTED_RANKS"
 MPIEXEC = "HLOOM_MPIEXEC"
@@ -57,7 +57,7 @@ _OPEN_MPI = {
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
-    WITHOUT_UCX[0]: WITHOUT_UCX[1],
+    **ONE_SIDED,
 }
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-# In Open MPI: otherwise UCX prints an error, without cause, when ranks of a node share memory.
-WITHOUT_UCX = ("OMPI_MCA_osc", "^ucx")
+# What one-sided transfers of Open MPI leave out, unless the user chooses: Hloom only shares memory within a node. UCX
+# would print an error, without cause, and libfabric would take a second of each start to look for networks.
+ONE_SIDED = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
 EXIT_MPI_MISSING = 69  # EX_UNAVAILABLE of sysexits.h
 
 
@@ -18,7 +19,8 @@ class MpiMissing(Exception):
 
 def load_mpi() -> Any:
     """Imports `mpi4py.MPI`, which initialises MPI. Raises MpiMissing."""
-    os.environ.setdefault(*WITHOUT_UCX)
+    for name, value in ONE_SIDED.items():
+        os.environ.setdefault(name, value)
     try:
         from mpi4py import MPI
     except ImportError as error:
