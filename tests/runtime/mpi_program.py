@@ -1,4 +1,4 @@
-"""What the ranks of the MPI tests run: `python mpi_program.py CASE [RANKS]`. Started alone it launches itself.
+"""What the ranks of the MPI tests run: `mpiexec -n RANKS python mpi_program.py CASE`, or support/on_ranks.py.
 
 Every case checks on each rank that the outputs are those of the simulator, to the bit unless it says otherwise.
 """
@@ -26,14 +26,11 @@ from hloom.runtime.mpi import MpiProgram
 from hloom.runtime.ranks import failed as rank_failed
 from hloom.runtime.ranks import monitor, watch
 from hloom.runtime.ranks.failed import RankFailed, on_all_ranks
-from hloom.runtime.ranks.launch import finish_rank, inside_launcher, launch, world
+from hloom.runtime.ranks.launch import finish_rank, world
 from hloom.runtime.ranks.library import MpiMissing
 from hloom.runtime.simulator import run_devices, simulate
-from programs.random.generate import inputs_of
-from programs.random.generate import program as random_program
 from support import field_kernels
 from support.async_programs import ASYNC
-from support.orders import reordered
 from support.rank_programs import BUCKETS, COLLECTIVES, LOOP, ONE_DEVICE, SHARDED, SLICES
 
 
@@ -114,8 +111,7 @@ def slices() -> int:
 
 
 def buckets() -> int:
-    """Operands of several types and sizes travel together; results of a run stay when the next one uses buffers again.
-    """
+    """Operands of several types and sizes travel together; results of a run stay when the next uses buffers again."""
     module, comm = parse(BUCKETS), world()
     rng = np.random.default_rng(3)
     runs = [[[rng.integers(-4, 5, p.shape.dims).astype(p.shape.element.numpy) for p in module.entry.parameters]
@@ -134,12 +130,15 @@ def orders() -> int:
     """Random programs in random orders, the same on all ranks, give the bits of the simulator in the first order, their
     padding poisoned: `orders FIRST COUNT MOST` takes those of up to MOST devices.
     """
+    from programs.random.generate import inputs_of, program  # here: importing hypothesis would cost every rank
+    from support.orders import reordered
+
     first, count, most = map(int, sys.argv[2:5])
     comm, done = world(), 0
     for seed in range(first, first + count):
         chosen = random.Random(seed)
         try:
-            module = random_program(chosen.randint)
+            module = program(chosen.randint)
             local = hloom.partition(module)
         except CompileError:
             continue
@@ -147,8 +146,8 @@ def orders() -> int:
             continue
         with np.errstate(all="ignore"):
             expected = simulate(local, inputs_of(module), poison=True)
-            with MpiProgram(reordered(local, seed), comm) as program:
-                found = program.run_global(inputs_of(module), poison=True)
+            with MpiProgram(reordered(local, seed), comm) as running:
+                found = running.run_global(inputs_of(module), poison=True)
         for number, (a, b) in enumerate(zip(found or [], expected, strict=found is not None)):
             assert a.tobytes() == b.tobytes(), f"seed {seed}, output {number}: {a} is not {b}\n{local.to_text()}"
         done += 1
@@ -157,7 +156,9 @@ def orders() -> int:
 
 
 def programs() -> int:
-    return buckets() or collectives() or loops() or sharded() or one_device() or asynchronous() or slices()
+    started = threads() or mismatch()
+    return started or buckets() or collectives() or loops() or sharded() or one_device() or asynchronous() \
+        or slices() or kernels()  # fmt: skip
 
 
 def kernels() -> int:
@@ -209,8 +210,8 @@ def mismatch() -> int:
     try:
         world(world().size + 1)
     except MpiMissing as error:
-        return error.exit_code if "do not belong to the same MPI" in str(error) else 2
-    return 0
+        return int(error.exit_code != 69 or "do not belong to the same MPI" not in str(error))
+    return 1
 
 
 REDUCE = """HloModule m, num_partitions=2
@@ -311,12 +312,10 @@ def sleeps() -> int:
 CASES: dict[str, Callable[[], int]] = {
     f.__name__: f
     for f in (
-        programs, kernels, orders, too_many, killed, one_fails, raises, mismatch, threads, sleeps,
-        wrong_input, same_mistake, only_there, stopped, stopped_early, slow, lost,
+        programs, orders, too_many, killed, one_fails, raises, sleeps, wrong_input,
+        same_mistake, only_there, stopped, stopped_early, slow, lost,
     )
 }  # fmt: skip
 
 if __name__ == "__main__":
-    if not inside_launcher():
-        sys.exit(launch([sys.argv[1], *sys.argv[3:]], int(sys.argv[2]), [__file__]))
     sys.exit(finish_rank(CASES[sys.argv[1]]))

@@ -1,4 +1,4 @@
-"""What the ranks of the tests of shared memory run: `python shared_program.py CASE RANKS`, which launches itself."""
+"""What the ranks of the tests of shared memory run: `shared_program.py CASE`, started by support/on_ranks.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.mpi import MpiProgram
 from hloom.runtime.native.kernels import NativeKernels
 from hloom.runtime.ranks.failed import RankFailed
-from hloom.runtime.ranks.launch import finish_rank, inside_launcher, launch, world
+from hloom.runtime.ranks.launch import finish_rank, world
 from hloom.runtime.ranks.library import load_mpi
 from hloom.runtime.simulator import run_devices
 
@@ -91,7 +91,8 @@ def every_kind(shares: bool = True, sizes: tuple[int, ...] = (2, 2500)) -> None:
 
 def kinds() -> int:
     every_kind()
-    return mpi_program.loops() or mpi_program.slices() or mpi_program.asynchronous() or mpi_program.sharded()
+    mpi = mpi_program
+    return mpi.loops() or mpi.slices() or mpi.asynchronous() or mpi.sharded() or mpi.kernels()
 
 
 def in_flight() -> int:
@@ -239,12 +240,6 @@ def other_paths() -> int:
     return 1
 
 
-def no_room() -> int:
-    window.free_bytes = lambda: 1000  # pyright: ignore
-    every_kind(shares=False, sizes=(2,))
-    return 0
-
-
 def little_room() -> int:
     """Small collectives go through shared memory, large ones through MPI."""
     window.free_bytes = lambda: 2 * world().size * (100_000 + (1 << 16))  # pyright: ignore
@@ -261,14 +256,16 @@ def small_folder() -> int:
     return 0
 
 
-def no_pages() -> int:
+def no_room() -> None:
+    window.free_bytes = lambda: 1000  # pyright: ignore
+
+
+def no_pages() -> None:
     if world().rank == 1:
         window._populate = lambda _: False  # pyright: ignore
-    every_kind(shares=False, sizes=(2,))
-    return 0
 
 
-def refused() -> int:
+def refused() -> None:
     library = load_mpi()
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -277,7 +274,16 @@ def refused() -> int:
     fake = SimpleNamespace(**{name: getattr(library, name) for name in dir(library)})
     fake.Win = SimpleNamespace(Allocate_shared=refuse)
     mpi.load_mpi = lambda: fake  # pyright: ignore
-    every_kind(shares=False, sizes=(2,))
+
+
+def none_shared() -> int:
+    """Ranks have no shared memory, for one reason after the other."""
+    normal = window.free_bytes, window._populate, mpi.load_mpi  # pyright: ignore
+    for prepare in (no_room, no_pages, refused):
+        prepare()
+        every_kind(shares=False, sizes=(2,))
+        window.free_bytes, window._populate, mpi.load_mpi = normal  # pyright: ignore
+        sharing._reported.clear()  # pyright: ignore
     return 0
 
 
@@ -307,12 +313,10 @@ def two_nodes() -> int:
 CASES: dict[str, Callable[[], int]] = {
     f.__name__: f
     for f in (
-        kinds, in_flight, repeated, native_steps, killed, killed_in_training, failing, other_paths, no_room,
-        little_room, small_folder, no_pages, refused, demanded, two_nodes,
+        kinds, in_flight, repeated, native_steps, killed, killed_in_training, failing, other_paths,
+        none_shared, little_room, small_folder, demanded, two_nodes,
     )
 }  # fmt: skip
 
 if __name__ == "__main__":
-    if not inside_launcher():
-        sys.exit(launch([sys.argv[1]], int(sys.argv[2]), [__file__]))
     sys.exit(finish_rank(CASES[sys.argv[1]]))
