@@ -11,13 +11,13 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import hloom
 import pytest
-from support.import_graph import ROOT, circles, import_graph, name_of, own_imports, parsed, rooms, without
+from support.import_graph import ROOT, circles, import_graph, name_of, nodes_of, own_imports, parsed, rooms, without
 from support.opcode_comparisons import opcode_comparisons
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -131,10 +131,10 @@ SOURCES = [ROOT / "__init__.py", ROOT / "__main__.py", *_files(PACKAGES, (".py",
 PYTHON = [*SOURCES, *_files(OTHERS, (".py",))]
 
 
-def _foreign_imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _foreign_imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Line and distribution of each absolute import outside the standard library."""
     found: list[tuple[int, str]] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -212,7 +212,7 @@ def test_no_opcode_is_compared_outside_ops() -> None:
         name_of(path): lines
         for path in SOURCES
         if not name_of(path).startswith("ir/ops/")
-        and (lines := list(opcode_comparisons(parsed(path))))
+        and (lines := list(opcode_comparisons(nodes_of(path))))
     }
     assert {name: lines for name, lines in found.items() if name not in ABOUT_OPCODES} == {}
     assert set(ABOUT_OPCODES) <= set(found), "these compare none by now"
@@ -222,22 +222,21 @@ def test_no_opcode_is_compared_outside_ops() -> None:
     "line", ['i.opcode == "a"', '"a" != opcode', "i.opcode in _NAMES", 'opcode not in ("a",)', 'i.opcode.endswith("a")']
 )
 def test_comparisons_of_opcodes_are_found(line: str) -> None:
-    assert list(opcode_comparisons(ast.parse(line))) == [1]
+    assert list(opcode_comparisons(ast.walk(ast.parse(line)))) == [1]
 
 
 @pytest.mark.parametrize("line", ["i.opcode == other.opcode", "i.opcode in OPS", "HANDLERS.get(i.opcode)"])
 def test_other_uses_of_opcodes_are_fine(line: str) -> None:
-    assert list(opcode_comparisons(ast.parse(line))) == []
+    assert list(opcode_comparisons(ast.walk(ast.parse(line)))) == []
 
 
 def test_foreign_imports_are_few_and_heavy_ones_late() -> None:
     wrong: list[str] = []
     for path in SOURCES:
-        tree = parsed(path)
-        for line, name in _foreign_imports(tree):
+        for line, name in _foreign_imports(nodes_of(path)):
             if name not in ANYWHERE | LATE:
                 wrong.append(f"{name_of(path)}:{line}: {name}")
-        for line, name in _foreign_imports(_at_import_time(tree)):
+        for line, name in _foreign_imports(ast.walk(_at_import_time(parsed(path)))):
             if name in LATE:
                 wrong.append(f"{name_of(path)}:{line}: {name} at import time")
     assert wrong == []
@@ -289,20 +288,23 @@ def test_public_names_exist_and_are_documented() -> None:
         assert name == "__version__" or value.__doc__, name
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=name_of)
-def test_module_has_a_docstring(path: Path) -> None:
-    assert ast.get_docstring(parsed(path)), "say what the file is, its idea and its assumptions"
+def test_modules_have_docstrings() -> None:
+    """Each says what the file is, its idea and its assumptions."""
+    assert [name_of(path) for path in PYTHON if not ast.get_docstring(parsed(path))] == []
 
 
 # A docstring begins with a verb or with the name of the thing, not with a clause or in the middle of a sentence.
 _CLAUSE = re.compile(r"(?:What|Of (?:a|an|the|all)|So|That|How (?:many|much|often))\b")
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_docstrings_begin_with_a_verb_or_a_name(path: Path) -> None:
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    found = [ast.get_docstring(node) or "" for node in ast.walk(parsed(path)) if isinstance(node, kinds)]
-    assert [text.splitlines()[0] for text in found if _CLAUSE.match(text)] == []
+def test_docstrings_begin_with_a_verb_or_a_name() -> None:
+    wrong: list[str] = []
+    for path in SOURCES:
+        for node in nodes_of(path):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                text = ast.get_docstring(node) or ""
+                wrong += [f"{name_of(path)}: {text.splitlines()[0]}"] if _CLAUSE.match(text) else []
+    assert wrong == []
 
 
 def test_files_are_short() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -23,10 +23,21 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def own_imports(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of the syntax tree of a file."""
+    return tuple(ast.walk(parsed(path)))
+
+
+@cache
+def own_imports(path: Path) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """Line and parts of each module that a relative import may mean: `from .op import A` is `op`, or `op.A`."""
+    return tuple(_own_imports(path))
+
+
+def _own_imports(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
     package = path.relative_to(ROOT).parts[:-1]
-    for node in ast.walk(parsed(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and node.level:
             assert node.level <= len(package) + 1, f"{name_of(path)}:{node.lineno} leaves the package"
             base = package[: len(package) - node.level + 1]
@@ -34,7 +45,7 @@ def own_imports(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
             yield from ((node.lineno, (*base, *module, alias.name)) for alias in node.names)
 
 
-def import_graph(sources: list[Path]) -> Graph:
+def import_graph(sources: Sequence[Path]) -> Graph:
     """The graph of the relative imports among these files."""
     files = {_module(path): name_of(path) for path in sources}
     return {

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 REGISTRIES = {"OPS"}  # whether an opcode is in these is a question about the table, not about the op
 
 
-def opcode_comparisons(tree: ast.AST) -> Iterator[int]:
+def opcode_comparisons(nodes: Iterable[ast.AST]) -> Iterator[int]:
     """The lines of `opcode == "x"`, `i.opcode in NAMES`, `match opcode` and `opcode.startswith("x")`."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Compare():
                 sides = [node.left, *node.comparators]
