@@ -10,7 +10,7 @@ from ...ir.graph.module import Module
 from ...ir.tools.verifier import check
 from .. import proto
 from ..extras import imported
-from ..stablehlo import read_binary
+from ..stablehlo import leave_free, mlir, read_binary
 from ..user_lines import locate_in_source, locate_parameters, place_of
 
 PURPOSE = "to read programs from JAX"
@@ -80,11 +80,13 @@ def read_lowered(lowered: Any, function: object) -> Module:
     """
     _refuse_symbols(lowered, function)
     data: bytes = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
-    attributes = lowered.compiler_ir("stablehlo").operation.attributes
+    program = lowered.compiler_ir("stablehlo")
+    attributes = program.operation.attributes
     name = str(attributes["sym_name"]).strip('"') if "sym_name" in attributes else "program"
     module = proto.read_module(data, f"<{name}>", verify=False)
     if "mhlo.num_partitions" in attributes:  # not in the serialized module
         module.num_partitions = int(attributes["mhlo.num_partitions"])
+    leave_free(module, mlir.free_results(program))
     locate_in_source(module)
     check(module)
     locate_parameters(module, function)

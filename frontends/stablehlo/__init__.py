@@ -7,11 +7,13 @@ before a program in StableHLO is read or written.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from ...ir.diagnostics import SourceFile, fail
 from ...ir.graph.instruction import Metadata
 from ...ir.graph.module import Module
+from ...ir.sharding.sharding import UNKNOWN, TupleSharding
 from ...ir.strings import quote
 from ...ir.tools.aliases import aliases, donors, leaf_number
 from ...ir.tools.unfused import unfused
@@ -96,11 +98,20 @@ def _donations(module: Module) -> dict[int, tuple[str, int | None]]:
 
 
 def _module(program: str | bytes, filename: str) -> Module:
-    data, partitions = mlir.to_hlo(program, filename)
+    data, partitions, free = mlir.to_hlo(program, filename)
     module = proto.read_module(data, f"<HLO of {filename}>", verify=False)
     module.num_partitions = partitions
+    leave_free(module, free)
     locate_in_source(module)
     return module
+
+
+def leave_free(module: Module, results: Collection[int]) -> None:
+    """Leaves the sharding of these results to propagation, where HLO would have them replicated (`free_results`)."""
+    root = module.entry.root
+    if isinstance(root.sharding, TupleSharding):
+        elements = enumerate(root.sharding.elements)
+        root.sharding = TupleSharding(tuple(UNKNOWN if n in results else given for n, given in elements))
 
 
 def _is_exported(data: bytes) -> bool:

@@ -14,11 +14,12 @@ from ..extras import imported
 
 PURPOSE = "to read and write StableHLO"
 _PORTABLE = b"StableHLO_v"  # the producer of an artifact whose format is stable among versions
+_SHARDINGS = ("sdy.sharding", "mhlo.sharding")
 _MESSAGE = re.compile(r"^-:(\d+):(\d+): (error|note): (.*)$", re.MULTILINE)
 
 
-def to_hlo(program: str | bytes, name: str) -> tuple[bytes, int]:
-    """Returns the serialized HloModuleProto of a program in StableHLO, and its number of partitions.
+def to_hlo(program: str | bytes, name: str) -> tuple[bytes, int, frozenset[int]]:
+    """Returns the serialized HloModuleProto of a program in StableHLO, its number of partitions, and `free_results`.
 
     `program` is text, MLIR bytecode or a portable artifact. Raises CompileError; for text each error has its place.
     """
@@ -28,9 +29,25 @@ def to_hlo(program: str | bytes, name: str) -> tuple[bytes, int]:
     except RuntimeError as error:
         _fail(str(error), program, name)
     data: bytes = computation.as_serialized_hlo_module_proto()
-    attributes = _parsed(program).operation.attributes
+    module = _parsed(program)
+    attributes = module.operation.attributes
     partitions = int(attributes["mhlo.num_partitions"]) if "mhlo.num_partitions" in attributes else 1
-    return data, partitions
+    return data, partitions, free_results(module)
+
+
+def free_results(module: Any) -> frozenset[int]:
+    """Returns the numbers of the results of `main` for which an MLIR module has no sharding.
+
+    The conversion to HLO makes them `{replicated}` as soon as another result has a sharding.
+    """
+    with module.context:
+        given = _main(module).attributes
+        results = list(given["res_attrs"]) if "res_attrs" in given else []
+        return frozenset(n for n, result in enumerate(results) if not any(name in result for name in _SHARDINGS))
+
+
+def _main(module: Any) -> Any:
+    return next(f for f in module.body.operations if f.attributes["sym_name"].value == "main")
 
 
 ArgumentAttributes = Mapping[int, tuple[str, int | None]]
@@ -55,7 +72,7 @@ def from_hlo(proto: bytes, name: str, counts: Mapping[str, int], of_parameters: 
         number = ir.IntegerType.get_signless(32)
         for key, value in counts.items():
             module.operation.attributes[key] = ir.IntegerAttr.get(number, value)
-        main = next(f for f in module.body.operations if f.attributes["sym_name"].value == "main")
+        main = _main(module)
         attributes = [{a.name: a.attr for a in given} for given in main.arg_attrs]
         for place, (key, value) in of_parameters.items():
             attributes[place][key] = ir.BoolAttr.get(True) if value is None else ir.IntegerAttr.get(number, value)

@@ -180,6 +180,7 @@ AnySharding = Sharding | TupleSharding
 
 REPLICATED = Sharding(ShardingKind.REPLICATED)
 MANUAL = Sharding(ShardingKind.MANUAL)
+UNKNOWN = Sharding(ShardingKind.UNKNOWN)
 
 
 def leaf_shardings(sharding: AnySharding | None, num_leaves: int) -> tuple[Sharding | None, ...]:

@@ -16,6 +16,7 @@ import hloom.jax
 import numpy as np
 import pytest
 from hloom.frontends.extras import imported
+from hloom.frontends.proto import read_module
 from hloom.ir.graph.module import Module
 from hloom.ir.graph.stack_frames import SourceSpan
 
@@ -158,6 +159,34 @@ def test_the_numbers_are_those_of_jax() -> None:
     found = hloom.evaluate(hloom.jax.from_jax(step, params, x), [params["l1.w"], params["l2.w"], x])
     for a, b in zip(found, jax.tree.leaves(step(params, x)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def with_two_results(w: Any, x: Any) -> Any:
+    return w * 2, x @ w
+
+
+@pytest.mark.parametrize("shardy", [True, False])
+def test_results_without_a_sharding_are_left_to_propagation(shardy: bool, mesh: Any) -> None:
+    own = jax.sharding.NamedSharding(mesh, P("data", "model"))
+    w = jax.ShapeDtypeStruct((8, 16), np.float32, sharding=jax.sharding.NamedSharding(mesh, P(None, "model")))
+    x = jax.ShapeDtypeStruct((32, 8), np.float32, sharding=jax.sharding.NamedSharding(mesh, P("data")))
+    whole = jax.sharding.NamedSharding(mesh, P())
+    before = jax.config.jax_use_shardy_partitioner
+    jax.config.update("jax_use_shardy_partitioner", shardy)
+    try:
+        free = hloom.jax.from_jax(with_two_results, w, x, out_shardings=(own, None))
+        asked = hloom.jax.from_jax(with_two_results, w, x, out_shardings=(own, whole))
+        read = hloom.parse(jax.jit(with_two_results, out_shardings=(own, None)).lower(w, x).as_text())
+    finally:
+        jax.config.update("jax_use_shardy_partitioner", before)
+    again = read_module(free.to_proto(), "again")
+    for module in (free, read, hloom.parse(free.to_text()), again):
+        local = hloom.partition(module, 8)
+        assert [leaf.dims for leaf in local.entry.root.shape.leaves()] == [(4, 4), (16, 4)]
+        assert not hloom.collectives(local)
+    local = hloom.partition(asked, 8)
+    assert [leaf.dims for leaf in local.entry.root.shape.leaves()] == [(4, 4), (32, 16)]
+    assert hloom.collectives(local)
 
 
 @pytest.mark.parametrize(("call", "message"), [
