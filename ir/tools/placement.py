@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..diagnostics import fail
 from ..graph.instruction import Instruction
 from ..graph.module import EntryLayout, Module, Stage, clone_module
-from ..sharding.sharding import REPLICATED, Sharding, TupleSharding, leaf_shardings
+from ..sharding.sharding import REPLICATED, Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ..sharding.tiling import Tiling
 from ..types.shape import Shape
 from .spmd import devices_problem, is_per_device
@@ -89,6 +89,7 @@ def placed_like(local: Module, original: Module) -> Module:
     shapes = tuple(p.shape for p in original.entry.parameters)
     placed.global_layout = EntryLayout(shapes, original.entry.root.shape)
     for ours, (_, theirs) in zip([*placed.entry.parameters, placed.entry.root], pairs, strict=True):
+        _require_whole(ours, theirs)
         found = tuple(a or b or REPLICATED for a, b in zip(_said(ours), _said(theirs), strict=True))
         ours.shardy, ours.sharding = None, TupleSharding(found) if ours.shape.is_tuple else found[0]
     return placed
@@ -101,7 +102,20 @@ def _require_same_types(ours: Instruction, theirs: Instruction) -> None:
              f"{theirs.name} is {theirs.shape.without_layout()}", ours.location)
 
 
+def _require_whole(ours: Instruction, theirs: Instruction) -> None:
+    """Raises CompileError for leaves in tiles of which neither program has a sharding."""
+    leaves = zip(ours.shape.leaves(), theirs.shape.leaves(), _said(ours), _said(theirs), strict=True)
+    for part, shape, said, originally in leaves:
+        if said is None and originally is None and part.dims != shape.dims:
+            fail(
+                f"{ours.name}: {shape.without_layout()} has tiles of {part.without_layout()}, and neither program says "
+                "how it is divided", ours.location,
+                help=f"give {theirs.name} of {theirs.location.source.name if theirs.location else 'the original'} a "
+                "sharding; in JAX: out_shardings of jax.jit for results, in_shardings or sharded arguments for parameters",
+            )  # fmt: skip
+
+
 def _said(instruction: Instruction) -> list[Sharding | None]:
-    """The shardings of the leaves; a manual one does not say where an array lies."""
-    leaves = list(instruction.shape.leaves())
-    return [None if s is None or s.has_manual else s for s in leaf_shardings(instruction.annotation, len(leaves))]
+    """The shardings of the leaves; a manual or an unknown one does not say where an array lies."""
+    shardings = leaf_shardings(instruction.annotation, len(list(instruction.shape.leaves())))
+    return [None if s is None or s.kind is ShardingKind.UNKNOWN or s.has_manual else s for s in shardings]
