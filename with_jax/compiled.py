@@ -11,6 +11,7 @@ from typing import Any
 from ..cost.collectives import Collective, collectives
 from ..frontends.extras import imported
 from ..frontends.jax import read_lowered
+from ..frontends.user_lines import place_of
 from ..ir.diagnostics import Diagnostic, fail
 from ..ir.graph.module import Module, Stage
 from ..ir.tools.placement import placements
@@ -46,9 +47,10 @@ class Lowered(Module):
         """Lowers what JAX traced. Raises CompileError for programs that Hloom cannot take over."""
         lowered = traced.lower()
         module = read_lowered(lowered, function)
-        require_taken(module, target.devices, target.platforms)
+        require_taken(module, function, target.devices, target.platforms)
         if module.num_partitions not in (1, len(target.devices)):
-            fail(f"the program is for {module.num_partitions} devices, the mesh has {len(target.devices)}")
+            fail(f"the program is for {module.num_partitions} devices, the mesh has {len(target.devices)}",
+                 place_of(function))
         result = Lowered(module.name, module.source)
         result.take(module)
         result._lowered, result._target = lowered, target

@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ..frontends.extras import imported
+from ..frontends.user_lines import place_of
 from ..ir.diagnostics import fail
 from .body import PURPOSE
 from .compiled import Compiled, Lowered, Target
@@ -54,6 +55,8 @@ class Jitted:
         jit_options: Mapping[str, Any],
     ) -> None:  # fmt: skip
         jax = self._jax = imported("jax", PURPOSE)
+        if not isinstance(mesh, jax.sharding.Mesh | None):
+            fail(f"mesh is a jax.sharding.Mesh of devices, not {type(mesh).__name__}", place_of(function))
         functools.update_wrapper(self, function)
         self._function, self._mesh, self._options, self._platforms = function, mesh, options, platforms
         self._shardings = [_on_mesh(jax, jit_options.get(name), mesh) for name in ("in_shardings", "out_shardings")]
@@ -82,6 +85,8 @@ class Jitted:
             raise
         if compiled is None:
             compiled = self._compiled[key] = self.lower(*args, **kwargs).compile()
+        if any(isinstance(leaf, self._jax.core.Tracer) for leaf in leaves):
+            return _closed(self._jax, compiled, self._function)(*leaves)
         return compiled.call_leaves(leaves)
 
     def _kind(self, leaf: Any) -> Any:
@@ -100,13 +105,15 @@ class Jitted:
         meshes = [s.mesh for s in given if isinstance(s, jax.sharding.NamedSharding)]
         found = [m for m in (self._mesh, *meshes) if isinstance(m, jax.sharding.Mesh)] or _current_mesh(jax)
         if found:
-            orders = {tuple(m.devices.flat) for m in found}
+            orders = {tuple(m.devices.flat): m for m in reversed(found)}
             if len(orders) > 1:
-                fail("the arguments lie on meshes with different devices, or with the same in different orders")
-            return Target(orders.pop(), found[0], self._platforms, self._options)
+                fail("the mesh, shardings and arguments have different devices, or the same in different orders: "
+                     + ", ".join(f"{m.axis_names} on {[d.id for d in m.devices.flat][:8]}" for m in orders.values()),
+                     place_of(self._function), help="jax.device_put moves arguments to another mesh")
+            return Target(next(iter(orders)), found[0], self._platforms, self._options)
         devices = {device for s in given for device in s.device_set}
         if len(devices) > 1:
-            fail("the order of the devices is not known", help="give hloom.jax.jit a mesh")
+            fail("the order of the devices is not known", place_of(self._function), help="give hloom.jax.jit a mesh")
         return Target(tuple(devices) or (jax.devices()[0],), None, self._platforms, self._options)
 
 
@@ -117,6 +124,28 @@ def _current_mesh(jax: Any) -> list[Any]:
     except ValueError:  # while JAX traces a function, nobody can tell
         return []
     return [mesh] if mesh.size and mesh.axis_names else []
+
+
+def _closed(jax: Any, compiled: Compiled, function: object) -> Callable[..., Any]:
+    """Returns what is called inside of another function of JAX: it says that JAX cannot transform it any further."""
+
+    def refuse(what: str, help: str) -> NoReturn:
+        fail(f"JAX cannot {what} a function that Hloom has compiled", place_of(function), help=help)
+
+    @jax.custom_batching.custom_vmap
+    def call(*leaves: Any) -> Any:
+        return compiled.call_leaves(leaves)
+
+    def mapped(*_: Any) -> NoReturn:
+        refuse("map", "hloom.jax.jit(jax.vmap(f))")
+
+    def differentiated(*_: Any) -> NoReturn:
+        refuse("differentiate", "hloom.jax.jit(jax.grad(f))")
+
+    call.def_vmap(mapped)
+    closed = jax.custom_jvp(call)
+    closed.defjvp(differentiated)
+    return closed
 
 
 def _is_placed(jax: Any, leaf: Any) -> bool:

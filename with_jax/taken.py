@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..frontends.user_lines import place_of
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
@@ -14,14 +15,17 @@ TRIED = ("cpu",)
 """The platforms on which programs of Hloom have run inside of JAX."""
 
 
-def require_taken(module: Module, devices: tuple[Any, ...], platforms: tuple[str, ...]) -> None:
-    """Raises CompileError with everything in the program that cannot run on JAX's devices in Hloom's hands."""
+def require_taken(module: Module, function: object, devices: tuple[Any, ...], platforms: tuple[str, ...]) -> None:
+    """Raises CompileError with everything in the program of a function that cannot run on JAX's devices in Hloom's
+    hands.
+    """
     diagnostics = Diagnostics()
     platform = str(devices[0].platform)
     if platform not in platforms:
         diagnostics.error(
-            f"hloom.jax.jit has not been tried on {platform}, only on {', '.join(TRIED)}", module.entry.location,
-            f"platforms={(*platforms, platform)!r} tries it",
+            f"the devices are those of {platform}, which is not among platforms={platforms!r}; Hloom has been tried "
+            f"on {', '.join(TRIED)}", place_of(function),
+            f"hloom.jax.jit(.., platforms={(*platforms, platform)!r}) tries it",
         )  # fmt: skip
     for computation in module:
         for instruction in computation:

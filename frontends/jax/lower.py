@@ -32,6 +32,7 @@ def from_jax(function: Any, *args: Any, platform: str | None = None, **jit_optio
     jax_export = imported("jax.export", PURPOSE)
     if isinstance(function, jax_export.Exported):
         _refuse_more(args, jit_options)
+        _refuse_symbols(function.in_tree.unflatten(function.in_avals), None)
         return read_binary(function.mlir_module_serialized, f"<{function.fun_name}>")
     return read_lowered(lower(trace(function, args, jit_options), platform), function)
 
@@ -78,7 +79,7 @@ def read_lowered(lowered: Any, function: object) -> Module:
     """Reads a `jax.stages.Lowered` of the user's function. Raises CompileError if its program is not valid HLO, or has
     symbolic dimensions.
     """
-    _refuse_symbols(lowered, function)
+    _refuse_symbols(lowered.args_info, function)
     data: bytes = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     program = lowered.compiler_ir("stablehlo")
     attributes = program.operation.attributes
@@ -88,15 +89,34 @@ def read_lowered(lowered: Any, function: object) -> Module:
         module.num_partitions = int(attributes["mhlo.num_partitions"])
     leave_free(module, mlir.free_results(program))
     locate_in_source(module)
+    _refuse_leaks(module, lowered)
     check(module)
     locate_parameters(module, function)
     return module
 
 
-def _refuse_symbols(lowered: Any, function: object) -> None:
-    """Raises CompileError for dimensions without a number: HLO has none, and tiles of them have no size."""
+def _refuse_leaks(module: Module, lowered: Any) -> None:
+    """Raises CompileError for parameters that are no arguments. JAX makes them of tracers that another function left
+    behind, and complains only when the program is called.
+    """
+    arguments = imported("jax.tree_util", PURPOSE).tree_leaves(lowered.args_info)
+    if len(module.entry.parameters) <= len(arguments):
+        return
+    leaked = min(module.entry.parameters, key=lambda p: p.metadata is not None and bool(p.metadata.op_name))
+    use = next(iter(leaked.users), leaked)
+    fail(
+        f"{use.name} uses a value of type {leaked.shape.without_layout()} that is neither an argument nor a constant: "
+        "a tracer that has leaked from another function", use.location,
+        help="return values from functions that JAX traces, do not store them; jax.checking_leaks() finds where",
+    )  # fmt: skip
+
+
+def _refuse_symbols(arguments: Any, function: object) -> None:
+    """Raises CompileError for dimensions without a number: HLO has none, and tiles of them have no size. `arguments` is
+    the tree `(args, kwargs)` of their shapes.
+    """
     tree = imported("jax.tree_util", PURPOSE)
-    for path, leaf in tree.tree_leaves_with_path(getattr(lowered, "args_info", ())):
+    for path, leaf in tree.tree_leaves_with_path(arguments):
         symbols = [d for d in leaf.shape if not isinstance(d, int)]
         if symbols:
             shape = ", ".join(map(str, leaf.shape))

@@ -111,7 +111,7 @@ def _require_whole(ours: Instruction, theirs: Instruction) -> None:
                 f"{ours.name}: {shape.without_layout()} has tiles of {part.without_layout()}, and neither program says "
                 "how it is divided", ours.location,
                 help=f"give {theirs.name} of {theirs.location.source.name if theirs.location else 'the original'} a "
-                "sharding; in JAX: out_shardings of jax.jit for results, in_shardings or sharded arguments for parameters",
+                "sharding; in JAX: out_shardings of jax.jit for results, in_shardings for parameters",
             )  # fmt: skip
 
 

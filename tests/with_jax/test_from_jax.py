@@ -116,6 +116,9 @@ def test_symbolic_dimensions_are_refused() -> None:
     with pytest.raises(hloom.CompileError, match=r"argument \[1\]\['rows'\] has the shape \(rows, 2\)") as error:
         hloom.jax.from_jax(with_symbols, 2.0, tree)
     assert error.value.diagnostics[0].line == with_symbols.__code__.co_firstlineno
+    exported = importlib.import_module("jax.export").export(jax.jit(with_symbols))(2.0, tree)
+    with pytest.raises(hloom.CompileError, match=r"argument \[1\]\['rows'\] has the shape \(rows, 2\)"):
+        hloom.jax.from_jax(exported)
 
 
 def with_callback(x: Any) -> Any:

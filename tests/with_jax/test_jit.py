@@ -219,6 +219,19 @@ def with_debug_print(x: Any) -> Any:
     return x
 
 
+def with_print_in_a_loop(x: Any) -> Any:
+    def body(carry: Any, _: Any) -> Any:
+        jax.debug.callback(print, carry)
+        return carry + 1, None
+
+    return jax.lax.scan(body, x, None, length=3)[0]
+
+
+def with_io(x: Any) -> Any:
+    io = importlib.import_module("jax.experimental").io_callback
+    return io(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
 def with_foreign_call(x: Any) -> Any:
     call = importlib.import_module("jax.ffi").ffi_call("nobody_knows_it", jax.ShapeDtypeStruct(x.shape, x.dtype))
     return call(x) + 1
@@ -227,6 +240,8 @@ def with_foreign_call(x: Any) -> Any:
 @pytest.mark.parametrize(("function", "text", "message"), [
     (with_callback, "pure_callback", "calls a Python function"),
     (with_debug_print, "debug.print", "calls a Python function"),
+    (with_print_in_a_loop, "debug.callback", "calls a Python function"),
+    (with_io, "io(np", "calls a Python function"),
     (with_foreign_call, "call(x)", 'a custom-call of "nobody_knows_it", of which Hloom knows nothing'),
 ])  # fmt: skip
 def test_programs_that_are_not_taken(function: Any, text: str, message: str, mesh: Any) -> None:
@@ -238,9 +253,48 @@ def test_programs_that_are_not_taken(function: Any, text: str, message: str, mes
     assert error.value.diagnostics[0].line == line_of(function, text)
 
 
-def test_other_platforms_are_refused(mesh: Any) -> None:
-    with pytest.raises(hloom.CompileError, match=r"not been tried on cpu, only on .*\n(.|\n)*platforms="):
-        hloom.jax.jit(jnp.sin, mesh=mesh, platforms=("tpu",))(ramp(8))
+LEFT: list[Any] = []
+
+
+def with_a_leaked_tracer(x: Any) -> Any:
+    return x + LEFT[0]
+
+
+def test_leaked_tracers_are_refused(mesh: Any) -> None:
+    hloom.jax.from_jax(lambda x: LEFT.append(x) or x, ramp(8))
+    for call in (hloom.jax.jit(with_a_leaked_tracer, mesh=mesh), lambda x: hloom.jax.from_jax(with_a_leaked_tracer, x)):
+        with pytest.raises(hloom.CompileError, match="a tracer that has leaked") as error:
+            call(ramp(8))
+        assert error.value.diagnostics[0].line == line_of(with_a_leaked_tracer, "LEFT[0]")
+
+
+def refused_at_its_line(function: Any, message: str, call: Any) -> None:
+    with pytest.raises(hloom.CompileError, match=message) as error:
+        call()
+    assert error.value.diagnostics[0].line == function.__code__.co_firstlineno
+
+
+def squares(x: Any) -> Any:
+    return (x * x).sum()
+
+
+def test_transformations_of_the_result_are_refused(mesh: Any) -> None:
+    f = hloom.jax.jit(squares, mesh=mesh)
+    refused_at_its_line(squares, "cannot differentiate", lambda: jax.grad(f)(ramp(8)))
+    refused_at_its_line(squares, "cannot differentiate", lambda: jax.jit(jax.grad(f))(ramp(8)))
+    refused_at_its_line(squares, "cannot map", lambda: jax.vmap(f)(ramp(8, 2)))
+
+
+def test_wrong_meshes_and_platforms_are_refused(mesh: Any) -> None:
+    part = jax.sharding.Mesh(mesh.devices[0], ("part",))
+    placed = jax.device_put(ramp(8), jax.sharding.NamedSharding(mesh, P("x")))
+    refused_at_its_line(squares, "different devices", lambda: hloom.jax.jit(squares, mesh=part)(placed))
+    refused_at_its_line(squares, "not AbstractMesh", lambda: hloom.jax.jit(squares, mesh=mesh.abstract_mesh)(ramp(8)))
+    refused_at_its_line(
+        squares,
+        r"those of cpu, which is not among .*\n(.|\n)*help: .*platforms=",
+        lambda: hloom.jax.jit(squares, mesh=mesh, platforms=("tpu",))(ramp(8)),
+    )
 
 
 def test_errors_of_the_function_are_its_own(mesh: Any) -> None:

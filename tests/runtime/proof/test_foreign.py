@@ -58,7 +58,7 @@ def test_a_divided_result_of_which_neither_program_says_how(said: str) -> None:
     ENTRY e {{ x = f32[8] parameter(0), sharding={{devices=[2]<=[2]}}
       ROOT y = f32[8] negate(x){said} }}"""
     local = "HloModule m, num_partitions=2\nENTRY e { x = f32[4] parameter(0)\n ROOT z = f32[4] negate(x) }"
-    with pytest.raises(hloom.CompileError, match="z: .* neither program says how") as error:
+    with pytest.raises(hloom.CompileError, match=r"z: .* neither program says how") as error:
         _outcome(original, local)
     assert "give y of <string> a sharding; in JAX: out_shardings" in str(error.value)
 
