@@ -24,6 +24,21 @@ class Assembly:
         self.line(f"{name} = {text}")
         return name
 
+    def integer(self, verb: str, x: str, y: int | str) -> str:
+        """Returns what an instruction on two integers gives."""
+        return self.value(f"{verb} i64 {x}, {y}")
+
+    def both(self, x: str, y: str) -> str:
+        return self.value(f"and i1 {x}, {y}")
+
+    def nor(self, x: str, y: str = "false") -> str:
+        """Whether neither condition holds."""
+        return self.value(f"xor i1 {self.value(f'or i1 {x}, {y}')}, true")
+
+    def choice(self, condition: str, x: str, y: str, kind: str = "i64") -> str:
+        """Returns x if the condition holds, else y."""
+        return self.value(f"select i1 {condition}, {kind} {x}, {kind} {y}")
+
     def label(self, name: str) -> None:
         self._lines.append(f"{name}:")
         self._block = name

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 PACKAGES = ("scipy_openblas64", "scipy_openblas32")
 NUMPY = ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath")  # since numpy 2, and before
@@ -33,6 +34,11 @@ class Blas:
     gemv: dict[int, int]
     library: ctypes.CDLL
     threads: tuple[Callable[[], int], Callable[[int], None]] | None = None
+
+    @property
+    def asking(self) -> int:
+        """The address of the function that tells how many threads compute a product; 0 if there is none."""
+        return _value(self.threads[0]) if self.threads else 0
 
 
 @cache
@@ -81,9 +87,13 @@ def _threads(
 
 def _address(library: ctypes.CDLL, name: str) -> int:
     try:
-        return ctypes.cast(library[name], ctypes.c_void_p).value or 0
+        return _value(library[name])
     except AttributeError:
         return 0
+
+
+def _value(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _computes(found: Blas) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from .stages import Matrix, Multiply, Place
+from .stages import Matrix, Method, Multiply, Place
 from .terms import Kind, Term
 
 # Estimated times in ns, of one core: they only have to order the choices.
@@ -15,6 +15,12 @@ ENTRY = 5.0  # of plain loops
 MULTIPLY = 0.02  # of a multiply-add in BLAS
 PLAIN = 1.0  # of one in plain loops
 PACK = 0.25  # of an element of the matrices
+TILE = 30.0  # of starting tiles
+TILED = 0.018  # of a multiply-add in tiles
+TOUCHED = 0.05  # of an element of the left matrix and the result
+COPIED, TURNED, SCATTERED = 0.1, 0.25, 1.0  # of an element of a panel: copied by rows, by columns, one by one
+
+LANES = 16  # columns are multiplied in groups of at most this many
 
 _NONE = Term(1, 0, 0, 0)
 Places = tuple[Place, Place, Place]
@@ -29,14 +35,24 @@ def choices(terms: Sequence[Term], places: Places) -> Iterator[Multiply]:
         rows, columns, inner = ([*by_kind[k], None] for k in (Kind.ROW, Kind.COLUMN, Kind.INNER))
         left, right, out = places
         for chosen in product(rows, columns, inner):
-            found = _product(turned, chosen, (right, left, out) if is_swapped else places)
-            if found is not None:
-                yield found
+            matrices = (right, left, out) if is_swapped else places
+            for found in (_by_blas(turned, chosen, matrices), _by_tiles(turned, chosen, matrices)):
+                if found is not None:
+                    yield found
 
 
 def estimate(row: int, column: int, inner: int) -> float:
-    """Returns the estimated time of one product of matrices."""
+    """Returns the least time that one product of matrices is estimated to take."""
+    return min(_blas(row, column, inner), _tiles(row, column, inner, COPIED))
+
+
+def _blas(row: int, column: int, inner: int) -> float:
     return CALL + MULTIPLY * row * column * inner + PACK * (row * inner + inner * column + row * column)
+
+
+def _tiles(row: int, column: int, inner: int, copied: float) -> float:
+    column = -(-column // LANES) * LANES
+    return TILE + TILED * row * column * inner + copied * inner * column + TOUCHED * row * (inner + column)
 
 
 def plain(terms: Sequence[Term], places: Places, is_empty: bool = False) -> Multiply:
@@ -49,20 +65,37 @@ def plain(terms: Sequence[Term], places: Places, is_empty: bool = False) -> Mult
     loops = _outside(terms, (row, column, inner))
     cost = ENTRY * math.prod(t.size for t in loops) + PLAIN * math.prod(t.size for t in terms)
     inner = Term(0, 0, 0, 0) if is_empty else inner
-    return Multiply(*places, row, column, inner, loops, None, cost)
+    return Multiply(Method.PLAIN, *places, row, column, inner, loops, None, cost)
 
 
-def _product(terms: Sequence[Term], chosen: Sequence[Term | None], places: Places) -> Multiply | None:
+def _by_blas(terms: Sequence[Term], chosen: Sequence[Term | None], places: Places) -> Multiply | None:
     """Returns the product with these rows, columns and inner index, the others being loops; None if it does not fit."""
     row, column, inner = (t or _NONE for t in chosen)
+    matrices = _matrices(row, column, inner)
+    if matrices is None:
+        return None
+    loops = _outside(terms, chosen)
+    cost = _blas(row.size, column.size, inner.size) * math.prod(t.size for t in loops)
+    return Multiply(Method.BLAS, *places, row, column, inner, loops, matrices, cost)
+
+
+def _by_tiles(terms: Sequence[Term], chosen: Sequence[Term | None], places: Places) -> Multiply | None:
+    """Returns the same by tiles, which write neighbours of a row; None if the result has none, or is a vector."""
+    row, column, inner = (t or _NONE for t in chosen)
+    if row.size == 1 or column.out != 1:
+        return None
+    loops = _outside(terms, chosen)
+    copied = COPIED if column.right == 1 else TURNED if inner.right == 1 else SCATTERED
+    cost = _tiles(row.size, column.size, inner.size, copied) * math.prod(t.size for t in loops)
+    return Multiply(Method.TILES, *places, row, column, inner, loops, _matrices(row, column, inner), cost)
+
+
+def _matrices(row: Term, column: Term, inner: Term) -> tuple[Matrix, Matrix, Matrix] | None:
+    """Returns left, right and out as BLAS takes them; None if it does not."""
     out = _matrix(row.size, row.out, column.size, column.out)
     left = _matrix(row.size, row.left, inner.size, inner.left)
     right = _matrix(inner.size, inner.right, column.size, column.right)
-    if out is None or left is None or right is None or out.is_transposed:
-        return None
-    loops = _outside(terms, chosen)
-    cost = estimate(row.size, column.size, inner.size) * math.prod(t.size for t in loops)
-    return Multiply(*places, row, column, inner, loops, (left, right, out), cost)
+    return None if out is None or left is None or right is None or out.is_transposed else (left, right, out)
 
 
 def _matrix(rows: int, row: int, columns: int, column: int) -> Matrix | None:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from .choices import choices, estimate, plain
-from .stages import OPERANDS, SCRATCH, Copy, Plan, Repeat, Stage
+from .panels import panel_size
+from .stages import OPERANDS, SCRATCH, Copy, Method, Plan, Repeat, Stage
 from .terms import Kind, Term, merged
 
 # Estimated times in ns of a copied element.
@@ -79,6 +80,9 @@ def _copying(terms: Sequence[Term], copied: Sequence[int], scratch: int) -> Plan
         cost += COPY + size * _copy_cost(moved, size)
     left, right, out = now
     best = min(choices(merged(terms), (left, right, out)), key=lambda m: m.cost)
+    if best.method is Method.TILES:
+        best = replace(best, panel=scratch)
+        scratch += panel_size(best.column.size, best.inner.size)
     return Plan((*before, best, *after), scratch, cost + best.cost)
 
 

@@ -18,6 +18,7 @@ from .plan import plan
 from .stages import Plan
 from .terms import Term, terms_of
 from .text import entry, products_text
+from .tiles import tile_of
 from .windows import convolution_plan
 from .words import words_of
 
@@ -71,7 +72,7 @@ def step_of(found: Plan, element: ElementType) -> NativeStep:
     library = blas()
     assert library is not None
     scratch = (found.scratch * element.byte_size,) if found.scratch else ()
-    code = _code(library.integer, 3 + len(scratch))
+    code = _code(library.integer, 3 + len(scratch), host())
     return NativeStep(code.address, scratch, words_of(found, library, element.bits), (code, library))
 
 
@@ -81,6 +82,6 @@ def _planned(terms: tuple[Term, ...]) -> Plan:
 
 
 @cache
-def _code(integer: int, first: int) -> Loaded:
-    text = products_text(integer)
-    return Loaded(cached((text, version(), *host()), lambda: object_code(text), folder()), entry(first))
+def _code(integer: int, first: int, host: tuple[str, str]) -> Loaded:
+    text = products_text(integer, tile_of(host[1]))
+    return Loaded(cached((text, version(), *host), lambda: object_code(text), folder()), entry(first))

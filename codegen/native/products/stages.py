@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 
 from .terms import Term
 
@@ -41,12 +42,23 @@ class Matrix:
     is_transposed: bool = False
 
 
+class Method(Enum):
+    """The ways to compute a product of matrices."""
+
+    TILES = "tiles"
+    BLAS = "BLAS"
+    PLAIN = "plain loops"
+
+
 @dataclass(frozen=True, slots=True)
 class Multiply:
     """One product of matrices per value of the loops. Loops over an inner term add to the result.
 
-    Without `matrices` plain loops compute it, by the strides of `row`, `column` and `inner`.
+    `row`, `column` and `inner` have the strides, `matrices` how BLAS reads these, if it does. Tiles copy to scratch,
+    from element `panel` on.
     """
+
+    method: Method
 
     left: Place
     right: Place
@@ -57,6 +69,7 @@ class Multiply:
     loops: tuple[Term, ...]
     matrices: tuple[Matrix, Matrix, Matrix] | None
     cost: float
+    panel: int = 0
 
 
 @dataclass(frozen=True, slots=True)

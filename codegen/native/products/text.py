@@ -11,20 +11,24 @@ from enum import IntEnum
 from functools import cache
 
 from .assembly import Assembly
+from .tiles import WORDS, Tile, tiles_text
+from .vectors import DECLARED
 
 REALS = {32: "float", 64: "double"}
 TILE = 16  # rows that a transposing copy takes at a time
+LARGE = 1 << 21  # multiply-adds of a product, above which several threads are faster than tiles
 
 
 class Leaf(IntEnum):
-    """The functions of stages. The first four have one for f64 behind that for f32."""
+    """The functions of stages. The first five have one for f64 behind that for f32."""
 
     GEMM = 0
     GEMV = 2
     PLAIN = 4
     COPY = 6
-    ZERO = 8
-    STAGES = 9
+    TILES = 8
+    ZERO = 10
+    STAGES = 11
 
     def of(self, bits: int) -> int:
         return self + (bits == 64)
@@ -39,13 +43,14 @@ ENTRIES = (3, 4)  # three arrays, and scratch or none
 
 
 @cache
-def products_text(integer: int) -> str:
-    """Returns the text for a library whose integers have this number of bits."""
+def products_text(integer: int, tile: Tile) -> str:
+    """Returns the text for a library whose integers have this number of bits, and for a tile."""
     leaves: list[str] = []
     for bits, real in REALS.items():
         leaves += [_gemm(bits, real, integer), _gemv(bits, real, integer), _plain(bits, real), _copy(bits)]
+        leaves += [tiles_text(tile, bits, real, f"tiles{bits}", _ARGUMENTS), _tiles(bits)]
     runs = [_zero(), _stages(), *(_entry(first) for first in ENTRIES)]
-    intrinsics = ["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"]
+    intrinsics = [DECLARED, "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"]
     intrinsics.append("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
     intrinsics += [f"declare {real} @llvm.fma.f{bits}({real}, {real}, {real})" for bits, real in REALS.items()]
     return "\n".join([*intrinsics, *leaves, _nest(), *runs])
@@ -111,6 +116,27 @@ def _plain(bits: int, real: str) -> str:
                 new = f.value(f"call {real} @llvm.fma.f{bits}({real} {x}, {real} {y}, {real} {old})")
                 f.line(f"store {real} {new}, ptr {total}")
             f.line(f"store {real} {f.value(f'load {real}, ptr {total}')}, ptr {out}")
+    return f.text()
+
+
+def _tiles(bits: int) -> str:
+    """Words: those of tiles, the function that tells how many threads BLAS has, and the words of the same product by
+    BLAS, whose first is 0 if it has none. BLAS computes large products if it divides them over several threads.
+    """
+    f = Assembly(_header(f"leaf{Leaf.TILES.of(bits)}"))
+    m, n, k, ask, function = (f.word("%words", i) for i in (0, 1, 2, WORDS, WORDS + 1))
+    by_blas = f.value("alloca i1")
+    f.line(f"store i1 false, ptr {by_blas}")
+    is_large = f.value(f"icmp sgt i64 {f.integer('mul', f.integer('mul', m, n), k)}, {LARGE}")
+    can_ask = f.both(*(f.value(f"icmp ne i64 {word}, 0") for word in (ask, function)))
+    with f.when(f.both(is_large, can_ask)):
+        threads = f.value(f"call i32 {f.value(f'inttoptr i64 {ask} to ptr')}()")
+        f.line(f"store i1 {f.value(f'icmp sgt i32 {threads}, 1')}, ptr {by_blas}")
+    chosen = f.value(f"load i1, ptr {by_blas}")
+    with f.when(chosen):
+        f.line(f"call void @leaf{Leaf.GEMM.of(bits)}(ptr {f.at('%words', 8 * (WORDS + 1))}, {_PASSED})")
+    with f.when(f.nor(chosen)):
+        f.line(f"call void @tiles{bits}(ptr %words, {_PASSED})")
     return f.text()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .blas import Blas
-from .stages import Copy, Matrix, Multiply, Place, Plan, Repeat, Stage, Zero
+from .stages import Copy, Matrix, Method, Multiply, Place, Plan, Repeat, Stage, Zero
 from .terms import Term
 from .text import Leaf
 
@@ -37,22 +37,44 @@ def _stage(stage: Stage, library: Blas, bits: int) -> list[int]:
     if isinstance(stage, Copy):
         loops, leaf = _copy(stage.terms, size)
         return _words(Leaf.COPY.of(bits), (stage.source, stage.source, stage.target), loops, leaf, size)
-    if stage.matrices is None:
-        leaf = _plain(stage, size)
-        return _words(Leaf.PLAIN.of(bits), (stage.left, stage.right, stage.out), stage.loops, leaf, size)
-    left, right, out = stage.matrices
+    return _multiply(stage, library, bits)
+
+
+def _multiply(stage: Multiply, library: Blas, bits: int) -> list[int]:
+    size, places = bits // 8, (stage.left, stage.right, stage.out)
+    if stage.method is Method.PLAIN:
+        return _words(Leaf.PLAIN.of(bits), places, stage.loops, _plain(stage, size), size)
+    if stage.method is Method.TILES:
+        return _words(Leaf.TILES.of(bits), places, stage.loops, _tiles(stage, library, bits), size)
+    assert stage.matrices is not None
+    left, right, _ = stage.matrices
     m, n, k = stage.row.size, stage.column.size, stage.inner.size
     if n == 1:
         leaf = [library.gemv[bits], *_stored(left, m, k), stage.inner.right or 1, stage.row.out or 1]
-        return _words(Leaf.GEMV.of(bits), (stage.left, stage.right, stage.out), stage.loops, leaf, size)
+        return _words(Leaf.GEMV.of(bits), places, stage.loops, leaf, size)
     if m == 1:  # the transposed product
         turned = Matrix(right.distance, not right.is_transposed)
         leaf = [library.gemv[bits], *_stored(turned, n, k), stage.inner.left or 1, stage.column.out]
         loops = [t.swapped for t in stage.loops]
         return _words(Leaf.GEMV.of(bits), (stage.right, stage.left, stage.out), loops, leaf, size)
+    return _words(Leaf.GEMM.of(bits), places, stage.loops, _gemm(stage, library, bits), size)
+
+
+def _gemm(stage: Multiply, library: Blas, bits: int) -> list[int]:
+    """Returns what BLAS takes of a product; nothing it can call if it has none of it."""
+    m, n, k = stage.row.size, stage.column.size, stage.inner.size
+    if stage.matrices is None:
+        return [0] * 9
+    left, right, out = stage.matrices
     codes = _CODES[left.is_transposed], _CODES[right.is_transposed]
-    leaf = [library.gemm[bits], *codes, m, n, k, left.distance, right.distance, out.distance]
-    return _words(Leaf.GEMM.of(bits), (stage.left, stage.right, stage.out), stage.loops, leaf, size)
+    return [library.gemm[bits], *codes, m, n, k, left.distance, right.distance, out.distance]
+
+
+def _tiles(stage: Multiply, library: Blas, bits: int) -> list[int]:
+    row, column, inner, size = stage.row, stage.column, stage.inner, bits // 8
+    strides = (row.left, inner.left, inner.right, column.right, row.out, stage.panel)
+    words = [row.size, column.size, inner.size, *(s * size for s in strides)]
+    return [*words, library.asking, *_gemm(stage, library, bits)]
 
 
 def _words(leaf: int, arrays: Iterable[Place], loops: Iterable[Term], words: Iterable[int], size: int) -> list[int]:

@@ -11,7 +11,7 @@ import pytest
 from hloom.codegen.native.products.blas import blas
 from hloom.codegen.native.products.plan import plan
 from hloom.codegen.native.products.product import step_of
-from hloom.codegen.native.products.stages import Copy, Multiply, Plan, flat
+from hloom.codegen.native.products.stages import Copy, Method, Multiply, Plan, flat
 from hloom.codegen.native.products.terms import Kind, Term, merged
 from hloom.ir.types.element_type import from_numpy
 from support.loop_kernels import needs_llvm
@@ -92,6 +92,38 @@ def test_transposed_operands_and_heads_are_read_in_place() -> None:
     assert [m.is_transposed for m in only.matrices] == [False, True, False]
 
 
+def tiled(rng: random.Random, dtype: Any) -> tuple[Plan, list[Array]]:
+    """Returns the plan of a product of matrices by tiles, and its arrays, z in the middle of more rows and columns."""
+    m, n, k = rng.randint(2, 60), rng.randint(1, 140), rng.choice((1, 3, 16, 33, 511, 513, 1100))
+    x, y = (np.random.default_rng(rng.randrange(99)).standard_normal(s).astype(dtype) for s in ((m, k), (k, n)))
+    x, y = (np.asfortranarray(a) if rng.random() < 0.4 else a for a in (x, y))
+    if rng.random() < 0.2:
+        y = np.repeat(y, 2, 1)[:, ::2]  # neighbours in neither dimension
+    z = np.full((m, n + 5), np.nan, dtype)[:, :n]
+    (x0, x1), (y0, y1), (z0, z1) = ([s // a.itemsize for s in a.strides] for a in (x, y, z))
+    return plan((Term(m, x0, 0, z0), Term(n, 0, y1, z1), Term(k, x1, y0, 0))), [x, y, z]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tiles_give_the_same_bits_on_processors_with_other_vectors(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    methods: set[Method] = set()
+    for seed in range(60):
+        found, (x, y, z) = tiled(random.Random(seed), dtype)
+        methods |= {s.method for s in flat(found.stages) if isinstance(s, Multiply)}
+        run(found, x, y, z)
+        wide = x.astype(np.float64), y.astype(np.float64)
+        bound = 20 * np.finfo(dtype).eps * (abs(wide[0]) @ abs(wide[1]))
+        assert np.all(abs(z - wide[0] @ wide[1]) <= bound), seed
+        assert z.base is not None
+        assert np.isnan(z.base[:, z.shape[1] :]).all()
+        with monkeypatch.context() as patch:
+            patch.setenv("HLOOM_CPU", "-avx512f")
+            other = np.full_like(z.base, np.nan)[:, : z.shape[1]]
+            run(found, x, y, other)
+        assert z.tobytes() == other.tobytes()
+    assert Method.TILES in methods
+
+
 def test_a_broadcast_batch_becomes_rows() -> None:
     batch, row, column, inner = Term(8, 64 * 32, 0, 64 * 16), Term(64, 32, 0, 16), Term(16, 0, 1, 1), Term(32, 1, 16, 0)
     (only,) = plan((batch, row, column, inner)).stages
@@ -104,13 +136,13 @@ def test_terms_merge_only_where_all_strides_nest() -> None:
     assert len(merged([Term(2, 12, 0, 16), Term(3, 4, 0, 5)])) == 2
 
 
-def test_a_batch_in_the_last_dimension_is_copied() -> None:
+def test_a_batch_in_the_last_dimension_needs_no_copy() -> None:
     batch, size = 32, 64
     row, column = Term(size, size * batch, 0, size), Term(size, 0, batch, 1)
     inner, many = Term(size, batch, size * batch, 0), Term(batch, 1, 1, size * size)
     found = plan((row, column, inner, many))
-    assert sum(isinstance(s, Copy) for s in flat(found.stages)) == 2
-    assert all(m.matrices for m in multiplies(found))
+    assert not any(isinstance(s, Copy) for s in flat(found.stages))
+    assert [m.method for m in multiplies(found)] == [Method.TILES]
 
 
 def test_an_empty_sum_is_zero_and_an_empty_result_nothing() -> None:

@@ -1,0 +1,61 @@
+"""Copies columns of a matrix to panels, in which the rows of a tile lie behind each other."""
+
+from __future__ import annotations
+
+from .assembly import Assembly
+from .vectors import Vectors, fetch
+
+AHEAD = 8  # rows to fetch before they are copied
+BLOCK = 512  # rows of a panel at most, so that it stays in the second cache
+WIDEST, LANES = 64, 16  # columns of a panel, and of a vector, on any processor
+
+
+def panel_size(columns: int, inner: int) -> int:
+    """Returns how many elements of scratch the panels of a matrix take at most, one after the other."""
+    width = min(-(-columns // LANES) * LANES, WIDEST)
+    return width * -(-min(inner, BLOCK) // LANES) * LANES
+
+
+def packed(v: Vectors) -> str:
+    """Copies k rows of some columns into a panel of rows of `%wide` bytes. Lanes behind the last column are arbitrary.
+    """
+    arguments = "ptr %b, i64 %inner, i64 %column, i64 %k, i64 %columns, ptr %panel, i64 %wide"
+    f = Assembly(f"define internal void @packed{v.bits}({arguments}) noinline")
+    are_rows, are_columns = (f.value(f"icmp eq i64 {s}, {v.size}") for s in ("%column", "%inner"))
+    with f.when(are_rows), f.loop("%k") as p:
+        source, target = f.step("%b", p, "%inner"), f.step("%panel", p, "%wide")
+        later = f.step(source, str(AHEAD), "%inner")
+        with f.loop("%columns", by=v.lanes) as j:
+            fetch(f, f.step(later, j, str(v.size)))
+            loaded = v.load(f, f.step(source, j, str(v.size)), v.first(f, f.integer("sub", "%columns", j)))
+            v.store(f, loaded, f.step(target, j, str(v.size)))
+    are_columns = f.both(f.nor(are_rows), are_columns)
+    with f.when(are_columns), f.loop("%columns", by=v.lanes) as j, f.loop("%k", by=v.lanes) as p:
+        mask = v.first(f, f.integer("sub", "%k", p))
+        rows: list[str] = []
+        for t in range(v.lanes):
+            at = f.integer("add", j, t)
+            there = f.choice(f.value(f"icmp slt i64 {at}, %columns"), mask, "zeroinitializer", v.mask)
+            rows.append(v.load(f, f.cell("%b", (at, "%column"), (p, str(v.size))), there))
+        target = f.cell("%panel", (p, "%wide"), (j, str(v.size)))
+        for t, row in enumerate(_transposed(f, v, rows)):
+            v.store(f, row, f.step(target, str(t), "%wide"))
+    with f.when(f.nor(are_rows, are_columns)), f.loop("%k") as p, f.loop("%columns") as j:
+        x = f.value(f"load {v.real}, ptr {f.cell('%b', (p, '%inner'), (j, '%column'))}, align {v.size}")
+        f.line(f"store {v.real} {x}, ptr {f.cell('%panel', (p, '%wide'), (j, str(v.size)))}, align {v.size}")
+    return f.text()
+
+
+def _transposed(f: Assembly, v: Vectors, rows: list[str]) -> list[str]:
+    """Transposes a square of vectors: pairs of rows exchange blocks of columns, of half the size each time."""
+    half = v.lanes // 2
+    while half:
+        low = [e if not e & half else v.lanes + e - half for e in range(v.lanes)]
+        high = [e + half if not e & half else v.lanes + e for e in range(v.lanes)]
+        for i in (i for i in range(v.lanes) if not i & half):
+            pair = f"{v.kind} {rows[i]}, {v.kind} {rows[i + half]}"
+            for n, chosen in ((i, low), (i + half, high)):
+                indices = ", ".join(f"i32 {e}" for e in chosen)
+                rows[n] = f.value(f"shufflevector {pair}, <{v.lanes} x i32> <{indices}>")
+        half //= 2
+    return rows

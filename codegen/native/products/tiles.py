@@ -1,0 +1,166 @@
+"""The machine code of products of matrices by tiles whose sums stay in registers.
+
+A tile is some rows times some vectors of columns. Its sums run over a block of the inner index: each step loads the
+vectors of a row of the right matrix once, and multiplies them by one element of each row of the left. The right matrix
+is copied first, the columns of a tile at a time, so that they lie behind each other; the left may have any strides. The
+next rows of the left are fetched while a tile is computed, which is worth most where matrices come from memory (Goto,
+van de Geijn 2008, "Anatomy of high-performance matrix multiplication"; tiles of the left matrix need no copy here,
+because a processor reads single elements of six rows as fast).
+
+Sums of a block start at zero and are then added to the result. So an element's bits depend neither on the tile nor on
+the processor, only on the length of the sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .assembly import Assembly
+from .panels import BLOCK, packed
+from .vectors import Vectors, fetch, least
+
+ROWS = 1020  # of the left matrix, which stay in the third cache
+STEP = 16  # of the inner index, between which rows ahead are fetched
+WORDS = 9  # of a product
+FEW = 24  # rows, for which it does not pay to copy the right matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The largest tile: rows, vectors of columns, and elements of f32 in a vector."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    def columns(self, bits: int) -> int:
+        """The columns of a tile of floats with this many bits."""
+        return self.vectors * self.lanes * 32 // bits
+
+
+def tile_of(features: str) -> Tile:
+    """Returns the tile for a processor with these features, whose registers hold the sums, a row of vectors and an
+    element.
+    """
+    names = features.split(",")
+    if "+avx512f" in names and "-avx512f" not in names:
+        return Tile(6, 4, 16)
+    return Tile(6, 4, 4) if "+neon" in names else Tile(6, 2, 8)
+
+
+def tiles_text(shape: Tile, bits: int, real: str, name: str, arguments: str) -> str:
+    """Returns the text of the function `name`, which multiplies matrices of floats with this many bits.
+
+    Words: m, n, k, the strides of left by row and inner, of right by inner and column, of out by row, and where in
+    scratch the panel lies, all strides and offsets in bytes.
+    """
+    v = Vectors(bits, real, shape.lanes * 32 // bits)
+    parts = [v.declarations(), packed(v)]
+    for vectors in range(1, shape.vectors + 1):
+        parts += [_tile(v, rows, vectors) for rows in _heights(shape)]
+        parts.append(_panel(v, shape, vectors))
+    return "\n".join([*parts, _blocks(v, shape, name, arguments)])
+
+
+def _heights(shape: Tile) -> list[int]:
+    """Returns the rows of tiles: those of the largest one, then powers of two, which make up what is left."""
+    found = [shape.rows]
+    while found[-1] > 1:
+        found.append(1 << ((found[-1] - 1).bit_length() - 1))
+    return found
+
+
+_MATRICES = "ptr %a, i64 %row, i64 %inner, ptr %b, i64 %step, ptr %c, i64 %out"
+
+
+def _tile(v: Vectors, rows: int, vectors: int) -> str:
+    """One tile. `last` are the lanes of its last vector, `ahead`, `apart` and `lines` what to fetch per step."""
+    rest = f"i64 %k, i1 %add, {v.mask} %last, i64 %ahead, i64 %apart, i64 %lines"
+    f = Assembly(f"define internal void @tile{v.bits}_{rows}_{vectors}({_MATRICES}, {rest}) noinline")
+    cells = [(i, j) for i in range(rows) for j in range(vectors)]
+    sums = {cell: f.value(f"alloca {v.kind}") for cell in cells}
+    outs = [f.step("%c", str(i), "%out") for i in range(rows)]
+    places = {(i, j): f.at(outs[i], j * v.lanes * v.size) for i, j in cells}
+    for cell in cells:
+        f.line(f"store {v.kind} zeroinitializer, ptr {sums[cell]}")
+    for place in places.values():
+        fetch(f, place, is_written=True)
+    with f.loop("%k", by=STEP) as start:
+        from_here = f.at(f.step("%a", start, "%inner"), "%ahead")
+        with f.loop("%lines") as line:
+            fetch(f, f.step(from_here, line, "%apart"))
+        end = least(f, f.value(f"add i64 {start}, {STEP}"), "%k")
+        with f.loop(end, start) as p:
+            left, right = f.step("%a", p, "%inner"), f.step("%b", p, "%step")
+            loaded = [v.load(f, f.at(right, j * v.lanes * v.size)) for j in range(vectors)]
+            for i in range(rows):
+                x = v.everywhere(f, f.step(left, str(i), "%row"))
+                for j in range(vectors):
+                    old = f.value(f"load {v.kind}, ptr {sums[i, j]}")
+                    values = f"{v.kind} {x}, {v.kind} {loaded[j]}, {v.kind} {old}"
+                    new = f.value(f"call {v.kind} @llvm.fma.{v.suffix}({values})")
+                    f.line(f"store {v.kind} {new}, ptr {sums[i, j]}")
+    masks = [None] * (vectors - 1) + ["%last"]
+    with f.when("%add"):
+        for i, j in cells:
+            one, other = v.load(f, places[i, j], masks[j]), f.value(f"load {v.kind}, ptr {sums[i, j]}")
+            f.line(f"store {v.kind} {f.value(f'fadd {v.kind} {one}, {other}')}, ptr {sums[i, j]}")
+    for i, j in cells:
+        v.store(f, f.value(f"load {v.kind}, ptr {sums[i, j]}"), places[i, j], masks[j])
+    return f.text()
+
+
+def _panel(v: Vectors, shape: Tile, vectors: int) -> str:
+    """Tiles below each other, for some vectors of columns."""
+    f = Assembly(f"define internal void @panel{v.bits}_{vectors}({_MATRICES}, i64 %m, i64 %k, i1 %add, i64 %tail)")
+    mask = v.first(f, "%tail")
+    rows, *rest = _heights(shape)
+    is_near = f.value(f"icmp eq i64 %inner, {v.size}")
+    ahead = f.choice(is_near, f.integer("mul", "%row", rows), f.integer("mul", "%inner", STEP))
+    apart, lines = f.choice(is_near, "%row", "%inner"), f.choice(is_near, str(rows), str(STEP))
+
+    def call(height: int, start: str, fetch: str) -> None:
+        a, c = f.step("%a", start, "%row"), f.step("%c", start, "%out")
+        matrices = f"ptr {a}, i64 %row, i64 %inner, ptr %b, i64 %step, ptr {c}, i64 %out"
+        f.line(f"call void @tile{v.bits}_{height}_{vectors}({matrices}, i64 %k, i1 %add, {v.mask} {mask}, {fetch})")
+
+    many = f.integer("sdiv", "%m", rows)
+    with f.loop(many) as n:
+        call(rows, f.integer("mul", n, rows), f"i64 {ahead}, i64 {apart}, i64 {lines}")
+    done, left = f.integer("mul", many, rows), f.integer("srem", "%m", rows)
+    for height in rest:
+        with f.when(f.value(f"icmp ne i64 {f.integer('and', left, height)}, 0")):
+            higher = f.integer("and", left, -2 * height)
+            call(height, f.integer("add", done, higher), "i64 0, i64 0, i64 0")
+    return f.text()
+
+
+def _blocks(v: Vectors, shape: Tile, name: str, arguments: str) -> str:
+    """Blocks of rows and of the inner index, and the panels of columns in them."""
+    f = Assembly(f"define internal void @{name}({arguments})")
+    m, n, k, row, inner, b_inner, b_column, out, offset = (f.word("%words", i) for i in range(WORDS))
+    columns = shape.columns(v.bits)
+    are_rows, is_low = f.value(f"icmp eq i64 {b_column}, {v.size}"), f.value(f"icmp slt i64 {m}, {FEW}")
+    may_stay, panel = f.both(are_rows, is_low), f.at("%scratch", offset)
+    with f.loop(m, by=ROWS) as i, f.loop(k, by=BLOCK) as p:
+        height, length = least(f, f.integer("sub", m, i), str(ROWS)), least(f, f.integer("sub", k, p), str(BLOCK))
+        left, right = f.cell("%a", (i, row), (p, inner)), f.step("%b", p, b_inner)
+        add = f.value(f"or i1 %add, {f.value(f'icmp sgt i64 {p}, 0')}")
+        with f.loop(n, by=columns) as j:
+            width = least(f, f.integer("sub", n, j), str(columns))
+            last = f.integer("sdiv", f.integer("sub", width, 1), v.lanes)
+            tail = f.integer("sub", width, f.integer("mul", last, v.lanes))
+            wide = f.integer("mul", f.integer("add", last, 1), v.lanes * v.size)
+            stays = f.both(may_stay, f.value(f"icmp eq i64 {tail}, {v.lanes}"))
+            source = f.step(right, j, b_column)
+            with f.when(f.nor(stays)):
+                copied = f"ptr {source}, i64 {b_inner}, i64 {b_column}, i64 {length}, i64 {width}"
+                f.line(f"call void @packed{v.bits}({copied}, ptr {panel}, i64 {wide})")
+            b, step = f.choice(stays, source, panel, "ptr"), f.choice(stays, b_inner, wide)
+            c = f.cell("%c", (i, out), (j, str(v.size)))
+            matrices = f"ptr {left}, i64 {row}, i64 {inner}, ptr {b}, i64 {step}, ptr {c}, i64 {out}"
+            for vectors in range(1, shape.vectors + 1):
+                with f.when(f.value(f"icmp eq i64 {last}, {vectors - 1}")):
+                    sizes = f"i64 {height}, i64 {length}, i1 {add}, i64 {tail}"
+                    f.line(f"call void @panel{v.bits}_{vectors}({matrices}, {sizes})")
+    return f.text()

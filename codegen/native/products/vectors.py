@@ -1,0 +1,77 @@
+"""Vectors of floats in LLVM IR, with masks of lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .assembly import Assembly
+
+DECLARED = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\ndeclare i64 @llvm.smin.i64(i64, i64)"
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Vectors of floats in the text."""
+
+    bits: int
+    real: str
+    lanes: int
+
+    @property
+    def size(self) -> int:
+        return self.bits // 8
+
+    @property
+    def kind(self) -> str:
+        return f"<{self.lanes} x {self.real}>"
+
+    @property
+    def mask(self) -> str:
+        return f"<{self.lanes} x i1>"
+
+    @property
+    def suffix(self) -> str:
+        return f"v{self.lanes}f{self.bits}"
+
+    def declarations(self) -> str:
+        kind, mask, name = self.kind, self.mask, self.suffix
+        return "\n".join([
+            f"declare {kind} @llvm.fma.{name}({kind}, {kind}, {kind})",
+            f"declare {kind} @llvm.masked.load.{name}.p0(ptr, i32, {mask}, {kind})",
+            f"declare void @llvm.masked.store.{name}.p0({kind}, ptr, i32, {mask})",
+        ])  # fmt: skip
+
+    def load(self, f: Assembly, place: str, mask: str | None = None) -> str:
+        """Loads a vector, or its lanes in a mask and zero in others."""
+        if mask is None:
+            return f.value(f"load {self.kind}, ptr {place}, align {self.size}")
+        masked = f"i32 {self.size}, {self.mask} {mask}, {self.kind} zeroinitializer"
+        return f.value(f"call {self.kind} @llvm.masked.load.{self.suffix}.p0(ptr {place}, {masked})")
+
+    def store(self, f: Assembly, value: str, place: str, mask: str | None = None) -> None:
+        if mask is None:
+            f.line(f"store {self.kind} {value}, ptr {place}, align {self.size}")
+        else:
+            called = f"@llvm.masked.store.{self.suffix}.p0({self.kind} {value}, ptr {place}"
+            f.line(f"call void {called}, i32 {self.size}, {self.mask} {mask})")
+
+    def everywhere(self, f: Assembly, place: str) -> str:
+        """Loads an element into all lanes."""
+        x = f.value(f"load {self.real}, ptr {place}, align {self.size}")
+        one = f.value(f"insertelement {self.kind} poison, {self.real} {x}, i32 0")
+        return f.value(f"shufflevector {self.kind} {one}, {self.kind} poison, <{self.lanes} x i32> zeroinitializer")
+
+    def first(self, f: Assembly, count: str) -> str:
+        """Returns the mask of the first lanes."""
+        whole, numbers = f"<{self.lanes} x i64>", ", ".join(f"i64 {n}" for n in range(self.lanes))
+        one = f.value(f"insertelement {whole} poison, i64 {count}, i32 0")
+        limit = f.value(f"shufflevector {whole} {one}, {whole} poison, <{self.lanes} x i32> zeroinitializer")
+        return f.value(f"icmp sgt {whole} {limit}, <{numbers}>")
+
+
+def fetch(f: Assembly, place: str, is_written: bool = False) -> None:
+    f.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 {int(is_written)}, i32 3, i32 1)")
+
+
+def least(f: Assembly, x: str, y: str) -> str:
+    return f.value(f"call i64 @llvm.smin.i64(i64 {x}, i64 {y})")
