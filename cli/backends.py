@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..cost.kernels import is_worth_compiling
@@ -27,9 +27,10 @@ _NEEDS = "native code needs llvmlite (pip install 'hloom[native]') and a process
 
 @dataclass(frozen=True)
 class Backend:
-    """One of `BACKENDS` but `auto`, by name."""
+    """One of `BACKENDS` but `auto`, by name. `known` is a program and the same as prepared, which are kept together."""
 
     name: str = REFERENCE
+    known: tuple[Module, Module] | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
     def chosen(name: str, module: Module, times: int = 1) -> Backend:
@@ -44,6 +45,8 @@ class Backend:
         """Returns the program as this backend runs it."""
         if self.name == REFERENCE:
             return module
+        if self.known is not None and self.known[0] is module:
+            return self.known[1]
         from ..passes.base import PassContext, run_pipeline
         from ..passes.cleanup.equal_computations import EqualComputations
         from ..passes.fusion.fuse import Fusion
@@ -53,6 +56,10 @@ class Backend:
         combine = [] if module.has_schedule else [CombineCollectives()]  # a schedule has its buckets
         run_pipeline([EqualComputations(), *combine, Fusion()], fused, PassContext())
         return fused
+
+    def knowing(self, module: Module) -> Backend:
+        """Returns the same backend, which has prepared a program once for all runs of it."""
+        return self if self.name == REFERENCE else replace(self, known=(module, self.prepared(module)))
 
     def kernels(self) -> KernelProvider:
         """Returns who computes the ops of one program."""
@@ -86,7 +93,7 @@ class Backend:
             where = ", ".join(lacking)
             message = f"there is no native code on {where}: numpy runs the fused program on all ranks"
             diagnostics.remark(message, help=_NEEDS)
-        return Backend(BY_NUMPY)
+        return replace(self, name=BY_NUMPY)
 
 
 BY_REFERENCE = Backend()

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostics import Diagnostics, fail
+from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module
 from ..ir.tools.process_grid import ProcessGrid
 from ..runtime.evaluator import UnpartitionedProgram
@@ -99,7 +100,8 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
 
 
 def _unpacked(data: bytes) -> Job:
-    program, local, backend = pickle.loads(data)
+    with paused_collector():
+        program, local, backend = pickle.loads(data)
     return Job(program, local, backend=backend)
 
 

@@ -43,6 +43,7 @@ def made(args: argparse.Namespace, ranks: int | None, quiet: bool) -> tuple[Job,
     job.backend = Backend.chosen(args.backend, job.local, -(-job.devices // (ranks or 1)) * (args.repeat or 1))
     if ranks is not None and args.schedule is None and job.backend.name == NATIVE and not job.local.has_schedule:
         schedule_for_ranks(args, job.local, context, args.repeat or 1)
+    job.backend = job.backend.knowing(job.local)
     if not inside_launcher():
         job.refuse(ranks, args.check)
     remark_placements(job.local, context.diagnostics)

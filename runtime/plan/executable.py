@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostics import CompileError, fail
+from ...ir.gc_pause import paused_collector
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Value
@@ -37,11 +38,11 @@ class Executable:
         self.grid = grid
         self.kernels = kernels
         self.compilation = Compilation(module, grid, kernels)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), paused_collector():
             self.plan = self.compilation.plan(module.entry)
-        if self.compilation.refused:
-            raise CompileError(self.compilation.refused)
-        self.arranged = kernels.arranged(self.plan) if isinstance(kernels, PlanArranger) else self.plan
+            if self.compilation.refused:
+                raise CompileError(self.compilation.refused)
+            self.arranged = kernels.arranged(self.plan) if isinstance(kernels, PlanArranger) else self.plan
         self.spare: list[dict[Any, Any]] = []  # what earlier runs kept; each takes one, so that runs may overlap
         self.parameter_shapes = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
         """The leaves of all parameters, in order: what one device takes."""

@@ -10,6 +10,7 @@ import pytest
 from hloom.__main__ import main
 from hloom.cli import kept, preparing
 from hloom.ir import disk_cache
+from hloom.passes.fusion.fuse import Fusion
 from support.command_line import EXAMPLES, have_mpi, process
 
 REPEATED = """HloModule m, num_partitions=4
@@ -53,6 +54,19 @@ def test_the_second_run_is_the_first(
     assert main([*command, "--seed", "3", "--json", "--out", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out").is_dir()
     assert '"outputs"' in capsys.readouterr().out
+
+
+def test_what_is_fused_is_kept(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "repeated.hlo"
+    file.write_text(REPEATED)
+    command = ["run", str(file), "--backend", "numpy"]
+    assert main(command) == 0
+    first = capsys.readouterr()
+    monkeypatch.setattr(Fusion, "run", refuse)
+    assert main(command) == 0
+    assert capsys.readouterr() == first
 
 
 def test_checks_run_on_what_is_kept(
