@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from ...codegen.native.lowerings import Lowerings
-from ...codegen.native.step import Layout, NativeStep
+from ...codegen.native.step import Layout
 from ...codegen.native.views import layout_before, view_of
 from ...ir.graph.instruction import Instruction
 from ...ir.types.shape import Shape
@@ -22,7 +22,7 @@ from ..plan.interpreter import Plan, Step, find_last_uses
 from ..plan.steps import ComputeStep, StartStep, TupleComputeStep, WaitStep
 from .arena import Life, arena_of
 from .loop_kernel import LoopKernel
-from .native_steps import native_step, product_in
+from .native_steps import Parts, native_parts, product_in
 from .table import ARENA, Entry, GuardedStep, Outside, Place, PlanMemory, TableStep
 
 
@@ -114,11 +114,11 @@ class _Arranged:
     def _compute(self, step: ComputeStep | TupleComputeStep, operands: Sequence[Place], time: int) -> bool:
         layouts = [o.layout for o in operands]
         wanted = self._wanted(step)
-        native = product_in(step.instruction, layouts, wanted) if wanted else None
-        if native is None:
-            wanted, native = None, self._native_step(step, layouts)
+        turned = product_in(step.instruction, layouts, wanted) if wanted else None
+        native = Parts(((turned, (0, 1, 2)),)) if turned is not None else self._native_parts(step, layouts)
         if native is None:
             return False
+        wanted = wanted if turned is not None else None
         segment = self._segment(step.instruction)
         for buffer in step.reads:
             self._use(buffer, time)
@@ -128,13 +128,21 @@ class _Arranged:
             self.made.add(place.root)
             self.lives[place.root] = Life(place.byte_size, time, time)
         segment.found += step.writes
-        scratch = [self._scratch(size, time) for size in native.scratch]
-        segment.entries.append(Entry(native, (*operands, *results, *scratch)))
+        arrays = [*operands, *results, *(self._temporary(shape, time) for shape in native.temporaries)]
+        for part, numbers in native.steps:
+            scratch = [self._scratch(size, time) for size in part.scratch]
+            segment.entries.append(Entry(part, (*(arrays[n] for n in numbers), *scratch)))
         return True
 
-    def _native_step(self, step: ComputeStep | TupleComputeStep, layouts: Sequence[Layout]) -> NativeStep | None:
+    def _native_parts(self, step: ComputeStep | TupleComputeStep, layouts: Sequence[Layout]) -> Parts | None:
         kernels = step.kernel.kernels if isinstance(step.kernel, LoopKernel) else None
-        return native_step(step.instruction, layouts, self.lowerings, kernels)
+        return native_parts(step.instruction, layouts, self.lowerings, kernels)
+
+    def _temporary(self, shape: Shape, time: int) -> Place:
+        dtype = shape.element.numpy
+        assert dtype is not None  # see _is_static
+        place = self._scratch(shape.num_elements * dtype.itemsize, time)
+        return replace(place, layout=Layout.dense(shape.dims), dtype=dtype)
 
     def _scratch(self, size: int, time: int) -> Place:
         self.scratch -= 1

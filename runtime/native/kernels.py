@@ -6,7 +6,6 @@ llvmlite or a fused multiply-add they run by numpy, a block of rows at a time.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,16 @@ import numpy as np
 from ...codegen.native.compile_llvm import is_available
 from ...codegen.native.lowerings import Lowerings
 from ...codegen.native.products.product import is_product
-from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
 from ...ir.ops.control import Fusion
 from ...ir.ops.reduce import Reduce
-from ...ir.ops.structure import ParameterAttributes
 from ...ir.types.element_type import ElementType
 from ...ir.types.shape import Shape
 from ..plan.interpreter import Plan
 from .arrange import arranged
 from .loop_kernel import LoopKernel
-from .native_steps import alone
+from .native_steps import alone, conversion
 from .products import product_kernel
 
 Array = np.ndarray[Any, Any]
@@ -91,10 +88,7 @@ class NativeKernels:
 
     def _conversion(self, shape: Shape, element: ElementType) -> Kernel:
         """Returns a kernel that converts an array. Raises NotEvaluable for types that kernels do not have."""
-        result = Computation("conversion")
-        operand = result.add("parameter", [], ParameterAttributes(0), shape)
-        result.root = result.add("convert", [operand], shape=replace(shape, element=element))
-        return LoopKernel(self._lowerings.of(result), is_tuple=False)
+        return LoopKernel(self._lowerings.of(conversion(shape, element)), is_tuple=False)
 
     def arranged(self, plan: Plan) -> Plan:
         return plan if self.by_numpy else arranged(plan, self._lowerings)

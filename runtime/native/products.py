@@ -1,24 +1,26 @@
-"""Computes dots, and convolutions of single elements, by native products.
+"""Computes dots and convolutions by native products.
 
 Plans depend on the strides of the operands, which are known when they come: a transposed or broadcast view is read as
-it is. Floats of 16 bits are widened to f32, multiplied, and rounded once, as numpy's kernel does.
+it is. Floats of 16 bits are widened to f32, multiplied, and rounded once, as numpy's kernel does; integers are widened
+to 32 or 64 bits, and results wrap around.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...codegen.native.products.product import is_product, is_provided, product_step
+from ...codegen.native.products.product import product_step
 from ...codegen.native.step import Layout, NativeStep
 from ...ir.diagnostics import InternalError
 from ...ir.graph.op import AnyOp, Kernel, NotEvaluable, OpCall
-from ...ir.types.element_type import F32, ElementType, precision
+from ...ir.types.element_type import ElementType
 from ...ir.types.shape import Shape
+from .native_steps import widened_call
 
 Array = np.ndarray[Any, Any]
 Conversion = Callable[[Shape, ElementType], Kernel]  # a kernel that converts an array of a shape to a type
@@ -27,46 +29,30 @@ Strides = tuple[tuple[int, ...], tuple[int, ...]]
 
 def product_kernel(op: AnyOp, call: OpCall[Any], conversion: Conversion) -> Kernel | None:
     """Returns a kernel of a product; None for other ops and types, and where numpy has to compute products."""
-    if not is_product(op) or not is_provided():
+    widened = widened_call(op, call)
+    if widened is None:
         return None
-    if any(not s.is_array or any(s.dynamic) for s in (*call.operands, call.shape)):
-        return None
-    wide = _computed_in(call)
-    if wide is None:
-        return None
+    wide = widened.shape.element
     try:
-        before = [_identity if s.element is wide else conversion(s, wide) for s in call.operands]
-        shape = replace(call.shape, element=wide)
-        after = _identity if call.shape.element is wide else conversion(shape, call.shape.element)
+        before = [_identity if s.element.bits == wide.bits else conversion(s, wide) for s in call.operands]
+        after = _identity if call.shape.element.bits == wide.bits else conversion(widened.shape, call.shape.element)
     except NotEvaluable:
         return None
-    left, right = call.operands
-    widened = replace(call, operands=(replace(left, element=wide), replace(right, element=wide)), shape=shape)
     product = _Product(op, widened)
     if product.step([Layout.dense(s.dims) for s in widened.operands]) is None:
         return None
+    dtype = call.shape.element.numpy
+    assert dtype is not None  # see widened_call
 
     def run(x: Array, y: Array) -> Array:
-        return after(product(before[0](x), before[1](y)))
+        result: Array = after(product(before[0](x), before[1](y)))
+        return result.view(dtype)
 
-    return product if before == [_identity, _identity] and after is _identity else run
+    return product if widened == call else run
 
 
 def _identity(x: Array) -> Array:
     return x
-
-
-def _computed_in(call: OpCall[Any]) -> ElementType | None:
-    """Returns the type of the sums, f32 or f64; None if products have another type, or if converting an operand to the
-    highest type of all rounds it.
-    """
-    shapes = (*call.operands, call.shape)
-    if len(shapes) != 3 or not all(s.element.is_float for s in shapes):
-        return None
-    highest = max((s.element for s in shapes), key=precision)
-    if highest.bits >= 32:
-        return highest
-    return F32 if all(s.element is highest for s in call.operands) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +66,7 @@ class _Prepared:
 
 
 class _Product:
-    """A kernel of f32 or f64 that reads operands at their strides and writes a dense result."""
+    """A kernel of one arithmetic that reads operands at their strides and writes a dense result."""
 
     def __init__(self, op: AnyOp, call: OpCall[Any]) -> None:
         self._op, self._call = op, call

@@ -19,7 +19,7 @@ from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.op import Compile, ShapeError
 from hloom.ir.ops.convolution import ConvolutionAttributes
 from hloom.ir.ops.dot import DotAttributes
-from hloom.ir.types.element_type import ELEMENT_TYPES, ElementType, from_numpy
+from hloom.ir.types.element_type import ELEMENT_TYPES, ElementType, Kind, from_numpy
 from hloom.ir.types.shape import array
 from hloom.runtime.native.kernels import NativeKernels
 from ops import typed_programs
@@ -29,7 +29,7 @@ from support.op_samples import all_samples
 
 Array = np.ndarray[Any, Any]
 pytestmark = [needs_llvm, pytest.mark.skipif(not is_provided(), reason="needs a BLAS library")]
-FLOATS = [ELEMENT_TYPES[name] for name in ("f32", "f32", "f64", "bf16", "f16")]
+TYPES = [ELEMENT_TYPES[name] for name in ("f32", "f32", "f64", "bf16", "f16", "s8", "u8", "s16", "s32", "u32", "s64")]
 
 
 def no_calls(callee: Any) -> Any:
@@ -68,7 +68,7 @@ def test_samples_agree_with_numpy(opcode: str) -> None:
         native |= {str(i.shape.element) for i, taken in kernels.native.items() if taken and i.opcode == opcode}
         for x, y in zip(have, hloom.evaluate(module, inputs), strict=True):
             assert near(x, y), (str(module), x, y)
-    assert {"f32", "f64", "bf16", "f16", "f8e5m2", "f8e4m3fn"} <= native
+    assert {"f32", "f64", "bf16", "f16", "f8e5m2", "f8e4m3fn", "s8", "u8", "s16", "s32", "u32", "s64", "u64"} <= native
 
 
 def instruction(opcode: str, attributes: Any, *dims: tuple[int, ...], element: ElementType) -> Instruction:
@@ -82,6 +82,7 @@ def view(rng: random.Random, dims: tuple[int, ...], element: ElementType) -> Arr
     """Returns numbers whose dimensions lie in memory in any order; some are broadcast or reversed."""
     order = rng.sample(range(len(dims)), len(dims))
     x = np.random.default_rng(rng.randrange(99)).standard_normal([1 if rng.random() < 0.1 else dims[n] for n in order])
+    x = x if element.is_float else abs(100 * x) * (rng.choice((-1, 1)) if element.kind is Kind.SIGNED else 1)
     x = np.broadcast_to(x.astype(element.numpy).transpose(np.argsort(order)), dims)
     return np.asarray(x[(..., *(slice(None, None, rng.choice((1, 1, 1, -1))) for _ in dims))])
 
@@ -115,7 +116,7 @@ def random_dot(rng: random.Random) -> Instruction:
     left, right = places
     (a, b), (c, d) = ((tuple(side[:count]), tuple(side[count:end])) for side in (left, right))
     attributes = DotAttributes(a, b, c, d)
-    return instruction("dot", attributes, *shapes, element=rng.choice(FLOATS))
+    return instruction("dot", attributes, *shapes, element=rng.choice(TYPES))
 
 
 def random_convolution(rng: random.Random) -> Instruction:
@@ -138,7 +139,7 @@ def random_convolution(rng: random.Random) -> Instruction:
         batch_group_count=by_batch,
     )  # fmt: skip
     shapes = (tuple(image[n] for n in labels[0]), tuple(kernel[n] for n in labels[1]))
-    return instruction("convolution", attributes, *shapes, element=rng.choice(FLOATS))
+    return instruction("convolution", attributes, *shapes, element=rng.choice(TYPES))
 
 
 def count_native(make: Any, seeds: range) -> int:
@@ -165,7 +166,7 @@ def test_many_random_products_agree_with_numpy(make: Any) -> None:
 
 
 def test_other_shapes_are_refused() -> None:
-    use = instruction("dot", DotAttributes((), (1,), (), (0,)), (2, 3), (3, 4), element=FLOATS[0])
+    use = instruction("dot", DotAttributes((), (1,), (), (0,)), (2, 3), (3, 4), element=TYPES[0])
     kernel = NativeKernels().kernel(use, COMPILE)
     assert kernel is not None
     with pytest.raises(InternalError, match="a product of"):
@@ -173,7 +174,7 @@ def test_other_shapes_are_refused() -> None:
 
 
 def test_infinities_and_nan_are_those_of_the_operands() -> None:
-    use = instruction("dot", DotAttributes((), (1,), (), (0,)), (40, 30), (30, 20), element=FLOATS[0])
+    use = instruction("dot", DotAttributes((), (1,), (), (0,)), (40, 30), (30, 20), element=TYPES[0])
     kernel = NativeKernels().kernel(use, COMPILE)
     assert kernel is not None
     x, y = np.ones((40, 30), np.float32), np.ones((30, 20), np.float32)
@@ -182,7 +183,7 @@ def test_infinities_and_nan_are_those_of_the_operands() -> None:
 
 
 def test_operands_between_elements_are_copied() -> None:
-    use = instruction("dot", DotAttributes((), (1,), (), (0,)), (4, 3), (3, 5), element=FLOATS[0])
+    use = instruction("dot", DotAttributes((), (1,), (), (0,)), (4, 3), (3, 5), element=TYPES[0])
     kernel = NativeKernels().kernel(use, COMPILE)
     assert kernel is not None
     records = np.zeros(12, np.dtype([("tag", np.uint8), ("x", np.float32)], align=False))
@@ -193,6 +194,6 @@ def test_operands_between_elements_are_copied() -> None:
 
 def test_without_a_library_numpy_computes_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product, "blas", lambda: None)
-    use = instruction("dot", DotAttributes((), (1,), (), (0,)), (4, 3), (3, 5), element=FLOATS[0])
+    use = instruction("dot", DotAttributes((), (1,), (), (0,)), (4, 3), (3, 5), element=TYPES[0])
     assert not is_provided()
     assert NativeKernels().kernel(use, COMPILE) is None

@@ -26,7 +26,7 @@ _NONE = Term(1, 0, 0, 0)
 Places = tuple[Place, Place, Place]
 
 
-def choices(terms: Sequence[Term], places: Places) -> Iterator[Multiply]:
+def choices(terms: Sequence[Term], places: Places, by_blas: bool) -> Iterator[Multiply]:
     """Yields the products of matrices that compute the terms, and the plain loops that do."""
     yield plain(terms, places)
     for is_swapped in (False, True):
@@ -36,9 +36,10 @@ def choices(terms: Sequence[Term], places: Places) -> Iterator[Multiply]:
         left, right, out = places
         for chosen in product(rows, columns, inner):
             matrices = (right, left, out) if is_swapped else places
-            for found in (_by_blas(turned, chosen, matrices), _by_tiles(turned, chosen, matrices)):
-                if found is not None:
-                    yield found
+            found = [_by_tiles(turned, chosen, matrices, by_blas)]
+            if by_blas:
+                found.append(_by_blas(turned, chosen, matrices))
+            yield from filter(None, found)
 
 
 def estimate(row: int, column: int, inner: int) -> float:
@@ -79,10 +80,14 @@ def _by_blas(terms: Sequence[Term], chosen: Sequence[Term | None], places: Place
     return Multiply(Method.BLAS, *places, row, column, inner, loops, matrices, cost)
 
 
-def _by_tiles(terms: Sequence[Term], chosen: Sequence[Term | None], places: Places) -> Multiply | None:
-    """Returns the same by tiles, which write neighbours of a row; None if the result has none, or is a vector."""
+def _by_tiles(
+    terms: Sequence[Term], chosen: Sequence[Term | None], places: Places, by_blas: bool
+) -> Multiply | None:
+    """Returns the same by tiles, which write neighbours of a row; None if the result has none, and for a vector if
+    there is BLAS.
+    """
     row, column, inner = (t or _NONE for t in chosen)
-    if row.size == 1 or column.out != 1:
+    if column.out != 1 or (by_blas and row.size == 1):
         return None
     loops = _outside(terms, chosen)
     copied = COPIED if column.right == 1 else TURNED if inner.right == 1 else SCATTERED

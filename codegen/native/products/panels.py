@@ -20,7 +20,7 @@ def packed(v: Vectors) -> str:
     """Copies k rows of some columns into a panel of rows of `%wide` bytes. Lanes behind the last column are arbitrary.
     """
     arguments = "ptr %b, i64 %inner, i64 %column, i64 %k, i64 %columns, ptr %panel, i64 %wide"
-    f = Assembly(f"define internal void @packed{v.bits}({arguments}) noinline")
+    f = Assembly(f"define internal void @packed({arguments}) noinline")
     are_rows, are_columns = (f.value(f"icmp eq i64 {s}, {v.size}") for s in ("%column", "%inner"))
     with f.when(are_rows), f.loop("%k") as p:
         source, target = f.step("%b", p, "%inner"), f.step("%panel", p, "%wide")

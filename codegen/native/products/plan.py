@@ -26,33 +26,33 @@ LINE = 16  # elements: scratch arrays begin at multiples
 MOST = 1 << 26  # elements of scratch, if there is another way
 
 
-def plan(terms: Sequence[Term], scratch: int = 0) -> Plan:
+def plan(terms: Sequence[Term], scratch: int = 0, by_blas: bool = True) -> Plan:
     """Returns the fastest plan of a product. A result without elements has no stages; an empty sum is 0.
 
-    `scratch` elements of scratch are in use already.
+    `scratch` elements of scratch are in use already. `by_blas` allows products by BLAS, which has no integers.
     """
     if any(not t.size for t in terms):
         kept = [replace(t, left=0, right=0) for t in terms if t.kind is not Kind.INNER]
         is_there = all(t.size for t in kept)
         return Plan((plain(merged(kept), OPERANDS, is_empty=True),) if is_there else (), scratch, 0.0)
     terms = merged(terms)
-    best = _copying(terms, (), scratch)
+    best = _copying(terms, (), scratch, by_blas)
     sizes = {kind: math.prod(t.size for t in terms if t.kind is kind) for kind in Kind}
     least = sizes[Kind.BATCH] * estimate(sizes[Kind.ROW], sizes[Kind.COLUMN], sizes[Kind.INNER])
     if best.cost <= GOOD * least:
         return best
-    return min((best, *_others(terms, scratch)), key=lambda p: p.cost)
+    return min((best, *_others(terms, scratch, by_blas)), key=lambda p: p.cost)
 
 
-def _others(terms: Sequence[Term], scratch: int) -> Iterator[Plan]:
+def _others(terms: Sequence[Term], scratch: int, by_blas: bool) -> Iterator[Plan]:
     """Yields the plans that copy something, all at once or inside of loops over the terms with the largest steps."""
     for copied in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)):
-        yield _copying(terms, copied, scratch)
+        yield _copying(terms, copied, scratch, by_blas)
         if len(copied) > 1 or 2 in copied:
             continue
         order = sorted(terms, key=lambda t: -abs(t.strides[copied[0]]))
         for count in range(1, min(3, len(order))):
-            inside = _copying(merged(order[count:]), copied, scratch)
+            inside = _copying(merged(order[count:]), copied, scratch, by_blas)
             yield repeated(order[:count], inside)
 
 
@@ -61,7 +61,7 @@ def repeated(terms: Sequence[Term], found: Plan) -> Plan:
     return Plan((Repeat(tuple(terms), found.stages),), found.scratch, found.cost * math.prod(t.size for t in terms))
 
 
-def _copying(terms: Sequence[Term], copied: Sequence[int], scratch: int) -> Plan:
+def _copying(terms: Sequence[Term], copied: Sequence[int], scratch: int, by_blas: bool) -> Plan:
     """Returns the fastest plan that copies some of left (0), right (1) and out (2)."""
     before: list[Stage] = []
     after: list[Stage] = []
@@ -79,7 +79,7 @@ def _copying(terms: Sequence[Term], copied: Sequence[int], scratch: int) -> Plan
         scratch += -(-size // LINE) * LINE
         cost += COPY + size * _copy_cost(moved, size)
     left, right, out = now
-    best = min(choices(merged(terms), (left, right, out)), key=lambda m: m.cost)
+    best = min(choices(merged(terms), (left, right, out), by_blas), key=lambda m: m.cost)
     if best.method is Method.TILES:
         best = replace(best, panel=scratch)
         scratch += panel_size(best.column.size, best.inner.size)

@@ -13,6 +13,7 @@ from ....ir.ops.dot import Dot
 from ....ir.types.element_type import ElementType
 from ..compile_llvm import Loaded, host, is_available, object_code, version
 from ..step import Layout, NativeStep
+from .arithmetic import Arithmetic, arithmetic_of
 from .blas import blas
 from .plan import plan
 from .stages import Plan
@@ -33,7 +34,9 @@ def is_product(op: AnyOp) -> bool:
     return isinstance(op, Dot | Convolution)
 
 
-def product_plan(op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], result: Layout) -> Plan | None:
+def product_plan(
+    op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], result: Layout, by_blas: bool = True
+) -> Plan | None:
     """Returns the plan of a dot or a convolution; None for other ops, and for what plans cannot do."""
     if not is_product(op) or len(call.operands) != 2:
         return None
@@ -43,18 +46,18 @@ def product_plan(op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], resul
         return None
     terms = terms_of(op.sharding_rule(call), layouts)
     if terms is not None:
-        return _planned(terms)
-    return convolution_plan(call, layouts) if isinstance(op, Convolution) else None
+        return _planned(terms, by_blas)
+    return convolution_plan(call, layouts, by_blas) if isinstance(op, Convolution) else None
 
 
 def product_step(op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], result: Layout) -> NativeStep | None:
-    """Returns a step that computes a dot or a convolution whose operands and result are all of f32, or all of f64.
+    """Returns a step that computes a dot or a convolution whose operands and result all have one type of an arithmetic.
 
     The step takes both operands and the result, at their layouts. It copies to scratch what BLAS cannot read or write
     in place. None for other ops and types, for what plans cannot do, and where nothing is provided.
     """
     element = call.shape.element
-    if not is_product(op) or not element.is_float or element.bits < 32 or not is_provided():
+    if not is_product(op) or arithmetic_of(element) is None or not is_provided():
         return None
     if any(shape.element is not element or any(shape.dynamic) for shape in call.operands):
         return None
@@ -63,25 +66,26 @@ def product_step(op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], resul
 
 @lru_cache(maxsize=4096)
 def _step(op: AnyOp, call: OpCall[Any], operands: tuple[Layout, ...], result: Layout) -> NativeStep | None:
-    found = product_plan(op, call, operands, result)
+    found = product_plan(op, call, operands, result, call.shape.element.is_float)
     return None if found is None else step_of(found, call.shape.element)
 
 
 def step_of(found: Plan, element: ElementType) -> NativeStep:
-    """Returns the step of a plan for arrays of f32 or f64. Needs a BLAS library and a compiler."""
-    library = blas()
+    """Returns the step of a plan for arrays of an arithmetic's type. Needs a BLAS library and a compiler."""
+    library, arithmetic = blas(), arithmetic_of(element)
     assert library is not None
+    assert arithmetic is not None
     scratch = (found.scratch * element.byte_size,) if found.scratch else ()
-    code = _code(library.integer, 3 + len(scratch), host())
-    return NativeStep(code.address, scratch, words_of(found, library, element.bits), (code, library))
+    code = _code(arithmetic, library.integer, 3 + len(scratch), host())
+    return NativeStep(code.address, scratch, words_of(found, library, arithmetic), (code, library))
 
 
 @lru_cache(maxsize=4096)
-def _planned(terms: tuple[Term, ...]) -> Plan:
-    return plan(terms)
+def _planned(terms: tuple[Term, ...], by_blas: bool) -> Plan:
+    return plan(terms, by_blas=by_blas)
 
 
 @cache
-def _code(integer: int, first: int, host: tuple[str, str]) -> Loaded:
-    text = products_text(integer, tile_of(host[1]))
+def _code(arithmetic: Arithmetic, integer: int, first: int, host: tuple[str, str]) -> Loaded:
+    text = products_text(arithmetic, integer, tile_of(host[1]))
     return Loaded(cached((text, version(), *host), lambda: object_code(text), folder()), entry(first))

@@ -10,28 +10,28 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import cache
 
+from .arithmetic import Arithmetic
 from .assembly import Assembly
 from .tiles import WORDS, Tile, tiles_text
-from .vectors import DECLARED
+from .vectors import DECLARED, Vectors
 
-REALS = {32: "float", 64: "double"}
 TILE = 16  # rows that a transposing copy takes at a time
 LARGE = 1 << 21  # multiply-adds of a product, above which several threads are faster than tiles
 
 
 class Leaf(IntEnum):
-    """The functions of stages. The first five have one for f64 behind that for f32."""
+    """The functions of stages."""
 
-    GEMM = 0
-    GEMV = 2
-    PLAIN = 4
-    COPY = 6
-    TILES = 8
-    ZERO = 10
-    STAGES = 11
+    PLAIN = 0
+    COPY = 1
+    ZERO = 2
+    STAGES = 3
+    TILES = 4
+    GEMM = 5
+    GEMV = 6
 
-    def of(self, bits: int) -> int:
-        return self + (bits == 64)
+
+_EXACT = (Leaf.PLAIN, Leaf.COPY, Leaf.ZERO, Leaf.STAGES, Leaf.TILES)  # those of integers, too
 
 
 def entry(first: int) -> str:
@@ -43,30 +43,30 @@ ENTRIES = (3, 4)  # three arrays, and scratch or none
 
 
 @cache
-def products_text(integer: int, tile: Tile) -> str:
-    """Returns the text for a library whose integers have this number of bits, and for a tile."""
-    leaves: list[str] = []
-    for bits, real in REALS.items():
-        leaves += [_gemm(bits, real, integer), _gemv(bits, real, integer), _plain(bits, real), _copy(bits)]
-        leaves += [tiles_text(tile, bits, real, f"tiles{bits}", _ARGUMENTS), _tiles(bits)]
-    runs = [_zero(), _stages(), *(_entry(first) for first in ENTRIES)]
+def products_text(arithmetic: Arithmetic, integer: int, tile: Tile) -> str:
+    """Returns the text for an arithmetic, a library whose integers have this number of bits, and a tile."""
+    bits, real = arithmetic.bits, arithmetic.value
+    leaves = [_plain(arithmetic), _copy(bits), _zero(), _stages()]
+    leaves += [tiles_text(tile, arithmetic, "tiles", _ARGUMENTS), _tiles(arithmetic)]
     intrinsics = [DECLARED, "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"]
-    intrinsics.append("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-    intrinsics += [f"declare {real} @llvm.fma.f{bits}({real}, {real}, {real})" for bits, real in REALS.items()]
-    return "\n".join([*intrinsics, *leaves, _nest(), *runs])
+    intrinsics += ["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)", Vectors(arithmetic, 1).declarations()]
+    if arithmetic.is_float:
+        leaves += [_gemm(real, integer), _gemv(real, integer)]
+    nest = _nest(tuple(Leaf) if arithmetic.is_float else _EXACT)
+    return "\n".join([*intrinsics, *leaves, nest, *(_entry(first) for first in ENTRIES)])
 
 
 _ARGUMENTS = "ptr %words, ptr %a, ptr %b, ptr %c, i1 %add, ptr %scratch"
 _PASSED = "ptr %a, ptr %b, ptr %c, i1 %add, ptr %scratch"
 
 
-def _header(name: str) -> str:
-    return f"define internal void @{name}({_ARGUMENTS})"
+def _header(leaf: Leaf) -> str:
+    return f"define internal void @leaf{leaf:d}({_ARGUMENTS})"
 
 
-def _gemm(bits: int, real: str, integer: int) -> str:
+def _gemm(real: str, integer: int) -> str:
     """Words: the function, two codes of transposition, m, n, k, three distances of rows."""
-    f = Assembly(_header(f"leaf{Leaf.GEMM.of(bits)}"))
+    f = Assembly(_header(Leaf.GEMM))
     function, *words = (f.word("%words", n) for n in range(9))
     left, right = (f.value(f"trunc i64 {w} to i32") for w in words[:2])
     m, n, k, lda, ldb, ldc = (_integer(f, w, integer) for w in words[2:])
@@ -77,9 +77,9 @@ def _gemm(bits: int, real: str, integer: int) -> str:
     return f.text()
 
 
-def _gemv(bits: int, real: str, integer: int) -> str:
+def _gemv(real: str, integer: int) -> str:
     """Words: the function, the code of transposition, rows and columns as stored, and three distances."""
-    f = Assembly(_header(f"leaf{Leaf.GEMV.of(bits)}"))
+    f = Assembly(_header(Leaf.GEMV))
     function, *words = (f.word("%words", n) for n in range(7))
     code = f.value(f"trunc i64 {words[0]} to i32")
     m, n, lda, step, out = (_integer(f, w, integer) for w in words[1:])
@@ -98,32 +98,34 @@ def _one_or_zero(f: Assembly, real: str) -> str:
     return f.value(f"select i1 %add, {real} 1.0, {real} 0.0")
 
 
-def _plain(bits: int, real: str) -> str:
+def _plain(arithmetic: Arithmetic) -> str:
     """Words: m, n, k, the strides of left by row and inner, of right by inner and column, of out by row and column."""
-    f = Assembly(_header(f"leaf{Leaf.PLAIN.of(bits)}"))
-    total = f.value(f"alloca {real}")
+    f, one = Assembly(_header(Leaf.PLAIN)), Vectors(arithmetic, 1)
+    total = f.value(f"alloca {one.kind}")
     m, n, k, a_row, a_inner, b_inner, b_column, c_row, c_column = (f.word("%words", n) for n in range(9))
     with f.loop(m) as i:
         left = f.step("%a", i, a_row)
         with f.loop(n) as j:
             right, out = f.step("%b", j, b_column), f.cell("%c", (i, c_row), (j, c_column))
-            f.line(f"store {real} 0.0, ptr {total}")
+            f.line(f"store {one.kind} zeroinitializer, ptr {total}")
             with f.when("%add"):
-                f.line(f"store {real} {f.value(f'load {real}, ptr {out}')}, ptr {total}")
+                f.line(f"store {one.kind} {one.load(f, out)}, ptr {total}")
             with f.loop(k) as p:
-                x, y = (f.value(f"load {real}, ptr {f.step(*at)}") for at in ((left, p, a_inner), (right, p, b_inner)))
-                old = f.value(f"load {real}, ptr {total}")
-                new = f.value(f"call {real} @llvm.fma.f{bits}({real} {x}, {real} {y}, {real} {old})")
-                f.line(f"store {real} {new}, ptr {total}")
-            f.line(f"store {real} {f.value(f'load {real}, ptr {total}')}, ptr {out}")
+                x, y = one.load(f, f.step(left, p, a_inner)), one.load(f, f.step(right, p, b_inner))
+                new = one.product_and(f, x, y, one.load(f, total))
+                f.line(f"store {one.kind} {new}, ptr {total}")
+            one.store(f, one.load(f, total), out)
     return f.text()
 
 
-def _tiles(bits: int) -> str:
+def _tiles(arithmetic: Arithmetic) -> str:
     """Words: those of tiles, the function that tells how many threads BLAS has, and the words of the same product by
     BLAS, whose first is 0 if it has none. BLAS computes large products if it divides them over several threads.
     """
-    f = Assembly(_header(f"leaf{Leaf.TILES.of(bits)}"))
+    f = Assembly(_header(Leaf.TILES))
+    if not arithmetic.is_float:
+        f.line(f"call void @tiles(ptr %words, {_PASSED})")
+        return f.text()
     m, n, k, ask, function = (f.word("%words", i) for i in (0, 1, 2, WORDS, WORDS + 1))
     by_blas = f.value("alloca i1")
     f.line(f"store i1 false, ptr {by_blas}")
@@ -134,9 +136,9 @@ def _tiles(bits: int) -> str:
         f.line(f"store i1 {f.value(f'icmp sgt i32 {threads}, 1')}, ptr {by_blas}")
     chosen = f.value(f"load i1, ptr {by_blas}")
     with f.when(chosen):
-        f.line(f"call void @leaf{Leaf.GEMM.of(bits)}(ptr {f.at('%words', 8 * (WORDS + 1))}, {_PASSED})")
+        f.line(f"call void @leaf{Leaf.GEMM:d}(ptr {f.at('%words', 8 * (WORDS + 1))}, {_PASSED})")
     with f.when(f.nor(chosen)):
-        f.line(f"call void @tiles{bits}(ptr %words, {_PASSED})")
+        f.line(f"call void @tiles(ptr %words, {_PASSED})")
     return f.text()
 
 
@@ -145,7 +147,7 @@ def _copy(bits: int) -> str:
 
     Rows without gaps in both are copied at once, others in tiles, so that transposing copies use whole lines of memory.
     """
-    f = Assembly(_header(f"leaf{Leaf.COPY.of(bits)}"))
+    f = Assembly(_header(Leaf.COPY))
     size = bits // 8
     rows, columns, a_row, a_column, c_row, c_column = (f.word("%words", n) for n in range(6))
     both = f.value(f"and i1 {f.value(f'icmp eq i64 {a_column}, {size}')}, {f.value(f'icmp eq i64 {c_column}, {size}')}")
@@ -165,14 +167,14 @@ def _copy(bits: int) -> str:
     return f.text()
 
 
-def _nest() -> str:
+def _nest(leaves: tuple[Leaf, ...]) -> str:
     """Runs the loops that the words name, and the leaf for each of their values. Loops over no leaf's words run it."""
     f = Assembly(f"define internal void @nest({_ARGUMENTS}, i64 %count, i64 %leaf)")
     here = f.value("icmp eq i64 %count, 0")
     with f.when(here):
-        for number in range(Leaf.STAGES + 1):
-            with f.when(f.value(f"icmp eq i64 %leaf, {number}")):
-                f.line(f"call void @leaf{number}(ptr %words, {_PASSED})")
+        for leaf in leaves:
+            with f.when(f.value(f"icmp eq i64 %leaf, {leaf:d}")):
+                f.line(f"call void @leaf{leaf:d}(ptr %words, {_PASSED})")
     with f.when(f.value(f"xor i1 {here}, true")):
         size, a, b, c, adds = (f.word("%words", n) for n in range(5))
         inside, left = f.at("%words", 40), f.value("sub i64 %count, 1")
@@ -188,14 +190,14 @@ def _nest() -> str:
 
 def _zero() -> str:
     """Words: the number of bytes."""
-    f = Assembly(_header(f"leaf{Leaf.ZERO}"))
+    f = Assembly(_header(Leaf.ZERO))
     f.line(f"call void @llvm.memset.p0.i64(ptr %c, i8 0, i64 {f.word('%words', 0)}, i1 false)")
     return f.text()
 
 
 def _stages() -> str:
     """Runs the stages of a plan, or of a loop over stages."""
-    f = Assembly(_header(f"leaf{Leaf.STAGES}"))
+    f = Assembly(_header(Leaf.STAGES))
     place, arrays = f.value("alloca ptr"), f.value("alloca [4 x ptr]")
     for number, name in enumerate(("%a", "%b", "%c", "%scratch")):
         f.line(f"store ptr {name}, ptr {f.at(arrays, 8 * number)}")
@@ -219,5 +221,5 @@ def _entry(first: int) -> str:
     arrays = [f.value(f"load ptr, ptr {f.at('%block', 8 * n)}") for n in range(3)]
     scratch = f.value(f"load ptr, ptr {f.at('%block', 24)}") if first > 3 else "null"
     passed = ", ".join(f"ptr {x}" for x in (f.at("%block", 8 * first), *arrays))
-    f.line(f"call void @leaf{Leaf.STAGES}({passed}, i1 false, ptr {scratch})")
+    f.line(f"call void @leaf{Leaf.STAGES:d}({passed}, i1 false, ptr {scratch})")
     return f.text()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .arithmetic import Arithmetic
 from .assembly import Assembly
 from .panels import BLOCK, packed
 from .vectors import Vectors, fetch, least
@@ -34,7 +35,7 @@ class Tile:
     lanes: int
 
     def columns(self, bits: int) -> int:
-        """The columns of a tile of floats with this many bits."""
+        """The columns of a tile of numbers with this many bits."""
         return self.vectors * self.lanes * 32 // bits
 
 
@@ -48,13 +49,13 @@ def tile_of(features: str) -> Tile:
     return Tile(6, 4, 4) if "+neon" in names else Tile(6, 2, 8)
 
 
-def tiles_text(shape: Tile, bits: int, real: str, name: str, arguments: str) -> str:
-    """Returns the text of the function `name`, which multiplies matrices of floats with this many bits.
+def tiles_text(shape: Tile, arithmetic: Arithmetic, name: str, arguments: str) -> str:
+    """Returns the text of the function `name`, which multiplies matrices.
 
     Words: m, n, k, the strides of left by row and inner, of right by inner and column, of out by row, and where in
     scratch the panel lies, all strides and offsets in bytes.
     """
-    v = Vectors(bits, real, shape.lanes * 32 // bits)
+    v = Vectors(arithmetic, shape.lanes * 32 // arithmetic.bits)
     parts = [v.declarations(), packed(v)]
     for vectors in range(1, shape.vectors + 1):
         parts += [_tile(v, rows, vectors) for rows in _heights(shape)]
@@ -76,7 +77,7 @@ _MATRICES = "ptr %a, i64 %row, i64 %inner, ptr %b, i64 %step, ptr %c, i64 %out"
 def _tile(v: Vectors, rows: int, vectors: int) -> str:
     """One tile. `last` are the lanes of its last vector, `ahead`, `apart` and `lines` what to fetch per step."""
     rest = f"i64 %k, i1 %add, {v.mask} %last, i64 %ahead, i64 %apart, i64 %lines"
-    f = Assembly(f"define internal void @tile{v.bits}_{rows}_{vectors}({_MATRICES}, {rest}) noinline")
+    f = Assembly(f"define internal void @tile_{rows}_{vectors}({_MATRICES}, {rest}) noinline")
     cells = [(i, j) for i in range(rows) for j in range(vectors)]
     sums = {cell: f.value(f"alloca {v.kind}") for cell in cells}
     outs = [f.step("%c", str(i), "%out") for i in range(rows)]
@@ -97,14 +98,12 @@ def _tile(v: Vectors, rows: int, vectors: int) -> str:
                 x = v.everywhere(f, f.step(left, str(i), "%row"))
                 for j in range(vectors):
                     old = f.value(f"load {v.kind}, ptr {sums[i, j]}")
-                    values = f"{v.kind} {x}, {v.kind} {loaded[j]}, {v.kind} {old}"
-                    new = f.value(f"call {v.kind} @llvm.fma.{v.suffix}({values})")
-                    f.line(f"store {v.kind} {new}, ptr {sums[i, j]}")
+                    f.line(f"store {v.kind} {v.product_and(f, x, loaded[j], old)}, ptr {sums[i, j]}")
     masks = [None] * (vectors - 1) + ["%last"]
     with f.when("%add"):
         for i, j in cells:
             one, other = v.load(f, places[i, j], masks[j]), f.value(f"load {v.kind}, ptr {sums[i, j]}")
-            f.line(f"store {v.kind} {f.value(f'fadd {v.kind} {one}, {other}')}, ptr {sums[i, j]}")
+            f.line(f"store {v.kind} {v.sum(f, one, other)}, ptr {sums[i, j]}")
     for i, j in cells:
         v.store(f, f.value(f"load {v.kind}, ptr {sums[i, j]}"), places[i, j], masks[j])
     return f.text()
@@ -112,7 +111,7 @@ def _tile(v: Vectors, rows: int, vectors: int) -> str:
 
 def _panel(v: Vectors, shape: Tile, vectors: int) -> str:
     """Tiles below each other, for some vectors of columns."""
-    f = Assembly(f"define internal void @panel{v.bits}_{vectors}({_MATRICES}, i64 %m, i64 %k, i1 %add, i64 %tail)")
+    f = Assembly(f"define internal void @panel_{vectors}({_MATRICES}, i64 %m, i64 %k, i1 %add, i64 %tail)")
     mask = v.first(f, "%tail")
     rows, *rest = _heights(shape)
     is_near = f.value(f"icmp eq i64 %inner, {v.size}")
@@ -122,7 +121,7 @@ def _panel(v: Vectors, shape: Tile, vectors: int) -> str:
     def call(height: int, start: str, fetch: str) -> None:
         a, c = f.step("%a", start, "%row"), f.step("%c", start, "%out")
         matrices = f"ptr {a}, i64 %row, i64 %inner, ptr %b, i64 %step, ptr {c}, i64 %out"
-        f.line(f"call void @tile{v.bits}_{height}_{vectors}({matrices}, i64 %k, i1 %add, {v.mask} {mask}, {fetch})")
+        f.line(f"call void @tile_{height}_{vectors}({matrices}, i64 %k, i1 %add, {v.mask} {mask}, {fetch})")
 
     many = f.integer("sdiv", "%m", rows)
     with f.loop(many) as n:
@@ -139,7 +138,7 @@ def _blocks(v: Vectors, shape: Tile, name: str, arguments: str) -> str:
     """Blocks of rows and of the inner index, and the panels of columns in them."""
     f = Assembly(f"define internal void @{name}({arguments})")
     m, n, k, row, inner, b_inner, b_column, out, offset = (f.word("%words", i) for i in range(WORDS))
-    columns = shape.columns(v.bits)
+    columns = shape.columns(v.arithmetic.bits)
     are_rows, is_low = f.value(f"icmp eq i64 {b_column}, {v.size}"), f.value(f"icmp slt i64 {m}, {FEW}")
     may_stay, panel = f.both(are_rows, is_low), f.at("%scratch", offset)
     with f.loop(m, by=ROWS) as i, f.loop(k, by=BLOCK) as p:
@@ -155,12 +154,12 @@ def _blocks(v: Vectors, shape: Tile, name: str, arguments: str) -> str:
             source = f.step(right, j, b_column)
             with f.when(f.nor(stays)):
                 copied = f"ptr {source}, i64 {b_inner}, i64 {b_column}, i64 {length}, i64 {width}"
-                f.line(f"call void @packed{v.bits}({copied}, ptr {panel}, i64 {wide})")
+                f.line(f"call void @packed({copied}, ptr {panel}, i64 {wide})")
             b, step = f.choice(stays, source, panel, "ptr"), f.choice(stays, b_inner, wide)
             c = f.cell("%c", (i, out), (j, str(v.size)))
             matrices = f"ptr {left}, i64 {row}, i64 {inner}, ptr {b}, i64 {step}, ptr {c}, i64 {out}"
             for vectors in range(1, shape.vectors + 1):
                 with f.when(f.value(f"icmp eq i64 {last}, {vectors - 1}")):
                     sizes = f"i64 {height}, i64 {length}, i1 {add}, i64 {tail}"
-                    f.line(f"call void @panel{v.bits}_{vectors}({matrices}, {sizes})")
+                    f.line(f"call void @panel_{vectors}({matrices}, {sizes})")
     return f.text()

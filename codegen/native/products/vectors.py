@@ -1,9 +1,10 @@
-"""Vectors of floats in LLVM IR, with masks of lanes."""
+"""Vectors of numbers in LLVM IR, with masks of lanes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .arithmetic import Arithmetic
 from .assembly import Assembly
 
 DECLARED = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\ndeclare i64 @llvm.smin.i64(i64, i64)"
@@ -11,15 +12,18 @@ DECLARED = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\ndeclare i64 @llv
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """Vectors of floats in the text."""
+    """Vectors of numbers in the text."""
 
-    bits: int
-    real: str
+    arithmetic: Arithmetic
     lanes: int
 
     @property
+    def real(self) -> str:
+        return self.arithmetic.value
+
+    @property
     def size(self) -> int:
-        return self.bits // 8
+        return self.arithmetic.bits // 8
 
     @property
     def kind(self) -> str:
@@ -31,15 +35,25 @@ class Vectors:
 
     @property
     def suffix(self) -> str:
-        return f"v{self.lanes}f{self.bits}"
+        return f"v{self.lanes}{self.arithmetic.suffix}"
 
     def declarations(self) -> str:
         kind, mask, name = self.kind, self.mask, self.suffix
         return "\n".join([
-            f"declare {kind} @llvm.fma.{name}({kind}, {kind}, {kind})",
+            f"declare {kind} @llvm.fma.{name}({kind}, {kind}, {kind})" if self.arithmetic.is_float else "",
             f"declare {kind} @llvm.masked.load.{name}.p0(ptr, i32, {mask}, {kind})",
             f"declare void @llvm.masked.store.{name}.p0({kind}, ptr, i32, {mask})",
         ])  # fmt: skip
+
+    def product_and(self, f: Assembly, x: str, y: str, other: str) -> str:
+        """Returns x times y plus another vector."""
+        if self.arithmetic.is_float:
+            values = f"{self.kind} {x}, {self.kind} {y}, {self.kind} {other}"
+            return f.value(f"call {self.kind} @llvm.fma.{self.suffix}({values})")
+        return self.sum(f, f.value(f"mul {self.kind} {x}, {y}"), other)
+
+    def sum(self, f: Assembly, x: str, y: str) -> str:
+        return f.value(f"{'fadd' if self.arithmetic.is_float else 'add'} {self.kind} {x}, {y}")
 
     def load(self, f: Assembly, place: str, mask: str | None = None) -> str:
         """Loads a vector, or its lanes in a mask and zero in others."""

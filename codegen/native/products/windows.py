@@ -27,7 +27,9 @@ from .terms import Kind, Term, merged
 MOST_PHASES = 64
 
 
-def convolution_plan(call: OpCall[ConvolutionAttributes], layouts: Sequence[Layout]) -> Plan | None:
+def convolution_plan(
+    call: OpCall[ConvolutionAttributes], layouts: Sequence[Layout], by_blas: bool = True
+) -> Plan | None:
     """Returns the plan of a convolution, of layouts of the image, the kernel and the result.
 
     None if one of these has no elements, or if the padded image is too large for scratch.
@@ -38,8 +40,8 @@ def convolution_plan(call: OpCall[ConvolutionAttributes], layouts: Sequence[Layo
     channels = merged(_channels(call.attributes, layouts))
     phases = list(product(*(a.phases() for a in axes)))
     if len(phases) > MOST_PHASES:
-        return _windows(axes, channels)
-    return _together([_windows(phase, channels) for phase in phases])
+        return _windows(axes, channels, by_blas)
+    return _together([_windows(phase, channels, by_blas) for phase in phases])
 
 
 def _together(parts: Sequence[Plan | None]) -> Plan | None:
@@ -54,23 +56,24 @@ def _together(parts: Sequence[Plan | None]) -> Plan | None:
     return Plan(tuple(stages), scratch, cost)
 
 
-def _windows(axes: Sequence[Axis], channels: Sequence[Term]) -> Plan | None:
+def _windows(axes: Sequence[Axis], channels: Sequence[Term], by_blas: bool) -> Plan | None:
     """Returns the plan of windows of an image, dilated or not; None if the padded image is too large for scratch."""
     start, to = sum(a.start for a in axes), sum(a.to for a in axes)
     if any(not a.window.size for a in axes):
-        found = plan([*channels, *(t for a in axes for t in a.terms(a.image))])
+        found = plan([*channels, *(t for a in axes for t in a.terms(a.image))], by_blas=by_blas)
         return Plan((Repeat((), found.stages, ((0, 0), (1, 0), (2, to))),), found.scratch, found.cost)
     if all(a.is_direct for a in axes):
         first = -sum(a.window.low * a.image for a in axes)
-        found = plan([*channels, *(t for a in axes for t in a.terms(a.image))])
+        found = plan([*channels, *(t for a in axes for t in a.terms(a.image))], by_blas=by_blas)
         return Plan((Repeat((), found.stages, ((0, first), (1, start), (2, to))),), found.scratch, found.cost)
     far = sorted((t for t in channels if t.left), key=lambda t: -abs(t.left))[:1]
-    found = [_padded(axes, channels, outer, (1, start), (2, to)) for outer in (far, [])]
+    found = [_padded(axes, channels, outer, (1, start), (2, to), by_blas) for outer in (far, [])]
     return min((p for p in found if p is not None), key=lambda p: p.cost, default=None)
 
 
 def _padded(
-    axes: Sequence[Axis], channels: Sequence[Term], outer: Sequence[Term], kernel: Place, out: Place
+    axes: Sequence[Axis], channels: Sequence[Term], outer: Sequence[Term], kernel: Place, out: Place,
+    by_blas: bool,
 ) -> Plan | None:
     """Returns a plan that copies the image to a padded one, for each value of the outer terms.
 
@@ -88,7 +91,7 @@ def _padded(
     grid = [strides.get(n, 0) for n in range(len(sizes))]
     scratch = -(-size // LINE) * LINE
     moved = [replace(t, left=s) for t, s in zip(inside, grid[len(axes) :], strict=True)]
-    found = plan([*moved, *(t for a, s in zip(axes, grid, strict=False) for t in a.terms(s))], scratch)
+    found = plan([*moved, *(t for a, s in zip(axes, grid, strict=False) for t in a.terms(s))], scratch, by_blas)
     if any(t.kind is Kind.INNER for t in outer) and _is_copied_back(found):
         return None
     body: list[Stage] = [Repeat((), found.stages, ((SCRATCH, 0), kernel, out))]

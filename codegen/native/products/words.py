@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .arithmetic import Arithmetic
 from .blas import Blas
 from .stages import Copy, Matrix, Method, Multiply, Place, Plan, Repeat, Stage, Zero
 from .terms import Term
@@ -13,68 +14,68 @@ _CODES = {False: 111, True: 112}  # CblasNoTrans, CblasTrans
 _ONE = Term(1, 0, 0, 0)
 
 
-def words_of(plan: Plan, library: Blas, bits: int) -> tuple[int, ...]:
-    """Returns the words of a plan for floats of this many bits."""
-    return tuple(_all(plan.stages, library, bits))
+def words_of(plan: Plan, library: Blas, arithmetic: Arithmetic) -> tuple[int, ...]:
+    """Returns the words of a plan for numbers of this arithmetic."""
+    return tuple(_all(plan.stages, library, arithmetic))
 
 
-def _all(stages: Iterable[Stage], library: Blas, bits: int) -> list[int]:
+def _all(stages: Iterable[Stage], library: Blas, arithmetic: Arithmetic) -> list[int]:
     """Returns the words of some stages, behind their number."""
     found = [0]
     for stage in stages:
-        words = _stage(stage, library, bits)
+        words = _stage(stage, library, arithmetic)
         found += [1 + len(words), *words]
         found[0] += 1
     return found
 
 
-def _stage(stage: Stage, library: Blas, bits: int) -> list[int]:
-    size = bits // 8
+def _stage(stage: Stage, library: Blas, arithmetic: Arithmetic) -> list[int]:
+    size = arithmetic.bits // 8
     if isinstance(stage, Repeat):
-        return _words(Leaf.STAGES, stage.places, stage.terms, _all(stage.stages, library, bits), size)
+        return _words(Leaf.STAGES, stage.places, stage.terms, _all(stage.stages, library, arithmetic), size)
     if isinstance(stage, Zero):
         return _words(Leaf.ZERO, (stage.place,) * 3, (), [stage.size * size], size)
     if isinstance(stage, Copy):
         loops, leaf = _copy(stage.terms, size)
-        return _words(Leaf.COPY.of(bits), (stage.source, stage.source, stage.target), loops, leaf, size)
-    return _multiply(stage, library, bits)
+        return _words(Leaf.COPY, (stage.source, stage.source, stage.target), loops, leaf, size)
+    return _multiply(stage, library, arithmetic)
 
 
-def _multiply(stage: Multiply, library: Blas, bits: int) -> list[int]:
-    size, places = bits // 8, (stage.left, stage.right, stage.out)
+def _multiply(stage: Multiply, library: Blas, arithmetic: Arithmetic) -> list[int]:
+    size, places = arithmetic.bits // 8, (stage.left, stage.right, stage.out)
     if stage.method is Method.PLAIN:
-        return _words(Leaf.PLAIN.of(bits), places, stage.loops, _plain(stage, size), size)
+        return _words(Leaf.PLAIN, places, stage.loops, _plain(stage, size), size)
     if stage.method is Method.TILES:
-        return _words(Leaf.TILES.of(bits), places, stage.loops, _tiles(stage, library, bits), size)
+        return _words(Leaf.TILES, places, stage.loops, _tiles(stage, library, arithmetic), size)
     assert stage.matrices is not None
     left, right, _ = stage.matrices
     m, n, k = stage.row.size, stage.column.size, stage.inner.size
     if n == 1:
-        leaf = [library.gemv[bits], *_stored(left, m, k), stage.inner.right or 1, stage.row.out or 1]
-        return _words(Leaf.GEMV.of(bits), places, stage.loops, leaf, size)
+        leaf = [library.gemv[arithmetic.bits], *_stored(left, m, k), stage.inner.right or 1, stage.row.out or 1]
+        return _words(Leaf.GEMV, places, stage.loops, leaf, size)
     if m == 1:  # the transposed product
         turned = Matrix(right.distance, not right.is_transposed)
-        leaf = [library.gemv[bits], *_stored(turned, n, k), stage.inner.left or 1, stage.column.out]
+        leaf = [library.gemv[arithmetic.bits], *_stored(turned, n, k), stage.inner.left or 1, stage.column.out]
         loops = [t.swapped for t in stage.loops]
-        return _words(Leaf.GEMV.of(bits), (stage.right, stage.left, stage.out), loops, leaf, size)
-    return _words(Leaf.GEMM.of(bits), places, stage.loops, _gemm(stage, library, bits), size)
+        return _words(Leaf.GEMV, (stage.right, stage.left, stage.out), loops, leaf, size)
+    return _words(Leaf.GEMM, places, stage.loops, _gemm(stage, library, arithmetic), size)
 
 
-def _gemm(stage: Multiply, library: Blas, bits: int) -> list[int]:
+def _gemm(stage: Multiply, library: Blas, arithmetic: Arithmetic) -> list[int]:
     """Returns what BLAS takes of a product; nothing it can call if it has none of it."""
     m, n, k = stage.row.size, stage.column.size, stage.inner.size
-    if stage.matrices is None:
+    if stage.matrices is None or not arithmetic.is_float:
         return [0] * 9
     left, right, out = stage.matrices
     codes = _CODES[left.is_transposed], _CODES[right.is_transposed]
-    return [library.gemm[bits], *codes, m, n, k, left.distance, right.distance, out.distance]
+    return [library.gemm[arithmetic.bits], *codes, m, n, k, left.distance, right.distance, out.distance]
 
 
-def _tiles(stage: Multiply, library: Blas, bits: int) -> list[int]:
-    row, column, inner, size = stage.row, stage.column, stage.inner, bits // 8
+def _tiles(stage: Multiply, library: Blas, arithmetic: Arithmetic) -> list[int]:
+    row, column, inner, size = stage.row, stage.column, stage.inner, arithmetic.bits // 8
     strides = (row.left, inner.left, inner.right, column.right, row.out, stage.panel)
     words = [row.size, column.size, inner.size, *(s * size for s in strides)]
-    return [*words, library.asking, *_gemm(stage, library, bits)]
+    return [*words, library.asking, *_gemm(stage, library, arithmetic)]
 
 
 def _words(leaf: int, arrays: Iterable[Place], loops: Iterable[Term], words: Iterable[int], size: int) -> list[int]:

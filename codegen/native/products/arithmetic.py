@@ -1,0 +1,38 @@
+"""The arithmetic of products: the types that sums have."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from ....ir.types.element_type import ElementType
+
+
+class Arithmetic(Enum):
+    """Floats, or integers whose products and sums wrap around; those without a sign have the same bits."""
+
+    F32 = "float"
+    F64 = "double"
+    S32 = "i32"
+    S64 = "i64"
+
+    @property
+    def is_float(self) -> bool:
+        return self in (Arithmetic.F32, Arithmetic.F64)
+
+    @property
+    def bits(self) -> int:
+        return 32 if self in (Arithmetic.F32, Arithmetic.S32) else 64
+
+    @property
+    def suffix(self) -> str:
+        """The name of the type in those of intrinsics."""
+        return f"{'f' if self.is_float else 'i'}{self.bits}"
+
+
+def arithmetic_of(element: ElementType) -> Arithmetic | None:
+    """Returns the arithmetic whose numbers have this type; None if there is none."""
+    if element.bits not in (32, 64):
+        return None
+    if element.is_float:
+        return Arithmetic.F32 if element.bits == 32 else Arithmetic.F64
+    return (Arithmetic.S32 if element.bits == 32 else Arithmetic.S64) if element.is_integer else None
