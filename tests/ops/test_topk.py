@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hloom.ir.graph.op import ShapeError
+from hloom.ir.types.element_type import ELEMENT_TYPES
 from hypothesis import given
 from hypothesis import strategies as st
 from ops.build import rule, run, use
@@ -18,6 +19,19 @@ def test_equals_sorting(row: list[int], largest: bool, data: st.DataObject) -> N
     assert places.tolist() == wanted
     assert values.tolist() == [row[i] for i in wanted]
     assert places.dtype == np.int32
+
+
+@pytest.mark.parametrize("name", ["f32", "bf16", "f16", "s32", "u32", "s8", "pred"])
+@pytest.mark.parametrize("largest", [True, False])
+def test_few_of_many_are_the_first_of_all(name: str, largest: bool) -> None:
+    rng, element = np.random.default_rng(1), ELEMENT_TYPES[name]
+    x = rng.integers(0 if name in ("u32", "pred") else -5, 2 if name == "pred" else 6, (4, 99)).astype(element.numpy)
+    if element.is_float:
+        x[0, ::7], x[0, 1::7], x[0, 2::9] = np.nan, -0.0, -np.inf
+    few = run("topk", use("topk", f"{name}[4,99]", k=5, largest=largest), x)
+    everything = run("topk", use("topk", f"{name}[4,99]", k=99, largest=largest), x)
+    for a, b in zip(few, everything, strict=True):
+        assert a.tobytes() == b[:, :5].tobytes()
 
 
 @pytest.mark.parametrize(("largest", "wanted"), [(True, [3, 2, 0, 5, 1, 4]), (False, [4, 1, 0, 5, 2, 3])])
