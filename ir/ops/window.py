@@ -230,12 +230,15 @@ def _reduced_along(ufunc: np.ufunc, x: Any, fill: Any, axis: int, w: WindowDim) 
 
 def window_view(x: Any, fill: Any, window: tuple[WindowDim, ...], sizes: tuple[int, ...]) -> Any:
     """Returns a view of shape [window numbers.., positions in the window..] with `fill` outside the array."""
-    base = np.full([dilated(n, w.lhs_dilate) for n, w in zip(x.shape, window, strict=True)], fill, x.dtype)
-    base[tuple(slice(None, None, w.lhs_dilate) for w in window)] = x
-    inner = base[tuple(slice(max(0, -w.low), max(0, n + min(0, w.high))) for n, w in zip(base.shape, window))]
-    extent = [w.low + n + w.high for n, w in zip(base.shape, window, strict=True)]
-    padded = np.full([max(0, n) for n in extent], fill, x.dtype)
-    padded[tuple(slice(max(0, w.low), max(0, w.low) + n) for n, w in zip(inner.shape, window, strict=True))] = inner
+    padded = x
+    if any(w.lhs_dilate > 1 for w in window):
+        padded = np.full([dilated(n, w.lhs_dilate) for n, w in zip(x.shape, window, strict=True)], fill, x.dtype)
+        padded[tuple(slice(None, None, w.lhs_dilate) for w in window)] = x
+    if any(w.low or w.high for w in window):
+        extent = [max(0, w.low + n + w.high) for n, w in zip(padded.shape, window, strict=True)]
+        inner = padded[tuple(slice(max(0, -w.low), max(0, n + min(0, w.high))) for n, w in zip(padded.shape, window))]
+        padded = np.full(extent, fill, x.dtype)
+        padded[tuple(slice(max(0, w.low), max(0, w.low) + n) for n, w in zip(inner.shape, window, strict=True))] = inner
     strides = padded.strides
     return np.lib.stride_tricks.as_strided(
         padded,
