@@ -10,7 +10,7 @@ from functools import cache
 from ...ir.disk_cache import cached, folder
 from .compile_llvm import Loaded, host, object_code, version
 
-_TEXT = """
+RUN = """
 define void @run(ptr %table) {
 entry:
   %count = load i64, ptr %table
@@ -38,4 +38,4 @@ exit:
 @cache
 def table_loop() -> Loaded:
     """Returns the function that runs a table. It takes the table's address; the first word counts the pairs."""
-    return Loaded(cached((_TEXT, version(), *host()), lambda: object_code(_TEXT), folder()), "run")
+    return Loaded(cached((RUN, version(), *host()), lambda: object_code(RUN), folder()), "run")

@@ -19,8 +19,9 @@ from ...codegen.native.views import layout_before, view_of
 from ...ir.graph.instruction import Instruction
 from ...ir.types.shape import Shape
 from ..plan.interpreter import Plan, Step, find_last_uses
-from ..plan.steps import ComputeStep, StartStep, TupleComputeStep, WaitStep
+from ..plan.steps import ComputeStep, StartStep, TupleComputeStep, WaitStep, WhileStep
 from .arena import Life, arena_of
+from .loop import native_loop
 from .loop_kernel import LoopKernel
 from .native_steps import Parts, native_parts, product_in
 from .table import ARENA, Entry, GuardedStep, Outside, Place, PlanMemory, TableStep
@@ -191,7 +192,8 @@ def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: 
 
     for part in work.parts:
         if isinstance(part, Step):
-            yield GuardedStep(part.with_plans([arranged(p, work.lowerings) for p in part.plans()]), memory)
+            step = part.with_plans([arranged(p, work.lowerings) for p in part.plans()])
+            yield GuardedStep(native_loop(step) if isinstance(step, WhileStep) else step, memory)
             continue
         entries = [Entry(e.step, tuple(placed(p) for p in e.places)) for e in part.entries]
         made = {b for b in part.found if b in work.made and b not in in_arena}

@@ -202,6 +202,19 @@ class TableStep(Step):
             held[o.buffer] = x if x.flags.c_contiguous and x.flags.aligned else x.copy(order="C")
         return held
 
+    def pairs(self, block: Block, held: dict[int, Array]) -> tuple[list[tuple[int, int]], Array]:
+        """Returns the function and the address of the block of each native step, and the words of all blocks."""
+        words = self._fixed.copy()
+        bases = [address(block.memory) + block.start, *(address(held[o.buffer]) for o in self.outside)]
+        words[self._places] = np.array(bases, np.int64)[self._indices] + self._offsets
+        start = address(words)
+        return [(e.step.function, start + 8 * int(n)) for e, n in zip(self.entries, self._starts, strict=True)], words
+
+    @property
+    def touched(self) -> int:
+        """The bytes that the native steps read and write."""
+        return self._touched
+
     def _table(self, block: Block, held: dict[int, Array]) -> int:
         """Fills in the addresses, and returns that of the table."""
         head, words = len(self._pieces) + 2 * len(self.entries), block.tables.get(self)

@@ -1,0 +1,129 @@
+"""Machine code of loops over tables: `while` loops, copies of their state, and slices that are put into it.
+
+All functions take the address of a block of 64-bit words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from ...ir.disk_cache import cached, folder
+from .compile_llvm import Loaded, host, object_code, version
+from .products.assembly import Assembly
+from .run_table import RUN
+
+SIGNED, UNSIGNED, LONG = range(3)  # how an index is stored: as s32, u32, or in 64 bits
+INDICES = {np.dtype(np.int32): SIGNED, np.dtype(np.uint32): UNSIGNED, np.dtype(np.int64): LONG}
+
+
+@cache
+def code(name: str) -> Loaded:
+    """Returns a function: `loop`, `copy` or `put`."""
+    text = _text()
+    return Loaded(cached((text, version(), *host()), lambda: object_code(text), folder()), name)
+
+
+def put_words(
+    whole: Sequence[int], part: Sequence[int], itemsize: int, indices: Sequence[tuple[int, int]]
+) -> list[int]:
+    """Returns the words of `put` behind the addresses of the part and the whole, which are dense arrays of these sizes.
+    `indices` are the addresses of the first places of the part, which are clamped, and how they are stored.
+    """
+    strides = [_strides(dims, itemsize) for dims in (part, whole)]
+    starts = [w for (place, kind), n, m, stride in zip(indices, whole, part, strides[1], strict=True)
+              for w in (place, kind, n - m, stride)]  # fmt: skip
+    inner, rank = itemsize, len(part)
+    while rank and strides[0][rank - 1] == strides[1][rank - 1]:
+        rank -= 1
+        inner = strides[0][rank] * part[rank]
+    loops = [w for n, a, b in zip(part[:rank], *(s[:rank] for s in strides), strict=True) for w in (n, a, b)]
+    return [len(indices), rank, inner, *starts, *loops]
+
+
+def _strides(dims: Sequence[int], itemsize: int) -> list[int]:
+    found, size = [0] * len(dims), itemsize
+    for d in reversed(range(len(dims))):
+        found[d] = size
+        size *= dims[d]
+    return found
+
+
+@cache
+def _text() -> str:
+    declared = ["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"]
+    declared += [f"declare i64 @llvm.{verb}.i64(i64, i64)" for verb in ("smin", "smax")]
+    return "\n".join([*declared, RUN, _loop(), _copy(), _put_nest(), _put()])
+
+
+def _loop() -> str:
+    """Words: whether the loop has ended, which of two states is current, the most trips, then of both states the table
+    of the condition, its result, and the table of the body, which makes the other state.
+    """
+    f = Assembly("define void @loop(ptr %block)")
+    limit, state, going = f.word("%block", 2), f.at("%block", 8), f.value("alloca i1")
+    f.line(f"store i1 true, ptr {going}")
+    with f.loop(limit), f.when(f.value(f"load i1, ptr {going}")):
+        current = f.value(f"load i64, ptr {state}")
+        condition, result, body = (
+            f.value(f"load ptr, ptr {f.at(f.step('%block', current, '8'), 24 + 16 * n)}") for n in range(3)
+        )
+        f.line(f"call void @run(ptr {condition})")
+        more = f.value(f"icmp ne i8 {f.value(f'load i8, ptr {result}')}, 0")
+        f.line(f"store i1 {more}, ptr {going}")
+        with f.when(more):
+            f.line(f"call void @run(ptr {body})")
+            f.line(f"store i64 {f.integer('sub', '1', current)}, ptr {state}")
+    has_ended = f.nor(f.value(f"load i1, ptr {going}"))
+    f.line(f"store i64 {f.value(f'zext i1 {has_ended} to i64')}, ptr %block")
+    return f.text()
+
+
+def _copy() -> str:
+    """Words: source, target, bytes."""
+    f = Assembly("define void @copy(ptr %block)")
+    source, target = (f.value(f"load ptr, ptr {f.at('%block', 8 * n)}") for n in range(2))
+    f.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {f.word('%block', 2)}, i1 false)")
+    return f.text()
+
+
+def _put_nest() -> str:
+    """Copies pieces of a part, in loops whose words are their size and the steps of both arrays."""
+    f = Assembly("define internal void @put_nest(ptr %a, ptr %b, ptr %loops, i64 %count, i64 %bytes)")
+    here = f.value("icmp eq i64 %count, 0")
+    with f.when(here):
+        f.line("call void @llvm.memcpy.p0.p0.i64(ptr %b, ptr %a, i64 %bytes, i1 false)")
+    with f.when(f.nor(here)):
+        size, a, b = (f.word("%loops", n) for n in range(3))
+        inside, left = f.at("%loops", 24), f.integer("sub", "%count", 1)
+        with f.loop(size) as i:
+            x, y = f.step("%a", i, a), f.step("%b", i, b)
+            f.line(f"call void @put_nest(ptr {x}, ptr {y}, ptr {inside}, i64 {left}, i64 %bytes)")
+    return f.text()
+
+
+def _put() -> str:
+    """Words: the addresses of the part and the whole, then `put_words`."""
+    f = Assembly("define void @put(ptr %block)")
+    place, index = f.value("alloca i64"), f.value("alloca i64")
+    part, whole = (f.value(f"load ptr, ptr {f.at('%block', 8 * n)}") for n in range(2))
+    starts, loops, size = (f.word("%block", n) for n in (2, 3, 4))
+    f.line(f"store i64 0, ptr {place}")
+    with f.loop(starts) as n:
+        words = f.step(f.at("%block", 40), n, "32")
+        source = f.value(f"load ptr, ptr {words}")
+        kind, limit, stride = (f.word(words, i) for i in (1, 2, 3))
+        for number, (stored, extend) in enumerate((("i32", "sext"), ("i32", "zext"), ("i64", ""))):
+            with f.when(f.value(f"icmp eq i64 {kind}, {number}")):
+                x = f.value(f"load {stored}, ptr {source}")
+                f.line(f"store i64 {f.value(f'{extend} {stored} {x} to i64') if extend else x}, ptr {index}")
+        low = f.value(f"call i64 @llvm.smin.i64(i64 {f.value(f'load i64, ptr {index}')}, i64 {limit})")
+        at = f.value(f"call i64 @llvm.smax.i64(i64 {low}, i64 0)")
+        moved = f.integer("add", f.value(f"load i64, ptr {place}"), f.integer("mul", at, stride))
+        f.line(f"store i64 {moved}, ptr {place}")
+    target = f.at(whole, f.value(f"load i64, ptr {place}"))
+    rest = f.step(f.at("%block", 40), starts, "32")
+    f.line(f"call void @put_nest(ptr {part}, ptr {target}, ptr {rest}, i64 {loops}, i64 {size})")
+    return f.text()
