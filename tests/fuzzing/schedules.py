@@ -25,22 +25,9 @@ from hloom.runtime.simulator import SimulatedProgram
 from support.compare import compare
 from support.fsdp_steps import fsdp_step
 from support.layered_programs import Model
+from support.schedule_passes import BOUNDED, EXACT, in_order, is_exact
 
 MACHINES = ("", "h100", "cpu-cluster", "tpu-v5e", "work=f32:1T;memory=100GB")
-# These keep every bit of the results.
-EXACT = (
-    "common-gathers", "hoist-gathers{growth=9}", "prefetch-gathers", "prefetch-gathers{peel=false}", "schedule",
-    "carry-reduce-scatters", "carry-reduce-scatters{peel=false}", "combine-collectives", "schedule{form=flat}",
-    "schedule{form=xla}", "schedule{memory=20KB}", "bucket", "bucket{rule=size,most-bytes=1KB}", "bucket{rule=layer}",
-    "bucket{rule=simplefsdp}", "bucket{rule=xla}", "overlap", "overlap{ahead=1}", "memory-order", "dce", "cse",
-)  # fmt: skip
-# These add in another order.
-BOUNDED = (
-    "all-reduce-to-reduce-scatter", "reassociate-all-reduces", "sink-all-reduces{least-gain=-9}", "sink-all-reduces",
-    "hierarchical-collectives",
-)  # fmt: skip
-_INEXACT = {p.partition("{")[0] for p in BOUNDED}
-_LAST = ("schedule", "bucket", "overlap", "memory-order")  # passes after which no rewrite comes
 
 
 @cache
@@ -116,7 +103,7 @@ _EDITS = (_operand, _operand, _groups, _word, _word)
 def scheduled_program(rng: random.Random) -> str:
     """A line of passes and a machine, then a program per device, most often damaged gently."""
     passes = [rng.choice((*EXACT, *BOUNDED)) for _ in range(rng.choice((1, 1, 2, 3)))]
-    line = ",".join(sorted(passes, key=lambda p: p.startswith(_LAST)))
+    line = in_order(passes)
     if rng.random() < 0.1:
         line = numbers(rng, line).replace("\n", "")
     text = rng.choice(partitioned())
@@ -152,7 +139,7 @@ def problem_after(line: str, text: str, is_small: bool) -> str:
     old = timeline(before, machine).seconds, live_memory(before).peak
     run_pipeline(pipeline, module, PassContext(verify=was_sound, machine=machine))
     new = timeline(module, machine).seconds, live_memory(module).peak
-    limit = min((getattr(p, "memory", 0) or math.inf for p in pipeline), default=math.inf)
+    limit = getattr(pipeline[-1], "memory", 0) or math.inf
     first = pipeline[0].name
     if len(pipeline) == 1 and first == "schedule" and old[1] <= limit and new[0] > old[0] * (1 + 1e-9):
         return f"{old[0]} s become {new[0]} s"
@@ -164,5 +151,5 @@ def problem_after(line: str, text: str, is_small: bool) -> str:
         return f"not sound afterwards: {found[0]}"
     again = hloom.parse(module.to_text())
     if is_small and was_sound:
-        return differs(before, again, all(p.name not in _INEXACT for p in pipeline))
+        return differs(before, again, is_exact(passes))
     return ""
