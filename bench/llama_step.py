@@ -23,7 +23,7 @@ from hloom.cost.work import is_contraction
 from hloom.ir.factors.sharding_rule import FactorKind
 
 Array = np.ndarray[Any, Any]
-AXIS = "x"  # of the mesh, which has one
+DATA, MODEL = "x", "y"  # axes of the mesh
 RATE = 0.1  # of learning
 
 Spec = tuple[str | None, ...]  # the mesh axis of each dimension
@@ -116,28 +116,46 @@ def step_of(c: Configuration, constrain: Callable[[Any], Any] = lambda x: x) -> 
     return step
 
 
-KINDS = ("dp", "fsdp", "tp")
+KINDS = ("dp", "fsdp", "tp", "fsdp_tp")
+_ACROSS = 2  # devices of the second axis
 _COLUMNS, _ROWS = ("q", "k", "v", "gate", "up", "head"), ("o", "down", "embedding")  # of weights, for `tp`
 
 
 def weight_spec(kind: str, name: str) -> Spec:
     """Returns how a weight is divided: not at all (dp), on its first dimension (fsdp), or as in Megatron-LM (tp):
-    columns of the first product of a block and rows of the second, the vocabulary of embedding and head.
+    columns of the first product of a block and rows of the second, the vocabulary of embedding and head. With
+    `fsdp_tp` what Megatron-LM divides over the second axis is divided over the first on its other dimension.
     """
     role = name.rstrip("0123456789")
-    if kind == "fsdp" or (kind == "tp" and role in _ROWS):
-        return (AXIS,)
-    return (None, AXIS) if kind == "tp" and role in _COLUMNS else ()
+    along = MODEL if kind == "fsdp_tp" else DATA
+    other = DATA if kind == "fsdp_tp" else None
+    if kind in ("tp", "fsdp_tp") and role in _ROWS:
+        return (along, other)
+    if kind in ("tp", "fsdp_tp") and role in _COLUMNS:
+        return (other, along)
+    return (DATA,) if kind in ("fsdp", "fsdp_tp") else ()
 
 
 def batch_spec(kind: str) -> Spec:
     """Returns how tokens, targets and activations are divided: by batch, unless a kind divides the products alone."""
-    return () if kind == "tp" else (AXIS,)
+    return () if kind == "tp" else (DATA,)
+
+
+def least_devices(kind: str) -> int:
+    """Returns the number of devices from which on a kind is one of its own."""
+    return 2 * _ACROSS if kind == "fsdp_tp" else 1
+
+
+def mesh_axes(kind: str, devices: int) -> dict[str, int]:
+    """Returns the axes of the mesh: one, or for `fsdp_tp` two, of which the second has two devices."""
+    if kind != "fsdp_tp":
+        return {DATA: devices}
+    return {DATA: devices // _ACROSS, MODEL: _ACROSS}
 
 
 @dataclass(frozen=True)
 class Sharded:
-    """The training step in JAX over a mesh of one axis. `mesh` may be abstract, which suffices for the text."""
+    """The training step in JAX over the mesh of its kind. `mesh` may be abstract, which suffices for the text."""
 
     configuration: Configuration
     kind: str
@@ -164,7 +182,8 @@ class Sharded:
 def sharded_text(c: Configuration, kind: str, devices: int) -> str:
     """Returns the HLO of the step, with annotations for a mesh of these devices."""
     jax: Any = importlib.import_module("jax")
-    sharded = Sharded(c, kind, jax.sharding.AbstractMesh((devices,), (AXIS,)))
+    axes = mesh_axes(kind, devices)
+    sharded = Sharded(c, kind, jax.sharding.AbstractMesh(tuple(axes.values()), tuple(axes)))
     traced = sharded.jitted().trace(parameters(c), *batch(c))
     return hlo_text(traced.lower(lowering_platforms=("cpu",)))
 

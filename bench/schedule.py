@@ -6,7 +6,8 @@ Prints milliseconds of the backward pass per model and number of devices: a lowe
 to the bound (`exact` where it is proven), and the plans of the rules: SimpleFSDP's greedy one, one bucket per layer,
 XLA's combiners with 30 MiB, one collective per tensor. Collectives have the latency and bandwidth of NCCL across H100
 nodes (LL128 up to 64 devices on eight nodes, 32 nodes beyond), a device 593 TFLOP/s. Tensors in flight may take as much
-as 8 layers. Nothing runs; a plan whose tensors do not fit is marked with `!`.
+as 8 layers. Nothing runs; a plan whose tensors do not fit is marked with `!`. `step.py --buckets` runs smaller models
+on ranks: with one collective per tensor, with one bucket per layer, and scheduled.
 """
 
 from __future__ import annotations

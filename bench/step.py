@@ -13,7 +13,10 @@ process, and on processes over gloo; torch (eager and compiled on one rank, then
 installed. Times are those of rank 0; `processor` is the processor time of one rank, with the turns of its waits, which
 says more than wall time where other processes want the cores. `--buckets` compares Hloom's own programs instead: one
 collective per array in the order of the text, those of a layer together, scheduled for the machine cpu-cluster, and
-what native code does by itself.
+what native code does by itself; beside kinds that divide weights there is DP. Kinds are dp, fsdp, tp, and fsdp_tp on a
+mesh of ranks / 2 x 2 (four ranks at least). The last columns are the peak of memory of rank 0: forecast, as `hloom
+memory` does for the fused program; of its arguments, arenas and all arrays that a step allocates; and the shared memory
+that it writes.
 """
 
 # JAX's own annotations leave many types open.
@@ -36,7 +39,7 @@ import hloom
 import numpy as np
 from hloom.runtime.allocator import keep_freed_memory
 from hloom.runtime.native.kernels import NativeKernels
-from llama_step import CONFIGURATIONS, KINDS, batch, flat, matmuls, parameters, step_of
+from llama_step import CONFIGURATIONS, KINDS, batch, flat, least_devices, matmuls, parameters, step_of
 from step_ranks import measure_ranks
 
 Array = np.ndarray[Any, Any]
@@ -106,7 +109,8 @@ def measure(name: str, runs: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--configurations", nargs="+", choices=list(CONFIGURATIONS), default=["B", "A"])
-    parser.add_argument("--runs", type=int, default=7, help="of each, or turns of three steps")
+    parser.add_argument("--runs", type=int, default=7, help="of each, or turns of some steps")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of a turn")
     parser.add_argument("--ranks", type=int, nargs="+", default=[])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--buckets", action="store_true",
@@ -116,8 +120,10 @@ def main() -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_THREAD})  # read when numpy loads
     if arguments.ranks:
         rows = [(name, kind, ranks) for name in arguments.configurations for ranks in arguments.ranks
-                for kind in (arguments.kinds if ranks > 1 else KINDS[:1])]  # fmt: skip
-        agree = [measure_ranks(*row, rounds=arguments.runs, steps=STEPS, buckets=arguments.buckets) for row in rows]
+                for kind in (arguments.kinds if ranks > 1 else KINDS[:1])
+                if ranks >= least_devices(kind)]  # fmt: skip
+        agree = [measure_ranks(*row, rounds=arguments.runs, steps=arguments.steps, buckets=arguments.buckets)
+                 for row in rows]  # fmt: skip
         sys.exit(0 if all(agree) else "losses differ")
     keep_freed_memory()  # as the command line does
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})

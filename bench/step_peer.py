@@ -19,21 +19,25 @@ import math
 import os
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import hloom
+import numpy as np
 from hloom.cli.backends import Backend
+from hloom.cost.memory import live_memory
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
 from hloom.runtime.allocator import keep_freed_memory
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.global_arrays import split_inputs
 from hloom.runtime.mpi import MpiProgram
+from hloom.runtime.native.table import arenas
 from hloom.runtime.ranks.launch import finish_rank, inside_launcher, launch, world
-from llama_step import AXIS, CONFIGURATIONS, Sharded, batch, flat, matmuls, parameters
+from llama_step import CONFIGURATIONS, Sharded, batch, flat, matmuls, mesh_axes, parameters
 
 Step = Callable[[], float]  # runs a step, and returns the loss
 PAUSE = 0.002  # seconds between looks at the folder
@@ -67,7 +71,15 @@ class Task:
         return Task(Path(folder), system, configuration, kind, *map(int, numbers))
 
 
-def hloom_steps(task: Task) -> dict[str, Step]:
+@dataclass(frozen=True)
+class Prepared:
+    """The steps of a system by name, and the bytes of this process that `memory` finds when a step has run."""
+
+    steps: dict[str, Step]
+    memory: Callable[[], dict[str, int]] = field(default=dict)
+
+
+def hloom_steps(task: Task) -> Prepared:
     """Returns the steps of Hloom: the program's, and its products alone."""
     c, backend = CONFIGURATIONS[task.configuration], Backend("native")
     inputs = flat(parameters(c), *batch(c))
@@ -80,36 +92,58 @@ def hloom_steps(task: Task) -> dict[str, Step]:
     steps: dict[str, Step] = {"matmuls": lambda: products() or math.nan}
     if task.ranks == 1:
         alone = UnpartitionedProgram(module, backend.kernels())
-        return {"step": lambda: float(alone.run(inputs)[-1]), **steps}
+        return Prepared({"step": lambda: float(alone.run(inputs)[-1]), **steps})
     program = MpiProgram(module, world(), kernels=backend.kernels())
     mine = split_inputs(inputs, program.parameters, program.devices, program.grid, False, program.executable.kernels)
-    return {"step": lambda: float(program.run(mine)[0][-1]), **steps}
+
+    def run() -> float:
+        return float(program.run(mine)[0][-1])
+
+    def memory() -> dict[str, int]:
+        held = sum(array.nbytes for device in mine for array in device)
+        held += len(program.devices) * sum(arena.size for arena in arenas(program.executable.arranged))
+        return {"forecast": live_memory(module).peak, "arrays": held + allocated(run),
+                "windows": program.fabric.shared_bytes}  # fmt: skip
+
+    return Prepared({"step": run, **steps}, memory)
 
 
-def jax_steps(task: Task) -> dict[str, Step]:
+def allocated(step: Step) -> int:
+    """Returns the most bytes that this process allocates in a step and holds at once; numpy reports its arrays."""
+    tracemalloc.start()
+    try:
+        step()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def jax_steps(task: Task) -> Prepared:
     """Returns the step of JAX, on virtual devices of this process or on one device of each process."""
     jax: Any = importlib.import_module("jax")
     if task.port:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(f"127.0.0.1:{task.port}", task.ranks, task.rank)
     c = CONFIGURATIONS[task.configuration]
-    sharded = Sharded(c, task.kind, jax.sharding.Mesh(jax.devices(), (AXIS,)))
+    axes = mesh_axes(task.kind, task.ranks)
+    sharded = Sharded(c, task.kind, jax.sharding.Mesh(np.array(jax.devices()).reshape(*axes.values()), tuple(axes)))
     held = jax.tree.map(
         lambda x, s: jax.make_array_from_callback(x.shape, s, lambda index: x[index]),
         (parameters(c), *batch(c)), sharded.arguments(),
     )  # fmt: skip
     run = sharded.jitted().lower(*held).compile()
-    return {"step": lambda: float(jax.block_until_ready(run(*held))[1].addressable_data(0))}
+    return Prepared({"step": lambda: float(jax.block_until_ready(run(*held))[1].addressable_data(0))})
 
 
-def torch_steps(task: Task) -> dict[str, Step]:
+def torch_steps(task: Task) -> Prepared:
     """Returns the step of torch."""
     made: Any = importlib.import_module("torch_step")
     c = CONFIGURATIONS[task.configuration]
-    return {"step": made.training_step(c, task.kind, task.ranks, task.rank, task.port, "compiled" in task.system)}
+    step = made.training_step(c, task.kind, task.ranks, task.rank, task.port, "compiled" in task.system)
+    return Prepared({"step": step})
 
 
-SYSTEMS: dict[str, Callable[[Task], dict[str, Step]]] = {
+SYSTEMS: dict[str, Callable[[Task], Prepared]] = {
     "hloom": hloom_steps,
     **dict.fromkeys(PASSES, hloom_steps),
     "jax": jax_steps,
@@ -133,9 +167,10 @@ def serve(task: Task) -> int:
     parent = os.getppid()
     keep_freed_memory()  # as the command line does
     start = time.perf_counter()
-    steps = SYSTEMS[task.system](task)
-    loss = steps["step"]()
-    answer(task, "ready", {"compile": time.perf_counter() - start, "loss": loss})
+    made = SYSTEMS[task.system](task)
+    steps = made.steps
+    loss, seconds = steps["step"](), time.perf_counter() - start
+    answer(task, "ready", {"compile": seconds, "loss": loss, **made.memory()})
     for number in range(1 << 30):
         while not (go := task.folder / f"go{number}").exists():
             if (task.folder / "stop").exists() or os.getppid() != parent:

@@ -27,12 +27,15 @@ NOT_OFFERED = "-"
 
 @dataclass(frozen=True)
 class System:
-    """A row of the table: its name, that of the program in `step_peer.SYSTEMS`, and whether ranks are started here."""
+    """A row of the table: its name, that of the program in `step_peer.SYSTEMS`, and whether ranks are started here.
+    `kind` is given where it is not that of the table.
+    """
 
     name: str
     program: str
     starts_ranks: bool = False
     package: str = "jax"
+    kind: str = ""
 
 
 HLOOM = System("Hloom", "hloom", package="mpi4py")
@@ -42,13 +45,14 @@ ALONE = (HLOOM, System("JAX", "jax"), System("torch, eager", "torch", package="t
 BUCKETS = (System("Hloom, one by one", "hloom-single", package="mpi4py"),
            System("Hloom, by layer", "hloom-layer", package="mpi4py"),
            System("Hloom, scheduled", "hloom-schedule", package="mpi4py"))  # fmt: skip
+WHOLE = System("Hloom, DP", "hloom", package="mpi4py", kind="dp")
 TORCH = {"dp": "torch, DDP", "fsdp": "torch, FSDP2"}
 
 
 def systems(kind: str, ranks: int, buckets: bool) -> list[System]:
     """Returns what is compared: with peers, or with other `buckets` of collectives."""
     if buckets:
-        return [HLOOM, *BUCKETS]
+        return [HLOOM, *BUCKETS, *([WHOLE] if kind != WHOLE.kind else [])]
     if ranks == 1:
         return list(ALONE)
     found = [HLOOM, JAX, System("JAX, gloo", "jax-gloo", starts_ranks=True)]
@@ -123,20 +127,18 @@ def free_port() -> int:
 
 def measure_ranks(configuration: str, kind: str, ranks: int, rounds: int, steps: int, buckets: bool) -> bool:
     """Prints the table of one configuration, kind and number of ranks. Returns whether all losses agree."""
-    c = CONFIGURATIONS[configuration]
     begun = time.perf_counter()
-    module = hloom.parse(sharded_text(c, kind, ranks))
-    if ranks > 1:
-        module = hloom.partition(module).module
+    compared = systems(kind, ranks, buckets)
+    texts = {k: program_text(configuration, k, ranks) for k in {s.kind or kind for s in compared}}
     print(f"\n{configuration}, {f'{kind.upper()}, {ranks} ranks' if ranks > 1 else '1 rank'}  "
           f"(lowered and partitioned in {time.perf_counter() - begun:.1f} s)", flush=True)  # fmt: skip
     with TemporaryDirectory(prefix="step-") as place:
         groups: list[Group] = []
-        for number, system in enumerate(systems(kind, ranks, buckets)):
+        for number, system in enumerate(compared):
             folder = Path(place, str(number))
             folder.mkdir()
-            (folder / "program.hlo").write_text(module_text(module))
-            group = start(system, configuration, kind, ranks, folder)
+            (folder / "program.hlo").write_text(texts[system.kind or kind])
+            group = start(system, configuration, system.kind or kind, ranks, folder)
             if not group.problem:
                 group.ready = group.note("ready", START_SECONDS) or {}
             groups.append(group)
@@ -150,11 +152,19 @@ def measure_ranks(configuration: str, kind: str, ranks: int, rounds: int, steps:
         return report(groups)
 
 
+def program_text(configuration: str, kind: str, ranks: int) -> str:
+    """Returns the program of a device, or the whole program for one rank."""
+    module = hloom.parse(sharded_text(CONFIGURATIONS[configuration], kind, ranks))
+    return module_text(hloom.partition(module).module if ranks > 1 else module)
+
+
 def report(groups: list[Group]) -> bool:
     """Prints the rows, and returns whether the losses agree."""
     middle = {g.system.name: statistics.median(g.times["step"]) for g in groups if g.times}
-    other = next((g.system.name for g in groups if g.system.program == "jax"), "")
-    print(f"{'':22} {'step ms':>18} {'/ JAX':>7} {'processor ms':>18} {'compile s':>10} {'loss':>10}")
+    other = next((g.system.name for g in groups if g.system.program == "jax" or g.system == WHOLE), "")
+    base = "DP" if other == WHOLE.name else "JAX"
+    print(f"{'':22} {'step ms':>18} {f'/ {base}':>7} {'processor ms':>18} {'compile s':>10} {'loss':>10} "
+          f"{'forecast MB':>12} {'arrays MB':>10} {'windows MB':>11}")  # fmt: skip
     for group in groups:
         if not group.times:
             print(f"{group.system.name:22} {group.problem:>18}")
@@ -162,7 +172,10 @@ def report(groups: list[Group]) -> bool:
         name, found = group.system.name, group.times["step"]
         ratio = f"{middle[name] / middle[other]:7.2f}" if other in middle else f"{NOT_OFFERED:>7}"
         processor, ready = shown(group.times["processor"]), group.ready
-        print(f"{name:22} {shown(found):>18} {ratio} {processor:>18} {ready['compile']:10.2f} {ready['loss']:10.6f}")
+        memory = " ".join(f"{ready[name] / 1e6:{width}.1f}" if name in ready else f"{NOT_OFFERED:>{width}}"
+                          for name, width in (("forecast", 12), ("arrays", 10), ("windows", 11)))  # fmt: skip
+        print(f"{name:22} {shown(found):>18} {ratio} {processor:>18} {ready['compile']:10.2f} {ready['loss']:10.6f} "
+              f"{memory}")  # fmt: skip
         if "matmuls" in group.times:
             print(f"{'matmuls of a rank':22} {shown(group.times['matmuls']):>18}")
     losses = [g.ready["loss"] for g in groups if g.ready]

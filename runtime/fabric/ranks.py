@@ -64,6 +64,8 @@ class RanksFabric:
         node.Free()
         self._shared = found.collectives if found else frozenset[Collective]()
         self._near: Transport | None = None
+        self.shared_bytes = found.window.size if found else 0
+        """The bytes of shared memory that this rank writes."""
         if found:
             self._near = SharedMemory(
                 found.window, found.data, watch, self.placing, found.sets, tags, self._finish_open

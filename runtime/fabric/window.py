@@ -56,6 +56,11 @@ class Window:
         """Returns the array of the shape and type of `like` that lies at a place in the data of a rank."""
         return np.ndarray(like.shape, like.dtype, self._segments[rank], self._start + place)
 
+    @property
+    def size(self) -> int:
+        """The bytes of this rank's segment."""
+        return self._segments[self.own].nbytes
+
     def is_of(self, ranks: frozenset[int]) -> bool:
         """Whether all ranks of the window are among these, which are numbers in the world."""
         return self._ranks <= ranks
