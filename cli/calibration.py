@@ -2,8 +2,9 @@
 
 Programs differ in length only, and the difference of their times is that of the stages that one has more: products of
 matrices, and pairs of ops on large and on small arrays, which some backends fuse. Collectives are timed from start to
-end, in groups of all sizes that divide the ranks. What overlaps follows from a program that computes while a collective
-runs.
+end, in groups of all sizes that divide the ranks. Large ones combine many arrays, as those of schedules do: each array
+is packed and unpacked, and together they are larger than caches, which makes them several times slower. What overlaps
+follows from a program that computes while a collective runs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 _SIDES = {16: ("bf16", 128), 32: ("f32", 768)}  # of the matrices that are multiplied, by bits
 _LARGE, _SMALL = 1 << 22, 16  # numbers in the arrays of the other ops
-_SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 23)  # bytes of the larger of operand and result
+_SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 23, 1 << 25)  # bytes of the larger of operand and result
+_ARRAY = 1 << 18  # bytes of each of the arrays that more bytes consist of
 _BESIDE = 1 << 23  # bytes of the all-reduce that runs beside products
 _DEFINED = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b) }\n"
 
@@ -38,6 +40,7 @@ KINDS: Mapping[Kind, tuple[bool, bool, str]] = {
     "all-to-all": (True, True, "all-to-all(x), dimensions={0}"),
     "collective-permute": (True, True, "collective-permute(x)"),
 }
+_ONE_ARRAY: Kind = "all-to-all"  # others combine as many as one likes
 
 
 def measured(comm: Comm | None, backend: Backend) -> Measured:
@@ -133,10 +136,15 @@ def _collectives(timer: Timer, ranks: int) -> Iterator[Sample]:
 
 
 def _one(kind: Kind, size: int, devices: int, ranks: int) -> Module:
-    """Returns a program of one collective."""
+    """Returns a program of one collective, of several arrays if it is large."""
     whole_in, whole_out, text = KINDS[kind]
-    taken, made = (math.ceil(size / 4 / devices) * (devices if whole else 1) for whole in (whole_in, whole_out))
-    lines = [f"x = f32[{taken}] parameter(0)", f"r = f32[{made}] {_grouped(kind, text, devices, ranks)}"]
+    count = 1 if kind == _ONE_ARRAY else max(size // _ARRAY, 1)
+    part = math.ceil(size / 4 / devices / count)
+    taken, made = (f"f32[{part * (devices if whole else 1)}]" for whole in (whole_in, whole_out))
+    names = [f"x{n}" for n in range(count)]
+    result = made if count == 1 else f"({', '.join([made] * count)})"
+    grouped = _grouped(kind, text.replace("(x)", f"({', '.join(names)})"), devices, ranks)
+    lines = [*(f"{name} = {taken} parameter({n})" for n, name in enumerate(names)), f"r = {result} {grouped}"]
     return _program(lines, ranks)
 
 

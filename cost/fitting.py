@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 _FASTEST = 1e15  # bytes per second: times that do not grow
+_STEEPEST = 40.0  # logarithm of the ratio of both parts, where one of them is all
+_TRIED, _CLOSE = 81, 1e-12  # lines in each round, and how close the last ones are
+
+Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`latency` in seconds and `bandwidth` in bytes per second. `error` is the largest relative error of a point."""
+    """`latency` in seconds and `bandwidth` in bytes per second. `error` is the largest relative error of a point, 1 for
+    twice the time and for half of it.
+    """
 
     latency: float
     bandwidth: float
@@ -24,18 +31,41 @@ class Line:
 
 
 def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> Line:
-    """Returns the line with the least sum of squared relative errors, of those without negative parts.
+    """Returns the line with the least sum of squared logarithms of predicted to measured times, of those without
+    negative parts. To be too fast by a factor is as wrong as to be too slow by it; squared relative errors would call
+    all that is much too fast wrong by one, and caches make the times of small arrays lie far below those of large ones.
 
-    `counts` are bytes, at least two different numbers of them; `seconds` are above zero. Raises ValueError for fewer.
+    `counts` are bytes, at least two different numbers of them; counts and `seconds` are above zero. Raises ValueError
+    for others.
     """
-    if len(set(counts)) < 2 or min(seconds) <= 0:
-        raise ValueError("times above zero of at least two sizes are needed")
-    x, t = np.asarray(counts, float), np.asarray(seconds, float)
-    terms = np.stack([1 / t, x / t], axis=1)
-    latency, per_byte = (float(v) for v in np.linalg.lstsq(terms, np.ones(len(t)), rcond=None)[0])
-    if latency < 0:  # the best line through the origin
-        latency, per_byte = 0.0, float(terms[:, 1].sum() / (terms[:, 1] ** 2).sum())
-    if per_byte < 0:  # the best constant
-        latency, per_byte = float(terms[:, 0].sum() / (terms[:, 0] ** 2).sum()), 0.0
-    error = float(np.max(np.abs(latency + per_byte * x - t) / t))
-    return Line(latency, 1 / max(per_byte, 1 / _FASTEST), error)
+    if len(set(counts)) < 2 or min(*counts, *seconds) <= 0:
+        raise ValueError("times above zero of at least two sizes above zero are needed")
+    x, t = np.asarray(counts, np.float64), np.asarray(seconds, np.float64)
+    middle = np.exp(np.log(x).mean())
+    share = _shares(np.array([_best_ratio(x / middle, t)]))
+    off = _off(share, x / middle, t)[0]
+    scale, part = float(np.exp(off.mean())), float(share[0])
+    error = float(np.exp(np.abs(off - off.mean()).max()) - 1)
+    return Line(scale * (1 - part), 1 / max(scale * part / float(middle), 1 / _FASTEST), error)
+
+
+def _best_ratio(x: Numbers, t: Numbers) -> float:
+    """Returns the logarithm of the ratio of what grows to what does not, in the line that is off alike everywhere."""
+    low, high = -_STEEPEST, _STEEPEST
+    while high - low > _CLOSE:
+        ratios = np.linspace(low, high, _TRIED)
+        best = int(np.argmin(_off(_shares(ratios), x, t).var(axis=1)))
+        low, high = float(ratios[max(best - 1, 0)]), float(ratios[min(best + 1, _TRIED - 1)])
+    return (low + high) / 2
+
+
+def _shares(ratios: Numbers) -> Numbers:
+    """Returns the shares of what grows, by such logarithms; exactly 1 at the steepest."""
+    return 1 / (1 + np.exp(-ratios))
+
+
+def _off(shares: Numbers, x: Numbers, t: Numbers) -> Numbers:
+    """Returns the logarithms of the factors between times and lines, a row per line. A line has one second at 1, of
+    which a share grows with `x`.
+    """
+    return np.log(t) - np.log((1 - shares)[:, None] + shares[:, None] * x)

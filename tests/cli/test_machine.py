@@ -92,7 +92,7 @@ def test_a_calibration_finds_the_machine(backend: str, fused: bool, monkeypatch:
     for one, other in zip(machine.fits, fits, strict=True):
         assert (one.latency, one.bandwidth) == pytest.approx((other.latency, other.bandwidth), rel=1e-6)
     assert machine.links.levels[0][1].bandwidth == pytest.approx(1e9)
-    assert "fit to 4 sizes, 4096 to 8388608 bytes, errors up to 0%" in found.sources["collectives.0"]
+    assert "fit to 5 sizes, 4096 to 33554432 bytes, errors up to 0%" in found.sources["collectives.0"]
 
 
 def test_this_machine_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

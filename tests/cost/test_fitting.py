@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hloom.cost.fitting import fit_line
 
@@ -20,6 +21,17 @@ def test_errors_are_relative() -> None:
     found = fit_line(SIZES, [*times[:2], 2 * times[2]])
     assert 0.1 < found.error < 0.6
     assert abs(found.seconds(1e3) - times[0]) < 0.5 * times[0]
+
+
+def test_too_fast_is_as_wrong_as_too_slow() -> None:
+    """Large arrays, ten times as slow as the line of the small ones, are not forecast as if they were small."""
+    sizes = (4e3, 6.4e4, 1e6, 8e6, 3.2e7)
+    times = [3e-5 + n / 8e9 * (10 if n > 1e7 else 1) for n in sizes]
+    found = fit_line(sizes, times)
+    assert found.error < 4
+    assert found.seconds(3.2e7) > times[-1] / 5
+    swapped = fit_line(sizes, [1 / t for t in times])  # falls: a constant, halfway between them all
+    assert swapped.error == pytest.approx(max(times) / np.exp(np.log(times).mean()) - 1, rel=1e-6)
 
 
 def test_no_part_is_negative() -> None:
