@@ -65,7 +65,7 @@ class RanksFabric:
         self._shared = found.collectives if found else frozenset[Collective]()
         self._near: Transport | None = None
         self.shared_bytes = found.window.size if found else 0
-        """The bytes of shared memory that this rank writes."""
+        """The bytes of shared memory that this rank writes; none where no collective goes through it."""
         if found:
             self._near = SharedMemory(
                 found.window, found.data, watch, self.placing, found.sets, tags, self._finish_open
@@ -76,11 +76,6 @@ class RanksFabric:
         self._groups = {c: self._route(c, c.groups) for c in collectives}
         self._sends = {c: self._route(c, c.sends, 2) for c in collectives}
         self._open: deque[Started] = deque()
-
-    @property
-    def shares_memory(self) -> bool:
-        """Whether any collective goes through shared memory."""
-        return self._near is not None
 
     def close(self) -> None:
         """Frees communicators and shared memory; all ranks must call it."""
