@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
 
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
-from ..ir.graph.op import AnyOp, OpCall, Role
+from ..ir.graph.op import AnyOp, Op, OpCall, Role
 from ..ir.graph.source import RowMajor
-from ..ir.ops.async_ops import AsyncDone, AsyncStart, AsyncStartAttributes, form_of
+from ..ir.ops.async_ops import AsyncDone, AsyncStart, AsyncStartAttributes, AsyncUpdate, form_of
 from ..ir.ops.calls.custom_call import CustomCallAttributes
 from ..ir.ops.control import FusionAttributes, WhileAttributes
 from ..ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
@@ -27,6 +27,20 @@ from ..ir.types.shape import Shape
 Leaf = int | None
 """The number of a leaf of the operands; None for new memory."""
 
+_PASS_ON = (Role.ELEMENT, Role.CALL, Role.LOOP, Role.FUSION)
+_NAME_MEMORY = (FusionAttributes, CustomCallAttributes, AsyncStartAttributes)  # may say where results lie
+
+
+@cache
+def makes_anew(op: AnyOp) -> bool:
+    """Whether every use of an op makes arrays in memory of their own, and no use runs another computation's ops."""
+    kind = type(op)
+    if op.shares_memory or op.is_view or op.is_control or op.role in _PASS_ON or issubclass(op.attributes, _NAME_MEMORY):
+        return False
+    if isinstance(op, (AsyncStart, AsyncUpdate, AsyncDone)):
+        return False
+    return kind.sources is Op[Any].sources and kind.overwritten is Op[Any].overwritten
+
 
 def shared(instruction: Instruction, results: Mapping[Computation, Sequence[Leaf]]) -> Sequence[Leaf]:
     """Returns per leaf of the result the leaf of the operands that it is, or whose memory the program says it takes.
@@ -35,7 +49,7 @@ def shared(instruction: Instruction, results: Mapping[Computation, Sequence[Leaf
     """
     found = _shared(instruction, results)
     attributes = instruction.attributes
-    if not isinstance(attributes, FusionAttributes | CustomCallAttributes | AsyncStartAttributes):
+    if not isinstance(attributes, _NAME_MEMORY):
         return found
     if attributes.output_to_operand_aliasing is None:
         return found

@@ -14,7 +14,7 @@ takes other memory only as long as the parameter is still read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.op import Role
 from ..ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
 from ..ir.types.shape import Shape
-from .buffers import Leaf, body_of, rewritten, shared
+from .buffers import Leaf, body_of, makes_anew, rewritten, shared
 from .pending import InFlight
 
 
@@ -53,7 +53,7 @@ class Lives:
     """
 
     computation: Computation
-    buffers: list[Buffer]
+    buffers: _Buffers
     results: Sequence[Leaf]
     bytes: list[int]
     temporary: list[int]
@@ -65,7 +65,7 @@ class Lives:
     def at_peak(self) -> list[Buffer]:
         """Returns the buffers that live at the peak, those of called computations in place of their sum."""
         time = self.bytes.index(self.peak)
-        live = [b for b in self.buffers if b.first <= time <= b.last]
+        live = self.buffers.at(time)
         inside = {b.instruction: b.inner for b in live if b.inner is not None and b.first == b.last}
         found = [b for b in live if not _is_inside(b, time, inside)]
         for lives in inside.values():
@@ -106,6 +106,46 @@ class _Content(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Buffers:
+    """Buffers in numbers: those `counted` of the contents that were `made` first in each, from the time of the maker to
+    their `ends`; and those of called computations (`inner`).
+    """
+
+    made: Sequence[_Content]
+    counted: Sequence[int]
+    times: Mapping[Instruction, int]
+    ends: Sequence[int]
+    results: Set[int]
+    inner: Sequence[Buffer]
+
+    def at(self, time: int) -> list[Buffer]:
+        """Returns the buffers that live at a time."""
+        found: list[Buffer] = []
+        for number in self.counted:
+            maker, leaf, size = self.made[number]
+            if self.times[maker] <= time <= self.ends[number]:
+                found.append(Buffer(maker, leaf, size, self.times[maker], self.ends[number], number in self.results))
+        return found + [b for b in self.inner if b.first <= time <= b.last]
+
+    def sums(self) -> tuple[list[int], list[int]]:
+        """Returns the bytes that live at each time: all, and without results."""
+        changes, of_results = [0] * (len(self.times) + 1), [0] * (len(self.times) + 1)
+        for number in self.counted:
+            maker, _, size = self.made[number]
+            first, behind = self.times[maker], self.ends[number] + 1
+            changes[first] += size
+            changes[behind] -= size
+            if number in self.results:
+                of_results[first] += size
+                of_results[behind] -= size
+        for buffer in self.inner:
+            changes[buffer.first] += buffer.size
+            changes[buffer.last + 1] -= buffer.size
+        live = list(accumulate(changes[:-1]))
+        return live, [a - b for a, b in zip(live, accumulate(of_results[:-1]), strict=True)]
+
+
+@dataclass(slots=True)
 class _Scan:
     """The analysis of one computation. Contents and buffers have numbers; parameters come first."""
 
@@ -119,10 +159,12 @@ class _Scan:
     until: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
     buffer_of: list[int] = field(default_factory=list[int])
     parameters: int = 0
-    collectives: list[Instruction] = field(default_factory=list[Instruction])
+    others: list[Instruction] = field(default_factory=list[Instruction])
 
     def find_contents(self) -> None:
-        """Numbers the contents, and finds the last instruction that needs each."""
+        """Numbers the contents, and finds the last instruction that needs each. What more there is to know about
+        `others` than that they make arrays anew is found later.
+        """
         self.times = {instruction: time for time, instruction in enumerate(self.computation)}
         self._find_waits()
         for parameter in self.computation.parameters:
@@ -131,14 +173,21 @@ class _Scan:
         for instruction, time in self.times.items():
             if instruction in self.contents:
                 continue
+            end = self.until.get(instruction, time)
+            if makes_anew(instruction.op):
+                self.contents[instruction] = [
+                    self._new(instruction, n, size) for n, size in enumerate(_sizes(instruction.shape))
+                ]
+                self._read(instruction, end)
+                continue
+            self.others.append(instruction)
             operands, leaves = self._operands(instruction), shared(instruction, self.results)
             self.contents[instruction] = [
                 self._new(instruction, n, size) if leaf is None else operands[leaf]
                 for n, (leaf, size) in enumerate(zip(leaves, _sizes(instruction.shape), strict=True))
             ]
             if not _reads_nothing(instruction):
-                for content in operands:
-                    self.last[content] = max(self.last[content], self.until.get(instruction, time))
+                self._read(instruction, end)
         for content in self.contents[self.computation.root]:
             self.last[content] = len(self.times) - 1
 
@@ -147,25 +196,36 @@ class _Scan:
         instruction that reads its result.
         """
         flying = InFlight[Instruction]()
+        collectives: list[Instruction] = []
+        starts: list[Instruction] = []
         for instruction, time in self.times.items():
             for collective in flying.awaited(instruction):
                 self.until.setdefault(collective, time)
+            if isinstance(instruction.op, (AsyncStart, AsyncUpdate)):
+                starts.append(instruction)
             if instruction.op.is_collective and not isinstance(instruction.op, AsyncStart):
                 flying.start(instruction, instruction)
-                self.collectives.append(instruction)
-        for collective in self.collectives:
+                collectives.append(instruction)
+        for collective in collectives:
             self.until.setdefault(collective, len(self.times) - 1)
-        for instruction in reversed(self.computation):
-            if isinstance(instruction.op, AsyncStart | AsyncUpdate):
-                ends = [self.until.get(u, self.times[u]) for u in instruction.users
-                        if isinstance(u.op, AsyncDone | AsyncUpdate)]  # fmt: skip
-                self.until[instruction] = max(ends, default=self.times[instruction])
+        for instruction in reversed(starts):
+            ends = [self.until.get(u, self.times[u]) for u in instruction.users
+                    if isinstance(u.op, AsyncDone | AsyncUpdate)]  # fmt: skip
+            self.until[instruction] = max(ends, default=self.times[instruction])
 
     def _new(self, instruction: Instruction, leaf: int, size: int) -> int:
         self.made.append(_Content(instruction, leaf, size))
         is_parameter = instruction.op.role is Role.PARAMETER
         self.last.append(-1 if is_parameter else self.until.get(instruction, self.times[instruction]))
         return len(self.made) - 1
+
+    def _read(self, instruction: Instruction, end: int) -> None:
+        """Lets the operands live until this time."""
+        last = self.last
+        for operand in instruction.operands:
+            for content in self.contents[operand]:
+                if last[content] < end:
+                    last[content] = end
 
     def _operands(self, instruction: Instruction) -> list[int]:
         """Returns the contents of all leaves of the operands."""
@@ -177,10 +237,11 @@ class _Scan:
         """Gives each content a buffer: its own, or that of an operand which is updated in place."""
         self.buffer_of = list(range(len(self.made)))
         writable = {parameter for parameter, _ in pairs}
-        for instruction, time in self.times.items():
+        for instruction in self.others:
             targets = rewritten(instruction) if instruction.operands else {}
             if targets:
-                self._rewrite(instruction, targets, self.until.get(instruction, time), writable)
+                end = self.until.get(instruction, self.times[instruction])
+                self._rewrite(instruction, targets, end, writable)
 
     def _rewrite(self, instruction: Instruction, targets: Mapping[int, int], end: int, writable: set[int]) -> None:
         """Lets results take the buffers of operands that nothing else reads, now or later."""
@@ -197,23 +258,20 @@ class _Scan:
     def lives(self, pairs: Pairs) -> Lives:
         """Returns the result of the analysis."""
         ends = [-1] * len(self.made)
-        for content, buffer in enumerate(self.buffer_of):
-            ends[buffer] = max(ends[buffer], self.last[content])
-        root = [self.buffer_of[content] for content in self.contents[self.computation.root]]
+        for buffer, last in zip(self.buffer_of, self.last, strict=True):
+            if ends[buffer] < last:
+                ends[buffer] = last
+        contents = self.contents[self.computation.root]
+        root = [self.buffer_of[content] for content in contents]
         elsewhere = self._paired(pairs, root, ends)
         results = set(root) - {root[result] for _, result in pairs}
-        buffers = [
-            Buffer(maker, leaf, size, self.times[maker], ends[number], number in results)
-            for number, (maker, leaf, size) in enumerate(self.made)
-            if self.buffer_of[number] == number and not _is_resident(maker) and number not in elsewhere and size
+        counted = [
+            number for number, (maker, _, size) in enumerate(self.made)
+            if size and self.buffer_of[number] == number and number not in elsewhere and not _is_resident(maker)
         ]  # fmt: skip
-        buffers += self._inner()
-        count = len(self.times)
-        passed = [c if c < self.parameters else None for c in self.contents[self.computation.root]]
-        return Lives(
-            self.computation, buffers, passed, _sums(buffers, count),
-            _sums([b for b in buffers if not b.is_result], count),
-        )  # fmt: skip
+        buffers = _Buffers(self.made, counted, self.times, ends, results, list(self._inner()))
+        passed = [c if c < self.parameters else None for c in contents]
+        return Lives(self.computation, buffers, passed, *buffers.sums())
 
     def _paired(self, pairs: Pairs, root: Sequence[int], ends: list[int]) -> set[int]:
         """Shortens the lives of results that move to a parameter's memory as soon as nothing reads that any more.
@@ -231,9 +289,10 @@ class _Scan:
 
     def _inner(self) -> Iterator[Buffer]:
         """Yields the memory of called computations beyond the results."""
-        for instruction, time in self.times.items():
+        for instruction in self.others:
             if not instruction.op.is_control:
                 continue
+            time = self.times[instruction]
             inner = max((self.called[c] for c in instruction.called()), key=lambda lives: lives.peak)
             contents = self.contents[instruction]
             made = () if _keeps_state(instruction) else [n for n in contents if self.made[n].maker is instruction]
@@ -255,15 +314,6 @@ def _is_resident(instruction: Instruction) -> bool:
 
 def _sizes(shape: Shape) -> Iterator[int]:
     return (leaf.byte_size for leaf in shape.leaves())
-
-
-def _sums(buffers: Sequence[Buffer], count: int) -> list[int]:
-    """Returns the bytes of the buffers that live at each of `count` instructions."""
-    changes = [0] * (count + 1)
-    for buffer in buffers:
-        changes[buffer.first] += buffer.size
-        changes[buffer.last + 1] -= buffer.size
-    return list(accumulate(changes[:-1]))
 
 
 def state_pairs(loop: Instruction) -> Pairs:

@@ -9,6 +9,7 @@ needs less; one may need more, because memory has holes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -71,6 +72,22 @@ def live_memory(module: Module) -> LiveMemory:
 
     The order of the instructions is that of the text. Dynamic dimensions count with their bounds.
     """
+    reached, lives, pairs = _analysed(module)
+    return _described(module, lives, _constants(reached), pairs)
+
+
+def peak_memory(module: Module) -> int:
+    """Returns the `peak` of a program's live memory alone, sooner."""
+    reached, lives, _ = _analysed(module)
+    return sum(i.shape.byte_size for i in (*module.entry.parameters, *_constants(reached))) + lives.peak
+
+
+def _constants(reached: Iterable[Computation]) -> list[Instruction]:
+    return [i for c in reached for i in c if i.op.role is Role.CONSTANT]
+
+
+def _analysed(module: Module) -> tuple[Iterable[Computation], Lives, Pairs]:
+    """Returns the computations that control flow reaches, the entry's buffers, and the donated leaves."""
     reached, loops = _reached(module)
     lives: dict[Computation, Lives] = {}
     pairs = _donated(module)
@@ -80,7 +97,7 @@ def live_memory(module: Module) -> LiveMemory:
         else:
             loop = loops.get(computation)
             lives[computation] = lives_of(computation, lives, state_pairs(loop) if loop else ())
-    return _described(module, lives[module.entry], [i for c in reached for i in c if i.op.role is Role.CONSTANT], pairs)
+    return reached, lives[module.entry], pairs
 
 
 def _reached(module: Module) -> tuple[dict[Computation, None], dict[Computation, Instruction]]:

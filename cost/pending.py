@@ -24,22 +24,22 @@ class InFlight(Generic[T]):
 
     def __init__(self) -> None:
         self._by_leaf: dict[Instruction, dict[int, T]] = {}
+        self._readers: set[Instruction] = set()
 
     def start(self, instruction: Instruction, known_as: T) -> None:
         """Notes that a collective has started, whose result nobody has yet."""
         self._by_leaf[instruction] = dict.fromkeys(range(instruction.shape.num_leaves), known_as)
+        self._readers.update(instruction.users)
 
     def awaited(self, instruction: Instruction) -> list[T]:
         """Returns the collectives whose results an instruction reads, several times if it reads several leaves."""
-        if not self._by_leaf:
-            return []
-        used = [o for o in instruction.operands if o in self._by_leaf]
-        if not used:
+        if instruction not in self._readers:
             return []
         if _only_passes(instruction):
             self._by_leaf[instruction] = self._passed(instruction)
+            self._readers.update(instruction.users)
             return []
-        return [one for operand in used for one in self._by_leaf[operand].values()]
+        return [one for operand in instruction.operands for one in self._by_leaf.get(operand, {}).values()]
 
     def _passed(self, instruction: Instruction) -> dict[int, T]:
         """Returns what the leaves of an instruction's value wait for, by the leaves of its operands."""

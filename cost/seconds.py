@@ -97,6 +97,16 @@ class Clock:
             self._touched.pop(instruction, None)
         self._serial.clear()
 
+    def copied(self, copies: Mapping[Instruction, Instruction]) -> Clock:
+        """Returns the clock of a copy of the program, given the copy of each instruction."""
+        found = Clock(self.machine, self.devices, self._sent, self._combined)
+        found._parts = {copies[i]: parts for i, parts in self._parts.items() if i in copies}
+        found._touched = {copies[i]: size for i, size in self._touched.items() if i in copies}
+        if self._stored is not None:
+            found._stored = found._is_stored = self._stored.copied(copies)
+        found._routes = self._routes
+        return found
+
     def parts(self, instruction: Instruction) -> Seconds:
         """Returns the seconds of one execution, without those of the computations that control flow calls."""
         found = self._parts.get(instruction)

@@ -8,7 +8,7 @@ it reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
@@ -28,6 +28,12 @@ class Stored:
         found = self._stored.get(value)
         if found is None:
             found = self._stored[value] = not _is_inside(value)
+        return found
+
+    def copied(self, copies: Mapping[Instruction, Instruction]) -> Stored:
+        """Returns the same answers for the copies of instructions."""
+        found = Stored()
+        found._stored = {copies[value]: answer for value, answer in self._stored.items() if value in copies}
         return found
 
     def forget(self, values: Iterable[Instruction]) -> None:

@@ -38,11 +38,18 @@ def clone_instruction(
     return copy
 
 
-def clone_computation(source: Computation, map_computation: MapComputation, name: str | None = None) -> Computation:
-    """Returns a copy that calls the computations given by `map_computation`. It belongs to no module yet."""
+def clone_computation(
+    source: Computation,
+    map_computation: MapComputation,
+    name: str | None = None,
+    copies: dict[Instruction, Instruction] | None = None,
+) -> Computation:
+    """Returns a copy that calls the computations given by `map_computation`. It belongs to no module yet. `copies`
+    receives the copy of each instruction.
+    """
     target = Computation(name or source.name, source.location)
     target.execution_thread = source.execution_thread
-    copies: dict[Instruction, Instruction] = {}
+    copies = {} if copies is None else copies
     for instruction in source:
         operands = [copies[o] for o in instruction.operands]
         copies[instruction] = clone_instruction(target, instruction, operands, map_computation)

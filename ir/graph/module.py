@@ -14,7 +14,7 @@ from ..sharding.mesh import Mesh
 from ..types.shape import Shape
 from .clone import clone_computation
 from .computation import Computation
-from .instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes
+from .instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction
 
 
 class Stage(Enum):
@@ -187,12 +187,12 @@ class Module:
         return f"<module {self.name}, {self.stage.value}, {len(self.computations)} computations>"
 
 
-def clone_module(module: Module) -> Module:
-    """Returns a deep copy, which shares no computation or instruction."""
+def clone_module(module: Module, instructions: dict[Instruction, Instruction] | None = None) -> Module:
+    """Returns a deep copy, which shares no computation or instruction; `instructions` receives the copy of each."""
     copy = shell_of(module)
     copies: dict[Computation, Computation] = {}
     for computation in module.callees_first():
-        copies[computation] = clone_computation(computation, copies.__getitem__)
+        copies[computation] = clone_computation(computation, copies.__getitem__, None, instructions)
         copy.add_computation(copies[computation], entry=computation is module.entry)
     return copy
 

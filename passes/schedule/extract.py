@@ -53,6 +53,19 @@ class Extract:
         room = tuple(limit - offset for offset in self.offset)
         return simulate(replace(self.problem, room=room), plan).excess
 
+    def of_copy(self, copies: Mapping[Instruction, Instruction]) -> Extract:
+        """Returns the same of a copy of the computation, given the copy of each instruction."""
+
+        def of(instructions: Iterable[Instruction]) -> list[Instruction]:
+            return [copies[i] for i in instructions]
+
+        roles, gathers, reductions = self.roles, of(self.gathers), of(self.reductions)
+        roles = Roles(of(roles.gathers), of(roles.reductions), frozenset(of(roles.early)), frozenset(of(roles.tail)))
+        computation = copies[self.computation.root].parent
+        assert computation is not None
+        return replace(self, computation=computation, roles=roles, segments=[of(s) for s in self.segments],
+                       gathers=gathers, reductions=reductions)  # fmt: skip
+
     def grouped(self, gathers: Sequence[object], reductions: Sequence[object]) -> Extract:
         """Returns the same with tensors of one label next to each other: gathered when the first of them is needed,
         reduced when the last of them is made.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from ...cost.memory import live_memory
+from ...cost.memory import peak_memory
 from ...cost.timeline import timeline
 from ...ir.diagnostics import CompileError, Diagnostics
 from ...ir.graph.module import Module, Stage, clone_module
@@ -50,7 +50,7 @@ class Fastest(Pass):
         found = [_rewritten(passes, module, context) for passes in self.rewrites if _has_loops(module)]
         others = [t for t in found if t is not None]
         if not others:
-            return run_pass(self.final, module, context)
+            return run_pass(self.final, module, replace(context, records=[]))
         tries = [_Try((), clone_module(module)), *others]
         for one in tries:
             one.schedule(self.final, context)
@@ -87,12 +87,12 @@ class _Try:
     def schedule(self, final: Pass, context: PassContext) -> None:
         """Schedules the program, in place."""
         try:
-            run_pass(final, self.module, replace(context, diagnostics=self.diagnostics))
+            run_pass(final, self.module, replace(context, diagnostics=self.diagnostics, records=[]))
         except CompileError as error:
             self.error = error
         else:
             self.seconds = timeline(self.module, context.machine).seconds
-            self.peak = live_memory(self.module).peak
+            self.peak = peak_memory(self.module)
 
 
 def _has_loops(module: Module) -> bool:
@@ -103,5 +103,5 @@ def _has_loops(module: Module) -> bool:
 def _rewritten(passes: tuple[Pass, ...], module: Module, context: PassContext) -> _Try | None:
     """Returns a copy of the program after some passes; None if one of them changes nothing."""
     found = _Try(passes, clone_module(module))
-    own = replace(context, diagnostics=found.diagnostics)
+    own = replace(context, diagnostics=found.diagnostics, records=[])
     return found if all(run_pass(step, found.module, own) for step in passes) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...cost.memory import live_memory
+from ...cost.memory import peak_memory
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
@@ -24,7 +24,7 @@ class Frame:
 
 def frame_of(module: Module, peak: int | None = None) -> Frame:
     """Returns the memory around the computations that control flow reaches. `peak` is that of the program, if known."""
-    frame = Frame(peak=live_memory(module).peak if peak is None else peak)
+    frame = Frame(peak=peak_memory(module) if peak is None else peak)
     live: dict[Computation, list[int]] = {}
     order = module.callees_first()
     for computation in order:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...cost.memory import live_memory
+from ...cost.memory import peak_memory
 from ...cost.seconds import Clock
 from ...ir.graph.computation import Computation
 from ...ir.graph.module import Module, Stage, clone_module
@@ -31,10 +31,10 @@ class MemoryOrder(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         clock = Clock.of(module, context.machine)
-        before = best = live_memory(module).peak
+        before = best = peak_memory(module)
         found: tuple[Module, str] | None = None
         for new, name in memory_orders(module, {**ORDERS, "as soon as possible": lambda c: soon(c, clock)}):
-            peak = live_memory(new).peak
+            peak = peak_memory(new)
             if peak < best:
                 best, found = peak, (new, name)
         if found is None:

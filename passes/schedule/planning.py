@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ...cost.machine import Machine
-from ...cost.memory import LiveMemory, live_memory
+from ...cost.memory import peak_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline
 from ...ir.graph.computation import Computation
-from ...ir.graph.module import Module
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module, clone_module
 from .combining import Form
 from .extract import Extract, extract
 from .frame import Frame, frame_of
@@ -26,26 +27,26 @@ Planner = Callable[[Extract], tuple[Extract, Outcome]]
 
 @dataclass(slots=True)
 class State:
-    """A program with its forecast. `buckets` are the sizes of its new collectives, `again` the values that it gathers
+    """A program with its forecast, and the peak of its memory. `buckets` are the sizes of its new collectives, `again` the values that it gathers
     again.
     """
 
     module: Module
     seconds: float
-    memory: LiveMemory
+    peak: int
     buckets: list[int] = field(default_factory=list[int])
     done: str = ""
     again: int = 0
 
     def rank(self, limit: float) -> tuple[bool, float, float]:
         """Returns what is compared of programs under a limit on memory; less is better."""
-        within = self.memory.peak <= limit
-        return not within, self.seconds if within else self.memory.peak, self.memory.peak
+        within = self.peak <= limit
+        return not within, self.seconds if within else self.peak, self.peak
 
 
 def forecast(module: Module, clock: Clock, done: str = "") -> State:
     """Returns a program with its forecast."""
-    return State(module, timeline(module, clock.machine, clock).seconds, live_memory(module), done=done)
+    return State(module, timeline(module, clock.machine, clock).seconds, peak_memory(module), done=done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,69 +62,116 @@ class Planning:
     reorders: bool = True
     combines: bool = True
 
-    def plan(self, module: Module, clock: Clock, limit: float, peak: int | None = None) -> State | None:
+    def plan(self, module: Module, clock: Clock, limit: float) -> State | None:
         """Plans a program, in place; None if nothing in it can move. `clock` has the times of the program, afterwards
-        those of the new one; `peak` is that of its memory if it is known.
+        those of the new one.
         """
-        frame = frame_of(module, peak)
-        sizes: list[int] = []
-        written: list[Written] = []
-        for computation in frame.outside:
+        return self.prepare(module, clock).written(limit, {})
+
+    def prepare(self, module: Module, clock: Clock, peak: int | None = None) -> Prepared:
+        """Returns what all plans of a program have in common, and combines neighbours in it; `peak` is that of its
+        memory if it is known.
+        """
+        found = Prepared(self, module, clock, frame_of(module, peak))
+        for computation in found.frame.outside:
             if not any(i.op.is_collective for i in computation):
                 continue
             roles = roles_of(computation, clock)
             combined = combine_neighbours(computation, roles, clock, self.form) if self.combines else []
             if combined:
-                sizes += combined
+                found.sizes += combined
                 roles = roles_of(computation, clock)
             if roles.gathers or roles.reductions:
-                found = self._solve(computation, roles, clock, frame, limit - frame.outside[computation])
-                written.append(Written(found[0], found[1].plan))
-        if not written and not sizes:
+                orders = self._orders(computation, clock, roles)
+                extracts = (extract(computation, roles, o, clock, self.form, found.frame.inner) for o in orders)
+                found.parts.append(_Part(computation, extracts))
+        return found
+
+    def _orders(self, computation: Computation, clock: Clock, roles: Roles) -> Iterator[Order]:
+        if self.reorders:
+            yield soon(computation, clock, roles.gathers)
+        yield list(computation)
+
+
+@dataclass(slots=True)
+class _Part:
+    """A computation to plan: its problems with different orders, of which `known` ones were read off."""
+
+    computation: Computation
+    unknown: Iterator[Extract]
+    known: list[Extract] = field(default_factory=list[Extract])
+
+    def problems(self) -> Iterator[Extract]:
+        yield from self.known
+        for problem in self.unknown:
+            self.known.append(problem)
+            yield problem
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A program, of which plans for several limits on memory can be made: its times, the memory around its
+    computations, the sizes of neighbours that are combined, and the problems of the computations with more to plan.
+    """
+
+    planning: Planning
+    module: Module
+    clock: Clock
+    frame: Frame
+    sizes: list[int] = field(default_factory=list[int])
+    parts: list[_Part] = field(default_factory=list["_Part"])
+
+    def plan(self, limit: float) -> State | None:
+        """Returns a copy of the program with the plan for a limit; None if nothing in it can move."""
+        copies: dict[Instruction, Instruction] = {}
+        copy = clone_module(self.module, copies)
+        return replace(self, module=copy, clock=self.clock.copied(copies)).written(limit, copies)
+
+    def written(self, limit: float, copies: Mapping[Instruction, Instruction]) -> State | None:
+        """Writes the plan for a limit into the program. `copies` are its instructions by those of the problems, where
+        it is a copy.
+        """
+        if not self.parts and not self.sizes:
             return None
-        clock.renew(module)
-        best = self._ordered(module, clock, written, limit)
-        best.buckets = sizes + [size for w in written for size in w.sizes]
+        written: list[Written] = []
+        for part in self.parts:
+            problem, outcome = self._solve(part, limit - self.frame.outside[part.computation])
+            written.append(Written(problem.of_copy(copies) if copies else problem, outcome.plan))
+        self.clock.renew(self.module)
+        best = self._ordered(written, limit)
+        best.buckets = self.sizes + [size for w in written for size in w.sizes]
         return best
 
-    def _ordered(self, module: Module, clock: Clock, written: Sequence[Written], limit: float) -> State:
+    def _ordered(self, written: Sequence[Written], limit: float) -> State:
         """Gives the written computations the faster of their orders, or that with less memory if it does not fit."""
         chosen: list[Order] = []
         found: list[tuple[float, list[Order]]] = []
         for tail_last in (False, True) if written else (False,):
             orders = [w.order(tail_last) for w in written]
             _reorder(written, orders)
-            found.append((timeline(module, self.machine, clock).seconds, orders))
+            found.append((timeline(self.module, self.clock.machine, self.clock).seconds, orders))
         best: State | None = None
         for seconds, orders in sorted(found, key=lambda f: f[0]):
             _reorder(written, orders)
-            new = State(module, seconds, live_memory(module))
-            if best is None or new.memory.peak < best.memory.peak:
+            new = State(self.module, seconds, peak_memory(self.module))
+            if best is None or new.peak < best.peak:
                 best, chosen = new, orders
-            if best.memory.peak <= limit:
+            if best.peak <= limit:
                 break
         assert best is not None
         _reorder(written, chosen)
         return best
 
-    def _solve(
-        self, computation: Computation, roles: Roles, clock: Clock, frame: Frame, room: float
-    ) -> tuple[Extract, Outcome]:
+    def _solve(self, part: _Part, room: float) -> tuple[Extract, Outcome]:
         """Returns the best problem and plan of a computation."""
         found: list[tuple[float, float, Extract, Outcome]] = []
-        for order in self._orders(computation, clock, roles):
-            problem = extract(computation, roles, order, clock, self.form, frame.inner).within(room)
-            problem, outcome = self.planner(problem)
+        for known in part.problems():
+            problem, outcome = self.planning.planner(known.within(room))
             excess = problem.excess(outcome.plan, room)
             found.append((excess, outcome.seconds, problem, outcome))
             if not excess and outcome.seconds <= 1.05 * problem.problem.work[-1]:
                 break  # almost all is hidden
         return min(found, key=lambda f: f[:2])[2:]
-
-    def _orders(self, computation: Computation, clock: Clock, roles: Roles) -> Iterator[Order]:
-        if self.reorders:
-            yield soon(computation, clock, roles.gathers)
-        yield list(computation)
 
 
 def _reorder(written: Sequence[Written], orders: Sequence[Order]) -> None:

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
+from ...cost.memory import live_memory
 from ...cost.seconds import Clock
 from ...ir.diagnostics import fail
+from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, refuse_starts
 from .bound import program_bound
@@ -29,7 +31,7 @@ from .combining import Form
 from .extract import Extract
 from .labels import labels_of
 from .memory_order import memory_orders
-from .planning import Planning, State, forecast
+from .planning import Planning, Prepared, State, forecast
 from .regather import regather
 from .rematerialize import rematerialize
 from .search.arrange import arrange
@@ -128,87 +130,81 @@ class _Choice:
     is_tight: bool = False  # the plan without a limit does not fit
 
     def run(self) -> bool:
-        machine, source = self.planning.machine, clone_module(self.module)
-        clock = Clock.of(self.module, machine)
+        clock = Clock.of(self.module, self.planning.machine)
         old = forecast(self.module, clock)
         bound = program_bound(self.module, clock)
-        limit = float(self.memory or machine.capacity)
+        limit = float(self.memory or self.planning.machine.capacity)
         is_hard = math.isfinite(limit)
         if not is_hard:
-            limit = old.memory.peak * _MOST
-        self.module.is_scheduled = source.is_scheduled = True
-        if old.memory.peak <= limit and _recorded(self.module) == _figures(old):
+            limit = old.peak * _MOST
+        self.module.is_scheduled = True
+        if old.peak <= limit and _recorded(self.module) == _figures(old):
             self.context.diagnostics.remark(f"{self.name}: the program is scheduled for this machine already")
             return False
-        best = self._best(old, self.module, clock, source, limit)
+        plans = _Plans(self.planning, old, clock)
+        best = self._best(plans, limit)
         if self.is_tight and is_hard and self.regathers:
-            for new in self._computed_again(best.module, source, limit):
+            for new in self._computed_again(best.module, limit):
                 best = min(best, new, key=lambda state: state.rank(limit))
-        usual = old.memory.peak * _GROWTH
-        if not self.memory and usual < best.memory.peak <= limit:
-            frugal = self._best(old, clone_module(source), Clock.of(source, machine), source, usual)
-            if frugal.memory.peak <= usual and best.seconds > frugal.seconds * _WORTH:
+        usual = old.peak * _GROWTH
+        if not self.memory and usual < best.peak <= limit:
+            frugal = self._best(plans, usual)
+            if frugal.peak <= usual and best.seconds > frugal.seconds * _WORTH:
                 best = frugal
-        if best.memory.peak > limit and is_hard:
+        if best.peak > limit and is_hard:
             self._refuse(best, limit)
-        if best.module is not self.module:
+        is_new = best.module is not self.module
+        if is_new:
             self.module.take(best.module)
         self._record(old, best, bound)
-        return best.module is not source
+        return is_new
 
-    def _best(self, old: State, module: Module, clock: Clock, source: Module, limit: float) -> State:
-        """Returns the best program within a limit, or what comes closest. `module` is a copy of the source to edit."""
-        best = replace(old, module=source)
-        for new in self._candidates(old, module, clock, source, limit):
-            faster = new.seconds < best.seconds * _BETTER or best.memory.peak > limit
+    def _best(self, plans: _Plans, limit: float) -> State:
+        """Returns the best program within a limit, or what comes closest."""
+        best = plans.old
+        for new in self._candidates(plans, limit):
+            faster = new.seconds < best.seconds * _BETTER or best.peak > limit
             if faster and new.rank(limit) < best.rank(limit):
                 best = new
         return best
 
-    def _candidates(self, old: State, copy: Module, clock: Clock, source: Module, limit: float) -> Iterator[State]:
+    def _candidates(self, plans: _Plans, limit: float) -> Iterator[State]:
         """Yields programs to choose from: the plan without a limit; unless that fits, plans with ever less memory for
         buckets, such plans of programs that gather again what they need late, orders for little memory.
         """
-        module: Module | None = copy
-        if limit < (free := old.memory.peak * _GROWTH):  # the plan without a limit may need less than it is allowed
-            new = self.planning.plan(copy, clock, free)
+        old = plans.old
+        if limit < (free := old.peak * _GROWTH):  # the plan without a limit may need less than it is allowed
+            new = plans.within(free)
             if new is not None:
                 yield new
-                if new.memory.peak <= limit:
+                if new.peak <= limit:
                     return
-            module = None
         for share in (0.0, *(_REGATHERED if self.regathers else ())):
             aim, low, high = limit, 0.0, limit
             self.is_tight = True
             for _ in range(_ATTEMPTS):
-                if module is None:
-                    module = clone_module(source)
-                    clock = Clock.of(module, clock.machine)
-                again = regather(module, clock, share) if share else 0
-                peak = None if share else old.memory.peak
-                new = self.planning.plan(module, clock, aim, peak) if again or not share else None
+                new = plans.within(aim, share)
                 if new is None:
                     break
-                new.again, module = again, None
                 yield new
-                if new.memory.peak <= limit:
+                if new.peak <= limit:
                     low = aim
                     if not share and aim == limit:
                         self.is_tight = False
                         return
-                    if new.memory.peak >= _FULL * limit or aim == limit:
+                    if new.peak >= _FULL * limit or aim == limit:
                         break
                 else:
                     high = aim
-                aim = (low + high) / 2 if low else aim - 1.05 * (new.memory.peak - limit)
-        if old.memory.peak > limit:
-            for module, name in memory_orders(source):
-                yield forecast(module, Clock.of(module, clock.machine), f"the order {name}")
+                aim = (low + high) / 2 if low else aim - 1.05 * (new.peak - limit)
+        if old.peak > limit:
+            for module, name in memory_orders(self.module):
+                yield forecast(module, Clock.of(module, self.planning.machine), f"the order {name}")
 
-    def _computed_again(self, best: Module, source: Module, limit: float) -> Iterator[State]:
+    def _computed_again(self, best: Module, limit: float) -> Iterator[State]:
         """Yields programs that compute values again: the best one so far, the old one, and a plan of that."""
         machine = self.planning.machine
-        for base, plans in ((best, False), (source, False), (source, True)):
+        for base, plans in ((best, False), (self.module, False), (self.module, True)):
             module = clone_module(base)
             count = rematerialize(module, Clock.of(module, machine), limit)
             if not count:
@@ -232,21 +228,52 @@ class _Choice:
         gap = f", gap {new.seconds / bound - 1:.0%}" if bound else ""
         self.context.diagnostics.remark(
             f"{self.name}: {done}; {timed(old.seconds)} become {timed(new.seconds)}, at least {timed(bound)}{gap}; "
-            f"peak {sized(old.memory.peak)} becomes {sized(new.memory.peak)}"
+            f"peak {sized(old.peak)} becomes {sized(new.peak)}"
         )
 
     def _refuse(self, state: State, limit: float) -> None:
-        over = state.memory.peak - limit
-        largest = ", ".join(f"{b.name} ({b.kind}, {sized(b.bytes)})" for b in state.memory.buffers[:5])
+        over, memory = state.peak - limit, live_memory(state.module)
+        largest = ", ".join(f"{b.name} ({b.kind}, {sized(b.bytes)})" for b in memory.buffers[:5])
         fail(
-            f"{self.module.name} needs {sized(state.memory.peak)} on a device at {state.memory.at}, {sized(over)} more "
+            f"{self.module.name} needs {sized(state.peak)} on a device at {memory.at}, {sized(over)} more "
             f"than the limit of {sized(limit)}", help=f"the largest buffers there: {largest}",
         )  # fmt: skip
 
 
+@dataclass(slots=True)
+class _Plans:
+    """Plans of a program within limits on memory. `clock` has the times of the program; nothing is analysed twice."""
+
+    planning: Planning
+    old: State
+    clock: Clock
+    prepared: dict[float, tuple[Prepared, int] | None] = field(default_factory=dict[float, "tuple[Prepared, int] | None"])
+
+    def within(self, limit: float, share: float = 0.0) -> State | None:
+        """Returns the plan for a limit of a program that gathers this share of the bytes again; None if there is
+        nothing to plan, or to gather again.
+        """
+        if share not in self.prepared:
+            self.prepared[share] = self._prepare(share)
+        found = self.prepared[share]
+        new = found[0].plan(limit) if found is not None else None
+        if new is not None and found is not None:
+            new.again = found[1]
+        return new
+
+    def _prepare(self, share: float) -> tuple[Prepared, int] | None:
+        copies: dict[Instruction, Instruction] = {}
+        module = clone_module(self.old.module, copies)
+        clock = self.clock.copied(copies)
+        again = regather(module, clock, share) if share else 0
+        if share and not again:
+            return None
+        return self.planning.prepare(module, clock, None if share else self.old.peak), again
+
+
 def _figures(state: State) -> dict[str, str]:
     """Returns the forecast of a program as the module records it."""
-    return {f"{ATTRIBUTE}.seconds": f"{state.seconds:.6g}", f"{ATTRIBUTE}.peak": str(state.memory.peak)}
+    return {f"{ATTRIBUTE}.seconds": f"{state.seconds:.6g}", f"{ATTRIBUTE}.peak": str(state.peak)}
 
 
 def _recorded(module: Module) -> dict[str, str]:
