@@ -15,7 +15,7 @@ from typing import Any
 
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
-from ..ir.graph.op import AnyOp, Op, OpCall, Role
+from ..ir.graph.op import AnyOp, OpCall, Role
 from ..ir.graph.source import RowMajor
 from ..ir.ops.async_ops import AsyncDone, AsyncStart, AsyncStartAttributes, AsyncUpdate, form_of
 from ..ir.ops.calls.custom_call import CustomCallAttributes
@@ -23,6 +23,7 @@ from ..ir.ops.control import FusionAttributes, WhileAttributes
 from ..ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ..ir.tools.aliases import aliases, leaf_number
 from ..ir.types.shape import Shape
+from .uses import describes
 
 Leaf = int | None
 """The number of a leaf of the operands; None for new memory."""
@@ -34,12 +35,11 @@ _NAME_MEMORY = (FusionAttributes, CustomCallAttributes, AsyncStartAttributes)  #
 @cache
 def makes_anew(op: AnyOp) -> bool:
     """Whether every use of an op makes arrays in memory of their own, and no use runs another computation's ops."""
-    kind = type(op)
     if op.shares_memory or op.is_view or op.is_control or op.role in _PASS_ON or issubclass(op.attributes, _NAME_MEMORY):
         return False
     if isinstance(op, (AsyncStart, AsyncUpdate, AsyncDone)):
         return False
-    return kind.sources is Op[Any].sources and kind.overwritten is Op[Any].overwritten
+    return not describes(op, "sources") and not describes(op, "overwritten")
 
 
 def shared(instruction: Instruction, results: Mapping[Computation, Sequence[Leaf]]) -> Sequence[Leaf]:

@@ -8,15 +8,15 @@ most as much as its other operands have. A fusion reads its parameters and write
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.attributes import ParameterAttributes
 from ..ir.graph.instruction import Instruction
-from ..ir.graph.op import AnyOp, OpCall, Role
+from ..ir.graph.op import Role
 from ..ir.ops.async_ops import AsyncDone, AsyncUpdate
 from ..ir.ops.conversion import Copy
 from ..ir.ops.structure import OptimizationBarrier
+from .uses import algebra, overwritten
 
 _FREE = (OptimizationBarrier, AsyncDone, AsyncUpdate)
 _STRUCTURE = frozenset({Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT})
@@ -32,37 +32,37 @@ def touched(instruction: Instruction, is_stored: Callable[[Instruction], bool] =
         return _fusion(instruction)
     if op.role in _STRUCTURE or op.is_view or op.is_collective or op.is_control or isinstance(op, _FREE):
         return 0
-    call = instruction.call
     read = [n for n, operand in enumerate(instruction.operands) if is_stored(operand)]
-    return _read(op, call, read) + (_written(op, call) if is_stored(instruction) else 0)
+    return _read(instruction, read) + (_written(instruction) if is_stored(instruction) else 0)
 
 
-def _read(op: AnyOp, call: OpCall[Any], numbers: Sequence[int]) -> int:
-    """Returns the bytes that an op reads of these operands."""
-    overwritten = op.overwritten(call)
-    sizes = [call.operands[n].byte_size for n in numbers if n not in overwritten]
-    if sizes and op.algebra_of(call) is Algebra.MOVE:
-        most = call.shape.byte_size
+def _read(instruction: Instruction, numbers: Sequence[int]) -> int:
+    """Returns the bytes that an instruction reads of these operands."""
+    kept, operands = overwritten(instruction), instruction.operands
+    sizes = [operands[n].shape.byte_size for n in numbers if n not in kept]
+    if sizes and algebra(instruction) is Algebra.MOVE:
+        most = instruction.shape.byte_size
         return sum([min(size, most) for size in sizes])
     return sum(sizes)
 
 
-def _written(op: AnyOp, call: OpCall[Any]) -> int:
-    overwritten = op.overwritten(call)
-    others = [o.byte_size for n, o in enumerate(call.operands) if n not in overwritten]
-    size = call.shape.byte_size
-    return min(size, sum(others)) if len(others) < len(call.operands) else size
+def _written(instruction: Instruction) -> int:
+    kept, size = overwritten(instruction), instruction.shape.byte_size
+    if not kept:
+        return size
+    others = [o.shape.byte_size for n, o in enumerate(instruction.operands) if n not in kept]
+    return min(size, sum(others)) if len(others) < len(instruction.operands) else size
 
 
 def _fusion(fusion: Instruction) -> int:
     (computation,) = fusion.called()
     total = 0
     for parameter in (i for i in computation if isinstance(i.attributes, ParameterAttributes)):
-        read = sum(_read(user.op, user.call, numbers) for user, numbers in _users(parameter))
+        read = sum(_read(user, numbers) for user, numbers in _users(parameter))
         total += min(parameter.shape.byte_size, read)
     root = computation.root
     results = root.operands if root.op.role is Role.TUPLE else [root]
-    return total + sum(_written(source.op, source.call) for source in map(_source, results))
+    return total + sum(_written(_source(result)) for result in results)
 
 
 def _users(value: Instruction) -> Iterator[tuple[Instruction, list[int]]]:

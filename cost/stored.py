@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
+from .uses import has_windows
 
 _DEEPEST = 3  # ops that every reader computes anew, one after the other
 
@@ -90,8 +91,7 @@ def _is_loop(value: Instruction) -> bool:
 
 def _computes_operands(reader: Instruction, value: Instruction) -> bool:
     """Whether an op can compute this operand in its own loops: it does not read it at computed places."""
-    op = reader.op
-    return op.is_fusible and (op.windows(reader.call) is None or reader.operands[0] is not value)
+    return reader.op.is_fusible and (reader.operands[0] is not value or not has_windows(reader))
 
 
 def _readers(value: Instruction) -> dict[tuple[Instruction, Instruction], None] | None:

@@ -116,18 +116,31 @@ def timeline(module: Module, machine: Machine, clock: Clock | None = None) -> Ti
 
     `clock` may be that of an earlier call on the same machine, if the program has changed in its order only.
     """
-    simulation = _Simulation(clock or Clock.of(module, machine), machine.overlap)
-    simulation.run(module.entry, 1)
+    simulation = _simulated(module, clock or Clock.of(module, machine), True)
     serial = simulation.clock.serial(module.entry)
     return Timeline(tuple(simulation.events), simulation.now, serial.compute, simulation.busy)
 
 
+def timeline_seconds(module: Module, clock: Clock) -> float:
+    """Returns the `seconds` of a program's timeline alone, sooner."""
+    return _simulated(module, clock, False).now
+
+
+def _simulated(module: Module, clock: Clock, notes_all: bool) -> _Simulation:
+    simulation = _Simulation(clock, clock.machine.overlap, notes_all)
+    simulation.run(module.entry, 1)
+    return simulation
+
+
 @dataclass(slots=True)
 class _Simulation:
-    """The state of all engines at the time `now`. `queues` hold the collectives of each that are not done by then."""
+    """The state of all engines at the time `now`. `queues` hold the collectives of each that are not done by then. The
+    events are those of collectives, and of computation where it `notes_all`.
+    """
 
     clock: Clock
     overlap: float
+    notes_all: bool
     now: float = 0.0
     events: list[Event] = field(default_factory=list[Event])
     queues: dict[str, deque[Event]] = field(default_factory=dict[str, deque[Event]])
@@ -135,17 +148,19 @@ class _Simulation:
 
     def run(self, computation: Computation, trips: int) -> None:
         """Runs a computation from now until its end; what happens stands for this number of trips."""
-        flying = InFlight[Event]()
+        flying, parts = InFlight[Event](), self.clock.parts
         started: list[Event] = []
         for instruction in computation:
-            self.await_all(flying.awaited(instruction))
-            if _communicates(instruction):
+            if awaited := flying.awaited(instruction):
+                self.await_all(awaited)
+            op = instruction.op
+            if not op.is_collective and not op.is_control:
+                self.compute(instruction, parts(instruction).compute, trips)
+            elif _communicates(instruction):
                 started.append(self.start(instruction, trips))
                 flying.start(instruction, started[-1])
-            elif instruction.op.is_control:
-                self.control(instruction, trips)
             else:
-                self.compute(instruction, self.clock.parts(instruction).compute, trips)
+                self.control(instruction, trips)
         self.await_all(started)
 
     def control(self, instruction: Instruction, trips: int) -> None:
@@ -174,8 +189,9 @@ class _Simulation:
         if seconds > 0:
             start = self.now
             self.advance(seconds)
-            size = 0 if instruction.op.is_control else self.clock.touched(instruction)
-            self.events.append(Event(instruction, COMPUTE, start, start, self.now, size, trips, self.now))
+            if self.notes_all:
+                size = 0 if instruction.op.is_control else self.clock.touched(instruction)
+                self.events.append(Event(instruction, COMPUTE, start, start, self.now, size, trips, self.now))
 
     def start(self, instruction: Instruction, trips: int) -> Event:
         """Issues a collective to its engine."""

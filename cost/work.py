@@ -14,6 +14,7 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.stack_frames import source_line
 from .runs import Run, runs
+from .uses import algebra
 
 REPEATED = "hloom.repeated"  # frontend attribute of a contraction: the number of devices that compute the same
 
@@ -53,7 +54,7 @@ def contractions(module: Module) -> list[Contraction]:
 
 def is_contraction(instruction: Instruction) -> bool:
     """Whether an instruction sums products, so that its work may matter more than what it reads and writes."""
-    return instruction.op.algebra_of(instruction.call) is Algebra.BILINEAR
+    return algebra(instruction) is Algebra.BILINEAR
 
 
 def multiply_adds(instruction: Instruction) -> int:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from ...cost.memory import peak_memory
-from ...cost.timeline import timeline
+from ...cost.seconds import Clock
+from ...cost.timeline import timeline_seconds
 from ...ir.diagnostics import CompileError, Diagnostics
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, run_pass
@@ -91,7 +92,7 @@ class _Try:
         except CompileError as error:
             self.error = error
         else:
-            self.seconds = timeline(self.module, context.machine).seconds
+            self.seconds = timeline_seconds(self.module, Clock.of(self.module, context.machine))
             self.peak = peak_memory(self.module)
 
 

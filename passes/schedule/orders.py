@@ -21,6 +21,7 @@ from ...ir.graph.op import Role
 from .roles import before, is_anchored, passes_on
 
 Order = list[Instruction]
+Needs = Mapping[Instruction, Sequence[Instruction]]
 _RESIDENT = (Role.PARAMETER, Role.CONSTANT)
 
 
@@ -29,7 +30,8 @@ def dependences(order: Sequence[Instruction]) -> dict[Instruction, list[Instruct
     found: dict[Instruction, list[Instruction]] = {}
     last: Instruction | None = None
     for i in order:
-        found[i] = list(dict.fromkeys(before(i)))
+        needed = before(i)
+        found[i] = list(dict.fromkeys(needed) if len(needed) > 1 else needed)
         if is_anchored(i):
             found[i] += [last] if last is not None and last not in found[i] else []
             last = i
@@ -89,8 +91,8 @@ def depth_first(computation: Computation) -> Order:
 class Emission:
     """An order in the making, which begins with the parameters."""
 
-    def __init__(self, instructions: Sequence[Instruction]) -> None:
-        self._needs = dependences(instructions)
+    def __init__(self, instructions: Sequence[Instruction], needs: Needs | None = None) -> None:
+        self._needs = dependences(instructions) if needs is None else needs
         self._found: dict[Instruction, None] = {i: None for i in instructions if i.op.role is Role.PARAMETER}
 
     @property
@@ -100,20 +102,25 @@ class Emission:
 
     def emit(self, instructions: Iterable[Instruction]) -> None:
         """Appends instructions that are not there yet, each after what it needs."""
+        found, needs = self._found, self._needs
         for instruction in instructions:
-            stack = [instruction] if instruction not in self._found else []
+            stack = [instruction] if instruction not in found else []
             while stack:
-                waiting = [o for o in self._needs[stack[-1]] if o not in self._found]
+                waiting = [o for o in needs[stack[-1]] if o not in found]
                 if waiting:
                     stack += reversed(waiting)
                 else:
-                    self._found[stack.pop()] = None
+                    found[stack.pop()] = None
 
-    def emit_ready(self, instructions: Iterable[Instruction]) -> None:
-        """Appends those instructions that need nothing that is not there."""
+    def emit_ready(self, instructions: Iterable[Instruction]) -> list[Instruction]:
+        """Appends those instructions that need nothing that is not there, and returns the others."""
+        found, needs, others = self._found, self._needs, list[Instruction]()
         for instruction in instructions:
-            if instruction not in self._found and all(o in self._found for o in self._needs[instruction]):
-                self._found[instruction] = None
+            if all([o in found for o in needs[instruction]]):
+                found[instruction] = None
+            else:
+                others.append(instruction)
+        return others
 
 
 def _listed(

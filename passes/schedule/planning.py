@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ...cost.machine import Machine
 from ...cost.memory import peak_memory
 from ...cost.seconds import Clock
-from ...cost.timeline import timeline
+from ...cost.timeline import timeline_seconds
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, clone_module
@@ -46,7 +46,7 @@ class State:
 
 def forecast(module: Module, clock: Clock, done: str = "") -> State:
     """Returns a program with its forecast."""
-    return State(module, timeline(module, clock.machine, clock).seconds, peak_memory(module), done=done)
+    return State(module, timeline_seconds(module, clock), peak_memory(module), done=done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,13 @@ class Planning:
                 found.sizes += combined
                 roles = roles_of(computation, clock)
             if roles.gathers or roles.reductions:
-                orders = self._orders(computation, clock, roles)
-                extracts = (extract(computation, roles, o, clock, self.form, found.frame.inner) for o in orders)
-                found.parts.append(_Part(computation, extracts))
+                found.parts.append(_Part(computation, self._problems(computation, roles, clock, found.frame)))
         return found
+
+    def _problems(self, computation: Computation, roles: Roles, clock: Clock, frame: Frame) -> Iterator[Extract]:
+        """Yields the problems of a computation, without a limit on memory, by the orders of its main part."""
+        for order in self._orders(computation, clock, roles):
+            yield extract(computation, roles, order, clock, self.form, frame.inner)
 
     def _orders(self, computation: Computation, clock: Clock, roles: Roles) -> Iterator[Order]:
         if self.reorders:
@@ -149,7 +152,7 @@ class Prepared:
         for tail_last in (False, True) if written else (False,):
             orders = [w.order(tail_last) for w in written]
             _reorder(written, orders)
-            found.append((timeline(self.module, self.clock.machine, self.clock).seconds, orders))
+            found.append((timeline_seconds(self.module, self.clock), orders))
         best: State | None = None
         for seconds, orders in sorted(found, key=lambda f: f[0]):
             _reorder(written, orders)

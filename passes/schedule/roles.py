@@ -10,7 +10,7 @@ Gathers do not depend on each other, nor do reductions, so that any of them can 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...cost.seconds import Clock
@@ -66,7 +66,7 @@ def is_anchored(instruction: Instruction) -> bool:
     return op.is_stateful or op.has_side_effect(instruction.attributes)
 
 
-def before(instruction: Instruction) -> Iterable[Instruction]:
+def before(instruction: Instruction) -> Sequence[Instruction]:
     """Returns the instructions that must come before an instruction."""
     if not instruction.control_predecessors:
         return instruction.operands

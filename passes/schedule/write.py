@@ -6,12 +6,13 @@ ones is computed, which awaits them; or all of that comes at the end (`tail_last
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable, Iterable
 
 from ...ir.graph.instruction import Instruction
 from .combining import combine, is_combinable, key_of
 from .extract import Extract
-from .orders import Emission, Order
+from .orders import Emission, Order, dependences
 from .roles import before
 from .search.problem import Kind, Plan
 
@@ -37,6 +38,7 @@ class Written:
                 self.buckets.append(self._combined(members))
         self.rank = self._ranks()
         self._combine_tail()
+        self.needs = dependences(list(self.computation))
 
     def _combined(self, members: Iterable[Instruction]) -> Bucket:
         """Makes one collective of the members of each key."""
@@ -86,17 +88,22 @@ class Written:
 
     def order(self, tail_last: bool = False) -> Order:
         """Returns the order of the plan."""
-        work = Emission(list(self.computation))
         base = list(self.computation)
+        work = Emission(base, self.needs)
         tail = sorted((i for i in base if i in self.rank), key=lambda i: self.rank[i])
+        ranks = [self.rank[i] for i in tail]
         buckets = iter(self.buckets)
         segments = iter(self.extract.segments)
+        waiting: list[Instruction] = []  # of the tail, that the reductions so far lead to
+        reductions = place = 0
         for action in self.plan:
             if action.kind is Kind.COMPUTE:
                 work.emit(next(segments))
                 continue
             if action.kind is Kind.REDUCE and not tail_last:
-                work.emit_ready(tail)
+                end = bisect_left(ranks, reductions)
+                waiting = work.emit_ready(waiting + tail[place:end])
+                reductions, place = reductions + 1, end
             work.emit(next(buckets))
         work.emit(i for i in base if i not in self.rank)
         work.emit(tail)

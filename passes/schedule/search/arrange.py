@@ -24,6 +24,18 @@ class Buckets:
 
 def arrange(problem: Problem, buckets: Buckets, ahead: int = 1) -> Outcome:
     """Returns the plan with these buckets, of which up to `ahead` are gathered before the one in use is used up."""
+    run = _run(problem, buckets, ahead, None)
+    assert run is not None
+    return outcome(run)
+
+
+def arrange_better(problem: Problem, buckets: Buckets, ahead: int, than: Outcome) -> Outcome | None:
+    """Returns the same plan, or None as soon as it is clear that it is worse than another one."""
+    run = _run(problem, buckets, ahead, than)
+    return None if run is None else outcome(run)
+
+
+def _run(problem: Problem, buckets: Buckets, ahead: int, than: Outcome | None) -> Simulation | None:
     run = Simulation(problem)
     starts: list[int] = []
     for segment in range(len(problem.segments)):
@@ -41,12 +53,14 @@ def arrange(problem: Problem, buckets: Buckets, ahead: int = 1) -> Outcome:
         while run.reduced < problem.due[segment]:
             run.reduce(min(max(_end_of(buckets.reductions, run.reduced), problem.due[segment]), problem.made[segment]))
         run.step()
+        if than is not None and run.is_worse(than):
+            return None
         while run.reduced < (made := problem.made[segment + 1]):
             end = _end_of(buckets.reductions, run.reduced)
             if end > made:
                 break
             run.reduce(end)
-    return outcome(run)
+    return run
 
 
 def _end_of(ends: Sequence[int], tensor: int) -> int:
@@ -56,8 +70,10 @@ def _end_of(ends: Sequence[int], tensor: int) -> int:
 def _make_room(run: Simulation, segment: int) -> None:
     """Reduces what is made if memory would not hold what the segment makes."""
     p, made = run.problem, run.problem.made[segment]
+    if made <= run.reduced:
+        return
     growth = p.unreduced(segment + 1, run.reduced) - p.unreduced(segment, run.reduced)
-    if made > run.reduced and growth and not p.fits(run.memory + growth, segment):
+    if growth and not p.fits(run.memory + growth, segment):
         run.reduce(made)
 
 

@@ -44,6 +44,8 @@ class Action:
 
 Plan = tuple[Action, ...]
 
+_COMPUTE = Action(Kind.COMPUTE)
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
@@ -161,6 +163,10 @@ class Transfers:
         """Returns the seconds of a bucket without latency and packing."""
         return self._seconds[end] - self._seconds[first]
 
+    def left(self, first: int) -> float:
+        """Returns the seconds of all tensors from `first` on, without latencies and packing."""
+        return self._seconds[-1] - self._seconds[first]
+
     def latency(self, first: int, end: int) -> float:
         """Returns the latencies of a bucket: one per key."""
         if end <= first:
@@ -221,7 +227,7 @@ class Simulation:
         needed, due = p.needed[segment], p.due[segment]
         if needed > self.gathered or due > self.reduced:
             raise ValueError(f"segment {segment} needs a tensor that nothing sends")
-        self.actions.append(Action(Kind.COMPUTE))
+        self.actions.append(_COMPUTE)
         if needed:
             self.compute = max(self.compute, self.arrivals[needed - 1])
         if due > self.last_reduction:
@@ -238,15 +244,28 @@ class Simulation:
 
     def _note(self, segment: int) -> None:
         memory = self.memory
-        self.peak = max(self.peak, memory)
+        if memory > self.peak:
+            self.peak = memory
         if not self.problem.fits(memory, segment):
             self.excess = max(self.excess, memory - self.problem.room[min(segment, len(self.problem.room) - 1)])
 
     @property
     def seconds(self) -> float:
+        return self._seconds(self.compute, self.network, self.busy)
+
+    def _seconds(self, compute: float, network: float, busy: float) -> float:
         overlap = self.problem.overlap
-        alone = self.problem.work[-1] + self.busy if overlap < 1 else 0.0
-        return overlap * max(self.compute, self.network) + (1 - overlap) * alone
+        alone = self.problem.work[-1] + busy if overlap < 1 else 0.0
+        return overlap * max(compute, network) + (1 - overlap) * alone
+
+    def is_worse(self, than: Outcome) -> bool:
+        """Whether the plan will exceed another one, whatever comes: in memory, or else in time."""
+        if self.excess != than.excess:
+            return self.excess > than.excess
+        p = self.problem
+        send = p.gather_seconds.left(self.gathered) + p.reduce_seconds.left(self.reduced)
+        compute = self.compute + p.work[-1] - p.work[self.computed]
+        return self._seconds(compute, self.network + send, self.busy + send) > than.seconds * (1 + 1e-9)
 
 
 @dataclass(frozen=True, slots=True)

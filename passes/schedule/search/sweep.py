@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from .arrange import Buckets, arrange
+from .arrange import Buckets, arrange, arrange_better
 from .heuristics import capped, rank
 from .problem import Outcome, Problem
 
@@ -26,12 +26,13 @@ def caps(problem: Problem, steps: int = _STEPS) -> list[float]:
 
 @dataclass(slots=True)
 class Trials:
-    """Plans tried so far by their buckets, and the best of them. `left` limits further trials."""
+    """Buckets of the plans tried so far, and the best of them with its outcome. `left` limits further trials."""
 
     problem: Problem
     left: int = 2000
-    tried: dict[tuple[Buckets, int], Outcome] = field(default_factory=dict[tuple[Buckets, int], Outcome])
+    tried: set[tuple[Buckets, int]] = field(default_factory=set[tuple[Buckets, int]])
     best: tuple[Buckets, int] | None = None
+    found: Outcome | None = None
 
     def try_all(self, many: Iterable[Buckets], ahead: int = 1) -> bool:
         """Tries buckets; whether one is better than all before."""
@@ -40,17 +41,21 @@ class Trials:
             if (buckets, ahead) in self.tried or self.left <= 0:
                 continue
             self.left -= 1
-            found = self.tried[buckets, ahead] = arrange(self.problem, buckets, ahead)
-            if self.best is None or rank(found) < rank(self.tried[self.best]):
-                self.best, better = (buckets, ahead), True
+            self.tried.add((buckets, ahead))
+            if self.found is None:
+                new = arrange(self.problem, buckets, ahead)
+            else:
+                new = arrange_better(self.problem, buckets, ahead, self.found)
+            if new is not None and (self.found is None or rank(new) < rank(self.found)):
+                self.best, self.found, better = (buckets, ahead), new, True
         return better
 
     @property
     def outcome(self) -> Outcome:
         """The best outcome. Raises ValueError if nothing was tried."""
-        if self.best is None:
+        if self.found is None:
             raise ValueError("nothing was tried")
-        return self.tried[self.best]
+        return self.found
 
 
 def sweep(trials: Trials, ahead: int = 1) -> None:
