@@ -162,34 +162,38 @@ class _Scan:
     others: list[Instruction] = field(default_factory=list[Instruction])
 
     def find_contents(self) -> None:
-        """Numbers the contents, and finds the last instruction that needs each. What more there is to know about
-        `others` than that they make arrays anew is found later.
+        """Numbers the contents, and finds the last instruction that needs each. All but the `others` make one array
+        anew.
         """
         self.times = {instruction: time for time, instruction in enumerate(self.computation)}
         self._find_waits()
         for parameter in self.computation.parameters:
             self.contents[parameter] = [self._new(parameter, n, s) for n, s in enumerate(_sizes(parameter.shape))]
         self.parameters = len(self.made)
+        contents, made, last = self.contents, self.made, self.last
         for instruction, time in self.times.items():
-            if instruction in self.contents:
+            if instruction in contents:
                 continue
-            end = self.until.get(instruction, time)
-            if makes_anew(instruction.op):
-                self.contents[instruction] = [
-                    self._new(instruction, n, size) for n, size in enumerate(_sizes(instruction.shape))
+            end, shape = self.until.get(instruction, time), instruction.shape
+            if makes_anew(instruction.op) and not shape.is_tuple:
+                contents[instruction] = [len(made)]
+                made.append(_Content(instruction, 0, shape.byte_size))
+                last.append(end)
+            else:
+                self.others.append(instruction)
+                operands, leaves = self._operands(instruction), shared(instruction, self.results)
+                contents[instruction] = [
+                    self._new(instruction, n, size) if leaf is None else operands[leaf]
+                    for n, (leaf, size) in enumerate(zip(leaves, _sizes(shape), strict=True))
                 ]
-                self._read(instruction, end)
-                continue
-            self.others.append(instruction)
-            operands, leaves = self._operands(instruction), shared(instruction, self.results)
-            self.contents[instruction] = [
-                self._new(instruction, n, size) if leaf is None else operands[leaf]
-                for n, (leaf, size) in enumerate(zip(leaves, _sizes(instruction.shape), strict=True))
-            ]
-            if not _reads_nothing(instruction):
-                self._read(instruction, end)
-        for content in self.contents[self.computation.root]:
-            self.last[content] = len(self.times) - 1
+                if _reads_nothing(instruction):
+                    continue
+            for operand in instruction.operands:
+                for content in contents[operand]:
+                    if last[content] < end:
+                        last[content] = end
+        for content in contents[self.computation.root]:
+            last[content] = len(self.times) - 1
 
     def _find_waits(self) -> None:
         """Finds for each start and update the done that ends it, and for each collective without a start the first
@@ -218,14 +222,6 @@ class _Scan:
         is_parameter = instruction.op.role is Role.PARAMETER
         self.last.append(-1 if is_parameter else self.until.get(instruction, self.times[instruction]))
         return len(self.made) - 1
-
-    def _read(self, instruction: Instruction, end: int) -> None:
-        """Lets the operands live until this time."""
-        last = self.last
-        for operand in instruction.operands:
-            for content in self.contents[operand]:
-                if last[content] < end:
-                    last[content] = end
 
     def _operands(self, instruction: Instruction) -> list[int]:
         """Returns the contents of all leaves of the operands."""

@@ -18,8 +18,11 @@ MapComputation = Callable[[Computation], Computation]
 
 def map_called(attributes: Attributes, map_computation: MapComputation) -> Attributes:
     """Returns the attributes with every called computation replaced."""
+    fields = called_fields(type(attributes))
+    if not fields:
+        return attributes
     changes: dict[str, object] = {}
-    for name in called_fields(type(attributes)):
+    for name in fields:
         value = getattr(attributes, name)
         if isinstance(value, tuple):
             changes[name] = tuple(map_computation(v) for v in value)  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]

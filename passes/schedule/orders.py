@@ -42,17 +42,20 @@ def soon(computation: Computation, clock: Clock, free: Iterable[Instruction] = (
     """Returns the order by the earliest time at which an instruction can run. Those in `free` take no time."""
     order, quick = list(computation), set(free)
     needs = dependences(order)
+    start: dict[Instruction, float] = {}
     ends: dict[Instruction, float] = {}
     idle: set[Instruction] = set()  # needs no contraction
     for i in order:
-        seconds = 0.0 if i in quick else clock.parts(i).total
-        if not i.op.is_control and clock.parts(i).work <= 0 and not is_anchored(i) and all(o in idle for o in needs[i]):
+        needed, seconds = needs[i], clock.parts(i)
+        if seconds.work <= 0 and idle.issuperset(needed) and not i.op.is_control and not is_anchored(i):
             idle.add(i)
-        ends[i] = max((ends[o] for o in needs[i]), default=0.0) + seconds
-    start = {i: max((ends[o] for o in needs[i]), default=0.0) for i in order}
+        start[i] = max([ends[o] for o in needed], default=0.0)
+        ends[i] = start[i] + (0.0 if i in quick else seconds.total)
     for i in reversed(order):
         if i in idle and i.users:
-            start[i] = min(start[u] for u in i.users)
+            start[i] = min([start[u] for u in i.users])
+    if not computation.has_control_dependencies:  # nothing starts before what it needs
+        return sorted(order, key=start.__getitem__)
     return _listed(order, needs, lambda i, n: (start[i], n))
 
 
@@ -187,19 +190,23 @@ def live_bytes(
     owners, without, places = _owners(order), set(apart), {i: place for place, i in enumerate(order)}
     last: dict[Instruction, int] = {}
     for place, i in enumerate(order):
-        for owner in owners[i]:
-            last[owner] = max(last.get(owner, 0), place)
-        if not passes_on(i):
+        own = owners[i]
+        for owner in own:
+            if last.get(owner, 0) <= place:
+                last[owner] = place
+        if own == (i,) or not passes_on(i):
             until = place if not i.op.is_collective else _first_read(i, places, place)
             for operand in i.operands:
                 for owner in owners[operand]:
-                    last[owner] = max(last.get(owner, 0), until)
+                    if last.get(owner, 0) <= until:
+                        last[owner] = until
     last |= dict.fromkeys(owners[root], len(order) - 1)
     changes = [0] * (len(order) + 1)
-    for place, i in enumerate(order):
-        if i in last and i not in without and owners[i] == (i,):
-            changes[place] += _size(i)
-            changes[last[i] + 1] -= _size(i)
+    for i, end in last.items():
+        if i not in without:
+            size = _size(i)
+            changes[places[i]] += size
+            changes[end + 1] -= size
     live, total = list[int](), 0
     for i, change in zip(order, changes, strict=False):
         total += change

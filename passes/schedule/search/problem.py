@@ -112,6 +112,11 @@ class Problem:
         return Transfers(self.reductions, self.latencies)
 
     @cached_property
+    def _limits(self) -> list[float]:
+        limits = [room * (1 + 1e-9) for room in self.room]
+        return [*limits, limits[-1]] if limits else []  # when all segments have run, too
+
+    @cached_property
     def _gradients(self) -> list[float]:
         return list(accumulate((t.size for t in self.reductions), initial=0.0))
 
@@ -136,7 +141,7 @@ class Problem:
 
     def fits(self, size: float, segment: int) -> bool:
         """Whether this many bytes fit beside what lives while a segment runs."""
-        return size <= self.room[min(segment, len(self.room) - 1)] * (1 + 1e-9)
+        return size <= self._limits[segment]
 
 
 def _counts(places: Sequence[int], count: int) -> list[int]:
