@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import NamedTuple
 
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
@@ -97,12 +96,20 @@ def lives_of(computation: Computation, called: Mapping[Computation, Lives], pair
     return work.lives(pairs)
 
 
-class _Content(NamedTuple):
-    """The leaf of an instruction that makes an array, and the bytes of it."""
+@dataclass(slots=True)
+class _Contents:
+    """The contents by number: the instruction that makes each, which leaf of it that is, and the bytes."""
 
-    maker: Instruction
-    leaf: int
-    size: int
+    makers: list[Instruction] = field(default_factory=list[Instruction])
+    leaves: list[int] = field(default_factory=list[int])
+    sizes: list[int] = field(default_factory=list[int])
+
+    def add(self, maker: Instruction, leaf: int, size: int) -> int:
+        """Adds a content and returns its number."""
+        self.makers.append(maker)
+        self.leaves.append(leaf)
+        self.sizes.append(size)
+        return len(self.sizes) - 1
 
 
 @dataclass(slots=True)
@@ -111,7 +118,7 @@ class _Buffers:
     their `ends`; and those of called computations (`inner`).
     """
 
-    made: Sequence[_Content]
+    made: _Contents
     counted: Sequence[int]
     times: Mapping[Instruction, int]
     ends: Sequence[int]
@@ -122,17 +129,18 @@ class _Buffers:
         """Returns the buffers that live at a time."""
         found: list[Buffer] = []
         for number in self.counted:
-            maker, leaf, size = self.made[number]
-            if self.times[maker] <= time <= self.ends[number]:
-                found.append(Buffer(maker, leaf, size, self.times[maker], self.ends[number], number in self.results))
+            maker, end = self.made.makers[number], self.ends[number]
+            if (first := self.times[maker]) <= time <= end:
+                leaf, size = self.made.leaves[number], self.made.sizes[number]
+                found.append(Buffer(maker, leaf, size, first, end, number in self.results))
         return found + [b for b in self.inner if b.first <= time <= b.last]
 
     def sums(self) -> tuple[list[int], list[int]]:
         """Returns the bytes that live at each time: all, and without results."""
         changes, of_results = [0] * (len(self.times) + 1), [0] * (len(self.times) + 1)
+        makers, sizes = self.made.makers, self.made.sizes
         for number in self.counted:
-            maker, _, size = self.made[number]
-            first, behind = self.times[maker], self.ends[number] + 1
+            size, first, behind = sizes[number], self.times[makers[number]], self.ends[number] + 1
             changes[first] += size
             changes[behind] -= size
             if number in self.results:
@@ -153,7 +161,7 @@ class _Scan:
     called: Mapping[Computation, Lives]
     results: Mapping[Computation, Sequence[Leaf]]
     contents: dict[Instruction, list[int]] = field(default_factory=dict[Instruction, list[int]])
-    made: list[_Content] = field(default_factory=list["_Content"])
+    made: _Contents = field(default_factory=_Contents)
     last: list[int] = field(default_factory=list[int])
     times: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
     until: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
@@ -169,15 +177,14 @@ class _Scan:
         self._find_waits()
         for parameter in self.computation.parameters:
             self.contents[parameter] = [self._new(parameter, n, s) for n, s in enumerate(_sizes(parameter.shape))]
-        self.parameters = len(self.made)
+        self.parameters = len(self.last)
         contents, made, last = self.contents, self.made, self.last
         for instruction, time in self.times.items():
             if instruction in contents:
                 continue
             end, shape = self.until.get(instruction, time), instruction.shape
             if makes_anew(instruction.op) and not shape.is_tuple:
-                contents[instruction] = [len(made)]
-                made.append(_Content(instruction, 0, shape.byte_size))
+                contents[instruction] = [made.add(instruction, 0, shape.byte_size)]
                 last.append(end)
             else:
                 self.others.append(instruction)
@@ -205,9 +212,9 @@ class _Scan:
         for instruction, time in self.times.items():
             for collective in flying.awaited(instruction):
                 self.until.setdefault(collective, time)
-            if isinstance(instruction.op, (AsyncStart, AsyncUpdate)):
+            if not makes_anew(instruction.op) and isinstance(instruction.op, (AsyncStart, AsyncUpdate)):
                 starts.append(instruction)
-            if instruction.op.is_collective and not isinstance(instruction.op, AsyncStart):
+            elif instruction.op.is_collective:
                 flying.start(instruction, instruction)
                 collectives.append(instruction)
         for collective in collectives:
@@ -218,10 +225,9 @@ class _Scan:
             self.until[instruction] = max(ends, default=self.times[instruction])
 
     def _new(self, instruction: Instruction, leaf: int, size: int) -> int:
-        self.made.append(_Content(instruction, leaf, size))
         is_parameter = instruction.op.role is Role.PARAMETER
         self.last.append(-1 if is_parameter else self.until.get(instruction, self.times[instruction]))
-        return len(self.made) - 1
+        return self.made.add(instruction, leaf, size)
 
     def _operands(self, instruction: Instruction) -> list[int]:
         """Returns the contents of all leaves of the operands."""
@@ -231,7 +237,7 @@ class _Scan:
 
     def find_buffers(self, pairs: Pairs) -> None:
         """Gives each content a buffer: its own, or that of an operand which is updated in place."""
-        self.buffer_of = list(range(len(self.made)))
+        self.buffer_of = list(range(len(self.last)))
         writable = {parameter for parameter, _ in pairs}
         for instruction in self.others:
             targets = rewritten(instruction) if instruction.operands else {}
@@ -246,14 +252,14 @@ class _Scan:
         for leaf, number in targets.items():
             new, old = self.contents[instruction][leaf], operands[number]
             buffer = self.buffer_of[old]
-            is_ours = buffer in writable if buffer < self.parameters else not _is_resident(self.made[buffer].maker)
+            is_ours = buffer in writable if buffer < self.parameters else not _is_resident(self.made.makers[buffer])
             readers[buffer] -= 1
             if new != old and is_ours and not readers[buffer] and self.last[old] <= end:
                 self.buffer_of[new] = buffer
 
     def lives(self, pairs: Pairs) -> Lives:
         """Returns the result of the analysis."""
-        ends = [-1] * len(self.made)
+        ends = [-1] * len(self.last)
         for buffer, last in zip(self.buffer_of, self.last, strict=True):
             if ends[buffer] < last:
                 ends[buffer] = last
@@ -262,8 +268,8 @@ class _Scan:
         elsewhere = self._paired(pairs, root, ends)
         results = set(root) - {root[result] for _, result in pairs}
         counted = [
-            number for number, (maker, _, size) in enumerate(self.made)
-            if size and self.buffer_of[number] == number and number not in elsewhere and not _is_resident(maker)
+            number for number, (buffer, size) in enumerate(zip(self.buffer_of, self.made.sizes, strict=True))
+            if size and buffer == number and number not in elsewhere and not _is_resident(self.made.makers[number])
         ]  # fmt: skip
         buffers = _Buffers(self.made, counted, self.times, ends, results, list(self._inner()))
         passed = [c if c < self.parameters else None for c in contents]
@@ -276,10 +282,10 @@ class _Scan:
         always: set[int] = set()
         for parameter, result in pairs:
             buffer = root[result]
-            if buffer < self.parameters or _is_resident(self.made[buffer].maker):
+            if buffer < self.parameters or _is_resident(self.made.makers[buffer]):
                 continue
             ends[buffer] = min(ends[buffer], ends[parameter])
-            if ends[buffer] < self.times[self.made[buffer].maker]:
+            if ends[buffer] < self.times[self.made.makers[buffer]]:
                 always.add(buffer)
         return always
 
@@ -291,8 +297,8 @@ class _Scan:
             time = self.times[instruction]
             inner = max((self.called[c] for c in instruction.called()), key=lambda lives: lives.peak)
             contents = self.contents[instruction]
-            made = () if _keeps_state(instruction) else [n for n in contents if self.made[n].maker is instruction]
-            size = inner.peak - sum(self.made[n].size for n in made)
+            made = () if _keeps_state(instruction) else [n for n in contents if self.made.makers[n] is instruction]
+            size = inner.peak - sum(self.made.sizes[n] for n in made)
             if size > 0:
                 yield Buffer(instruction, 0, size, time, self.until.get(instruction, time), inner=inner)
 

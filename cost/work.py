@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
+from ..ir.graph.op import AnyOp, OpCall
 from ..ir.graph.stack_frames import source_line
 from .runs import Run, runs
 from .uses import algebra
@@ -59,7 +62,12 @@ def is_contraction(instruction: Instruction) -> bool:
 
 def multiply_adds(instruction: Instruction) -> int:
     """Returns the multiply-adds of one execution of a contraction: the points of its index space."""
-    return math.prod(factor.size for factor in instruction.op.sharding_rule(instruction.call).factors)
+    return _points(instruction.op, instruction.call)
+
+
+@lru_cache(maxsize=4096)
+def _points(op: AnyOp, call: OpCall[Any]) -> int:
+    return math.prod(factor.size for factor in op.sharding_rule(call).factors)
 
 
 def _record(run: Run) -> Contraction:

@@ -22,10 +22,13 @@ if TYPE_CHECKING:
         def __set__(self, instance: object, value: T) -> None: ...
 
 
-def checked_field(slot: str, kinds: tuple[type, ...], help: Callable[[Any], str]) -> Any:
+def checked_field(
+    slot: str, kinds: tuple[type, ...], help: Callable[[Any], str], then: Callable[[Any], None] | None = None
+) -> Any:
     """Returns a property over a slot, named like the slot without its underscore.
 
-    Assigning anything but an instance of `kinds` raises TypeError. `help` returns advice for a rejected value.
+    Assigning anything but an instance of `kinds` raises TypeError. `help` returns advice for a rejected value. After an
+    assignment the object is given to `then`.
     """
     name = slot.removeprefix("_")
     words = [kind.__name__ if kind is not type(None) else "None" for kind in kinds]
@@ -37,5 +40,7 @@ def checked_field(slot: str, kinds: tuple[type, ...], help: Callable[[Any], str]
             shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}.."
             raise TypeError(f"{name} must be {wanted}, found {type(value).__name__} {shown}; {help(value)}")
         setattr(self, slot, value)
+        if then is not None:
+            then(self)
 
     return property(attrgetter(slot), assign)

@@ -69,6 +69,11 @@ def _parsed_by(reader: str) -> Callable[[object], str]:
     return lambda value: f"write hloom.{reader}({value!r})" if isinstance(value, str) else f"hloom.{reader} reads text"
 
 
+def _note_dependencies(instruction: Instruction) -> None:
+    if instruction.parent is not None and instruction.control_predecessors:
+        instruction.parent.has_control_dependencies = True
+
+
 class Instruction:
     """One operation of a computation.
 
@@ -76,7 +81,8 @@ class Instruction:
     parses it once; it is not printed from here). `users` counts, per user, how many operands refer to this instruction.
     `other` holds further common attributes verbatim (statistics, origin, parameter_replication).
     `proto_extras` holds protobuf fields that HLO text cannot express; the protobuf reader sets it for the writer.
-    Assigning a value of a wrong type to a shape, a sharding and the like raises TypeError.
+    `control_predecessors` are instructions of the same computation that must run before this one, regardless of data
+    flow. Assigning a value of a wrong type to a shape, a sharding and the like raises TypeError.
     """
 
     __slots__ = (
@@ -98,6 +104,8 @@ class Instruction:
         "_frontend_attributes", (Mapping,), lambda _: "write a dict of texts by name")
     backend_config: Field[str | BracedText | None] = checked_field(
         "_backend_config", (str, BracedText, type(None)), lambda _: "write a string, or BracedText for text in braces")
+    control_predecessors: Field[tuple[Instruction, ...]] = checked_field(
+        "_control_predecessors", (tuple,), lambda _: "write a tuple of instructions", _note_dependencies)
 
     def __init__(
         self,
@@ -121,17 +129,6 @@ class Instruction:
         self.proto_extras: Any = None
         self.users: dict[Instruction, int] = {}
         self.parent: Computation | None = None
-
-    @property
-    def control_predecessors(self) -> tuple[Instruction, ...]:
-        """Instructions of the same computation that must run before this one, regardless of data flow."""
-        return self._control_predecessors
-
-    @control_predecessors.setter
-    def control_predecessors(self, instructions: tuple[Instruction, ...]) -> None:
-        self._control_predecessors = instructions
-        if self.parent is not None and instructions:
-            self.parent.has_control_dependencies = True
 
     @property
     def opcode(self) -> str:

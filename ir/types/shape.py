@@ -52,9 +52,16 @@ class Layout:
         return "{" + order + (f":{tail}" if tail else "") + "}"
 
 
+class _KeptSize(KeptHash):
+    """Base that holds the slot of a size, which costs ask for again and again. It is no field either."""
+
+    __slots__ = ("_kept_size",)
+    _kept_size: int
+
+
 @keep_hash
 @dataclass(frozen=True, slots=True)
-class Shape(KeptHash):
+class Shape(_KeptSize):
     """An array shape (`element`, `dims`, `layout`) or a tuple shape (`element` is TUPLE, `elements` its parts)."""
 
     element: ElementType
@@ -100,9 +107,15 @@ class Shape(KeptHash):
     @property
     def byte_size(self) -> int:
         """The bytes that the runtime needs to hold a value of this shape."""
-        if self.is_tuple:
-            return sum(e.byte_size for e in self.elements)
-        return math.prod(self.dims) * self.element.byte_size
+        try:
+            return self._kept_size
+        except AttributeError:
+            if self.is_tuple:
+                found = sum(e.byte_size for e in self.elements)
+            else:
+                found = math.prod(self.dims) * self.element.byte_size
+            object.__setattr__(self, "_kept_size", found)
+            return found
 
     def leaves(self) -> Iterator[Shape]:
         """Yields the array, token and opaque shapes inside, depth first, left to right. An array is its own leaf."""

@@ -7,7 +7,7 @@ not need each other, and combining them makes no circle.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from ...cost.seconds import Clock
@@ -25,8 +25,8 @@ class _Group:
     members: list[Instruction] = field(default_factory=list[Instruction])
 
 
-def combine_neighbours(computation: Computation, roles: Roles, clock: Clock, form: Form) -> list[int]:
-    """Combines the collectives of the main part that stand close together; returns the members of each new one."""
+def neighbours(computation: Computation, roles: Roles, clock: Clock, form: Form) -> list[list[Instruction]]:
+    """Returns the collectives of the main part that stand close together, by the new one that each becomes."""
     others = {*roles.gathers, *roles.reductions, *roles.tail}
     levels: dict[Instruction, int] = {}
     open_groups: dict[Hashable, _Group] = {}
@@ -44,9 +44,11 @@ def combine_neighbours(computation: Computation, roles: Roles, clock: Clock, for
             group = open_groups[key] = _Group(now)
             groups.append(group)
         group.members.append(i)
-    found = [group.members for group in groups if len(group.members) > 1]
-    for members in found:
+    return [group.members for group in groups if len(group.members) > 1]
+
+
+def combine_neighbours(computation: Computation, groups: Sequence[Sequence[Instruction]], form: Form) -> None:
+    """Combines the collectives of each group."""
+    for members in groups:
         combine(computation, members, form)
-    if found:
-        computation.sort()
-    return [len(members) for members in found]
+    computation.sort()

@@ -115,6 +115,10 @@ class Emission:
                 else:
                     found[stack.pop()] = None
 
+    def is_ready(self, instruction: Instruction) -> bool:
+        """Whether all that an instruction needs is there."""
+        return all(o in self._found for o in self._needs[instruction])
+
     def emit_ready(self, instructions: Iterable[Instruction]) -> list[Instruction]:
         """Appends those instructions that need nothing that is not there, and returns the others."""
         found, needs, others = self._found, self._needs, list[Instruction]()

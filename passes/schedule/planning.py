@@ -15,7 +15,7 @@ from ...ir.graph.module import Module, clone_module
 from .combining import Form
 from .extract import Extract, extract
 from .frame import Frame, frame_of
-from .neighbours import combine_neighbours
+from .neighbours import combine_neighbours, neighbours
 from .orders import Order, soon
 from .roles import Roles, roles_of
 from .search.problem import Outcome
@@ -66,20 +66,24 @@ class Planning:
         """Plans a program, in place; None if nothing in it can move. `clock` has the times of the program, afterwards
         those of the new one.
         """
-        return self.prepare(module, clock).written(limit, {})
+        return self.prepare(module, clock, edits=True).written(limit, {})
 
-    def prepare(self, module: Module, clock: Clock, peak: int | None = None) -> Prepared:
-        """Returns what all plans of a program have in common, and combines neighbours in it; `peak` is that of its
-        memory if it is known.
+    def prepare(self, module: Module, clock: Clock, peak: int | None = None, edits: bool = False) -> Prepared:
+        """Returns what all plans of a program have in common, with neighbours combined: in the program if that may be
+        edited, else in a copy. `peak` is that of its memory if it is known.
         """
         found = Prepared(self, module, clock, frame_of(module, peak))
         for computation in found.frame.outside:
             if not any(i.op.is_collective for i in computation):
                 continue
             roles = roles_of(computation, clock)
-            combined = combine_neighbours(computation, roles, clock, self.form) if self.combines else []
-            if combined:
-                found.sizes += combined
+            groups = neighbours(computation, roles, clock, self.form) if self.combines else []
+            if groups and not edits:
+                copies: dict[Instruction, Instruction] = {}
+                return self.prepare(clone_module(module, copies), clock.copied(copies), found.frame.peak, True)
+            if groups:
+                combine_neighbours(computation, groups, self.form)
+                found.sizes += [len(members) for members in groups]
                 roles = roles_of(computation, clock)
             if roles.gathers or roles.reductions:
                 found.parts.append(_Part(computation, self._problems(computation, roles, clock, found.frame)))

@@ -262,13 +262,13 @@ class _Plans:
         return new
 
     def _prepare(self, share: float) -> tuple[Prepared, int] | None:
+        if not share:
+            return self.planning.prepare(self.old.module, self.clock, self.old.peak), 0
         copies: dict[Instruction, Instruction] = {}
         module = clone_module(self.old.module, copies)
         clock = self.clock.copied(copies)
-        again = regather(module, clock, share) if share else 0
-        if share and not again:
-            return None
-        return self.planning.prepare(module, clock, None if share else self.old.peak), again
+        again = regather(module, clock, share)
+        return (self.planning.prepare(module, clock, edits=True), again) if again else None
 
 
 def _figures(state: State) -> dict[str, str]:

@@ -6,7 +6,6 @@ ones is computed, which awaits them; or all of that comes at the end (`tail_last
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Hashable, Iterable
 
 from ...ir.graph.instruction import Instruction
@@ -36,6 +35,7 @@ class Written:
                 members = tensors[action.kind][starts[action.kind] : action.end]
                 starts[action.kind] = action.end
                 self.buckets.append(self._combined(members))
+        self.reductions = [b for b, a in zip(self.buckets, self._transfers(), strict=True) if a is Kind.REDUCE]
         self.rank = self._ranks()
         self._combine_tail()
         self.needs = dependences(list(self.computation))
@@ -57,8 +57,7 @@ class Written:
 
     def _ranks(self) -> dict[Instruction, int]:
         """Returns the last bucket of reductions that each instruction of the tail needs, by number."""
-        reductions = [b for b, a in zip(self.buckets, self._transfers(), strict=True) if a is Kind.REDUCE]
-        rank = {i: number for number, bucket in enumerate(reductions) for i in bucket}
+        rank = {i: number for number, bucket in enumerate(self.reductions) for i in bucket}
         for i in self._tail():
             rank[i] = max((rank[o] for o in before(i) if o in rank), default=0)
         return rank
@@ -90,21 +89,24 @@ class Written:
         """Returns the order of the plan."""
         base = list(self.computation)
         work = Emission(base, self.needs)
-        tail = sorted((i for i in base if i in self.rank), key=lambda i: self.rank[i])
-        ranks = [self.rank[i] for i in tail]
+        tail = [list[Instruction]() for _ in self.reductions]
+        for i in base:
+            if i in self.rank:
+                tail[self.rank[i]].append(i)
+        closed = dict(enumerate(self.reductions))  # nothing that follows from these buckets can be computed yet
         buckets = iter(self.buckets)
         segments = iter(self.extract.segments)
-        waiting: list[Instruction] = []  # of the tail, that the reductions so far lead to
-        reductions = place = 0
         for action in self.plan:
             if action.kind is Kind.COMPUTE:
                 work.emit(next(segments))
                 continue
             if action.kind is Kind.REDUCE and not tail_last:
-                end = bisect_left(ranks, reductions)
-                waiting = work.emit_ready(waiting + tail[place:end])
-                reductions, place = reductions + 1, end
+                closed = {n: bucket for n, bucket in closed.items() if not any(map(work.is_ready, bucket))}
+                for number, waiting in enumerate(tail):
+                    if number not in closed:
+                        tail[number] = work.emit_ready(waiting)
             work.emit(next(buckets))
         work.emit(i for i in base if i not in self.rank)
-        work.emit(tail)
+        for rest in tail:
+            work.emit(rest)
         return work.order

@@ -39,8 +39,9 @@ def _run(problem: Problem, buckets: Buckets, ahead: int, than: Outcome | None) -
     run = Simulation(problem)
     starts: list[int] = []
     for segment in range(len(problem.segments)):
-        _make_room(run, segment)
-        needed = problem.needed[segment]
+        if problem.made[segment] > run.reduced:
+            _make_room(run, segment)
+        actions, needed = len(run.actions), problem.needed[segment]
         while run.gathered < needed:
             starts.append(run.gathered)
             run.gather(_fitting(run, needed, _end_of(buckets.gathers, run.gathered)))
@@ -53,7 +54,7 @@ def _run(problem: Problem, buckets: Buckets, ahead: int, than: Outcome | None) -
         while run.reduced < problem.due[segment]:
             run.reduce(min(max(_end_of(buckets.reductions, run.reduced), problem.due[segment]), problem.made[segment]))
         run.step()
-        if than is not None and run.is_worse(than):
+        if than is not None and len(run.actions) > actions + 1 and run.is_worse(than):
             return None
         while run.reduced < (made := problem.made[segment + 1]):
             end = _end_of(buckets.reductions, run.reduced)
@@ -70,8 +71,6 @@ def _end_of(ends: Sequence[int], tensor: int) -> int:
 def _make_room(run: Simulation, segment: int) -> None:
     """Reduces what is made if memory would not hold what the segment makes."""
     p, made = run.problem, run.problem.made[segment]
-    if made <= run.reduced:
-        return
     growth = p.unreduced(segment + 1, run.reduced) - p.unreduced(segment, run.reduced)
     if growth and not p.fits(run.memory + growth, segment):
         run.reduce(made)

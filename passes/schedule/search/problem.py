@@ -112,9 +112,10 @@ class Problem:
         return Transfers(self.reductions, self.latencies)
 
     @cached_property
-    def _limits(self) -> list[float]:
+    def limits(self) -> list[float]:
+        """The bytes above which tensors exceed the room of each segment, and of the end."""
         limits = [room * (1 + 1e-9) for room in self.room]
-        return [*limits, limits[-1]] if limits else []  # when all segments have run, too
+        return [*limits, *limits[-1:]]
 
     @cached_property
     def _gradients(self) -> list[float]:
@@ -126,10 +127,11 @@ class Problem:
 
     def held(self, segment: int, gathered: int) -> float:
         """Returns the bytes of the first `gathered` tensors that this segment or a later one reads."""
-        if segment not in self._held:
+        found = self._held.get(segment)
+        if found is None:
             sizes = (t.size if t.until >= segment else 0.0 for t in self.gathers)
-            self._held[segment] = list(accumulate(sizes, initial=0.0))
-        return self._held[segment][gathered]
+            found = self._held[segment] = list(accumulate(sizes, initial=0.0))
+        return found[gathered]
 
     def unreduced(self, segment: int, reduced: int) -> float:
         """Returns the bytes of tensors made before a segment and not among the first `reduced`."""
@@ -141,7 +143,7 @@ class Problem:
 
     def fits(self, size: float, segment: int) -> bool:
         """Whether this many bytes fit beside what lives while a segment runs."""
-        return size <= self._limits[segment]
+        return size <= self.limits[segment]
 
 
 def _counts(places: Sequence[int], count: int) -> list[int]:
@@ -205,8 +207,8 @@ class Simulation:
 
     @property
     def memory(self) -> float:
-        p = self.problem
-        return p.held(self.computed, self.gathered) + p.unreduced(self.computed, self.reduced) + self.in_flight
+        p, segment = self.problem, self.computed
+        return p.held(segment, self.gathered) + p.unreduced(segment, self.reduced) + self.in_flight
 
     def gather(self, end: int) -> None:
         """Starts a bucket of gathers that ends before tensor `end`."""
@@ -248,11 +250,11 @@ class Simulation:
         self.busy += seconds
 
     def _note(self, segment: int) -> None:
-        memory = self.memory
+        memory, p = self.memory, self.problem
         if memory > self.peak:
             self.peak = memory
-        if not self.problem.fits(memory, segment):
-            self.excess = max(self.excess, memory - self.problem.room[min(segment, len(self.problem.room) - 1)])
+        if memory > p.limits[segment]:
+            self.excess = max(self.excess, memory - p.room[min(segment, len(p.room) - 1)])
 
     @property
     def seconds(self) -> float:
