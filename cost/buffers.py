@@ -134,14 +134,15 @@ def _keeps_order(instruction: Instruction) -> bool:
 
 def rewritten(instruction: Instruction) -> dict[int, int]:
     """Returns the leaves of the result that may take the memory of a leaf of the operands which nothing reads later."""
-    op, call = instruction.op, instruction.call
+    op = instruction.op
     if op.role is Role.LOOP:
         return {n: n for n in range(instruction.shape.num_leaves)}
     if op.role is Role.FUSION:
         firsts = _first_leaves(instruction)
         return {leaf: firsts[number] for leaf, number in _updated(instruction.called()[0])}
     if not isinstance(op, AsyncStart):
-        return _overwritten(op, call)
+        return _overwritten(op, instruction.call) if describes(op, "overwritten") else {}
+    call = instruction.call
     form, (started, attributes) = op.form_of(call.shape), op.unwrap(call.attributes)
     inner = replace(call, attributes=attributes, shape=form.result_of(call.shape))
     first = 0 if form.result is None else call.shape.leaf_range(form.result)[0]

@@ -56,7 +56,7 @@ def clone_computation(
     for instruction in source:
         operands = [copies[o] for o in instruction.operands]
         copies[instruction] = clone_instruction(target, instruction, operands, map_computation)
-    for instruction in source:
+    for instruction in source if source.has_control_dependencies else ():
         copies[instruction].control_predecessors = tuple(copies[p] for p in instruction.control_predecessors)
     target.root = copies[source.root]
     return target

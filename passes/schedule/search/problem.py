@@ -159,6 +159,7 @@ class Transfers:
         self._seconds = list(accumulate((t.seconds for t in tensors), initial=0.0))
         self._packing = list(accumulate((t.packing for t in tensors), initial=0.0))
         keys = {t.key for t in tensors}
+        self._latency: dict[tuple[int, int], float] = {}
         self._same = latencies[keys.pop()] if len(keys) == 1 else None
 
     def __call__(self, first: int, end: int) -> float:
@@ -180,7 +181,11 @@ class Transfers:
             return 0.0
         if self._same is not None:
             return self._same
-        return sum(self.latencies[key] for key in {t.key for t in self.tensors[first:end]})
+        found = self._latency.get((first, end))
+        if found is None:
+            found = sum(self.latencies[key] for key in {t.key for t in self.tensors[first:end]})
+            self._latency[first, end] = found
+        return found
 
 
 @dataclass(slots=True)
