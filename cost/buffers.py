@@ -34,10 +34,10 @@ _NAME_MEMORY = (FusionAttributes, CustomCallAttributes, AsyncStartAttributes)  #
 
 @cache
 def makes_anew(op: AnyOp) -> bool:
-    """Whether every use of an op makes arrays in memory of their own, and no use runs another computation's ops."""
-    if op.shares_memory or op.is_view or op.is_control or op.role in _PASS_ON or issubclass(op.attributes, _NAME_MEMORY):
+    """Whether all uses of an op make arrays in memory of their own, as far as the op says without looking at them."""
+    if op.shares_memory or op.is_view or op.is_control or op.role in _PASS_ON:
         return False
-    if isinstance(op, (AsyncStart, AsyncUpdate, AsyncDone)):
+    if issubclass(op.attributes, _NAME_MEMORY) or isinstance(op, (AsyncStart, AsyncUpdate, AsyncDone)):
         return False
     return not describes(op, "sources") and not describes(op, "overwritten")
 

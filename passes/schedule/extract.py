@@ -19,7 +19,7 @@ from ...ir.graph.op import Role
 from .combining import Form, copied_bytes, key_of
 from .orders import live_bytes
 from .roles import Roles, passes_on
-from .search.problem import NEVER, Plan, Problem, Tensor, simulate
+from .search.problem import NEVER, Outcome, Problem, Tensor, simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,12 @@ class Extract:
         room = tuple(max(limit - offset, size) for offset, size in zip(self.offset, least, strict=True))
         return replace(self, problem=replace(p, room=room))
 
-    def excess(self, plan: Plan, limit: float) -> float:
-        """Returns the bytes by which the computation exceeds a limit with a plan."""
+    def excess(self, found: Outcome, limit: float) -> float:
+        """Returns the bytes by which the computation exceeds a limit with a plan, whose outcome is known."""
         room = tuple(limit - offset for offset in self.offset)
-        return simulate(replace(self.problem, room=room), plan).excess
+        if room == self.problem.room:
+            return found.excess
+        return simulate(replace(self.problem, room=room), found.plan).excess
 
     def of_copy(self, copies: Mapping[Instruction, Instruction]) -> Extract:
         """Returns the same of a copy of the computation, given the copy of each instruction."""

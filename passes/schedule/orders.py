@@ -117,13 +117,13 @@ class Emission:
 
     def is_ready(self, instruction: Instruction) -> bool:
         """Whether all that an instruction needs is there."""
-        return all(o in self._found for o in self._needs[instruction])
+        return all(map(self._found.__contains__, self._needs[instruction]))
 
     def emit_ready(self, instructions: Iterable[Instruction]) -> list[Instruction]:
         """Appends those instructions that need nothing that is not there, and returns the others."""
         found, needs, others = self._found, self._needs, list[Instruction]()
         for instruction in instructions:
-            if all([o in found for o in needs[instruction]]):
+            if all(map(found.__contains__, needs[instruction])):
                 found[instruction] = None
             else:
                 others.append(instruction)

@@ -27,8 +27,8 @@ Planner = Callable[[Extract], tuple[Extract, Outcome]]
 
 @dataclass(slots=True)
 class State:
-    """A program with its forecast, and the peak of its memory. `buckets` are the sizes of its new collectives, `again` the values that it gathers
-    again.
+    """A program with its forecast and the peak of its memory. `buckets` are the sizes of its new collectives, `again`
+    the values that it gathers again.
     """
 
     module: Module
@@ -174,7 +174,7 @@ class Prepared:
         found: list[tuple[float, float, Extract, Outcome]] = []
         for known in part.problems():
             problem, outcome = self.planning.planner(known.within(room))
-            excess = problem.excess(outcome.plan, room)
+            excess = problem.excess(outcome, room)
             found.append((excess, outcome.seconds, problem, outcome))
             if not excess and outcome.seconds <= 1.05 * problem.problem.work[-1]:
                 break  # almost all is hidden

@@ -240,6 +240,10 @@ class _Choice:
         )  # fmt: skip
 
 
+_Program = tuple[Prepared, int]
+"""A program to plan, and the number of values that it gathers again."""
+
+
 @dataclass(slots=True)
 class _Plans:
     """Plans of a program within limits on memory. `clock` has the times of the program; nothing is analysed twice."""
@@ -247,7 +251,7 @@ class _Plans:
     planning: Planning
     old: State
     clock: Clock
-    prepared: dict[float, tuple[Prepared, int] | None] = field(default_factory=dict[float, "tuple[Prepared, int] | None"])
+    prepared: dict[float, _Program | None] = field(default_factory=dict[float, "_Program | None"])
 
     def within(self, limit: float, share: float = 0.0) -> State | None:
         """Returns the plan for a limit of a program that gathers this share of the bytes again; None if there is
@@ -261,7 +265,7 @@ class _Plans:
             new.again = found[1]
         return new
 
-    def _prepare(self, share: float) -> tuple[Prepared, int] | None:
+    def _prepare(self, share: float) -> _Program | None:
         if not share:
             return self.planning.prepare(self.old.module, self.clock, self.old.peak), 0
         copies: dict[Instruction, Instruction] = {}

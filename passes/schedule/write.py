@@ -76,7 +76,7 @@ class Written:
         groups: dict[Hashable, list[Instruction]] = {}
         for i in self._tail():
             level[i] = max((level.get(o, 0) + (o in level and o.op.is_collective) for o in before(i)), default=0)
-            if is_combinable(i):
+            if i.op.is_collective and is_combinable(i):
                 groups.setdefault((self.rank[i], level[i], key_of(i, self.extract.form)), []).append(i)
         for group in groups.values():
             if len(group) > 1:

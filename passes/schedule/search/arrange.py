@@ -38,14 +38,15 @@ def arrange_better(problem: Problem, buckets: Buckets, ahead: int, than: Outcome
 def _run(problem: Problem, buckets: Buckets, ahead: int, than: Outcome | None) -> Simulation | None:
     run = Simulation(problem)
     starts: list[int] = []
+    count = len(problem.gathers)
     for segment in range(len(problem.segments)):
-        if problem.made[segment] > run.reduced:
+        if problem.made[segment + 1] > problem.made[segment] > run.reduced:
             _make_room(run, segment)
         actions, needed = len(run.actions), problem.needed[segment]
         while run.gathered < needed:
             starts.append(run.gathered)
             run.gather(_fitting(run, needed, _end_of(buckets.gathers, run.gathered)))
-        while run.gathered < len(problem.gathers) and sum(start >= needed for start in starts[-ahead:]) < ahead:
+        while run.gathered < count and ahead and (len(starts) < ahead or starts[-ahead] < needed):
             end = _end_of(buckets.gathers, run.gathered)
             if not problem.fits(run.memory + problem.held(segment, end) - problem.held(segment, run.gathered), segment):
                 break
