@@ -11,8 +11,9 @@ from hloom.passes.schedule.search.arrange import Buckets, arrange
 from hloom.passes.schedule.search.best import best_schedule
 from hloom.passes.schedule.search.bounds import lower_bound
 from hloom.passes.schedule.search.exact import exact
-from hloom.passes.schedule.search.heuristics import capped, greedy, in_groups, per_tensor, simplefsdp
+from hloom.passes.schedule.search.heuristics import best_of, capped, greedy, in_groups, per_tensor, simplefsdp
 from hloom.passes.schedule.search.problem import Action, Kind, Outcome, Problem, Tensor, simulate
+from hloom.passes.schedule.search.sweep import Trials
 from support.scheduling_problems import all_plans, layered_problem, random_problem
 
 EVERYTHING = 10**9  # labels
@@ -134,3 +135,14 @@ def test_wrong_plans_are_refused(plan: tuple[Action, ...]) -> None:
     problem = Problem((1.0,), (Tensor(1.0, 8, 0, 0),), (Tensor(1.0, 8, 0, 1 << 60),), (0.0,), (100,))
     with pytest.raises(ValueError, match=r"needs|starts before|leaves"):
         simulate(problem, plan)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_trials_given_up_on_the_way_are_none_of_the_best(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem = replace(random_problem(rng, 8), overlap=(1.0, 0.4)[seed % 2])
+    many = [per_tensor(problem), greedy(problem), *(capped(problem, size) for size in np.logspace(5, 9, 30))]
+    work = Trials(problem)
+    for ahead in (1, 2):
+        work.try_all(many, ahead)
+    assert work.outcome == best_of(arrange(problem, buckets, ahead) for ahead in (1, 2) for buckets in many)

@@ -1,0 +1,81 @@
+"""Planning shares what plans have in common: the same plans, times and peaks as without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hloom
+import pytest
+from hloom.cost.memory import live_memory, peak_memory
+from hloom.cost.presets import PRESETS
+from hloom.cost.seconds import Clock
+from hloom.cost.timeline import timeline, timeline_seconds
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.module import Module, clone_module
+from hloom.passes.base import PassContext
+from hloom.passes.pipelines import SCHEDULE, schedule
+from hloom.passes.schedule.extract import Extract
+from hloom.passes.schedule.planning import Planning, forecast
+from hloom.passes.schedule.search.best import best_schedule
+from hloom.passes.schedule.search.problem import Outcome
+from support.fsdp_steps import fsdp_step
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+MACHINE = PRESETS["h100"]
+
+
+@pytest.fixture(scope="module")
+def local() -> Module:
+    return clone_module(hloom.partition(hloom.parse(fsdp_step(4, layers=4, width=64, batch=64))).module)
+
+
+def planner(problem: Extract) -> tuple[Extract, Outcome]:
+    return problem, best_schedule(problem.problem, trials=50).outcome
+
+
+def test_plans_of_one_preparation_are_those_made_alone(local: Module) -> None:
+    peak, text, planning = peak_memory(local), local.to_text(), Planning(planner, MACHINE)
+    clock = Clock.of(local, MACHINE)
+    forecast(local, clock)
+    prepared = planning.prepare(local, clock, peak)
+    texts = set[str]()
+    for limit in (1e12, 1.2 * peak, 0.8 * peak, 1e12):
+        alone = clone_module(local)
+        expected = planning.plan(alone, Clock.of(alone, MACHINE), limit)
+        found = prepared.plan(limit)
+        assert expected is not None
+        assert found is not None
+        assert found.module.to_text() == alone.to_text()
+        assert (found.seconds, found.peak, found.buckets) == (expected.seconds, expected.peak, expected.buckets)
+        texts.add(alone.to_text())
+    assert len(texts) > 1
+    assert local.to_text() == text
+
+
+def test_seconds_and_peaks_alone_are_those_of_all_details(local: Module) -> None:
+    for machine in (MACHINE, PRESETS["cpu-cluster"]):
+        for module in (local, schedule(clone_module(local), PassContext(machine=machine))):
+            assert timeline_seconds(module, Clock.of(module, machine)) == timeline(module, machine).seconds
+            assert peak_memory(module) == live_memory(module).peak == sum(b.bytes for b in live_memory(module).buffers)
+
+
+def test_the_clock_of_a_copy_times_it_without_looking(local: Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, copies = Clock.of(local, MACHINE), dict[Instruction, Instruction]()
+    known = [clock.parts(i) for i in local.entry]
+    clone_module(local, copies)
+    new = clock.copied(copies)
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("looked at again")
+
+    monkeypatch.setattr(Clock, "_timed", refuse)
+    assert [new.parts(copies[i]) for i in local.entry] == known
+
+
+def test_a_pipeline_records_each_pass_once() -> None:
+    """Also where loops are rewritten, and every rewrite is scheduled to be compared."""
+    program = hloom.load(EXAMPLES / "transformer_scan_train.hlo")
+    context = PassContext(machine=MACHINE)
+    schedule(clone_module(hloom.partition(program).module), context)
+    assert [record.name for record in context.records] == [step.name for step in SCHEDULE]
