@@ -73,6 +73,7 @@ class Planning:
         edited, else in a copy. `peak` is that of its memory if it is known.
         """
         found = Prepared(self, module, clock, frame_of(module, peak))
+        clock.serial(module.entry)  # callers take the times of what they call as the program is, in whatever order
         for computation in found.frame.outside:
             if not any(i.op.is_collective for i in computation):
                 continue
