@@ -33,7 +33,6 @@ from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
 from hloom.runtime.allocator import keep_freed_memory
 from hloom.runtime.evaluator import UnpartitionedProgram
-from hloom.runtime.global_arrays import split_inputs
 from hloom.runtime.mpi import MpiProgram
 from hloom.runtime.native.table import arenas
 from hloom.runtime.ranks.launch import finish_rank, inside_launcher, launch, world
@@ -49,6 +48,7 @@ PASSES = {
     "hloom-single": "equal-computations",
     "hloom-layer": "equal-computations,bucket{rule=layer}",
     "hloom-schedule": "equal-computations,schedule",
+    "hloom-flat": "equal-computations,schedule,flat-parameters",
 }
 """How the collectives of Hloom are combined and ordered, other than by what native code does by itself."""
 
@@ -94,7 +94,7 @@ def hloom_steps(task: Task) -> Prepared:
         alone = UnpartitionedProgram(module, backend.kernels())
         return Prepared({"step": lambda: float(alone.run(inputs)[-1]), **steps})
     program = MpiProgram(module, world(), kernels=backend.kernels())
-    mine = split_inputs(inputs, program.parameters, program.devices, program.grid, False, program.executable.kernels)
+    mine = program.local_inputs(inputs)
 
     def run() -> float:
         return float(program.run(mine)[0][-1])

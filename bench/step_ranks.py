@@ -44,7 +44,8 @@ ALONE = (HLOOM, System("JAX", "jax"), System("torch, eager", "torch", package="t
          System("torch, compiled", "torch-compiled", package="torch"))  # fmt: skip
 BUCKETS = (System("Hloom, one by one", "hloom-single", package="mpi4py"),
            System("Hloom, by layer", "hloom-layer", package="mpi4py"),
-           System("Hloom, scheduled", "hloom-schedule", package="mpi4py"))  # fmt: skip
+           System("Hloom, scheduled", "hloom-schedule", package="mpi4py"),
+           System("Hloom, flat parameters", "hloom-flat", package="mpi4py"))  # fmt: skip
 WHOLE = System("Hloom, DP", "hloom", package="mpi4py", kind="dp")
 TORCH = {"dp": "torch, DDP", "fsdp": "torch, FSDP2"}
 

@@ -49,6 +49,13 @@ def _schedule(made: Parser) -> None:
                            "on ranks, where --machine forecasts that it saves more time than it takes)")
     made.add_argument("--memory", type=byte_count, metavar="12GB",
                       help="with --schedule: the most bytes that the program may take on a device")
+    _flat(made)
+
+
+def _flat(made: Parser) -> None:
+    made.add_argument("--flat-parameters", action="store_true",
+                      help="keep parameters that a schedule gathers together in one buffer, so that packing them is "
+                           "free; arrays are given and shown one by one")
 
 
 def _werror(made: Parser) -> None:
@@ -210,6 +217,7 @@ def schedule(made: Parser) -> None:
     _partitioned(made)
     made.add_argument("--memory", type=byte_count, metavar="12GB",
                       help="the most bytes that the program may take on a device")
+    _flat(made)
     made.add_argument("--as-is", action="store_true", help="keep the order of the program, and its collectives")
     made.add_argument("--trace", type=Path, metavar="F.json",
                       help="write the forecast as a file for Perfetto (ui.perfetto.dev)")

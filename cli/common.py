@@ -60,9 +60,11 @@ def context_for(args: argparse.Namespace, default_devices: int | None = None) ->
 
 
 def require_schedule(args: argparse.Namespace) -> None:
-    """Raises argparse.ArgumentTypeError for a limit on memory without a schedule."""
+    """Raises argparse.ArgumentTypeError for options of a schedule without one."""
     if args.memory is not None and not args.schedule:
         raise argparse.ArgumentTypeError("--memory limits what --schedule may use: give both")
+    if args.flat_parameters and not args.schedule:
+        raise argparse.ArgumentTypeError("--flat-parameters joins what --schedule gathers together: give both")
 
 
 def report(args: argparse.Namespace, context: PassContext, quiet: bool = False) -> None:

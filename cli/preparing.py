@@ -6,6 +6,7 @@ import argparse
 
 from ..ir.diagnostics import Diagnostic, fail
 from ..ir.graph.module import clone_module
+from ..ir.tools.interface import unflattened
 from ..ir.tools.spmd import is_per_device
 from ..ir.tools.unknown_values import require_values
 from ..passes.pipelines import partition, remarks, schedule
@@ -26,7 +27,7 @@ def made(args: argparse.Namespace, ranks: int | None, quiet: bool) -> tuple[Job,
     require_schedule(args)
     program = read_program(args, quiet)
     require_values(live_in(program.entry), "to run the program")
-    job = Job(program, clone_module(program))
+    job = Job(unflattened(program), clone_module(program))
     context = context_for(args, default_devices=ranks)
     if not is_per_device(program):
         with working("partitioning"):
@@ -37,7 +38,7 @@ def made(args: argparse.Namespace, ranks: int | None, quiet: bool) -> tuple[Job,
         raise argparse.ArgumentTypeError("--check needs the unpartitioned program, this one is already partitioned")
     if args.schedule:
         with working("scheduling"):
-            schedule(job.local, context, args.memory or 0)
+            schedule(job.local, context, args.memory or 0, flat=args.flat_parameters)
     if ranks is not None and ranks > job.devices:
         fail(f"the program runs on {job.devices} devices, too few for {ranks} ranks")
     job.backend = Backend.chosen(args.backend, job.local, -(-job.devices // (ranks or 1)) * (args.repeat or 1))

@@ -15,9 +15,10 @@ from typing import Any
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.spmd import is_per_device
-from ..passes.base import PassContext
+from ..passes.base import PassContext, run_pipeline
 from ..passes.pipelines import partition
 from ..passes.pipelines import schedule as make_schedule
+from ..passes.schedule.flat_parameters import FlatParameters
 from ..passes.schedule.sizes import sized
 from ..report.measured import Agreement, agreement_text, compare, load_trace
 from ..report.schedule import Schedule, ms, schedule_of, schedule_summary, schedule_table
@@ -35,7 +36,7 @@ def schedule(args: argparse.Namespace) -> int:
     measured = load_trace(args.measured) if args.measured is not None else None
     module = read_program(args)
     context = context_for(args)
-    before = prepared(module, context, None if args.as_is else args.memory or 0)
+    before = prepared(module, context, None if args.as_is else args.memory or 0, args.flat_parameters)
     report(args, context)
     with working("simulating the order"):
         found = schedule_of(module, context.machine)
@@ -61,18 +62,20 @@ def schedule(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def prepared(module: Module, context: PassContext, memory: int | None) -> Schedule | None:
+def prepared(module: Module, context: PassContext, memory: int | None, flat: bool = False) -> Schedule | None:
     """Brings a program to the form that is shown: partitioned, and scheduled within this many bytes (0: those of the
-    machine) unless `memory` is None. Returns the forecast of the order that the program had, None if it keeps it.
+    machine) unless `memory` is None; with `flat`, parameters that are gathered together become one. Returns the
+    forecast of the order that the program had, None if it keeps it.
     """
     if not is_per_device(module):
         with working("partitioning"):
             partition(module, context)
     if memory is None or module.has_schedule:
+        run_pipeline([FlatParameters()] if flat else [], module, context)
         return None
     with working("scheduling"):
         before = schedule_of(module, context.machine)
-        make_schedule(module, context, memory)
+        make_schedule(module, context, memory, flat=flat)
     return before
 
 

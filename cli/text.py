@@ -88,7 +88,8 @@ def partition_command(args: argparse.Namespace) -> int:
             partition(module, context)
     if args.schedule:
         with working("scheduling"):
-            schedule(module, context, args.memory or 0, "variadic" if args.form in ("local", "c") else "xla")
+            form = "variadic" if args.form in ("local", "c") else "xla"
+            schedule(module, context, args.memory or 0, form, args.flat_parameters)
     report(args, context)
     if args.form == "c":
         from ..codegen.native.c_file import c_file

@@ -35,7 +35,9 @@ from ..ir.sharding.sharding import (
     TupleSharding,
     leaf_shardings,
 )
+from ..ir.strings import BracedText
 from ..ir.tools.control_flow import computations_run
+from ..ir.tools.printer import FLAT_LAYOUT_KEY, flat_layout_text
 from ..ir.tools.unfused import unfused
 from ..ir.types.shape import Shape
 
@@ -104,7 +106,13 @@ def _require_local(module: Module) -> None:
 
 
 def _plain_header(module: Module) -> None:
-    """Removes Hloom's stage, and the layouts and the schedule, which XLA chooses itself."""
+    """Removes Hloom's stage, and the layouts and the schedule, which XLA chooses itself. The layout of arrays that are
+    kept inside of others stays as text, for those who prepare inputs.
+    """
+    if module.flat_layout is not None:
+        text = BracedText(flat_layout_text(module.flat_layout))
+        module.frontend_attributes = {**module.frontend_attributes, FLAT_LAYOUT_KEY: text}
+        module.flat_layout = None
     module.is_scheduled = False
     module.stage, module.global_layout, module.entry_layout = Stage.GLOBAL, None, None
     module.meshes = {}

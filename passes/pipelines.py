@@ -38,6 +38,7 @@ from .propagation.shardy_regions import ShardyRegions
 from .schedule.bucket import Bucket
 from .schedule.combine_collectives import CombineCollectives
 from .schedule.fastest import Fastest
+from .schedule.flat_parameters import FlatParameters
 from .schedule.memory_order import MemoryOrder
 from .schedule.rematerialize import Rematerialize
 from .schedule.rewrites.carry_reduce_scatters import CarryReduceScatters
@@ -61,7 +62,7 @@ PASSES: dict[str, type[Pass]] = {
         EqualComputations, DeviceOrders, Propagate, SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives,
         Fusion, AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces, CommonGathers, SinkAllReduces,
         PrefetchGathers, CarryReduceScatters, HierarchicalCollectives, HoistGathers, ScheduleCollectives, Bucket,
-        Overlap, MemoryOrder, Rematerialize,
+        Overlap, MemoryOrder, Rematerialize, FlatParameters,
     )
 }
 
@@ -129,6 +130,8 @@ ORDER: tuple[Before, ...] = (
             "hoist-gathers", "prefetch-gathers", "carry-reduce-scatters", "hierarchical-collectives",
         )
     ),
+    *(Before(combining, "flat-parameters", "parameters are joined by the buckets that gather them")
+      for combining in ("schedule", "bucket", "combine-collectives")),
     Before("propagate", "spmd-partition", "the partitioner needs a sharding for every value"),
 )
 
@@ -159,13 +162,17 @@ def partition(module: Module, context: PassContext | None = None) -> Module:
     return module
 
 
-def schedule(module: Module, context: PassContext | None = None, memory: int = 0, form: str = "variadic") -> Module:
+def schedule(
+    module: Module, context: PassContext | None = None, memory: int = 0, form: str = "variadic", flat: bool = False
+) -> Module:
     """LOCAL to SCHEDULED, in place, with at most `memory` bytes on a device (0: those of the machine); returns the
-    module. Combined collectives have the `form` variadic, flat or xla. Raises CompileError if the program does not fit.
+    module. Combined collectives have the `form` variadic, flat or xla. With `flat`, parameters that are gathered
+    together become one (`flat-parameters`). Raises CompileError if the program does not fit.
     """
     final = ScheduleCollectives(memory=Bytes(memory), form=form)
     passes = [replace(p, final=final) if isinstance(p, Fastest) else p for p in SCHEDULE]
-    run_pipeline([final] if module.has_schedule else passes, module, context or PassContext())
+    passes = [final] if module.has_schedule else passes
+    run_pipeline([*passes, *([FlatParameters()] if flat else [])], module, context or PassContext())
     return module
 
 

@@ -23,6 +23,7 @@ from ..ir.tools.placement import placements
 from ..ir.tools.process_grid import ProcessGrid
 from ..ir.types.element_type import ElementType
 from .fabric.ranks import RanksFabric
+from .flat_arrays import packed_inputs, unpacked_outputs
 from .global_arrays import join_outputs, split_inputs
 from .plan.executable import Executable
 from .plan.in_flight import in_flight
@@ -94,6 +95,11 @@ class MpiProgram:
             self.watch.report(error)
             raise
 
+    def local_inputs(self, inputs: Sequence[Array], poison: bool = False) -> list[list[Array]]:
+        """Takes global arrays, one per leaf of the parameters; returns what `run` takes on this rank."""
+        local = split_inputs(inputs, self.parameters, self.devices, self.grid, poison, self.executable.kernels)
+        return packed_inputs(self.module, local)
+
     def run_global(self, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
         """Takes global arrays on every rank; returns global results on rank 0, None on the others."""
         return self.repeat_global(inputs, 1, poison)[0]
@@ -104,7 +110,7 @@ class MpiProgram:
         """Runs the program several times on the same inputs, as `run_global`. Also returns the seconds of each run from
         the moment when all ranks begin to the moment when all have finished. The tracer sees the last run.
         """
-        local = split_inputs(inputs, self.parameters, self.devices, self.grid, poison, self.executable.kernels)
+        local = self.local_inputs(inputs, poison)
         if times > 1:
             self.watch.barrier("the first run of the program")
         mine, seconds = repeated(lambda last: self._run_together(local, tracer if last else None), times)
@@ -129,7 +135,7 @@ class MpiProgram:
         gathered: list[list[list[Array]]] | None = self.comm.gather(mine, root=0)
         if gathered is None:
             return None
-        per_device = [device for rank in gathered for device in rank]
+        per_device = unpacked_outputs(self.module, [device for rank in gathered for device in rank])
         return join_outputs(per_device, self.results, self.grid, self.executable.kernels)
 
     def _itemsize(self, element: ElementType) -> int:

@@ -12,6 +12,7 @@ from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
 from ..ir.tools.process_grid import ProcessGrid
 from .fabric.local import LocalFabric
+from .flat_arrays import packed_inputs, unpacked_outputs
 from .global_arrays import join_outputs, split_inputs
 from .plan.executable import Executable
 from .plan.interpreter import Observer
@@ -59,7 +60,8 @@ class SimulatedProgram:
 
     def _split(self, inputs: Sequence[Array], poison: bool) -> list[list[Array]]:
         devices = range(self.grid.size)
-        return split_inputs(inputs, self.parameters, devices, self.grid, poison, self.executable.kernels)
+        local = split_inputs(inputs, self.parameters, devices, self.grid, poison, self.executable.kernels)
+        return packed_inputs(self.module, local)
 
     def _run(
         self, local: list[list[Array]], observer: Observer | None, tracer: Observer | None = None
@@ -67,7 +69,8 @@ class SimulatedProgram:
         return self.executable.run(range(self.grid.size), local, LocalFabric(), observer, tracer)
 
     def _joined(self, per_device: list[list[Array]]) -> Simulation:
-        return Simulation(join_outputs(per_device, self.results, self.grid, self.executable.kernels), per_device)
+        outputs = unpacked_outputs(self.module, per_device)
+        return Simulation(join_outputs(outputs, self.results, self.grid, self.executable.kernels), per_device)
 
 
 def run_devices(

@@ -19,6 +19,7 @@ from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
 from ..ir.tools.process_grid import ProcessGrid
+from .flat_arrays import packed_inputs, unpacked_outputs
 from .global_arrays import join_outputs, split_inputs
 
 Array = np.ndarray[Any, Any]
@@ -34,9 +35,10 @@ def run_on_xla(module: Module, inputs: Sequence[Array], platform: str = "cpu") -
     """
     grid = ProcessGrid.of(module)
     parameters, results = placements(module)
-    tiles = split_inputs(inputs, parameters, range(grid.size), grid)
+    tiles = packed_inputs(module, split_inputs(inputs, parameters, range(grid.size), grid))
     client = _Client(platform, grid.size)
-    return join_outputs(client.run(replica_module(module), tiles), results, grid)
+    outputs = unpacked_outputs(module, client.run(replica_module(module), tiles))
+    return join_outputs(outputs, results, grid)
 
 
 class _Client:

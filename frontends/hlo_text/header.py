@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from ...ir.graph.instruction import NO_FRONTEND_ATTRIBUTES
 from ...ir.graph.module import EntryLayout, Module, Stage
 from ...ir.strings import BracedText
-from ...ir.tools.printer import GLOBAL_LAYOUT_KEY, STAGE_KEY
+from ...ir.tools.printer import FLAT_LAYOUT_KEY, GLOBAL_LAYOUT_KEY, STAGE_KEY
 from .attribute_reader import parse_frontend_attributes
 from .cursor import Cursor
 from .errors import TextError, did_you_mean
+from .flat_layout import parse_flat_layout
 from .scan import IDENT, blank_comments, skip_space, value_end
 from .shapes import parse_entry_layout
 from .shardings import parse_meshes
 
 MESHES_KEY = "xla.sdy.meshes"
+T = TypeVar("T")
 LARGEST_COUNT = 2**31 - 1
 
 _ATTRIBUTE = re.compile(rf"({IDENT})=")
@@ -158,12 +160,20 @@ def _set_frontend_attributes(module: Module, text: str) -> None:
             _fail(text, f"{STAGE_KEY} must be one of {', '.join(stages)}")
         module.stage = stages[stage]
     layout = found.pop(GLOBAL_LAYOUT_KEY, None)
+    flat = found.pop(FLAT_LAYOUT_KEY, None) if module.stage is not Stage.GLOBAL else None
     if isinstance(layout, BracedText):
-        try:
-            module.global_layout = _entry_layout(layout.text)
-        except TextError as error:
-            raise error.shifted(text.index(layout.text)) from None
+        module.global_layout = _inside(text, layout, _entry_layout)
+    if isinstance(flat, BracedText):
+        module.flat_layout = _inside(text, flat, parse_flat_layout)
     module.frontend_attributes = found or NO_FRONTEND_ATTRIBUTES
+
+
+def _inside(text: str, value: BracedText, parse: Callable[[str], T]) -> T:
+    """Parses a value inside of a text, in whose places it reports errors."""
+    try:
+        return parse(value.text)
+    except TextError as error:
+        raise error.shifted(text.index(value.text)) from None
 
 
 _SETTERS: dict[str, Callable[[Module, str], None]] = {

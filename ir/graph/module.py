@@ -14,6 +14,7 @@ from ..sharding.mesh import Mesh
 from ..types.shape import Shape
 from .clone import clone_computation
 from .computation import Computation
+from .flat_layout import FlatLayout
 from .instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction
 
 
@@ -49,7 +50,8 @@ class Module:
     Header attributes that Hloom does not interpret are kept verbatim: `input_output_alias`, `buffer_donor`,
     `origin_recovery_table` (text with braces, empty if absent) and `stack_frames` (the four tables, as text). `meshes`
     are Shardy's, by symbol, from `xla.sdy.meshes`. `global_layout` of a LOCAL module gives the shapes of the program
-    before partitioning. `warnings` are those of reading its text.
+    before partitioning, `flat_layout` the arrays that are kept inside of others since. `warnings` are those of reading
+    its text.
     """
 
     def __init__(self, name: str, source: SourceFile | None = None) -> None:
@@ -63,6 +65,7 @@ class Module:
         self.num_partitions = 1
         self.entry_layout: EntryLayout | None = None
         self.global_layout: EntryLayout | None = None
+        self.flat_layout: FlatLayout | None = None
         self.allow_propagation_to_parameters: tuple[bool, ...] | None = None
         self.allow_propagation_to_output: tuple[bool, ...] | None = None
         self.input_output_alias = ""

@@ -99,7 +99,7 @@ def _shell(module: Module, instruction: Instruction) -> Module:
     """Returns an empty module with the header of the given one, except the parts about parameters and results."""
     result = shell_of(module)
     result.name = f"{module.name}.{instruction.name}"
-    result.entry_layout = result.global_layout = None
+    result.entry_layout = result.global_layout = result.flat_layout = None
     result.allow_propagation_to_parameters = result.allow_propagation_to_output = None
     result.input_output_alias = result.buffer_donor = result.origin_recovery_table = ""
     return result

@@ -8,14 +8,17 @@ made from may.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..diagnostics import fail
+from ..graph.flat_layout import Place
 from ..graph.instruction import Instruction
 from ..graph.module import EntryLayout, Module, Stage, clone_module
 from ..sharding.sharding import REPLICATED, Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ..sharding.tiling import Tiling
 from ..types.shape import Shape
+from .interface import unflattened
 from .spmd import devices_problem, is_per_device
 
 
@@ -33,7 +36,8 @@ class Placement:
 def placements(module: Module) -> tuple[list[Placement], list[Placement]]:
     """Returns the placements of the leaves of the parameters, and of the result.
 
-    Raises CompileError if shapes and shardings disagree, or if the module is not a per-device program.
+    Of a program that keeps arrays inside of others, they are those of the arrays before: the ones that users give and
+    get. Raises CompileError if shapes and shardings disagree, or if the module is not a per-device program.
     """
     if not is_per_device(module):
         fail(f"{module.name} is not partitioned yet: it is {module.stage.value}, not the program of each device",
@@ -41,8 +45,21 @@ def placements(module: Module) -> tuple[list[Placement], list[Placement]]:
     entry, layout = module.entry, module.global_layout
     parameters = [_placements(module, p, layout.parameters[i] if layout else None)
                   for i, p in enumerate(entry.parameters)]
-    result = _placements(module, entry.root, layout.result if layout else None)
-    return [x for part in parameters for x in part], result
+    given = [x for part in parameters for x in part]
+    made = _placements(module, entry.root, layout.result if layout else None)
+    flat = module.flat_layout
+    return (given, made) if flat is None else (_unpacked(flat.parameters, given), _unpacked(flat.results, made))
+
+
+def _unpacked(places: Sequence[Place], arrays: Sequence[Placement]) -> list[Placement]:
+    """Returns the placements of the arrays at some places, given those of the program's own arrays."""
+    members = [(place, place.member) for place in places]
+    return [arrays[place.number] if m is None else Placement(m.whole, _tiling(m.sharding, m.whole.rank))
+            for place, m in members]
+
+
+def _tiling(sharding: Sharding | None, rank: int) -> Tiling:
+    return sharding.tiling(rank) if sharding is not None else Tiling.replicated(rank)
 
 
 def _placements(module: Module, instruction: Instruction, whole: Shape | None) -> list[Placement]:
@@ -57,7 +74,7 @@ def _placements(module: Module, instruction: Instruction, whole: Shape | None) -
         problem = devices_problem(sharding, module.num_partitions) if sharding is not None else None
         if problem:
             fail(f"{instruction.name}: {problem}", instruction.location)
-        tiling = sharding.tiling(part.rank) if sharding is not None else Tiling.replicated(part.rank)
+        tiling = _tiling(sharding, part.rank)
         if shape is None:
             shape = part.with_dims(tuple(n * tiling.tiles(d) for d, n in enumerate(part.dims)))
         if tiling.local_dims(shape.dims) != part.dims:
@@ -74,8 +91,10 @@ def placed_like(local: Module, original: Module) -> Module:
     """Returns a per-device program that says where its inputs and outputs lie: a foreign one as a LOCAL copy.
 
     The global shapes are those of `original`, the program that it was made from. A parameter or result that has no
-    sharding has that of `original`. Raises CompileError if both differ in number or types of parameters or results.
+    sharding has that of `original`. Arrays that a flat layout joins are taken one by one. Raises CompileError if both
+    programs differ in number or types of parameters or results.
     """
+    local = unflattened(local)
     pairs = [*zip(local.entry.parameters, original.entry.parameters), (local.entry.root, original.entry.root)]
     counts = [len(m.entry.parameters) for m in (local, original)]
     if counts[0] != counts[1]:

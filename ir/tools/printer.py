@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from ..graph.attributes import NONE, Attributes, SliceDim, attribute_fields
 from ..graph.computation import Computation
+from ..graph.flat_layout import FlatLayout, Place
 from ..graph.instruction import FrontendAttributes, Instruction
 from ..graph.module import EntryLayout, Module, Stage
 from ..sharding.sharding import AnySharding
@@ -24,6 +25,7 @@ from ..types.shape import Shape
 
 STAGE_KEY = "hloom.stage"
 GLOBAL_LAYOUT_KEY = "hloom.global_layout"
+FLAT_LAYOUT_KEY = "hloom.flat_layout"
 
 
 def module_text(module: Module) -> str:
@@ -88,7 +90,24 @@ def header_frontend_attributes(module: Module) -> FrontendAttributes:
         found[STAGE_KEY] = module.stage.value
     if module.global_layout is not None:
         found[GLOBAL_LAYOUT_KEY] = BracedText(entry_layout_text(module.global_layout))
+    if module.flat_layout is not None:
+        found[FLAT_LAYOUT_KEY] = BracedText(flat_layout_text(module.flat_layout))
     return found
+
+
+def flat_layout_text(layout: FlatLayout) -> str:
+    """Prints the layout in the form that `ir/graph/flat_layout` describes."""
+    parameters, results = ("; ".join(map(_place, places)) for places in (layout.parameters, layout.results))
+    return f"{{({parameters})->({results})}}"
+
+
+def _place(place: Place) -> str:
+    member = place.member
+    if member is None:
+        return str(place.number)
+    sharding = "{}" if member.sharding is None else _sharding(member.sharding)
+    path = f" {quote(member.op_name)}" if member.op_name else ""
+    return f"{member.name}={place.number}[{member.start}] {member.shape} {member.whole} {sharding}{path}"
 
 
 def _computation(computation: Computation, is_entry: bool, texts: dict[Attributes, tuple[str, str]]) -> str:

@@ -22,8 +22,9 @@ LOCAL and SCHEDULED, also:
 13. There are no `Sharding` custom-calls.
 14. What is started is awaited once: a start has one done, through updates, and only that reads the result.
 15. Collectives with the same channel are copies: of one kind, over the same devices.
+16. A flat layout names every parameter and result once, or members that fill it.
 `find_deadlocks` (ir/deadlock) shows more of such programs, also of those that other compilers made:
-16. Every device that comes to a collective is in one of its groups, and all devices of a group come to it alike. What
+17. Every device that comes to a collective is in one of its groups, and all devices of a group come to it alike. What
     cannot be shown is a warning. Sends have receives, which do not wait for what comes after them.
 
 `verify` returns the violations, `check` raises them. Diagnostics have both values and the location of the instruction.
@@ -50,6 +51,7 @@ from ..ops.collective_groups import GroupAttributes
 from ..ops.collectives import CollectivePermuteAttributes
 from ..types.shape import Shape
 from .control_flow import computations_run
+from .flat_checks import flat_layout_problems
 from .in_flight import in_flight_problems
 from .mixed_precision import computed
 from .sharding_checks import groups_problem, pairs_problem, sharding_problem
@@ -325,6 +327,7 @@ def _stage(module: Module) -> Iterator[Diagnostic]:
             for instruction in computation:
                 yield from _local(instruction, module)
         yield from in_flight_problems(module)
+    yield from (_error(problem, module.entry.location) for problem in flat_layout_problems(module))
 
 
 def _local(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:

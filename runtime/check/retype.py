@@ -28,6 +28,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import EntryLayout, Module, shell_of
 from ...ir.graph.op import Compile, Kernel, Op, OpCall, op_named
+from ...ir.tools.interface import unflattened
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType
 from ...ir.types.literal import Literal, unknown
 from ...ir.types.shape import Shape, tuple_shape
@@ -97,9 +98,10 @@ def retyped(module: Module, types: Types = WIDE, grid: int | None = None, seed: 
     """Copies a module with element types mapped. `grid` gives the bits beyond those of their own types to which floats
     that became f64 are rounded (None: no rounding).
 
-    The copy is for running only: it is not verified, and the rounding op has no text.
+    The copy is for running only: it is not verified, and the rounding op has no text. It takes arrays that a flat
+    layout joins one by one.
     """
-    return _Retyper(module, types, grid, seed).run()
+    return _Retyper(unflattened(module), types, grid, seed).run()
 
 
 class _Retyper:

@@ -19,6 +19,7 @@ import numpy as np
 from ...ir.diagnostics import fail
 from ...ir.graph.module import Module
 from ...ir.graph.value_range import Columns, Demand, joined
+from ...ir.tools.interface import unflattened
 from ...ir.types.shape import UNBOUNDED, Shape
 from ..plan.limits import require_memory, too_large
 from .array_files import NamedArrays, as_element, load_array, read_arrays
@@ -54,6 +55,7 @@ def inputs_for_module(module: Module, text: str = "random", seed: int = 0) -> li
 
     Raises CompileError for unknown names, ranges that do not fit, files that do not fit, and too little memory.
     """
+    module = unflattened(module)
     leaves = input_leaves(module)
     if text in KINDS or ("=" in text and not Path(text).exists()):
         chosen = {} if text in KINDS else settings_for(text, leaves)
