@@ -13,10 +13,10 @@ process, and on processes over gloo; torch (eager and compiled on one rank, then
 installed. Times are those of rank 0; `processor` is the processor time of one rank, with the turns of its waits, which
 says more than wall time where other processes want the cores. `--buckets` compares Hloom's own programs instead: one
 collective per array in the order of the text, those of a layer together, scheduled for the machine cpu-cluster, that
-with flat parameters, and what native code does by itself; beside kinds that divide weights there is DP. Kinds are dp, fsdp, tp, and fsdp_tp on a
-mesh of ranks / 2 x 2 (four ranks at least). The last columns are the peak of memory of rank 0: forecast, as `hloom
-memory` does for the fused program; of its arguments, arenas and all arrays that a step allocates; and the shared memory
-that it writes.
+with flat parameters, and what native code does by itself; beside kinds that divide weights there is DP. Kinds are dp,
+fsdp, tp, and fsdp_tp on a mesh of ranks / 2 x 2 (four ranks at least). The last columns are the peak of memory of rank
+0: forecast, as `hloom memory` does for the fused program; of its arguments, arenas and all arrays that a step
+allocates; and the shared memory that it writes.
 """
 
 # JAX's own annotations leave many types open.

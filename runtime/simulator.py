@@ -70,7 +70,7 @@ class SimulatedProgram:
 
     def _joined(self, per_device: list[list[Array]]) -> Simulation:
         outputs = unpacked_outputs(self.module, per_device)
-        return Simulation(join_outputs(outputs, self.results, self.grid, self.executable.kernels), per_device)
+        return Simulation(join_outputs(outputs, self.results, self.grid, self.executable.kernels), outputs)
 
 
 def run_devices(
