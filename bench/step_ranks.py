@@ -154,9 +154,8 @@ def measure_ranks(configuration: str, kind: str, ranks: int, rounds: int, steps:
 
 
 def program_text(configuration: str, kind: str, ranks: int) -> str:
-    """Returns the program of a device, or the whole program for one rank."""
-    module = hloom.parse(sharded_text(CONFIGURATIONS[configuration], kind, ranks))
-    return module_text(hloom.partition(module).module if ranks > 1 else module)
+    """Returns the program of a device."""
+    return module_text(hloom.partition(hloom.parse(sharded_text(CONFIGURATIONS[configuration], kind, ranks))).module)
 
 
 def report(groups: list[Group]) -> bool:

@@ -32,23 +32,28 @@ class _NotNative(Exception):
 
 def native_loop(step: WhileStep) -> Step:
     """Returns a loop that machine code runs, if its condition and its body are tables and put slices into state."""
-    if not all(_is_native(step.condition, s) for s in step.condition.steps):
-        return step
-    if not all(_is_native(step.body, s) for s in step.body.steps):
+    if not all(isinstance(s, TableStep) for s in step.condition.steps) or _updated(step.body) is None:
         return step
     return LoopStep(step.instruction, step.condition, step.body, step.reads, step.writes)
 
 
-def _is_native(plan: Plan, step: Step) -> bool:
-    if isinstance(step, TableStep):
-        return True
-    inner = step.acting
-    if not isinstance(inner, UpdateStep) or not isinstance(inner.instruction.op, DynamicUpdateSlice):
-        return False
-    (first, *others), (result,) = inner.reads, inner.writes
-    if first not in step.dead or first in others or first not in plan.parameters or plan.results.count(result) != 1:
-        return False
-    return plan.parameters.index(first) == plan.results.index(result)
+def _updated(plan: Plan) -> dict[int, int] | None:
+    """Returns the numbers of the parameters in whose arrays a plan puts slices, by the buffers of what it makes so.
+
+    None if a step is neither a table nor such a put, or if such an array is not the next state of the same number.
+    """
+    numbers = {buffer: n for n, buffer in enumerate(plan.parameters)}
+    found: dict[int, int] = {}
+    for step in (s for s in plan.steps if not isinstance(s, TableStep)):
+        inner = step.acting
+        if not isinstance(inner, UpdateStep) or not isinstance(inner.instruction.op, DynamicUpdateSlice):
+            return None
+        (first, *others), (result,) = inner.reads, inner.writes
+        number = found.get(first, numbers.get(first))
+        if number is None or first not in step.dead or first in others:
+            return None
+        found[result] = number
+    return found if all(found.get(plan.results[n]) == n for n in found.values()) else None
 
 
 @dataclass(slots=True)
@@ -65,12 +70,14 @@ class _Table:
         """Adds the steps of the plan for a state, with these arrays for what it makes; returns its results. Unless
         `is_real`, only finds where these lie.
         """
-        frame = self.plan.frame(self.device, list(state))
+        frame, updated = self.plan.frame(self.device, list(state)), _updated(self.plan) or {}
+        changing = [state[n] for n in updated.values()]
         for step in self.plan.steps:
             if isinstance(step, TableStep):
                 self._table(step, frame, made, is_real)
             else:
-                self._put(step, frame, is_real)
+                self._put(step, frame, changing, is_real)
+        _refuse_views(changing, [frame[buffer] for buffer in self.plan.results if buffer not in updated])
         return [_dense(frame[buffer]) for buffer in self.plan.results]
 
     def _table(self, step: TableStep, frame: Frame, made: dict[int, Array], is_real: bool) -> None:
@@ -89,8 +96,9 @@ class _Table:
             root = held.get(place.root)
             frame[buffer] = place.array(self.block.memory, self.block.start) if root is None else place.array(root)
 
-    def _put(self, step: Step, frame: Frame, is_real: bool) -> None:
+    def _put(self, step: Step, frame: Frame, changing: Sequence[Array], is_real: bool) -> None:
         whole, part, *starts = (_dense(frame[buffer]) for buffer in step.acting.reads)
+        _refuse_views(changing, (part, *starts))
         if any(start.ndim or start.dtype not in INDICES for start in starts):
             raise _NotNative
         if is_real:
@@ -126,6 +134,12 @@ def _dense(value: Any) -> Array:
     if not (x.flags.c_contiguous and x.flags.aligned):
         raise _NotNative
     return x
+
+
+def _refuse_views(changing: Sequence[Array], read: Sequence[Any]) -> None:
+    """Raises _NotNative if a value is part of an array that changes in place: it may mean what was there before."""
+    if any(np.may_share_memory(x, _array(value)) for x in changing for value in read):
+        raise _NotNative
 
 
 class LoopStep(WhileStep):
@@ -207,7 +221,7 @@ def _states(
     like = [np.empty(x.shape, x.dtype) for x in given]
     made: list[dict[int, Array]] = [{}, {}]
     results = [_Table(plan, block, device).results(like, m, is_real=False) for m in made]
-    updated = {plan.parameters.index(s.acting.reads[0]) for s in plan.steps if not isinstance(s, TableStep)}
+    updated = set((_updated(plan) or {}).values())
     owned = [{address(x) for x in m.values()} for m in made]
     first, second = list[Array](), list[Array]()
     seen: set[int] = set()

@@ -67,7 +67,7 @@ def check(text: str, inputs: Sequence[Array], native: Sequence[bool] = (True,)) 
         assert (a.dtype, a.shape) == (c.dtype, c.shape)
         np.testing.assert_allclose(a, c, rtol=2e-6)
         assert a.tobytes() == b.tobytes()
-        assert not np.shares_memory(a, b) or any(np.shares_memory(a, x) for x in inputs)
+        assert not a.ndim or not np.shares_memory(a, b) or any(np.shares_memory(a, x) for x in inputs)
     for x, y in zip(inputs, kept, strict=True):
         assert x.tobytes() == y.tobytes()
 
@@ -162,6 +162,34 @@ def test_an_array_that_is_also_read_later_is_not_changed_in_place() -> None:
   ROOT r = ({types}) tuple(i, v1, stack, y)"""
     text = program(state, LESS, body, f"first = ({types}) tuple(zero, n, x, x)", f"ROOT r = ({types}) copy(loop)")
     check(text, [np.array(3, np.int32), X], native=[False])
+
+
+@pytest.mark.parametrize("body", [
+    """p = f32[3,6] slice(v2), slice={[0:3],[0:6]}
+  y = f32[4,6] dynamic-update-slice(v2, p, one, zero)
+  z = f32[4,6] sine(v3)""",
+    """q = f32[1,6] slice(v2), slice={[1:2],[0:6]}
+  r0 = f32[1,6] sine(q)
+  y = f32[4,6] dynamic-update-slice(v2, r0, one, zero)
+  z = f32[4,6] dynamic-update-slice(v3, q, zero, zero)""",
+    """f = f32[24] reshape(v2)
+  q = f32[1,6] slice(v3), slice={[1:2],[0:6]}
+  y = f32[4,6] dynamic-update-slice(v2, q, one, zero)
+  z = f32[4,6] reshape(f)""",
+    """q = f32[1,6] slice(v3), slice={[1:2],[0:6]}
+  t = f32[1,6] sine(q)
+  u = f32[4,6] dynamic-update-slice(v2, t, one, zero)
+  y = f32[4,6] dynamic-update-slice(u, q, v0, zero)
+  z = f32[4,6] cosine(v3)""",
+])  # fmt: skip
+def test_parts_of_an_array_that_changes_in_place(body: str) -> None:
+    state = ["s32[]", "s32[]", "f32[4,6]", "f32[4,6]"]
+    types = ", ".join(state)
+    body = f"{NEXT}\n  zero = s32[] constant(0)\n  {body}\n  ROOT r = ({types}) tuple(i, v1, y, z)"
+    start = f"a = f32[4,6] abs(x)\n  first = ({types}) tuple(zero, n, x, a)"
+    text = program(state, LESS, body, start, f"ROOT r = ({types}) copy(loop)")
+    for trips in (0, 1, 2, 5):
+        check(text, [np.array(trips, np.int32), X], native=["f = " not in body])  # which reads the old array later
 
 
 def test_loops_in_loops() -> None:
