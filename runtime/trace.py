@@ -75,7 +75,6 @@ class Trace:
             self.events.append(Event(what.instruction.name, COMPUTE, start, now, facts))
         self._last = time.perf_counter()  # what recording takes belongs to no step
 
-
     @property
     def parts(self) -> RunParts:
         """Where the time of the run went on this process."""
