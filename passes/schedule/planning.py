@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,7 +29,8 @@ Planner = Callable[[Extract], tuple[Extract, Outcome]]
 @dataclass(slots=True)
 class State:
     """A program with its forecast and the peak of its memory. `buckets` are the sizes of its new collectives, `again`
-    the values that it gathers again.
+    the values that it gathers again, `exposed` the largest share by which the planned collectives of a computation
+    prolong it.
     """
 
     module: Module
@@ -37,6 +39,7 @@ class State:
     buckets: list[int] = field(default_factory=list[int])
     done: str = ""
     again: int = 0
+    exposed: float = math.inf
 
     def rank(self, limit: float) -> tuple[bool, float, float]:
         """Returns what is compared of programs under a limit on memory; less is better."""
@@ -142,12 +145,16 @@ class Prepared:
         if not self.parts and not self.sizes:
             return None
         written: list[Written] = []
+        exposed = 0.0
         for part in self.parts:
             problem, outcome = self._solve(part, limit - self.frame.outside[part.computation])
+            work = problem.problem.work[-1]
+            exposed = max(exposed, outcome.seconds / work - 1 if work else math.inf)
             written.append(Written(problem.of_copy(copies) if copies else problem, outcome.plan))
         self.clock.renew(self.module)
         best = self._ordered(written, limit)
         best.buckets = self.sizes + [size for w in written for size in w.sizes]
+        best.exposed = exposed
         return best
 
     def _ordered(self, written: Sequence[Written], limit: float) -> State:

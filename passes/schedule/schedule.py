@@ -142,15 +142,11 @@ class _Choice:
             self.context.diagnostics.remark(f"{self.name}: the program is scheduled for this machine already")
             return False
         plans = _Plans(self.planning, old, clock)
-        best = self._best(plans, limit)
+        usual = old.peak * _GROWTH
+        best = self._best(plans, limit) if self.memory or limit <= usual else self._unasked(plans, usual, limit)
         if self.is_tight and is_hard and self.regathers:
             for new in self._computed_again(best.module, limit):
                 best = min(best, new, key=lambda state: state.rank(limit))
-        usual = old.peak * _GROWTH
-        if not self.memory and usual < best.peak <= limit:
-            frugal = self._best(plans, usual)
-            if frugal.peak <= usual and best.seconds > frugal.seconds * _WORTH:
-                best = frugal
         if best.peak > limit and is_hard:
             self._refuse(best, limit)
         is_new = best.module is not self.module
@@ -158,6 +154,17 @@ class _Choice:
             self.module.take(best.module)
         self._record(old, best, bound)
         return is_new
+
+    def _unasked(self, plans: _Plans, usual: float, limit: float) -> State:
+        """Returns the best program where the user gave no limit: one within the usual memory, unless one that takes
+        more is worth it.
+        """
+        frugal = self._best(plans, usual)
+        if frugal.peak <= usual and frugal.exposed <= 1 - _WORTH:
+            return frugal  # with more memory, no more could be hidden
+        best = self._best(plans, limit)
+        share = _WORTH if best.peak > usual else 1.0
+        return frugal if frugal.peak <= usual and frugal.seconds * share < best.seconds else best
 
     def _best(self, plans: _Plans, limit: float) -> State:
         """Returns the best program within a limit, or what comes closest."""
@@ -172,7 +179,7 @@ class _Choice:
         """Yields programs to choose from: the plan without a limit; unless that fits, plans with ever less memory for
         buckets, such plans of programs that gather again what they need late, orders for little memory.
         """
-        old = plans.old
+        old, self.is_tight = plans.old, False
         if limit < (free := old.peak * _GROWTH):  # the plan without a limit may need less than it is allowed
             new = plans.within(free)
             if new is not None:
