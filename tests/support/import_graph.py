@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from hloom.ir.gc_pause import paused_collector
+
 ROOT = Path(__file__).parents[2]
 
 Graph = Mapping[str, frozenset[str]]  # path of a file, as `ir/graph/op.py`, to those it imports
@@ -20,13 +22,15 @@ def name_of(path: Path) -> str:
 @cache
 def parsed(path: Path) -> ast.Module:
     """The syntax tree of a file."""
-    return ast.parse(path.read_text())
+    with paused_collector():  # else it walks the trees of all other files, again and again
+        return ast.parse(path.read_text())
 
 
 @cache
 def nodes_of(path: Path) -> tuple[ast.AST, ...]:
     """All nodes of the syntax tree of a file."""
-    return tuple(ast.walk(parsed(path)))
+    with paused_collector():
+        return tuple(ast.walk(parsed(path)))
 
 
 @cache
