@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from ..cost.memory import live_memory
+from ..cost.memory import LiveMemory, live_memory
 from ..ir.diagnostics import CompileError
 from ..ir.graph.module import Module
 from ..ir.tools.spmd import is_per_device
@@ -34,7 +34,7 @@ def memory(args: argparse.Namespace) -> int:
     arena = _native_arena(module)
     devices = module.num_partitions * module.replica_count
     if args.json:
-        native = {"bytes": arena[0], "bound": arena[1]} if arena else None
+        native = {"bytes": arena[0], "bound": arena[1], "run": _run_bytes(found, arena[0])} if arena else None
         print_json({"program": module.name, "devices": devices} | asdict(found) | {"native_arena": native})
         return EXIT_OK
     print(f"{module.name}: {devices} device{'s' * (devices != 1)}; bytes of each\n")
@@ -43,7 +43,14 @@ def memory(args: argparse.Namespace) -> int:
     print(curve_text(found.curve))
     if arena:
         print(f"\nnative arena: {arena[0]:,} bytes, bound {arena[1]:,}")
+        print(f"native run: {_run_bytes(found, arena[0]):,} bytes, with parameters, constants and results")
     return EXIT_OK
+
+
+def _run_bytes(found: LiveMemory, arena: int) -> int:
+    """Returns the bytes that the arrays of a native run take: results lie beside the arena, or in donated parameters.
+    """
+    return found.parameters + found.constants + arena + found.results - found.aliased
 
 
 def _native_arena(module: Module) -> tuple[int, int] | None:
