@@ -28,7 +28,7 @@ from .state import Space, State, state_of
 from .steps import SearchStep, steps
 
 _SAME = 1e-5  # costs that differ by less count as equal
-_CLOSE = 1 + 1e-6  # times the lower bound, below which no detour is looked for
+_CLOSE = 1 + 1e-9  # times the lower bound, below which no detour is looked for
 _MOST_STEPS = 6000  # steps after which a search ends with its best plan
 _FEW_DEVICES = 64  # most devices for which detours use the exact bound
 _MOST_PARTS = 4  # most digits of prime size that detours split in all orders
