@@ -1,4 +1,4 @@
-"""Machine code of loops over tables: `while` loops, copies of their state, and slices that are put into it.
+"""Machine code of control flow over tables, with copies of arrays and slices that are put into them.
 
 All functions take the address of a block of 64-bit words.
 """
@@ -13,6 +13,7 @@ import numpy as np
 from ...ir.disk_cache import cached, folder
 from .compile_llvm import Loaded, host, object_code, version
 from .products.assembly import Assembly
+from .run_control import control_flow
 from .run_table import RUN
 
 SIGNED, UNSIGNED, LONG = range(3)  # how an index is stored: as s32, u32, or in 64 bits
@@ -21,64 +22,34 @@ INDICES = {np.dtype(np.int32): SIGNED, np.dtype(np.uint32): UNSIGNED, np.dtype(n
 
 @cache
 def code(name: str) -> Loaded:
-    """Returns a function: `loop`, `copy` or `put`."""
+    """Returns a function: `sequence`, `loop`, `choose`, `copy` or `put`."""
     text = _text()
     return Loaded(cached((text, version(), *host()), lambda: object_code(text), folder()), name)
 
 
 def put_words(
-    whole: Sequence[int], part: Sequence[int], itemsize: int, indices: Sequence[tuple[int, int]]
+    part: Sequence[int],
+    itemsize: int,
+    strides: tuple[Sequence[int], Sequence[int]],
+    indices: Sequence[tuple[int, int, int, int]] = (),
 ) -> list[int]:
-    """Returns the words of `put` behind the addresses of the part and the whole, which are dense arrays of these sizes.
-    `indices` are the addresses of the first places of the part, which are clamped, and how they are stored.
+    """Returns the words of `put` behind the addresses of a part and of what it is put into. The part has these sizes,
+    and both have these strides, in bytes. `indices` are, per dimension, the address of the first place of the part, how
+    that is stored, the greatest one, and the stride; places are clamped.
     """
-    strides = [_strides(dims, itemsize) for dims in (part, whole)]
-    starts = [w for (place, kind), n, m, stride in zip(indices, whole, part, strides[1], strict=True)
-              for w in (place, kind, n - m, stride)]  # fmt: skip
     inner, rank = itemsize, len(part)
-    while rank and strides[0][rank - 1] == strides[1][rank - 1]:
+    while rank and (part[rank - 1] == 1 or all(s[rank - 1] == inner for s in strides)):
         rank -= 1
-        inner = strides[0][rank] * part[rank]
+        inner *= part[rank]
     loops = [w for n, a, b in zip(part[:rank], *(s[:rank] for s in strides), strict=True) for w in (n, a, b)]
-    return [len(indices), rank, inner, *starts, *loops]
-
-
-def _strides(dims: Sequence[int], itemsize: int) -> list[int]:
-    found, size = [0] * len(dims), itemsize
-    for d in reversed(range(len(dims))):
-        found[d] = size
-        size *= dims[d]
-    return found
+    return [len(indices), rank, inner, *(w for index in indices for w in index), *loops]
 
 
 @cache
 def _text() -> str:
     declared = ["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"]
     declared += [f"declare i64 @llvm.{verb}.i64(i64, i64)" for verb in ("smin", "smax")]
-    return "\n".join([*declared, RUN, _loop(), _copy(), _put_nest(), _put()])
-
-
-def _loop() -> str:
-    """Words: whether the loop has ended, which of two states is current, the most trips, then of both states the table
-    of the condition, its result, and the table of the body, which makes the other state.
-    """
-    f = Assembly("define void @loop(ptr %block)")
-    limit, state, going = f.word("%block", 2), f.at("%block", 8), f.value("alloca i1")
-    f.line(f"store i1 true, ptr {going}")
-    with f.loop(limit), f.when(f.value(f"load i1, ptr {going}")):
-        current = f.value(f"load i64, ptr {state}")
-        condition, result, body = (
-            f.value(f"load ptr, ptr {f.at(f.step('%block', current, '8'), 24 + 16 * n)}") for n in range(3)
-        )
-        f.line(f"call void @run(ptr {condition})")
-        more = f.value(f"icmp ne i8 {f.value(f'load i8, ptr {result}')}, 0")
-        f.line(f"store i1 {more}, ptr {going}")
-        with f.when(more):
-            f.line(f"call void @run(ptr {body})")
-            f.line(f"store i64 {f.integer('sub', '1', current)}, ptr {state}")
-    has_ended = f.nor(f.value(f"load i1, ptr {going}"))
-    f.line(f"store i64 {f.value(f'zext i1 {has_ended} to i64')}, ptr %block")
-    return f.text()
+    return "\n".join([*declared, RUN, *control_flow(), _copy(), _put_nest(), _put()])
 
 
 def _copy() -> str:

@@ -78,6 +78,18 @@ class Assembly:
         self.label(f"done{n}")
 
     @contextmanager
+    def while_true(self, flag: str) -> Generator[None]:
+        """Writes a loop that runs as long as the truth value at an address holds."""
+        n = next(self._numbers)
+        self.line(f"br label %head{n}")
+        self.label(f"head{n}")
+        self.line(f"br i1 {self.value(f'load i1, ptr {flag}')}, label %body{n}, label %done{n}")
+        self.label(f"body{n}")
+        yield
+        self.line(f"br label %head{n}")
+        self.label(f"done{n}")
+
+    @contextmanager
     def when(self, condition: str) -> Generator[None]:
         """Writes what happens only if a condition holds."""
         n = next(self._numbers)

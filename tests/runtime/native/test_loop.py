@@ -214,7 +214,7 @@ ENTRY"""
     text = text.replace("ENTRY", outer).replace("loop = ", "loop = ", 1)
     head, entry = text.split("ENTRY")
     text = head + "ENTRY" + entry.replace("condition=condition, body=body", "condition=condition, body=outer_body")
-    check(text, [np.array(4, np.int32), X], native=[False, True])
+    check(text, [np.array(4, np.int32), X], native=[True, True])
 
 
 def test_devices_that_leave_a_loop_at_different_times() -> None:

@@ -1,0 +1,313 @@
+"""Control flow of plans in machine code: what runs so, and the code for arrays that lie where they do.
+
+A loop's state has two places, and its body reads one and makes the other. So each trip runs one of two codes, which
+differ in addresses. State that the body leaves as it is, or updates in place, has one place. Loops and branches inside
+of others have arrays for their results, which every trip fills again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...codegen.native.run_control import LONG, PRED, SIGNED
+from ...codegen.native.run_loop import INDICES, code, put_words
+from ...ir.ops.slicing import DynamicUpdateSlice
+from ..plan.interpreter import Frame, Interpreter, Plan, Step
+from ..plan.steps import ConditionalStep, WhileStep
+from ..plan.updates import UpdateStep
+from .addresses import address
+from .table import Block, TableStep
+
+Array = np.ndarray[Any, Any]
+PIECE = 1 << 25  # bytes that the trips touch before Python looks at the time, a few milliseconds
+_TRIP = 4096  # bytes that take as long as what a trip does besides
+_ALWAYS = np.ones(1, np.int64)  # what says that a step has ended which never pauses
+_SELECTORS = {np.dtype(np.bool_): PRED, np.dtype(np.int32): SIGNED}
+
+
+class NotNative(Exception):
+    """Arrays do not lie as machine code needs them."""
+
+
+def is_native(step: WhileStep) -> bool:
+    """Whether a loop consists of tables, of control flow that does, and of slices that are put into its state."""
+    return all(map(_runs, step.condition.steps)) and _updated(step.body) is not None
+
+
+def _runs(step: Step) -> bool:
+    inner = step.acting
+    if isinstance(inner, ConditionalStep):
+        return all(_runs(s) for branch in inner.branches for s in branch.steps)
+    return isinstance(step, TableStep) or (isinstance(inner, WhileStep) and is_native(inner))
+
+
+def _updated(plan: Plan) -> dict[int, int] | None:
+    """Returns the numbers of the parameters in whose arrays a plan puts slices, by the buffers of what it makes so.
+
+    None if a step neither runs in machine code nor is such a put, or if such an array is not the next state of the same
+    number.
+    """
+    numbers = {buffer: n for n, buffer in enumerate(plan.parameters)}
+    found: dict[int, int] = {}
+    for step in (s for s in plan.steps if not _runs(s)):
+        inner = step.acting
+        if not isinstance(inner, UpdateStep) or not isinstance(inner.instruction.op, DynamicUpdateSlice):
+            return None
+        (first, *others), (result,) = inner.reads, inner.writes
+        number = found.get(first, numbers.get(first))
+        if number is None or first not in step.dead or first in others:
+            return None
+        found[result] = number
+    return found if all(found.get(plan.results[n]) == n for n in found.values()) else None
+
+
+@dataclass(slots=True)
+class Run:
+    """The run of one device, and the word for what its loops may still do before they pause (bytes)."""
+
+    interpreter: Interpreter
+    device: int
+    left: Array = field(default_factory=lambda: np.array([PIECE], np.int64))
+
+    def block(self, plan: Plan) -> Block:
+        """Returns the arena of a plan; one of no size if it has no tables."""
+        found = next((s.memory for s in plan.steps if isinstance(s, TableStep)), None)
+        return Block.of(0) if found is None else found.block(self.interpreter, self.device)
+
+
+@dataclass(slots=True)
+class _Code:
+    """The steps of a plan, with what they refer to: functions and blocks, and arrays that must stay."""
+
+    run: Run
+    plan: Plan
+    entries: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    kept: list[Any] = field(default_factory=list[Any])
+
+    def results(self, state: Sequence[Array], made: dict[int, Array], is_real: bool = True) -> list[Array]:
+        """Adds the steps of the plan for a state, with these arrays for what it makes; returns its results. Unless
+        `is_real`, only finds where these lie.
+        """
+        frame, updated = self.plan.frame(self.run.device, list(state)), _updated(self.plan) or {}
+        changing = [state[n] for n in updated.values()]
+        block = self.run.block(self.plan)
+        for step in self.plan.steps:
+            inner = step.acting
+            if isinstance(step, TableStep):
+                self._table(step, block, frame, made, is_real)
+            elif isinstance(inner, WhileStep):
+                self._loop(inner, frame, made, changing, is_real)
+            elif isinstance(inner, ConditionalStep):
+                self._choose(inner, frame, made, is_real)
+            else:
+                self._put(step, frame, changing, is_real)
+        _refuse_views(changing, [frame[buffer] for buffer in self.plan.results if buffer not in updated])
+        return [self._dense(frame[buffer], is_real) for buffer in self.plan.results]
+
+    def _table(self, step: TableStep, block: Block, frame: Frame, made: dict[int, Array], is_real: bool) -> None:
+        held: dict[int, Array] = {}
+        for o in step.outside:
+            if o.is_made:
+                frame[o.buffer] = made.setdefault(o.buffer, np.empty(o.dims, o.dtype))
+            held[o.buffer] = x = self._dense(frame[o.buffer], is_real)
+            if x.shape != o.dims or x.dtype != o.dtype:
+                raise NotNative
+        if is_real:
+            pairs, words = step.pairs(block, held)
+            self.kept += [words, *held.values()]
+            self.add("run", [len(pairs), *(word for pair in pairs for word in pair)])
+        for buffer, place in step.exports:
+            root = held.get(place.root)
+            frame[buffer] = place.array(block.memory, block.start) if root is None else place.array(root)
+
+    def _put(self, step: Step, frame: Frame, changing: Sequence[Array], is_real: bool) -> None:
+        first, *others = step.acting.reads
+        whole = _refuse_gaps(frame[first])
+        part, *starts = (self._dense(frame[buffer], is_real) for buffer in others)
+        _refuse_views(changing, (part, *starts))
+        if any(start.ndim or start.dtype not in INDICES for start in starts):
+            raise NotNative
+        if is_real:
+            most = [n - m for n, m in zip(whole.shape, part.shape, strict=True)]
+            kinds = [INDICES[start.dtype] for start in starts]
+            indices = list(zip(map(address, starts), kinds, most, whole.strides, strict=True))
+            self._put_into(whole, part, indices)
+            self.kept += starts
+        frame[step.writes[0]] = whole
+
+    def _loop(
+        self, step: WhileStep, frame: Frame, made: dict[int, Array], changing: Sequence[Array], is_real: bool
+    ) -> None:
+        """Adds a loop. State that it leaves as it is stays where it is, unless that changes afterwards."""
+        given = [self._dense(frame[buffer], is_real) for buffer in step.reads]
+        for x, write, before, after in zip(given, step.writes, step.body.parameters, step.body.results, strict=True):
+            stays = before == after and not any(np.may_share_memory(x, y) for y in changing)
+            frame[write] = x if stays else made.setdefault(write, np.empty(x.shape, x.dtype))
+        if not is_real:
+            return
+        loop = Loop.of(step, given, self.run)
+        for x, first in zip(given, loop.states[0], strict=True):
+            self.copy(x, first)
+        self.copy(np.zeros(1, np.int64), loop.block[1:2])
+        self.add("loop", loop.block, may_pause=True)
+        ends: list[_Code] = []
+        for state in loop.states:
+            ends.append(_Code(self.run, self.plan))
+            for x, write in zip(state, step.writes, strict=True):
+                ends[-1].copy(x, frame[write])
+        self._branch(loop.block[1:2], LONG, ends)
+        self.kept.append(loop)
+
+    def _choose(self, step: ConditionalStep, frame: Frame, made: dict[int, Array], is_real: bool) -> None:
+        values = [self._dense(frame[buffer], is_real) for buffer in step.reads]
+        if values[0].ndim or values[0].dtype not in _SELECTORS:
+            raise NotNative
+        outs: list[Array] = []
+        for write, leaf in zip(step.writes, step.instruction.shape.leaves(), strict=True):
+            if leaf.element.numpy is None:
+                raise NotNative
+            outs.append(made.setdefault(write, np.empty(leaf.dims, leaf.element.numpy)))
+            frame[write] = outs[-1]
+        if not is_real:
+            return
+        branches: list[_Code] = []
+        for plan, operands in zip(step.branches, step.slices, strict=True):
+            branches.append(_Code(self.run, plan))
+            found = branches[-1].results(values[operands], dict(zip(plan.results, outs, strict=True)))
+            for x, out in zip(found, outs, strict=True):
+                if x.shape != out.shape or x.dtype != out.dtype:
+                    raise NotNative
+                branches[-1].copy(x, out)
+        self._branch(values[0], _SELECTORS[values[0].dtype], branches)
+
+    def _branch(self, selector: Array, kind: int, codes: Sequence[_Code]) -> None:
+        sequences = [c.sequence() for c in codes]
+        self.kept += [selector, *codes, *sequences]
+        words = [0, -1, address(selector), kind, len(codes), *map(address, sequences)]
+        self.add("choose", words, may_pause=True)
+
+    def _dense(self, value: Any, is_real: bool) -> Array:
+        """Returns a value without gaps: itself, or a copy that is made at this place of the code."""
+        x = array_of(value)
+        if x.flags.c_contiguous and x.flags.aligned:
+            return x
+        found = np.empty(x.shape, x.dtype)
+        if is_real:
+            self._put_into(found, x)
+        return found
+
+    def _put_into(self, whole: Array, part: Array, indices: Sequence[tuple[int, int, int, int]] = ()) -> None:
+        words = put_words(part.shape, part.itemsize, (part.strides, whole.strides), indices)
+        self.kept += [whole, part]
+        self.add("put", [address(part), address(whole), *words])
+
+    def copy(self, source: Array, target: Array) -> None:
+        """Adds a copy of an array, unless it is there already."""
+        if address(source) != address(target):
+            self.kept += [source, target]
+            self.add("copy", [address(source), address(target), source.nbytes])
+
+    def add(self, name: str, words: Sequence[int] | Array, may_pause: bool = False) -> None:
+        """Adds a step by its name. One that may pause says in its first word whether it has ended."""
+        block = words if isinstance(words, np.ndarray) else np.array(words, np.int64)
+        self.kept.append(block)
+        self.entries.append((code(name).address, address(block), address(block if may_pause else _ALWAYS)))
+
+    def sequence(self) -> Array:
+        """Returns the words of all steps as one."""
+        if not self.entries:
+            self.add("run", [0])
+        found = np.array([0, 0, len(self.entries), *(word for entry in self.entries for word in entry)], np.int64)
+        self.kept.append(found)
+        return found
+
+
+@dataclass(slots=True)
+class Loop:
+    """The loop of one device: its words, both states, and what must stay in memory."""
+
+    block: Array
+    states: tuple[list[Array], list[Array]]
+    kept: list[Any]
+
+    @property
+    def state(self) -> list[Array]:
+        """The current state."""
+        return self.states[int(self.block[1])]
+
+    @staticmethod
+    def of(step: WhileStep, given: Sequence[Array], run: Run) -> Loop:
+        """Returns the loop before its first trip. Raises NotNative."""
+        states, made = _states(step.body, given, run)
+        codes: list[_Code] = []
+        heads: list[list[int]] = []
+        for number in range(2):
+            test = _Code(run, step.condition)
+            (found,) = test.results(states[number], {})
+            trip = _Code(run, step.body)
+            for x, y in zip(trip.results(states[number], made[number]), states[1 - number], strict=True):
+                trip.copy(x, y)
+            heads.append([address(test.sequence()), address(found), address(trip.sequence())])
+            test.kept.append(found)
+            codes += [test, trip]
+        touched = sum(s.touched for plan in (step.condition, step.body) for s in plan.steps if isinstance(s, TableStep))
+        block = np.array([0, 0, 0, address(run.left), touched + _TRIP, *heads[0], *heads[1]], np.int64)
+        return Loop(block, states, [run, codes, made])
+
+
+def _states(
+    plan: Plan, given: Sequence[Array], run: Run
+) -> tuple[tuple[list[Array], list[Array]], list[dict[int, Array]]]:
+    """Returns both states, the first one as given, and what a trip from each of them makes.
+
+    Where a trip leaves an array or updates it, both states have the same. Where it makes one, that is the other
+    state's; other results are copied.
+    """
+    like = [np.empty(x.shape, x.dtype) for x in given]
+    made: list[dict[int, Array]] = [{}, {}]
+    results = [_Code(run, plan).results(like, m, is_real=False) for m in made]
+    updated = set((_updated(plan) or {}).values())
+    owned = [{address(x) for x in m.values()} for m in made]
+    first, second = list[Array](), list[Array]()
+    seen: set[int] = set()
+    for n, (x, old) in enumerate(zip(given, like, strict=True)):
+        after = results[0][n], results[1][n]
+        if n in updated:
+            pair = (old, old)
+        elif address(after[0]) == address(old):
+            pair = (x if x.flags.c_contiguous and x.flags.aligned else x.copy(order="C"),) * 2
+        elif all(address(a) in own for a, own in zip(after, owned, strict=True)) and address(after[0]) not in seen:
+            seen.add(address(after[0]))
+            pair = (after[1], after[0])
+        else:
+            pair = (old, np.empty_like(old))
+        if pair[0] is not x:
+            pair[0][...] = x
+        first.append(pair[0])
+        second.append(pair[1])
+    return (first, second), made
+
+
+def array_of(value: Any) -> Array:
+    """Returns a value as an array. Raises NotNative for tokens."""
+    if value is None:
+        raise NotNative
+    return np.asarray(value)
+
+
+def _refuse_gaps(value: Any) -> Array:
+    """Returns an array as it is. Raises NotNative for tokens, and if it has gaps."""
+    x = array_of(value)
+    if not (x.flags.c_contiguous and x.flags.aligned):
+        raise NotNative
+    return x
+
+
+def _refuse_views(changing: Sequence[Array], read: Sequence[Any]) -> None:
+    """Raises NotNative if a value is part of an array that changes in place: it may mean what was there before."""
+    if any(np.may_share_memory(x, array_of(value)) for x in changing for value in read):
+        raise NotNative
