@@ -23,6 +23,7 @@ from ..base import Pass, PassContext
 
 MOST_INSTRUCTIONS = 5_000_000
 MOST_LEVELS = 100
+MOST_GROWTH = 4
 _INLINED = (Role.CALL, Role.FUSION)
 
 
@@ -46,6 +47,13 @@ class CallInliner(Pass):
         new.add_computation(entry, entry=True)
         module.take(new)
         return True
+
+
+def grows_little(module: Module) -> bool:
+    """Whether a program is at most `MOST_GROWTH` times as long after inlining, and can be inlined at all."""
+    size, levels = _expanded(module)
+    most = min(MOST_INSTRUCTIONS, MOST_GROWTH * sum(len(computation) for computation in module))
+    return levels <= MOST_LEVELS and size <= most
 
 
 def _is_flat(module: Module) -> bool:

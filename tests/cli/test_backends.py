@@ -101,6 +101,23 @@ ENTRY e {
 """
 
 
+def nested_calls(levels: int) -> str:
+    """Each level calls the one below twice."""
+    below = "f0 { p = f32[4] parameter(0) ROOT r = f32[4] negate(p) }"
+    call = "f%d { p = f32[4] parameter(0) c = f32[4] call(p), to_apply=f%d ROOT r = f32[4] call(c), to_apply=f%d }"
+    functions = [below, *(call % (n, n - 1, n - 1) for n in range(1, levels))]
+    entry = f"ENTRY e {{ p = f32[4] parameter(0) ROOT r = f32[4] call(p), to_apply=f{levels - 1} }}"
+    return "\n".join(["HloModule calls", *functions, entry])
+
+
+def test_calls_are_inlined_unless_the_program_grows_too_much() -> None:
+    def calls(text: str) -> int:
+        return sum(i.opcode == "call" for c in Backend("native").prepared(parse(text)) for i in c)
+
+    assert not calls(nested_calls(2))
+    assert calls(nested_calls(40)) == 79
+
+
 def test_the_rule_counts_executions() -> None:
     small = parse(CHAIN % ((100,) * 3))
     assert [is_worth_compiling(small, times) for times in (1, 40, 400)] == [False, False, True]

@@ -5,6 +5,7 @@ from __future__ import annotations
 STATE = "(s32[], f32[4,6], f32[4,6], f32[5,4,6])"
 HEAD = f"""HloModule m
 add {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a,b) }}
+sum {{ a = f32[4,6] parameter(0) b = f32[4,6] parameter(1) ROOT r = f32[4,6] add(a,b) }}
 counted {{
   s = {STATE} parameter(0)
   n = s32[] get-tuple-element(s), index=0
@@ -61,6 +62,8 @@ BODIES = {
     f" p = f32[4,6] reshape(q)\n v = f32[4,6] add(p, d)\n ROOT r = {STATE} tuple(m, v, y, u)",
     "two slices written": f"d = f32[4,6] sine(x)\n{UPDATE} q = f32[1,4,6] reshape(y)\n"
     f" w = f32[5,4,6] dynamic-update-slice(u, q, m, zero, n)\n ROOT r = {STATE} tuple(m, d, y, w)",
+    "a computation called twice": "c = f32[4,6] call(x, y), to_apply=sum\n d = f32[4,6] call(c, x), to_apply=sum\n"
+    f"{UPDATE} ROOT r = {STATE} tuple(m, d, c, u)",
     "a slice read and written": f"q = f32[1,4,6] dynamic-slice(o, m, zero, zero), dynamic_slice_sizes={{1,4,6}}\n"
     f" p = f32[4,6] reshape(q)\n d = f32[4,6] add(p, x)\n{UPDATE} ROOT r = {STATE} tuple(m, d, y, u)",
 }
