@@ -66,6 +66,7 @@ class BitcastConvert(Op[Attributes]):
     """
 
     opcode = "bitcast-convert"
+    is_fusible = True  # where both types are as wide
     result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
