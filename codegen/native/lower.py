@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.monoid import reduction_monoid
 from ...ir.graph.op import Role
 from ...ir.graph.source import RowMajor, Updates, lie_side_by_side
 from ...ir.ops.reduce import Reduce, ReduceAttributes
@@ -24,6 +25,7 @@ from .elements import memory
 from .index import Index, SplitAxis, combined, counter, row_major
 from .loops import LOADS, Kernel, Lane, Nest, Strip
 from .nest import MoreAxes, NestLowering, Operand, Output, Result
+from .reducers import Reducer
 from .space import LONG, Space, Uses, merge, wanted_block
 from .step import Layout
 from .updates import Combined, updates_nest
@@ -83,13 +85,15 @@ def lower(computation: Computation, layouts: Sequence[Layout] | None = None) -> 
     root = computation.root
     outputs = root.operands if root.op.role is Role.TUPLE else [root]
     parameters = computation.parameters
-    shapes = [i.shape for i in (*parameters, *outputs)]
+    shapes = [*(p.shape for p in parameters), *(leaf for o in outputs for leaf in o.shape.leaves())]
     if not all(s.is_array and not s.is_dynamic and s.num_elements for s in shapes):
         raise NotEvaluable("native kernels take arrays of known sizes that are not empty")
     found = tuple(Layout.dense(p.shape.dims) for p in parameters) if layouts is None else tuple(layouts)
     updates = root.op.updates(root.call)
     if updates is not None:
         return _updates(computation, updates, found)
+    if isinstance(root.op, Reduce) and reduction_monoid(root.attributes_as(ReduceAttributes).to_apply) is None:
+        return _reduced(computation, shapes, found)
     groups = _groups([part for n, o in enumerate(outputs, len(parameters)) for part in _parts(_output(n, o))])
     made = _Lowering(shapes)
     made.inputs = {p: Operand(n, layout.strides) for n, (p, layout) in enumerate(zip(parameters, found, strict=True))}
@@ -164,6 +168,19 @@ def _updates(computation: Computation, updates: Updates, layouts: tuple[Layout, 
         nests.append(made.nest([_output(result, values.add("convert", [sums], shape=root.shape))]))
     kernel = Kernel(tuple(made.lanes), tuple(nests))
     return Lowered(kernel, layouts, tuple(p.shape for p in parameters), (root.shape,), tuple(made.scratch))
+
+
+def _reduced(computation: Computation, shapes: Sequence[Shape], layouts: tuple[Layout, ...]) -> Lowered:
+    """Returns the kernel of a reduction by a computation. See `reducers`."""
+    root, parameters = computation.root, computation.parameters
+    reducer = Reducer(root, {p: n for n, p in enumerate(parameters)}, layouts)
+    made, results = _Lowering(shapes), range(len(parameters), len(shapes))
+    pieces = reducer.pieces()
+    scratch = [made.buffer(leaf.element, pieces) for leaf in root.shape.leaves()] if pieces else []
+    nests = [made.add(reducer.nest(part, made.values)) for part in reducer.parts(results, scratch)]
+    kernel = Kernel(tuple(made.lanes), tuple(nests))
+    count = len(parameters)
+    return Lowered(kernel, layouts, tuple(shapes[:count]), tuple(shapes[count:]), tuple(made.scratch))
 
 
 def _read_poorly(nests: list[Nest], parameters: list[Instruction]) -> list[Instruction]:

@@ -17,18 +17,16 @@ from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.monoid import MONOID_OPS, reduction_monoid
-from ...ir.graph.op import Role
 from ...ir.graph.source import Along, Updates
 from ...ir.ops.computations import accumulator
-from ...ir.ops.elementwise import no_computation
-from ...ir.ops.structure import ParameterAttributes
 from ...ir.types.element_type import ElementType, Kind, from_numpy
+from .applied import applied
 from .builder import Builder
 from .elements import from_memory, memory, to_memory
 from .index import row_major
 from .loops import LANES, Access, Do, Lane, Nest, Node
 from .step import Layout
-from .trace import Traced, literal
+from .trace import Traced
 from .unroll import copies
 
 Combine = Callable[[Any, Any], Any]
@@ -47,22 +45,7 @@ class Combined:
         monoid = reduction_monoid(to_apply)
         if monoid is not None:
             return Combined(from_numpy(accumulator(element)), MONOID_OPS[monoid])
-        return Combined(element, lambda old, new: _applied(to_apply, old, new))
-
-
-def _applied(computation: Computation, *operands: Traced) -> Traced:
-    """Applies a computation on scalars to values. Raises NotEvaluable where it has other ops than element-wise ones."""
-    known: dict[Instruction, Traced] = {}
-    for i in computation:
-        if i.op.role is Role.PARAMETER:
-            known[i] = operands[i.attributes_as(ParameterAttributes).number]
-        elif i.op.role is Role.CONSTANT and i.shape.is_scalar:
-            known[i] = literal(operands[0].builder, i)
-        elif i.op.maps_scalars(i.call):
-            known[i] = i.op.kernel(i.call, no_computation)(*(known[o] for o in i.operands))
-        else:
-            raise NotEvaluable(f"native kernels have no {i.opcode} in functions of updates")
-    return known[computation.root]
+        return Combined(element, lambda old, new: applied(to_apply, [old, new])[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from ...codegen.native.compile_llvm import is_available
 from ...codegen.native.lowerings import Lowerings
 from ...codegen.native.products.product import is_product
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.monoid import reduction_monoid
 from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
 from ...ir.ops.control import Fusion
 from ...ir.ops.reduce import Reduce
@@ -84,7 +85,9 @@ class NativeKernels:
             return not self.by_numpy
         if sum(s.num_elements for s in (*call.operands, call.shape)) < self.small:
             return False
-        return isinstance(op, Reduce) or op.maps_scalars(call)
+        if isinstance(op, Reduce):
+            return not self.by_numpy or reduction_monoid(call.attributes.to_apply) is not None  # else as updates
+        return op.maps_scalars(call)
 
     def _conversion(self, shape: Shape, element: ElementType) -> Kernel:
         """Returns a kernel that converts an array. Raises NotEvaluable for types that kernels do not have."""

@@ -1,0 +1,198 @@
+"""Lowers reductions by computations that are no known monoid, of one array or of several at once, as an argmax is.
+
+The results, or scratch arrays, hold what elements so far have been combined to. A nest takes the elements in their
+order, for many results at a time where these lie side by side. Where they do not and rows are long, a row is cut into
+16 pieces of neighbours: lanes combine the elements of a piece each, then the pieces are combined in their order, and
+with what is left of the row. So computations need not commute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from ...ir.errors import NotEvaluable
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import Role
+from ...ir.ops.reduce import ReduceAttributes
+from ...ir.types.element_type import ElementType
+from .applied import applied
+from .builder import Builder
+from .elements import from_memory, memory, to_memory
+from .index import row_major
+from .loops import LANES, Access, Do, Nest, Node
+from .step import Layout
+from .trace import Traced, literal
+from .unroll import copies
+
+SHORT = 2 * LANES  # rows below this length are not cut into pieces
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """A loop, and the distances of neighbours in each array and in what holds the results. `reduces` says whether it
+    combines elements.
+    """
+
+    size: int
+    arrays: tuple[int, ...]
+    held: int
+    reduces: bool
+
+
+class _Begin(Enum):
+    """With what the first element is combined: the initial value, nothing, or what earlier parts have left."""
+
+    INITIAL = "initial"
+    NOTHING = "nothing"
+    EARLIER = "earlier"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Elements to combine: their buffers and types, the places of the first ones, and the loops over them. `held` are
+    the buffers of what they are combined to.
+    """
+
+    begin: _Begin
+    held: Sequence[int]
+    buffers: Sequence[int]
+    elements: Sequence[ElementType]
+    offsets: Sequence[int]
+    rows: tuple[_Loop, ...]
+    column: _Loop | None = None
+
+    @property
+    def places(self) -> list[Access]:
+        """Where what `held` holds lies."""
+        strides = tuple(loop.held for loop in self.rows)
+        return [Access(buffer, 0, (*strides, self.column.held if self.column else 0)) for buffer in self.held]
+
+    @property
+    def reads(self) -> list[Access]:
+        """Where the elements lie."""
+        loops = [loop.arrays for loop in self.rows]
+        columns = self.column.arrays if self.column else (0,) * len(self.buffers)
+        strides = list(zip(*loops, columns, strict=True))
+        return [Access(*place) for place in zip(self.buffers, self.offsets, strides, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer:
+    """A reduction whose operands lie in `layouts`. `parameters` are the numbers of those that are buffers."""
+
+    instruction: Instruction
+    parameters: dict[Instruction, int]
+    layouts: Sequence[Layout]
+
+    @property
+    def count(self) -> int:
+        return len(self.instruction.operands) // 2
+
+    @property
+    def elements(self) -> tuple[ElementType, ...]:
+        """The types in which values are combined, those of the results."""
+        return tuple(leaf.element for leaf in self.instruction.shape.leaves())
+
+    def loops(self) -> list[_Loop]:
+        """Returns the loops over the dimensions of the arrays that have more than one element."""
+        i = self.instruction
+        dims, reduced = i.operands[0].shape.dims, i.attributes_as(ReduceAttributes).dimensions
+        kept = [d for d in range(len(dims)) if d not in reduced]
+        held = dict(zip(kept, row_major([dims[d] for d in kept]), strict=True))
+        strides = [self.layouts[self.buffer(n)].strides for n in range(self.count)]
+        return [_Loop(n, tuple(s[d] for s in strides), held.get(d, 0), d in reduced)
+                for d, n in enumerate(dims) if n > 1]  # fmt: skip
+
+    def buffer(self, number: int) -> int:
+        """Returns the buffer of an operand. Raises NotEvaluable if it is none."""
+        found = self.parameters.get(self.instruction.operands[number])
+        if found is None:
+            raise NotEvaluable("native kernels reduce arrays in memory by computations")
+        return found
+
+    def parts(self, results: Sequence[int], scratch: Sequence[int]) -> list[Part]:
+        """Returns the parts that make the results in these buffers, with a scratch array of `pieces` for each."""
+        loops = self.loops()
+        kept, reduced = ([loop for loop in loops if loop.reduces is r] for r in (False, True))
+        buffers = [self.buffer(n) for n in range(self.count)]
+        given = [i.shape.element for i in self.instruction.operands[: self.count]]
+        none = (0,) * self.count
+        if not scratch:
+            column = _column(kept)
+            rows = (*(loop for loop in kept if loop is not column), *reduced)
+            return [Part(_Begin.INITIAL, results, buffers, given, none, rows, column)]
+        cut, *inner = reduced
+        length, left = divmod(cut.size, LANES)
+        lanes = _Loop(LANES, tuple(s * length for s in cut.arrays), 1, False)
+        rows = (*(replace(k, held=k.held * LANES) for k in kept), replace(cut, size=length), *inner)
+        found = [Part(_Begin.NOTHING, scratch, buffers, given, none, rows, lanes)]
+        rows = (*(replace(k, arrays=(k.held * LANES,) * self.count) for k in kept),
+                _Loop(LANES, (1,) * self.count, 0, True))  # fmt: skip
+        found.append(Part(_Begin.INITIAL, results, scratch, self.elements, none, rows))
+        if left:
+            offsets = [s * length * LANES for s in cut.arrays]
+            rows = (*kept, replace(cut, size=left), *inner)
+            found.append(Part(_Begin.EARLIER, results, buffers, given, offsets, rows))
+        return found
+
+    def pieces(self) -> int:
+        """Returns the size of the scratch arrays in which pieces of rows are combined; 0 if rows are not cut."""
+        loops = self.loops()
+        kept = [loop for loop in loops if not loop.reduces]
+        cut = next((loop for loop in loops if loop.reduces), None)
+        if cut is None or cut.size < SHORT or _column(kept) is not None:
+            return 0
+        return LANES * math.prod(loop.size for loop in kept)
+
+    def nest(self, part: Part, first: int) -> Nest:
+        """Returns the nest of a part. `first` numbers the first value."""
+        b, to_apply = Builder(len(part.rows), first), self.instruction.attributes_as(ReduceAttributes).to_apply
+        types = list(zip(part.elements, self.elements, strict=True))
+        old = [_loaded(b, place, own, own) for place, own in zip(part.places, self.elements, strict=True)]
+        new = [_loaded(b, place, e, own) for place, (e, own) in zip(part.reads, types, strict=True)]
+        begins = _all_zero(b, [n for n, loop in enumerate(part.rows) if loop.reduces])
+        if part.begin is _Begin.INITIAL:
+            old = [_chosen(b, begins, self._init(b, n), x) for n, x in enumerate(old)]
+        values = applied(to_apply, [*old, *new])
+        if part.begin is _Begin.NOTHING:
+            values = [_chosen(b, begins, x, y) for x, y in zip(new, values, strict=True)]
+        for place, value in zip(part.places, values, strict=True):
+            b.store(place, to_memory(b, value.node, value.element))
+        nest = b.finish(tuple(loop.size for loop in part.rows), part.column.size if part.column else 1, 1)
+        return replace(nest, unroll=copies(nest.steps))
+
+    def _init(self, b: Builder, number: int) -> Traced:
+        init, wanted = self.instruction.operands[self.count + number], self.elements[number]
+        if init.op.role is Role.CONSTANT:
+            return literal(b, init).astype(wanted.numpy)
+        access = Access(self.buffer(self.count + number), 0, (0,) * (b.rank + 1))
+        return _loaded(b, access, init.shape.element, wanted)
+
+
+def _loaded(b: Builder, access: Access, element: ElementType, wanted: ElementType) -> Traced:
+    found = from_memory(b, b.load(access, memory(element)), element)
+    return Traced(b, found, element).astype(wanted.numpy)
+
+
+def _column(kept: Sequence[_Loop]) -> _Loop | None:
+    """Returns the loop over results along which lanes lie, the last one if that is long enough."""
+    last = kept[-1] if kept else None
+    if last is not None and last.size >= LANES // 2:
+        return last
+    return max((loop for loop in kept if loop.size >= LANES), key=lambda loop: loop.size, default=None)
+
+
+def _all_zero(b: Builder, loops: Sequence[int]) -> Node | None:
+    """Returns whether all these loops are at their beginning; None if there are none."""
+    found: Node | None = None
+    for loop in loops:
+        test = b.eq(b.index(loop), 0)
+        found = test if found is None else b.op(Do.AND, found, test)
+    return found
+
+
+def _chosen(b: Builder, test: Node | None, x: Traced, y: Traced) -> Traced:
+    return x if test is None else x.with_node(b.select(test, x.node, y.node))
