@@ -121,8 +121,7 @@ class _Printer(Text):
 
     def copies(self, nest: Nest, strip: Strip, column: str, count: int, tail: int, slots: Slots) -> None:
         """Prints this many copies of a strip; of the lanes of one with a tail only the first ones exist."""
-        flags = ", ".join(f"i1 {'true' if n < tail else 'false'}" for n in range(LANES))
-        mask = loading = f"<{flags}>" if tail else None
+        mask = loading = _first(tail) if tail else None
         values: list[dict[Node, str]] = [{} for _ in range(count)]
         if mask and any(node.do in LOADS and node.place_and_mask()[1] for node in strip.nodes):
             column, loading = self.opaque(column, "i64"), self.opaque(mask, "<16 x i1>")
@@ -300,6 +299,10 @@ class _Printer(Text):
         wide, size, suffix = vector(lane), lane.bits // 8, f"v16{_suffix(lane)}"
         if access.column == 1 and mask is None:
             self.lines.append(f"store {wide} {value}, ptr {self.contiguous(access, column, copy, base)}, align {size}")
+        elif access.column == 1 and mask == _ONE:  # LLVM 22 would store lanes wider than memory without narrowing them
+            first = self.new(f"extractelement {wide} {value}, i32 0")
+            place = self.contiguous(access, column, copy, base)
+            self.lines.append(f"store {TYPES[lane]} {first}, ptr {place}, align {size}")
         elif access.column == 1:
             name = f"void @llvm.masked.store.{suffix}.p0"
             self.declared.add(f"declare {name}({wide}, ptr, i32, <16 x i1>)")
@@ -353,6 +356,14 @@ class _Printer(Text):
             value = self.combined(nest, store, value, old)
         first = self.new(f"extractelement {vector(store.value.lane)} {value}, i32 0")
         self.lines.append(f"store {kind} {first}, ptr {self.base_of(store)}, align {store.value.lane.bits // 8}")
+
+
+def _first(count: int) -> str:
+    """Returns the mask of the first lanes."""
+    return "<" + ", ".join(f"i1 {'true' if n < count else 'false'}" for n in range(LANES)) + ">"
+
+
+_ONE = _first(1)
 
 
 def _accesses(strip: Strip) -> list[Access]:

@@ -96,3 +96,19 @@ def test_all_numbers_of_f32_round(name: str) -> None:
 
 def test_lanes_of_memory_are_as_wide_as_the_type() -> None:
     assert {memory(ELEMENT_TYPES[name]) for name in SMALL} == {Lane.I8}
+
+
+@pytest.mark.parametrize("size", [1, 2, 15, 17, 33, 65])
+@pytest.mark.parametrize("target", ["bf16", "f16", "f8e4m3fn", "s8", "s16", "pred"])
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_written_behind_the_last_element(way: str, target: str, size: int) -> None:
+    element = ELEMENT_TYPES[target]
+    assert element.numpy is not None
+    memory_of_result = np.full(2 * size + 64, 0xA5, np.uint8)
+    count = size * element.numpy.itemsize
+    found = memory_of_result[:count].view(element.numpy)
+    x = np.arange(size, dtype=np.int32)
+    lanes = {1: np.int8, 2: np.int16}
+    WAYS[way](conversion(ELEMENT_TYPES["s32"], element, size), [x, found.view(lanes[found.itemsize])])
+    np.testing.assert_array_equal(found.astype(np.float32), x.astype(element.numpy).astype(np.float32))
+    assert (memory_of_result[count:] == 0xA5).all()
