@@ -228,11 +228,19 @@ class _Code:
 
 @dataclass(slots=True)
 class Loop:
-    """The loop of one device: its words, both states, and what must stay in memory."""
+    """The loop of one device: its words, both states, and what must stay in memory. `is_kept` ones run again."""
 
+    run: Run
     block: Array
     states: tuple[list[Array], list[Array]]
     kept: list[Any]
+    is_kept: bool = False
+
+    def begin(self, given: Sequence[Array]) -> None:
+        """Begins again with another state."""
+        for place, x in zip(self.states[0], given, strict=True):
+            place[...] = x
+        self.block[:3] = 0
 
     @property
     def state(self) -> list[Array]:
@@ -256,7 +264,7 @@ class Loop:
             codes += [test, trip]
         touched = sum(s.touched for plan in (step.condition, step.body) for s in plan.steps if isinstance(s, TableStep))
         block = np.array([0, 0, 0, address(run.left), touched + _TRIP, *heads[0], *heads[1]], np.int64)
-        return Loop(block, states, [run, codes, made])
+        return Loop(run, block, states, [codes, made])
 
 
 def _states(

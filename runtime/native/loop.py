@@ -1,6 +1,13 @@
-"""Loops that consist of native steps, and of loops and branches of such: machine code runs them, trip after trip."""
+"""Loops that consist of native steps, and of loops and branches of such: machine code runs them, trip after trip.
+
+The code of a loop with a small state stays for its next run, which copies the state there and back.
+"""
 
 from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
 
 from ...codegen.native.run_loop import code
 from ..plan.interpreter import Frame, Interpreter, Step
@@ -9,6 +16,9 @@ from ..plan.steps import WhileStep, free_unused
 from .addresses import address
 from .control import PIECE, Loop, NotNative, Run, array_of, is_native
 from .workers import run_all
+
+Array = np.ndarray[Any, Any]
+_SMALL = 1 << 16  # bytes of state, which take less time to copy than code to make
 
 
 def native_loop(step: WhileStep) -> Step:
@@ -23,7 +33,7 @@ class LoopStep(WhileStep):
 
     def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         try:
-            loops = [self._loop(frame, Run(interpreter, frame[0])) for frame in frames]
+            loops = [self._loop(frame, interpreter) for frame in frames]
         except NotNative:
             super().run(frames, interpreter)
             return
@@ -31,14 +41,33 @@ class LoopStep(WhileStep):
         going = loops
         while going:
             check_time()
-            for _, run in going:
-                run.left[0] = PIECE
-            run_all(code("loop").run, [address(loop.block) for loop, _ in going], PIECE * len(going))
-            going = [(loop, run) for loop, run in going if not loop.block[0]]
+            for loop in going:
+                loop.run.left[0] = PIECE
+            run_all(code("loop").run, [address(loop.block) for loop in going], PIECE * len(going))
+            going = [loop for loop in going if not loop.block[0]]
             if interpreter.fabric.needs_progress:
                 interpreter.fabric.progress()
-        self.give(frames, [loop.state for loop, _ in loops])
+        self.give(frames, [self._results(loop, interpreter) for loop in loops])
         free_unused(self, frames)
 
-    def _loop(self, frame: Frame, run: Run) -> tuple[Loop, Run]:
-        return Loop.of(self, [array_of(frame[buffer]) for buffer in self.reads], run), run
+    def _loop(self, frame: Frame, interpreter: Interpreter) -> Loop:
+        """Returns the loop of a device before its first trip. Raises NotNative."""
+        given, run = [array_of(frame[buffer]) for buffer in self.reads], Run(interpreter, frame[0])
+        if sum(x.nbytes for x in given) > _SMALL:
+            return Loop.of(self, given, run)
+        # One that does not come to its end, as at a limit of time, is not there for the next run.
+        loop = self._kept(interpreter).pop(frame[0], None)
+        if loop is None:
+            loop = Loop.of(self, [np.empty(x.shape, x.dtype) for x in given], run)
+            loop.is_kept = True
+        loop.begin(given)
+        return loop
+
+    def _results(self, loop: Loop, interpreter: Interpreter) -> list[Array]:
+        if not loop.is_kept:
+            return loop.state
+        self._kept(interpreter)[loop.run.device] = loop
+        return [x.copy() for x in loop.state]  # which later runs leave alone
+
+    def _kept(self, interpreter: Interpreter) -> dict[int, Loop]:
+        return interpreter.kept.setdefault(self, {})

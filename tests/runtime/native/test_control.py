@@ -258,3 +258,14 @@ def test_devices_take_different_branches() -> None:
     for a, b in zip(have, want, strict=True):
         same = compare(a, b)
         assert same.equal, f"{same}"
+
+
+def test_a_run_after_one_that_stopped_within_its_trips() -> None:
+    module = nested("old and new", "as they are", condition="small")
+    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels(0))
+    inputs = [abs(x) for x in inputs_of()]
+    for _ in range(2):
+        with pytest.raises(TimeLimit), time_limit(0.1):
+            program.run([np.zeros_like(x) for x in inputs])
+        same = compare(program.run(inputs), hloom.evaluate(module, inputs))
+        assert same.equal, f"{same}"

@@ -59,6 +59,23 @@ def test_inputs_and_arrays_that_are_there_twice_are_not_changed() -> None:
     assert all(np.array_equal(x, k) for x, k in zip(inputs, kept, strict=True))
 
 
+def test_the_tables_of_a_small_loop_stay_for_its_next_run() -> None:
+    inner = HEAD.replace("TRIPS", "3") + BODIES["a product"] + "\n}\n"
+    outer = HEAD.split("body {", 1)[1]
+    start = f" zeroed = {STATE} tuple(zero, y, x, o)\n w = {STATE} while(zeroed), condition=counted, body=body\n"
+    ends = "\n".join(f" e{i} = {t} get-tuple-element(w), index={i}" for i, t in ((1, "f32[4,6]"), (3, "f32[5,4,6]")))
+    text = f"{inner}outer {{{outer}{start}{ends}\n h = f32[4,6] tanh(e1)\n ROOT r = {STATE} tuple(m, h, x, e3)"
+    entry = ENTRY.replace("CONDITION", "counted").replace("FIRST", "x").replace("body=body", "body=outer")
+    module = hloom.parse(text + entry)
+    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels(0))
+    found = [program.run(inputs_of(seed)) for seed in range(3)]
+    for seed, outputs in enumerate(found):
+        same = compare(outputs, hloom.evaluate(module, inputs_of(seed)))
+        assert same.equal, f"{same}"
+    (kept,) = program.executable.spare
+    assert sum(isinstance(step, LoopStep) for step in kept) == 1
+
+
 DOUBLED = f"d = f32[4,6] add(x, x)\n{UPDATE} ROOT r = {STATE} tuple(m, d, y, u)"
 
 
