@@ -24,25 +24,32 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role, op_named
 from ...ir.ops.control import FusionAttributes, FusionKind
+from ...ir.ops.dot import Dot
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.tools.control_flow import computations_run
 from ..base import Pass, PassContext
 from ..cleanup.dce import DeadCodeElimination
+from .blocks import Blocks
 from .groups import Group, Groups, Stands
 from .values import Values
 
 
 @dataclass(frozen=True)
 class Fusion(Pass):
-    """Fuses element-wise ops, broadcasts, transposes and reductions. `most` limits the ops of a fusion."""
+    """Fuses element-wise ops, broadcasts, transposes and reductions. `most` limits the ops of a fusion. With `blocks`,
+    products are first made in blocks where that pays.
+    """
 
     name: ClassVar[str] = "fusion"
     most: int = 128
+    blocks: bool = True
 
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
         for computation in computations_run(module):
             changed |= _without_tuples(computation)
+        for computation in computations_run(module) if self.blocks else ():
+            changed |= _in_blocks(computation, module.has_schedule, context)
         if changed:
             DeadCodeElimination().run(module, context)
         names = module.unique_computation_names("fused_computation")
@@ -50,7 +57,7 @@ class Fusion(Pass):
             groups = Groups(computation, self.most, module.has_schedule)
             places = {instruction: n for n, instruction in enumerate(computation)}
             for instruction in computation if context.explain else ():
-                if instruction.name == context.explain:
+                if instruction.name == context.explain and not (self.blocks and isinstance(instruction.op, Dot)):
                     context.answer(groups.why(instruction), instruction.location)
             for group in groups.found():
                 found = _fused(computation, groups.values, group, names)
@@ -65,6 +72,16 @@ class Fusion(Pass):
             module.computations = module.callees_first()
             DeadCodeElimination().run(module, context)
         return changed
+
+
+def _in_blocks(computation: Computation, is_scheduled: bool, context: PassContext) -> bool:
+    """Makes products in blocks, and answers for them."""
+    blocks = Blocks(computation, is_scheduled)
+    asked = computation.find(context.explain) if context.explain else None
+    reason = blocks.why(asked) if asked is not None else None
+    if asked is not None and reason is not None:
+        context.answer(reason, asked.location)
+    return blocks.make()
 
 
 def _added(computation: Computation, places: Container[Instruction]) -> Iterator[Instruction]:

@@ -95,7 +95,8 @@ def test_elements_of_tuples_do_not_stand_between() -> None:
 @pytest.mark.parametrize(("name", "sentence"), [
     ("y", "y is not fused: loops compute none of its operands; and no reader has joined it"),
     ("b", "b is computed anew by each of its readers, which costs no memory traffic"),
-    ("d", "d is not fused: no loops over elements compute a dot"),
+    ("d", "d is not fused, and not computed in blocks: no other product makes its operands, by ops on rows whose "
+          "results nothing else needs"),
     ("e", "e is fused with f"),
     ("f", "f is fused with e (not with others: d stands between the loops of its operands)"),
     ("r", "r is not fused: it splits or joins dimensions, so its loops are not those of its operand"),

@@ -1,0 +1,221 @@
+"""Products in blocks: which chains are made so, and the same numbers afterwards."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import hloom
+import numpy as np
+import pytest
+from hloom.codegen.native.compile_llvm import is_available
+from hloom.ir.graph.module import Module, clone_module
+from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.fusion import blocks
+from hloom.passes.fusion.fuse import Fusion
+from hloom.runtime.native.kernels import NativeKernels
+
+Array = np.ndarray[Any, Any]
+NATIVE = pytest.param(True, marks=pytest.mark.skipif(not is_available(), reason="needs llvmlite"))
+
+REDUCERS = """HloModule m
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+max { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] maximum(a, b) }
+"""
+
+
+def attention(rows: int, columns: int, mask: str = "causal", fill: str = "-inf", batch: int = 2) -> str:
+    """Softmax attention of [batch, rows, 3 heads, 8] queries: masks compare counters, or are an operand."""
+    b, r, c = batch, rows, columns
+    wide, flat, row = f"f32[{b},3,{r},{c}]", f"[{r},{c}]", f"f32[{b},3,{r}]"
+    masks = {
+        "causal": f"m = pred{flat} compare(i, j), direction=GE",
+        "anticausal": f"m = pred{flat} compare(i, j), direction=LE",
+        "window": f"""near = s32{flat} subtract(i, j)  width = s32[] constant(20)
+            w = s32{flat} broadcast(width), dimensions={{}}  zero_s = s32[] constant(0)
+            z = s32{flat} broadcast(zero_s), dimensions={{}}
+            m0 = pred{flat} compare(near, z), direction=GE  m1 = pred{flat} compare(near, w), direction=LT
+            m = pred{flat} and(m0, m1)""",
+        "given": f"m = pred{flat} parameter(3)",
+        "none": f"m = pred{flat} compare(i, i), direction=EQ",
+    }
+    body = f"""ENTRY e {{
+        q = f32[{b},{r},3,8] parameter(0)  k = f32[{b},{c},3,8] parameter(1)  v = f32[{b},{c},3,8] parameter(2)
+        s = {wide} dot(q, k), lhs_batch_dims={{0,2}}, rhs_batch_dims={{0,2}}, lhs_contracting_dims={{3}},
+          rhs_contracting_dims={{3}}
+        i = s32{flat} iota(), iota_dimension=0  j = s32{flat} iota(), iota_dimension=1
+        {masks[mask]}
+        mb = pred[{b},3,{r},{c}] broadcast(m), dimensions={{2,3}}
+        f = f32[] constant({fill})  fb = {wide} broadcast(f), dimensions={{}}
+        masked = {wide} select(mb, s, fb)
+        low = f32[] constant(-inf)  zero = f32[] constant(0)
+        top = {row} reduce(masked, low), dimensions={{3}}, to_apply=max
+        tb = {wide} broadcast(top), dimensions={{0,1,2}}
+        d = {wide} subtract(masked, tb)  x = {wide} exponential(d)
+        t = {row} reduce(x, zero), dimensions={{3}}, to_apply=add
+        sb = {wide} broadcast(t), dimensions={{0,1,2}}  p = {wide} divide(x, sb)
+        o = f32[{b},3,{r},8] dot(p, v), lhs_batch_dims={{0,1}}, rhs_batch_dims={{0,2}}, lhs_contracting_dims={{3}},
+          rhs_contracting_dims={{1}}
+        ROOT y = f32[{b},{r},3,8] transpose(o), dimensions={{0,2,1,3}}
+    }}"""
+    return REDUCERS + body
+
+
+def fused(module: Module, explain: str | None = None) -> tuple[Module, list[str]]:
+    """A fused copy, verified, and what the pass explains about an op."""
+    copy, context = clone_module(module), PassContext(verify=True, explain=explain)
+    run_pipeline([Fusion()], copy, context)
+    return copy, [d.message for d in context.diagnostics.found]
+
+
+def products(module: Module) -> list[tuple[int, ...]]:
+    return [i.shape.dims for i in module.entry if i.opcode == "dot" and i.shape.rank == 4]
+
+
+def inputs(module: Module, scale: float = 1.0) -> list[Array]:
+    rng = np.random.default_rng(0)
+    found: list[Array] = []
+    for p in module.entry.parameters:
+        x = rng.standard_normal(p.shape.dims) * scale
+        found.append(x > 0 if p.shape.element.name == "pred" else x.astype(np.float32))
+    return found
+
+
+def agree(
+    module: Module, given: list[Array], native: bool, tolerance: float = 3e-6, made: Module | None = None
+) -> Array:
+    """Runs a program as it is and in blocks, and returns the result: numbers agree, and which are not finite."""
+    kernels = NativeKernels(by_numpy=not native)
+    with np.errstate(all="ignore"):
+        wanted = np.asarray(hloom.evaluate(module, given)[0])
+        found = np.asarray(hloom.evaluate(made or fused(module)[0], given, kernels=kernels)[0])
+    np.testing.assert_allclose(found, wanted, rtol=tolerance * 10, atol=tolerance, equal_nan=True)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "LEAST", 1)
+    monkeypatch.setattr(blocks, "FEWEST", 8)
+
+
+@pytest.mark.parametrize("native", [False, NATIVE])
+@pytest.mark.parametrize("fill", ["-inf", "-3.4028235e38", "0.5"])
+@pytest.mark.parametrize(("mask", "rows", "columns"), [
+    ("causal", 64, 64), ("causal", 77, 77), ("causal", 33, 70), ("causal", 70, 33), ("anticausal", 61, 61),
+    ("window", 90, 90),
+])  # fmt: skip
+def test_masked_attention(mask: str, rows: int, columns: int, fill: str, native: bool) -> None:
+    module = hloom.parse(attention(rows, columns, mask, fill))
+    made = products(fused(module)[0])
+    whole = sum(np.prod(d) for d in products(module))
+    assert len(made) > 4
+    assert sum(np.prod(d) for d in made) < whole
+    agree(module, inputs(module), native)
+
+
+@pytest.mark.parametrize("native", [False, NATIVE])
+@pytest.mark.parametrize("fill", ["-inf", "-1e30", "0.5", "nan"])
+def test_numbers_that_are_not_finite(fill: str, native: bool) -> None:
+    """The elements that blocks leave out would make results NaN: those of the last product, not of the first."""
+    module = hloom.parse(attention(40, 40, "causal", fill))
+    result, _ = fused(module)
+    for where, bad in itertools.product(range(3), [np.nan, np.inf, -np.inf, 3e38, -1e30]):
+        given = inputs(module)
+        given[where][1, 37, 2, 3] = bad
+        given[where][0, 5, 1] = bad
+        agree(module, given, native, made=result)
+
+
+@pytest.mark.parametrize("native", [False, NATIVE])
+def test_large_values_do_not_overflow_in_sums_of_columns(native: bool) -> None:
+    module = hloom.parse(attention(64, 64))
+    given = inputs(module)
+    given[2][:, 32:] = 3e38
+    assert np.isfinite(agree(module, given, native)[:, :8]).all()
+
+
+@pytest.mark.parametrize("native", [False, NATIVE])
+def test_rows_whose_products_are_below_the_fill(native: bool) -> None:
+    """All columns count where everything that the mask lets through is far less than the fill."""
+    module = hloom.parse(attention(48, 48, fill="-1e3"))
+    given = inputs(module)
+    given[0][0], given[1][0] = -1e3, 1e3
+    found = agree(module, given, native, 3e-5)
+    later = given[2][0, 1:].mean(0)  # row 0 sees its own column alone, and that not
+    np.testing.assert_allclose(found[0, 0], later, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("mask", ["given", "none"])
+def test_unknown_masks_leave_products_whole(mask: str) -> None:
+    module = hloom.parse(attention(64, 64, mask))
+    assert products(fused(module)[0]) == products(module)
+
+
+@pytest.mark.parametrize("native", [False, NATIVE])
+def test_large_products_are_cut_along_a_batch(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = hloom.parse(attention(50, 50, "given", batch=7))
+    before = hloom.live_memory(fused(module)[0]).temporary
+    monkeypatch.setattr(blocks, "LARGE", 1)
+    result, _ = fused(module)
+    assert products(result)[0] == (1, 3, 50, 50)
+    assert hloom.live_memory(result).temporary < before / 2
+    agree(module, inputs(module), native)
+
+
+@pytest.mark.parametrize("native", [False, NATIVE])
+def test_large_products_without_batch_are_cut_along_rows(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "LARGE", 1)
+    module = hloom.parse("""HloModule m
+    ENTRY e { a = f32[100,9] parameter(0)  b = f32[9,33] parameter(1)  c = f32[5,33] parameter(2)
+      s = f32[100,33] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}  t = f32[100,33] tanh(s)
+      ROOT r = f32[5,100] dot(c, t), lhs_contracting_dims={1}, rhs_contracting_dims={1} }""")
+    result, _ = fused(module)
+    assert [i.shape.dims for i in result.entry if i.opcode == "dot"] == [(64, 33), (5, 64), (36, 33), (5, 36)]
+    agree(module, inputs(module), native)
+
+
+def test_sums_of_narrow_numbers_stay_whole() -> None:
+    module = hloom.parse(attention(64, 64).replace("f32", "bf16"))
+    assert products(fused(module)[0]) == products(module)
+
+
+def test_a_schedule_stays_one() -> None:
+    module = hloom.parse(attention(64, 64).replace("HloModule m", "HloModule m, is_scheduled=true"))
+    result, _ = fused(module)
+    assert result.has_schedule
+    assert len(products(result)) == 16
+    agree(module, inputs(module), native=False)
+
+
+@pytest.mark.parametrize("native", [False, NATIVE])
+@pytest.mark.parametrize("tiles", ["2,1,1,1", "1,2,1,1"])
+def test_devices_of_a_simulation(tiles: str, native: bool) -> None:
+    """A divided batch leaves the mask known, divided rows make it depend on the device."""
+    sharded = f"parameter(0), sharding={{devices=[{tiles}]<=[2]}}"
+    module = hloom.parse(attention(64, 64).replace("parameter(0)  k", f"{sharded}  k"))
+    given = inputs(module)
+    wanted = hloom.evaluate(module, given)[0]
+    result, _ = fused(hloom.partition(module, 2))
+    assert (len(products(result)) > 4) == tiles.startswith("2")
+    (found,) = hloom.simulate(result, given, kernels=NativeKernels(by_numpy=not native))
+    np.testing.assert_allclose(found, wanted, rtol=3e-5, atol=3e-6)
+
+
+def test_a_product_that_others_need_stays_whole() -> None:
+    result = "ROOT r = (f32[2,64,3,8], f32[2,3,64,64]) tuple(y, p)"
+    text = attention(64, 64).replace("ROOT y", "y").replace("\n    }", f"\n{result}\n}}")
+    module = hloom.parse(text)
+    assert products(fused(module)[0]) == products(module)
+
+
+@pytest.mark.parametrize(("mask", "name", "reason"), [
+    ("causal", "o", "o is computed together with s in 8 blocks of rows, because a mask lets only 56% of the elements "
+                    "through"),
+    ("causal", "s", "s is computed together with o in 8 blocks"),
+    ("given", "o", "o is not fused, and not computed in blocks: no mask is known to leave out columns of whole blocks "
+                   "of rows, and the 0.1 MiB between the products are less than 16"),
+    ("given", "s", "s is not fused, and not computed in blocks: no other product makes its operands"),
+])  # fmt: skip
+def test_explained(mask: str, name: str, reason: str) -> None:
+    assert any(reason in message for message in fused(hloom.parse(attention(64, 64, mask)), name)[1])
