@@ -222,12 +222,12 @@ def _value(name: str, key: str, value: str, default: Any) -> Any:
         if isinstance(default, bool):
             return {"true": True, "false": False}[value]
         made = type(default)(value)
-        if isinstance(made, (int, float)) and not 0 <= made < math.inf:
+        if not math.isfinite(made) if isinstance(made, float) else isinstance(made, int) and made < 0:
             raise ValueError(value)
         return made
     except (KeyError, ValueError):
         kind = "a number of bytes, such as 12GB" if isinstance(default, Bytes) else f"of type {type(default).__name__}"
-        kind += ", finite" * isinstance(default, float) + ", not negative" * isinstance(default, (int, float))
+        kind += ", finite" if isinstance(default, float) else ", not negative" if isinstance(default, int) else ""
         fail(f"option '{key}' of pass {name} cannot be '{value}'", help=f"it is {kind}")
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ....cost.memory import live_memory
+from ....ir.diagnostics import fail
 from ....ir.graph.attributes import Dims
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
@@ -40,6 +41,8 @@ class HoistGathers(Rewrite):
     growth: float = 0.1
 
     def rewrite(self, program: Program, computation: Computation) -> bool:
+        if self.growth < 0:
+            fail(f"pass {self.name} cannot let memory grow by {self.growth}", help="growth is 0 or more, such as 0.1")
         found = [_Loop(loop, Foreseen.of(body_of(loop))) for loop in editable_loops(program, computation)]
         found = [loop for loop in found if any(isinstance(i.op, AllGather) for i in body_of(loop.loop))]
         if not found:

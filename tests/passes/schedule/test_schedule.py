@@ -302,7 +302,7 @@ def test_a_limit_that_the_plan_without_one_keeps_changes_nothing(layers: int, ma
     ("overlap{ahead=0}", "cannot gather 0 ahead"),
     ("schedule{trials=-1}", "option 'trials' of pass schedule cannot be '-1'"),
     ("hoist-gathers{growth=inf}", "option 'growth' of pass hoist-gathers"),
-    ("hoist-gathers{growth=-1}", "option 'growth' of pass hoist-gathers cannot be '-1'"),
+    ("hoist-gathers{growth=-1}", "pass hoist-gathers cannot let memory grow by -1.0"),
     ("sink-all-reduces{least-gain=nan}", "option 'least-gain' of pass sink-all-reduces cannot be 'nan'"),
 ])  # fmt: skip
 def test_wrong_options(passes: str, message: str) -> None:
