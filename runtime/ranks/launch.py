@@ -38,6 +38,9 @@ EXPECTED_RANKS = "HLOOM_EXPECTED_RANKS"
 MPIEXEC = "HLOOM_MPIEXEC"
 _VERDICTS = "HLOOM_VERDICT_DIR"
 _LEFT = "HLOOM_LEFT_FILE"
+# Open MPI names the folder of a job after the number of a process. Those of jobs that were killed stay, and a later job
+# with the same number fails: "The PMIx server's listener thread failed to start". So each job has a place of its own.
+_SESSIONS = "PRTE_MCA_prte_local_tmpdir_base"
 _GRACE_SECONDS = 10.0  # for the job to end after a signal
 _LAST_WORDS_SECONDS = 1.0  # for other ranks to fail as well
 _PARENT_SECONDS = 0.5  # between checks that the parent is alive
@@ -101,7 +104,7 @@ def launch(argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom")
         print(f"hloom: error: {error}", file=sys.stderr)
         return EXIT_MPI_MISSING
     command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpi4py", *program, *argv]
-    with tempfile.TemporaryDirectory(prefix="hloom-") as folder:
+    with tempfile.TemporaryDirectory(prefix="hloom-", ignore_cleanup_errors=True) as folder:
         environment = _environment(ranks, folder)
         if left:
             environment[_LEFT] = str(Path(folder, "left"))
@@ -115,6 +118,7 @@ def launch(argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom")
 def _environment(ranks: int, folder: str) -> dict[str, str]:
     environment = dict(os.environ)
     environment.update({EXPECTED_RANKS: str(ranks), _VERDICTS: folder})
+    environment.setdefault(_SESSIONS, folder)
     for name, value in _OPEN_MPI.items():
         environment.setdefault(name, value)
     for name in _THREAD_VARIABLES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import threading
 from pathlib import Path
 
@@ -83,3 +84,17 @@ def test_repeated_runs_give_the_same_results_and_times(ranks: int | None, tmp_pa
     assert found == json.loads(once.out)
     shown = process("run", NAMED, *more, "--repeat", "2", cwd=tmp_path)
     assert re.search(r"(?m)^first run \S+ m?s, median of 2 \S+ m?s$", shown.out)
+
+
+@pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
+def test_what_killed_jobs_of_mpi_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    """Open MPI names folders after numbers of processes, which come again."""
+    most = int(Path("/proc/sys/kernel/pid_max").read_text()) if Path("/proc/sys/kernel/pid_max").exists() else 99999
+    for number in range(os.getpid(), os.getpid() + 2000):
+        left = tmp_path / f"ompi.{number % most}"
+        left.mkdir(mode=0o700)
+        for name in (f"pmix.{socket.gethostname()}.tool.{number % most}", f"pmix.{socket.gethostname()}.tool"):
+            (left / name).touch()
+    (tmp_path / "p.hlo").write_text(SHARDED)
+    done = process("run", "p.hlo", "--ranks", "2", cwd=tmp_path, TMPDIR=str(tmp_path))
+    assert done.code == 0, done.err
