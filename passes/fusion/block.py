@@ -2,7 +2,9 @@
 
 In all other columns each value of a row is the same (`mask.Uniform`), so it is computed once, in a column of size 1.
 A reduction takes it as often as there are such columns. The last product multiplies it with the sum of the other
-operand there: in a softmax it is 0, and the result is NaN where that operand is not finite, as without blocks.
+operand there: in a softmax it is 0, and the result is NaN where that operand is not finite, as without blocks. An
+infinite one is multiplied with the sign that all of the other operand's numbers have there, or with 0, which is NaN, as
+the sum of infinities of both signs is, and of an infinity times 0.
 """
 
 from __future__ import annotations
@@ -26,33 +28,41 @@ class Sums:
 
     chain: Chain
     borders: tuple[int, ...]
-    _parts: dict[Span, Instruction] = field(default_factory=dict["Span", Instruction])
+    _parts: dict[tuple[Span, bool], Instruction] = field(default_factory=dict[tuple["Span", bool], Instruction])
 
     @property
     def count(self) -> float:
         """The power of two, not below the number of rows, by which sums are divided."""
         return float(1 << (self.borders[-1] - 1).bit_length())
 
-    def without(self, columns: Span) -> Instruction:
-        """Returns the sum of all rows but these."""
+    def without(self, columns: Span, signs: bool = False) -> Instruction:
+        """Returns the sum of all rows but these, or of their signs."""
         low, high = columns
         spans = [s for s in zip(self.borders, self.borders[1:], strict=False) if s[1] <= low or s[0] >= high]
-        total = self._part(spans[0])
+        total = self._part(spans[0], signs)
         for span in spans[1:]:
-            total = computation_of(self.chain).build("add", total, self._part(span))
+            total = computation_of(self.chain).build("add", total, self._part(span, signs))
         return total
 
-    def _part(self, span: Span) -> Instruction:
-        if span not in self._parts:
-            self._parts[span] = self._sum(span)
-        return self._parts[span]
+    def sign(self, columns: Span) -> Instruction:
+        """Returns the sign of all rows but these, where they have the same; 0 where they have not."""
+        computation, total = computation_of(self.chain), self.without(columns, signs=True)
+        count = self.borders[-1] - (columns[1] - columns[0])
+        share = times(computation.build("abs", total), self.count)
+        every = computation.build("floor", computation.build("divide", share, filled(share, count)))
+        return computation.build("multiply", every, computation.build("sign", total))
 
-    def _sum(self, span: Span) -> Instruction:
+    def _part(self, span: Span, signs: bool) -> Instruction:
+        if (span, signs) not in self._parts:
+            self._parts[span, signs] = self._sum(span, signs)
+        return self._parts[span, signs]
+
+    def _sum(self, span: Span, signs: bool) -> Instruction:
         computation, product, side = computation_of(self.chain), self.chain.product, 1 - self.chain.side
-        other = product.operands[side]
         (dim,) = contracted(product, side)
-        part = sliced(other, {dim: span})
-        scale = computation.constant(1 / self.count, other.shape.element.name)
+        part = sliced(product.operands[side], {dim: span})
+        part = computation.build("sign", part) if signs else part
+        scale = computation.constant(1 / self.count, part.shape.element.name)
         scales = computation.build("broadcast", scale, shape=scale.shape.with_dims((span[1] - span[0],)), dimensions=())
         return computation.build("dot", scales, part, lhs_contracting_dims=(0,), rhs_contracting_dims=(dim,))
 
@@ -123,29 +133,32 @@ class Block:
         assert monoid is not None
         rest = computation.build("reshape", self._operand(member, 0, outside=True), shape=found.shape.without_layout())
         if monoid is Monoid.ADD:
-            rest = self._times(rest, self._size() - (self.columns[1] - self.columns[0]))
+            rest = times(rest, self._size() - (self.columns[1] - self.columns[0]))
         return computation.build(monoid.value, found, rest, like=member)
 
     def _with_rest(self, found: Instruction, value: Instruction, sums: Sums) -> Instruction:
         """Returns the last product's result with what the other columns add to it."""
         assert self.columns is not None
-        chain, product = self.chain, self.chain.product
-        parts = list[Instruction]()
-        for side, part in ((chain.side, value), (1 - chain.side, sums.without(self.columns))):
-            (dim,) = contracted(product, side)
-            to = [d for n, d in enumerate(_places(product, side)) if n != dim]
-            dims = tuple(found.shape.dims[d] for d in to)
-            part = computation_of(chain).build("reshape", part, shape=part.shape.without_layout().with_dims(dims))
-            shape = found.shape.without_layout()
-            parts.append(computation_of(chain).build("broadcast", part, shape=shape, dimensions=tuple(to)))
-        rest = self._times(computation_of(chain).build("multiply", *parts, like=product), sums.count)
-        return computation_of(chain).build("add", found, rest, like=product)
+        computation, side = computation_of(self.chain), self.chain.side
+        factor = self._spread(value, side, found)
+        total = self._spread(sums.without(self.columns), 1 - side, found)
+        sign = self._spread(sums.sign(self.columns), 1 - side, found)
+        finite = times(computation.build("multiply", factor, total), sums.count)
+        infinite = computation.build("multiply", factor, sign)
+        rest = computation.build("select", computation.build("is-finite", factor), finite, infinite)
+        return computation.build("add", found, rest, like=self.chain.product)
 
-    def _times(self, value: Instruction, count: float) -> Instruction:
-        computation = computation_of(self.chain)
-        number = computation.constant(int(count), value.shape.element.name)
-        shape = value.shape.without_layout()
-        return computation.build("multiply", value, computation.build("broadcast", number, shape=shape, dimensions=()))
+    def _spread(self, part: Instruction, side: int, found: Instruction) -> Instruction:
+        """Returns an operand's values, without the contracted dimension, at all elements of the last product's
+        result.
+        """
+        product, computation, shape = self.chain.product, computation_of(self.chain), found.shape.without_layout()
+        (dim,) = contracted(product, side)
+        to = tuple(d for n, d in enumerate(_places(product, side)) if n != dim)
+        small = part.shape.without_layout().with_dims(tuple(shape.dims[d] for d in to))
+        return computation.build(
+            "broadcast", computation.build("reshape", part, shape=small), shape=shape, dimensions=to
+        )
 
     # -- shapes
 
@@ -174,6 +187,19 @@ class Block:
         shape = old.shape.without_layout().with_dims(dims)
         attributes = old.op.localize(old.call, [o.shape for o in operands], shape)
         return computation_of(self.chain).add(old.op, operands, attributes, shape, old.name, old)
+
+
+def filled(like: Instruction, number: float) -> Instruction:
+    """Returns an array of the shape of another, filled with a number."""
+    assert like.parent is not None
+    value = like.parent.constant(int(number), like.shape.element.name)
+    return like.parent.build("broadcast", value, shape=like.shape.without_layout(), dimensions=())
+
+
+def times(value: Instruction, number: float) -> Instruction:
+    """Returns an array times a number."""
+    assert value.parent is not None
+    return value.parent.build("multiply", value, filled(value, number))
 
 
 def computation_of(chain: Chain) -> Computation:

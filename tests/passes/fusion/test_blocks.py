@@ -175,6 +175,19 @@ def test_large_products_without_batch_are_cut_along_rows(native: bool, monkeypat
     agree(module, inputs(module), native)
 
 
+@pytest.mark.parametrize("native", [False, NATIVE])
+@pytest.mark.parametrize("fill", ["inf", "-inf", "2.5", "0"])
+def test_infinite_fills_reach_the_last_product(fill: str, native: bool) -> None:
+    """Infinities times numbers of both signs, or times 0, are NaN; times numbers of one sign they are infinite."""
+    module = hloom.parse(attention(40, 40, fill=fill).replace("dot(p, v)", "dot(masked, v)"))
+    result, _ = fused(module)
+    assert len(products(result)) > 4
+    for change in (lambda v: v, np.abs, lambda v: -np.abs(v), lambda v: np.abs(v) * (v > -2)):
+        given = inputs(module)
+        given[2] = change(given[2])
+        agree(module, given, native, 3e-5, result)
+
+
 def test_sums_of_narrow_numbers_stay_whole() -> None:
     module = hloom.parse(attention(64, 64).replace("f32", "bf16"))
     assert products(fused(module)[0]) == products(module)
