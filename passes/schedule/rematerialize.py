@@ -9,6 +9,9 @@ first that free most bytes per second, until the peak is within the limit (Korth
 recomputation in large transformer models", 2022). Another peak may then be the highest: the search goes on there, for
 as long as peaks get lower. Collectives, control flow and effects are never repeated (`regather` repeats gathers).
 
+XLA merges equal expressions, and would keep the value after all. For it, what is computed again reads through a barrier
+together with another operand of the late reader: it differs from all others, and cannot come before that operand.
+
 The instructions of the program keep their order. Only the entry is looked at.
 """
 
@@ -41,17 +44,18 @@ _RESIDENT = (Role.PARAMETER, Role.CONSTANT)
 @dataclass(frozen=True)
 class Rematerialize(Pass):
     """Computes values again until the program takes at most `memory` on a device (0: what the machine has), or as far
-    as that is possible.
+    as that is possible; behind `barriers` if XLA is to run it.
     """
 
     name: ClassVar[str] = "rematerialize"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL, Stage.SCHEDULED})
     memory: Bytes = _NO_LIMIT
+    barriers: bool = False
 
     def run(self, module: Module, context: PassContext) -> bool:
         limit, machine = float(self.memory or context.machine.capacity), context.machine
         old, before = live_memory(module).peak, timeline(module, machine).seconds
-        count = rematerialize(module, Clock.of(module, machine), limit)
+        count = rematerialize(module, Clock.of(module, machine), limit, self.barriers)
         peak = live_memory(module).peak
         if peak > limit:
             context.diagnostics.remark(f"{self.name}: {sized(peak)} is as little as is reached, of {sized(limit)}")
@@ -63,16 +67,16 @@ class Rematerialize(Pass):
         return count > 0
 
 
-def rematerialize(module: Module, clock: Clock, limit: float) -> int:
-    """Computes values of the entry again, in place, until the peak of memory is at most `limit` or gets no lower.
-    Returns their number. `clock` has the times of the program before.
+def rematerialize(module: Module, clock: Clock, limit: float, barriers: bool = False) -> int:
+    """Computes values of the entry again, in place, until the peak of memory is at most `limit` or gets no lower; with
+    `barriers`, so that XLA does not merge them. Returns their number. `clock` has the times of the program before.
     """
     count, memory = 0, live_memory(module)
     for _ in range(_ROUNDS):
         if memory.peak <= limit:
             break
         trial = clone_module(module)
-        chosen = _round(trial.entry, Clock.of(trial, clock.machine), memory, memory.peak - limit)
+        chosen = _round(trial.entry, Clock.of(trial, clock.machine), memory, memory.peak - limit, barriers)
         lower = live_memory(trial)
         if not chosen or lower.peak >= memory.peak:
             break
@@ -101,7 +105,7 @@ class _Again:
         return self.seconds / self.value.shape.byte_size
 
 
-def _round(computation: Computation, clock: Clock, memory: LiveMemory, excess: float) -> int:
+def _round(computation: Computation, clock: Clock, memory: LiveMemory, excess: float, barriers: bool) -> int:
     """Makes values again that live at the peak, until this many bytes are freed there. Returns their number."""
     scan = _Scan(computation, clock, memory)
     count = 0
@@ -112,7 +116,7 @@ def _round(computation: Computation, clock: Clock, memory: LiveMemory, excess: f
             continue  # another one needs it, or it needs another one that is not kept any more
         scan.kept |= found.needed
         scan.gone.add(found.value)
-        _emit(computation, found, scan.place)
+        _emit(computation, found, scan.place, barriers)
         excess -= found.value.shape.byte_size
         count += 1
     return count
@@ -174,16 +178,29 @@ def _can_repeat(instruction: Instruction) -> bool:
     return instruction.shape.is_array and not is_root and not is_anchored(instruction)
 
 
-def _emit(computation: Computation, found: _Again, place: dict[Instruction, int]) -> None:
+def _behind_barrier(computation: Computation, found: _Again, reader: Instruction) -> dict[Instruction, Instruction]:
+    """Returns what a value is made of, as it is read behind a barrier that waits for an operand of its reader."""
+    needed = sorted(found.needed, key=lambda v: v.name)
+    inputs = [v for v in needed if v.shape.is_array and v.op.role is not Role.CONSTANT]
+    if not inputs:
+        return {}
+    known = {found.value, *found.steps, *inputs}
+    others = [o for o in reader.operands if o.shape.is_array and o not in known]
+    packed = computation.build("tuple", *inputs, *others[-1:], like=found.value)
+    barrier = computation.build("opt-barrier", packed, like=found.value)
+    return {v: computation.build("get-tuple-element", barrier, index=n, like=v) for n, v in enumerate(inputs)}
+
+
+def _emit(computation: Computation, found: _Again, place: dict[Instruction, int], barriers: bool) -> None:
     """Makes a value again just before its first late reader."""
     order = list(computation)
     old = set(order)
-    copies: dict[Instruction, Instruction] = {}
+    first = min(found.late, key=place.__getitem__)
+    copies = _behind_barrier(computation, found, first) if barriers else {}
     for step in found.steps:
         operands = [copies.get(o, o) for o in step.operands]
         copies[step] = clone_instruction(computation, step, operands, lambda called: called)
     divert(computation, found.value, copies[found.value], found.late)
-    first = min(found.late, key=place.__getitem__)
     new = [i for i in computation if i not in old]
     where = order.index(first)
     kept = [*order[:where], *new, *order[where:]]

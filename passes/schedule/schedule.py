@@ -210,10 +210,10 @@ class _Choice:
 
     def _computed_again(self, best: Module, limit: float) -> Iterator[State]:
         """Yields programs that compute values again: the best one so far, the old one, and a plan of that."""
-        machine = self.planning.machine
+        machine, barriers = self.planning.machine, self.planning.form is Form.XLA
         for base, plans in ((best, False), (self.module, False), (self.module, True)):
             module = clone_module(base)
-            count = rematerialize(module, Clock.of(module, machine), limit)
+            count = rematerialize(module, Clock.of(module, machine), limit, barriers)
             if not count:
                 continue
             clock = Clock.of(module, machine)

@@ -44,9 +44,9 @@ ENTRY e {
 """.replace("MANY", ", ".join(["b"] * 100))
 
 
-def again(module: Module, limit: int) -> tuple[Module, PassContext]:
+def again(module: Module, limit: int, options: str = "") -> tuple[Module, PassContext]:
     module, context = clone_module(module), PassContext(machine=MACHINE, verify=True)
-    run_pipeline(parse_pipeline(f"rematerialize{{memory={limit}B}}"), module, context)
+    run_pipeline(parse_pipeline(f"rematerialize{{memory={limit}B{options}}}"), module, context)
     return module, context
 
 
@@ -112,3 +112,34 @@ def test_it_is_proved() -> None:
     new, _ = again(local, int(0.7 * live_memory(local).peak))
     assert len(new.entry) > len(local.entry)
     assert prove(whole, new).is_equal
+
+
+def test_behind_barriers_it_survives_the_merging_of_equal_values() -> None:
+    """Each barrier waits for something else: no two are equal, either."""
+    whole = hloom.parse(fsdp_step(4, layers=4, width=16, batch=256))
+    inputs, local = inputs_for_module(whole), hloom.partition(whole).module
+    limit = int(0.7 * live_memory(local).peak)
+    plain, kept = again(local, limit)[0], again(local, limit, ",barriers=true")[0]
+    assert live_memory(plain).peak <= limit
+    assert live_memory(kept).peak <= limit
+    assert count(kept, "tanh") == count(plain, "tanh") > count(local, "tanh")
+    for module in (plain, kept):
+        run_pipeline(parse_pipeline("cse,dce"), module, PassContext(verify=True))
+        assert same_bits(simulate(module, inputs), simulate(local, inputs))
+    assert count(plain, "tanh") == count(local, "tanh") < count(kept, "tanh")
+    assert prove(whole, kept).is_equal
+
+
+def test_schedules_for_xla_have_barriers() -> None:
+    whole = hloom.parse(fsdp_step(4, layers=6, width=16, batch=256))
+    inputs, local = inputs_for_module(whole), hloom.partition(whole).module
+    limit = int(0.6 * live_memory(local).peak)
+    for form in ("variadic", "xla"):
+        module = schedule(clone_module(local), PassContext(machine=MACHINE, verify=True), limit, form)
+        assert (count(module, "opt-barrier") > 0) == (form == "xla")
+        assert live_memory(module).peak <= limit
+        assert same_bits(simulate(module, inputs), simulate(local, inputs))
+
+
+def count(module: Module, opcode: str) -> int:
+    return sum(i.opcode == opcode for i in module.entry)

@@ -8,6 +8,7 @@ from typing import Any
 import hloom
 import pytest
 from hloom.codegen import manual_module, replica_module
+from hloom.cost.memory import live_memory
 from hloom.cost.presets import PRESETS
 from hloom.ir.tools.placement import placements
 from hloom.ir.tools.process_grid import ProcessGrid
@@ -50,3 +51,15 @@ def test_printed_text_parses(form: str) -> None:
     text = schedule(local, PassContext(machine=PRESETS["cpu-cluster"]), form=form).to_text()
     assert "is_scheduled=true" in text
     xla.hlo_module_from_text(text)  # raises if XLA's parser or verifier refuses it
+
+
+def test_values_computed_again() -> None:
+    whole = hloom.parse(fsdp_step(4, layers=6, width=16, batch=256))
+    inputs, local = inputs_for_module(whole), hloom.partition(whole).module
+    limit = int(0.6 * live_memory(local).peak)
+    local = schedule(local, PassContext(machine=PRESETS["cpu-cluster"]), limit, form="xla")
+    assert any(i.opcode == "opt-barrier" for i in local.entry)
+    shapes = [s.dims for s in whole.entry.root.shape.leaves()]
+    outputs = run_manual(manual_module(local).to_text(), inputs, 4, shapes)
+    result = compare(outputs, hloom.evaluate(whole, inputs))
+    assert result.equal, result
