@@ -7,7 +7,7 @@ EXACT = (
     "carry-reduce-scatters", "carry-reduce-scatters{peel=false}", "combine-collectives", "schedule{form=flat}",
     "schedule{form=xla}", "schedule{memory=20KB}", "bucket", "bucket{rule=size,most-bytes=1KB}", "bucket{rule=layer}",
     "bucket{rule=simplefsdp}", "bucket{rule=xla}", "overlap", "overlap{ahead=1}", "memory-order", "rematerialize",
-    "rematerialize{memory=1B}", "dce", "cse",
+    "rematerialize{memory=1B}", "rematerialize{memory=1B,barriers=true}", "dce", "cse",
 )  # fmt: skip
 # These add in another order.
 BOUNDED = (

@@ -36,7 +36,7 @@ SHARES = (0.6, 0.8)  # of the peak of memory, as limits
 MOST_DEVICES = 8
 TOGETHER = (
     "prefetch-gathers,carry-reduce-scatters,schedule", "hoist-gathers{growth=9},bucket{rule=layer},overlap",
-    "bucket,memory-order,rematerialize{memory=1B}", "common-gathers,combine-collectives,overlap,schedule",
+    "bucket,memory-order,rematerialize{memory=1B,barriers=true}", "common-gathers,combine-collectives,overlap,schedule",
 )  # fmt: skip
 
 
