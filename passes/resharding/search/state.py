@@ -11,12 +11,15 @@ target has to be undivided in between, because its tiles begin at different plac
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, combinations
 from typing import NamedTuple
 
 from ....ir.sharding.digit import Digit, Digits, cut, merge, product
 from ....ir.sharding.tiling import Tiling
+
+FEW_DIGITS = 4  # unit digits, up to which a search tries all ways to arrange them and all sizes of tiles
 
 
 class State(NamedTuple):
@@ -82,6 +85,14 @@ def state_of(tiling: Tiling, dims: tuple[int, ...], cuts: frozenset[int]) -> Sta
     return state.with_unreduced(cut(tiling.unreduced, cuts))
 
 
+def _multiples(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Returns 1 and the products of sizes, of single ones if there are many."""
+    if len(sizes) > FEW_DIGITS:
+        return tuple(dict.fromkeys((1, *sizes)))
+    chosen = (combinations(sizes, count) for count in range(len(sizes) + 1))
+    return tuple(dict.fromkeys(map(math.prod, chain.from_iterable(chosen))))
+
+
 @dataclass(frozen=True, slots=True)
 class Space:
     """The fixed data of a search: the array's dimensions, the goal, all digits and the number of devices that they
@@ -92,7 +103,7 @@ class Space:
     unreduced value on the way has one addend that is not the identity. With `detours` digits may also go where the goal
     does not want them, which can keep bytes off slow links or avoid sending padding. If the ends have no common
     refinement, digits may be cut at the places of any of the `cut_sets`. `tiles` are the tile counts of the goal's
-    dimensions.
+    dimensions, `multiples` those by which a dimension may be divided further: all, where there are few digits.
     """
 
     dims: tuple[int, ...]
@@ -106,10 +117,12 @@ class Space:
     detours: bool = False
     cut_sets: tuple[frozenset[int], ...] = ()
     tiles: tuple[int, ...] = field(init=False)
+    multiples: tuple[int, ...] = field(init=False)
     even: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tiles", tuple(map(product, self.goal.dims)))
+        object.__setattr__(self, "multiples", _multiples([digit.size for digit in self.unit_digits]))
         object.__setattr__(self, "even", self.goal.padded == self.dims)
 
     def recut(self, state: State) -> Iterator[State]:

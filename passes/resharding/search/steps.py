@@ -18,10 +18,9 @@ from ....cost.formulas import largest_group, received
 from ....ir.sharding.digit import Digits, disjoint, product
 from ....ir.sharding.tiling import Tiling
 from ..base.moves import AllGather, AllReduce, AllToAll, Mask, Move, Permute, ReduceScatter, Shift, Slice, Spread
-from .state import Space, State
+from .state import FEW_DIGITS, Space, State
 
 _MOST_PERMUTES = 24  # arrangements of unused digits tried per state
-_FEW_DIGITS = 4  # up to this many unit digits, `_MOST_PERMUTES` covers all arrangements
 _MOST_SHIFTS = 64  # combinations of several shifts tried per state
 
 
@@ -76,8 +75,8 @@ def _wanted(state: State, space: Space, dim: int) -> list[Digits]:
 def _arrivals(state: State, space: Space, dim: int, digits: Digits, since: Digits = ()) -> Iterator[State]:
     """Yields the states with more digits on a dimension; it counts as undivided if all its digits arrived `since`.
 
-    Its padding is the goal's, or the one that the tiles need until they leave; on detours either, or the one that one
-    more digit needs.
+    Its padding is the goal's, or the one that the tiles need until they leave; on detours either, or the one that more
+    digits need.
     """
     choices: Collection[int] = (state.padded[dim],)
     if state.dims[dim] == since:
@@ -93,7 +92,7 @@ def _paddings(space: Space, dim: int, tiles: int) -> Collection[int]:
     first = wanted if wanted % tiles == 0 else tiles * -(-size // tiles)
     if not space.detours:
         return (first,)
-    counts = (tiles, *(tiles * digit.size for digit in space.unit_digits))
+    counts = (tiles * n for n in space.multiples)
     return {first: None} | {n * -(-size // n): None for n in counts}
 
 
@@ -249,7 +248,7 @@ def _permutes(state: State, space: Space) -> Iterator[SearchStep]:
     if state.unreduced:
         return
     counts = [product(digits) for digits in state.dims]
-    if space.detours and len(space.unit_digits) <= _FEW_DIGITS:
+    if space.detours and len(space.unit_digits) <= FEW_DIGITS:
         yield from _permuted(state, space, [()] * len(counts), counts)
         return
     begins: list[Digits] = []
