@@ -11,9 +11,12 @@ from .values import Cause, Gain, Leaf, ValueGraph
 def trace(leaf: Leaf, dim: int, digit: Digit) -> Iterator[tuple[Leaf, int, Cause | None]]:
     """Yields the path of (a part of) a digit back to its annotation: leaf, dimension, and the cause that brought it.
 
-    The last entry has no cause: it is the annotated leaf.
+    The last entry has no cause: it is the annotated leaf. Parts of a digit may have causes that lead round in a circle;
+    the path then ends where it began, without an annotation.
     """
-    while True:
+    seen: set[tuple[Leaf, int]] = set()
+    while (leaf, dim) not in seen:
+        seen.add((leaf, dim))
         gain = next((g for g in leaf.causes[dim] if not disjoint((digit,), g.digits)), None)
         if gain is None:
             return
