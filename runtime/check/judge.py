@@ -125,6 +125,7 @@ class Judge:
         if wrong.any():
             return Judgement(_differs(output, wrong, in_f64, truth, " in f64", errors[0]), worst[0], worst[1], worst[2])
         wrong = self._beyond(errors[1], self._in_own_types(output, bands, truth, errors[2]))
+        wrong &= distance(actual, own) > 0.0  # both may be infinite or NaN where f64 is finite
         difference = _differs(output, wrong, actual, own, "", errors[1]) if wrong.any() else None
         return Judgement(difference, worst[0], worst[1], worst[2])
 

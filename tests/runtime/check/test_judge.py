@@ -128,6 +128,24 @@ def test_nan_proves_nothing() -> None:
     assert not verdict(found, other, allow_nan=True).passed
 
 
+def test_nan_in_own_types_alone_is_no_difference() -> None:
+    """Where f32 overflows and f64 does not, equal results are equal."""
+    text = """ENTRY e {
+  x = f32[64] parameter(0)
+  a = f32[64] multiply(x, x)
+  b = f32[64] multiply(a, a)
+  ROOT r = f32[64] subtract(b, b)
+}"""
+    x = normal(64)
+    x[5] = 1e10
+    found = reference(text, x)
+    assert np.isnan(found.own[0][5])
+    assert verdict(found, found.own, allow_nan=True).passed
+    other = [found.own[0].copy()]
+    other[0][5] = 1.0
+    assert not verdict(found, other, allow_nan=True).passed
+
+
 def test_nan_of_a_scalar_proves_nothing() -> None:
     found = reference("ENTRY e { x = f32[] parameter(0) ROOT r = f32[] log(x) }", np.full((), -1, np.float32))
     assert "1 of 1 results contain NaN, first at output 0 []" in str(verdict(found, found.own))
