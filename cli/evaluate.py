@@ -14,12 +14,14 @@ import numpy as np
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module
 from ..ir.tools.names import result_names
+from ..ir.tools.unknown_values import require_values
 from ..ir.types.element_type import from_numpy
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.evaluator import evaluate, reference_grid
 from ..runtime.fabric.tiles import same_bits
 from ..runtime.inputs.inputs import inputs_for_module
 from ..runtime.outputs import check_outputs, save_outputs
+from ..runtime.plan.call_graph import live_in
 from .assumptions import remark_callbacks
 from .backends import Backend
 from .exit_codes import EXIT_OK
@@ -36,6 +38,7 @@ def evaluate_command(args: argparse.Namespace) -> int:
     keep_freed_memory()
     module = read_program(args)
     reference_grid(module)  # rejects per-device programs before making inputs for them
+    require_values(live_in(module.entry), "to run the program")  # which fusing may put into another order
     diagnostics = Diagnostics()
     remark_callbacks(module, diagnostics)
     backend = Backend.chosen(args.backend, module)
