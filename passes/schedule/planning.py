@@ -106,11 +106,14 @@ class Planning:
 
 @dataclass(slots=True)
 class _Part:
-    """A computation to plan: its problems with different orders, of which `known` ones were read off."""
+    """A computation to plan: its problems with different orders, of which `known` ones were read off, and its plans by
+    the bytes that these may take.
+    """
 
     computation: Computation
     unknown: Iterator[Extract]
     known: list[Extract] = field(default_factory=list[Extract])
+    solved: dict[float, tuple[Extract, Outcome]] = field(default_factory=dict[float, "tuple[Extract, Outcome]"])
 
     def problems(self) -> Iterator[Extract]:
         yield from self.known
@@ -137,6 +140,15 @@ class Prepared:
         copies: dict[Instruction, Instruction] = {}
         copy = clone_module(self.module, copies)
         return replace(self, module=copy, clock=self.clock.copied(copies)).written(limit, copies)
+
+    def fits(self, limit: float, usual: float) -> bool:
+        """Returns whether the plans for a limit are likely to stay below a lower one."""
+        for part in self.parts:
+            outside = self.frame.outside[part.computation]
+            problem, outcome = self._solve(part, limit - outside)
+            if problem.excess(outcome, usual - outside):
+                return False
+        return True
 
     def written(self, limit: float, copies: Mapping[Instruction, Instruction]) -> State | None:
         """Writes the plan for a limit into the program. `copies` are its instructions by those of the problems, where
@@ -179,6 +191,11 @@ class Prepared:
 
     def _solve(self, part: _Part, room: float) -> tuple[Extract, Outcome]:
         """Returns the best problem and plan of a computation."""
+        if room not in part.solved:
+            part.solved[room] = self._solved(part, room)
+        return part.solved[room]
+
+    def _solved(self, part: _Part, room: float) -> tuple[Extract, Outcome]:
         found: list[tuple[float, float, Extract, Outcome]] = []
         for known in part.problems():
             problem, outcome = self.planning.planner(known.within(room))

@@ -159,6 +159,8 @@ class _Choice:
         """Returns the best program where the user gave no limit: one within the usual memory, unless one that takes
         more is worth it.
         """
+        if plans.fits(limit, usual) and (best := self._best(plans, limit)).peak <= usual:
+            return best
         frugal = self._best(plans, usual)
         if frugal.peak <= usual and frugal.exposed <= 1 - _WORTH:
             return frugal  # with more memory, no more could be hidden
@@ -260,17 +262,25 @@ class _Plans:
     clock: Clock
     prepared: dict[float, _Program | None] = field(default_factory=dict[float, "_Program | None"])
 
+    def fits(self, limit: float, usual: float) -> bool:
+        """Returns whether the plan for a limit is likely to stay below a lower one."""
+        found = self._prepared(0.0)
+        return found is not None and found[0].fits(limit, usual)
+
     def within(self, limit: float, share: float = 0.0) -> State | None:
         """Returns the plan for a limit of a program that gathers this share of the bytes again; None if there is
         nothing to plan, or to gather again.
         """
-        if share not in self.prepared:
-            self.prepared[share] = self._prepare(share)
-        found = self.prepared[share]
+        found = self._prepared(share)
         new = found[0].plan(limit) if found is not None else None
         if new is not None and found is not None:
             new.again = found[1]
         return new
+
+    def _prepared(self, share: float) -> _Program | None:
+        if share not in self.prepared:
+            self.prepared[share] = self._prepare(share)
+        return self.prepared[share]
 
     def _prepare(self, share: float) -> _Program | None:
         if not share:
