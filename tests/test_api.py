@@ -14,6 +14,7 @@ import hloom
 import numpy as np
 import pytest
 from support.command_line import EXAMPLES, NAMED, environment
+from support.processes import PATIENCE
 
 PLAIN = """HloModule plain
 ENTRY main {
@@ -294,7 +295,7 @@ def test_run_on_ranks(ranks: int, tmp_path: Path) -> None:
     (tmp_path / "rows.hlo").write_text(ROWS)
     done = subprocess.run(
         [sys.executable, "-c", START, str(ranks), "rank.py", "rows.hlo"],
-        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     if done.returncode == 69:
         pytest.skip("there is no mpiexec")
@@ -305,7 +306,7 @@ def test_run_on_ranks(ranks: int, tmp_path: Path) -> None:
 def test_importing_hloom_needs_neither_jax_nor_mpi() -> None:
     code = "import sys, hloom; print(sorted({'jax', 'jaxlib', 'mpi4py', 'lark'} & set(sys.modules)))"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
@@ -320,7 +321,8 @@ try:
 finally:
     assert not {{"numpy", "networkx", "hloom.ir.types", "hloom.frontends", "hloom.passes"}} & set(sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, timeout=PATIENCE,
+                          check=False)  # fmt: skip
     assert (done.returncode, done.stderr) == (0, b"")
 
 

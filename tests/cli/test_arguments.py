@@ -18,6 +18,7 @@ from hloom.__main__ import main
 from hloom.cli import examples, progress
 from hloom.cli.commands import make_parser
 from support.command_line import EXAMPLES, NAMED, ROOT, environment, hloom
+from support.processes import PATIENCE
 
 COMMANDS = make_parser().commands
 
@@ -171,7 +172,7 @@ def on_terminal(code: str, **variables: str) -> str:
             if not part:
                 break
             found += part
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE)
     os.close(ours)
     return found.decode()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hloom.__main__ import main
 from support.command_line import EXAMPLES, NAMED, Outcome, environment, hloom
+from support.processes import PATIENCE, needs_proc, wait_for_state
 
 FULL = Path("/dev/full")
 full_disk = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
@@ -20,8 +21,8 @@ def shell(command: str, cwd: Path, **variables: str) -> Outcome:
     """Runs a line of shell in which `$hloom` is the command line and `$F` a program."""
     line = command.replace("$hloom", f"'{sys.executable}' -m hloom").replace("$F", f"'{NAMED}'")
     done = subprocess.run(
-        ["bash", "-c", line], cwd=cwd, env=environment(**variables), capture_output=True, text=True, timeout=120,
-        check=False,
+        ["bash", "-c", line], cwd=cwd, env=environment(**variables), capture_output=True, text=True,
+        timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert not list(cwd.glob("hloom-reproducer*")), done.stderr
     return Outcome(done.returncode, done.stdout, done.stderr)
@@ -107,12 +108,17 @@ def test_readers_that_have_seen_enough(tmp_path: Path) -> None:
     assert (tmp_path / "code").read_text() == "65\n"
 
 
+@needs_proc
 def test_interrupted(tmp_path: Path) -> None:
-    """Ctrl-C while the program comes from a pipe that has no end yet."""
+    """Ctrl-C while the program comes from a pipe that has no end yet.
+
+    A signal between the opening and the reading of the pipe would not end the reading.
+    """
     os.mkfifo(tmp_path / "pipe")
     command = [sys.executable, "-m", "hloom", "verify", "pipe"]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
     with process, (tmp_path / "pipe").open("w"):  # opens when the reader does
+        wait_for_state("S", process.pid)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (130, "")

@@ -7,13 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from hloom.runtime.mpi import devices_of
 from hloom.runtime.ranks import launch
 from hloom.runtime.ranks.library import MpiMissing
+from support.processes import PATIENCE, needs_proc, parent, wait_for_state
 
 PROGRAM = Path(__file__).with_name("mpi_program.py")
 TESTS = Path(__file__).parents[1]
@@ -44,7 +44,7 @@ def start(case: str, ranks: int, *more: str, **variables: str) -> subprocess.Pop
 def outcome(case: str, ranks: int, *more: str, text: str = "", **variables: str) -> tuple[int, str]:
     with start(case, ranks, *more, **variables) as job:
         try:
-            _, errors = job.communicate(text, timeout=120)
+            _, errors = job.communicate(text, timeout=PATIENCE)
         finally:
             job.kill()  # after a timeout, lest it be waited for again; its ranks go with it
     return job.returncode, errors
@@ -102,7 +102,7 @@ def test_under_another_launcher_the_failed_rank_reports_before_the_end() -> None
     done = subprocess.run(
         [launch.find_mpiexec(), "-n", "2", sys.executable, str(PROGRAM), "wrong_input"],
         env=os.environ | known | {"PYTHONPATH": f"{SOURCES}{os.pathsep}{TESTS}"},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == 65, done.stderr
     assert "wrong input" in done.stderr.splitlines()
@@ -114,7 +114,7 @@ def test_one_rank_reports_what_all_have_found() -> None:
     assert errors.splitlines().count("wrong input") == 1
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
+@needs_proc
 @pytest.mark.parametrize("collectives", [pytest.param("mpi", marks=pytest.mark.slow), "shared"])
 def test_a_stopped_rank_is_named_and_given_up_at_the_deadline(collectives: str) -> None:
     code, errors = outcome("stopped", 2, HLOOM_COLLECTIVES=collectives)
@@ -153,45 +153,28 @@ def test_failures_of_all_ranks_are_quiet() -> None:
     assert outcome("too_many", 2) == (65, "")
 
 
-def is_running(process: int) -> bool:
-    """Whether there is such a process, and not just its exit code waiting to be collected."""
-    stat = Path(f"/proc/{process}/stat")
-    try:
-        return stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
+@needs_proc
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_signals_end_all_ranks(number: signal.Signals) -> None:
     with start("sleeps", 2) as job:
         assert job.stdout is not None
         ranks = [int(job.stdout.readline()) for _ in range(2)]
         job.send_signal(number)
-        assert job.wait(30) == 128 + number
-    assert all_end(ranks)
+        assert job.wait(PATIENCE) == 128 + number
+    wait_for_state("", *ranks)
 
 
-def all_end(processes: list[int]) -> bool:
-    """Whether all of these processes end within some seconds."""
-    deadline = time.monotonic() + 15
-    while any(map(is_running, processes)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not any(map(is_running, processes))
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
+@needs_proc
 @pytest.mark.parametrize("with_mpiexec", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_nobody_outlives_who_started_it(with_mpiexec: bool) -> None:
     with start("sleeps", 2) as job:
         assert job.stdout is not None
         ranks = [int(job.stdout.readline()) for _ in range(2)]
-        mpiexec = int(Path(f"/proc/{ranks[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        mpiexec = parent(ranks[0])
         if with_mpiexec:
             os.kill(mpiexec, signal.SIGKILL)
         job.kill()
-        assert all_end([mpiexec, *ranks])
+        wait_for_state("", mpiexec, *ranks)
 
 
 def test_missing_launcher() -> None:
@@ -209,7 +192,7 @@ def test_ranks_fill_the_hosts_evenly(tmp_path: Path) -> None:
     )
     launcher.chmod(0o755)
     with start("programs", 4, HLOOM_MPIEXEC=str(launcher)) as job:
-        placed, _ = job.communicate(timeout=60)
+        placed, _ = job.communicate(timeout=PATIENCE)
     if "Num procs:" not in placed:
         pytest.skip("this mpiexec shows no map")
     assert [line.rsplit(":", 1)[1].strip() for line in placed.splitlines() if "Num procs:" in line] == ["2", "2"]
@@ -220,7 +203,7 @@ def test_other_hosts_get_our_variables(tmp_path: Path) -> None:
     launcher.write_text('#!/bin/sh\necho "$OMPI_MCA_mca_base_env_list"\n')
     launcher.chmod(0o755)
     with start("programs", 2, HLOOM_MPIEXEC=str(launcher), OMPI_MCA_mca_base_env_list="MINE") as job:
-        taken, _ = job.communicate(timeout=60)
+        taken, _ = job.communicate(timeout=PATIENCE)
     names = taken.strip().split(";")
     assert names[0] == "MINE"
     assert {"HLOOM_EXPECTED_RANKS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONPATH"} <= set(names)

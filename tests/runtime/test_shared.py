@@ -17,6 +17,7 @@ from hloom.runtime.fabric.window import Window
 from hloom.runtime.ranks import launch
 from hloom.runtime.ranks.library import MpiMissing
 from hloom.runtime.ranks.mode import chosen_mode
+from support.processes import PATIENCE
 
 PROGRAM = Path(__file__).with_name("shared_program.py")
 TESTS = Path(__file__).parents[1]
@@ -36,7 +37,7 @@ def outcome(case: str, ranks: int, *before: str, **variables: str) -> tuple[int,
     environment |= {"PYTHONPATH": os.pathsep.join(map(str, PATH)), "HLOOM_TIMEOUT": "60", **variables}
     done = subprocess.run(
         [*before, sys.executable, str(LAUNCHER), str(PROGRAM), str(ranks), case],
-        env=environment, capture_output=True, text=True, timeout=240, check=False,
+        env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     return done.returncode, done.stderr
 

@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 from hloom.__main__ import main
+from support.processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -46,7 +47,7 @@ def process(*arguments: str | Path, cwd: Path, text: str | None = None, **variab
     """
     done = subprocess.run(
         [sys.executable, "-m", "hloom", *map(str, arguments)],
-        cwd=cwd, env=environment(**variables), input=text or "", capture_output=True, text=True, timeout=120,
+        cwd=cwd, env=environment(**variables), input=text or "", capture_output=True, text=True, timeout=PATIENCE,
         check=False,
     )  # fmt: skip
     return Outcome(done.returncode, done.stdout, done.stderr)

@@ -118,13 +118,17 @@ def test_masked_attention(mask: str, rows: int, columns: int, fill: str, native:
 @pytest.mark.parametrize("native", [False, NATIVE])
 @pytest.mark.parametrize("fill", ["-inf", "-1e30", "0.5", "nan"])
 def test_numbers_that_are_not_finite(fill: str, native: bool) -> None:
-    """The elements that blocks leave out would make results NaN: those of the last product, not of the first."""
+    """The elements that blocks leave out would make results NaN: those of the last product, not of the first.
+
+    Numbers that overflow stand alone in their sums: where several do, the order of the sum says if it is infinite, NaN
+    or neither.
+    """
     module = hloom.parse(attention(40, 40, "causal", fill))
     result, _ = fused(module)
     for where, bad in itertools.product(range(3), [np.nan, np.inf, -np.inf, 3e38, -1e30]):
         given = inputs(module)
         given[where][1, 37, 2, 3] = bad
-        given[where][0, 5, 1] = bad
+        given[where][0, 5, 1, : 1 if bad == 3e38 else None] = bad
         agree(module, given, native, made=result)
 
 

@@ -18,6 +18,7 @@ from hloom.runtime.fabric.tiles import copied_bytes, shard
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.plan import limits
 from support.command_line import environment
+from support.processes import PATIENCE
 
 LARGE_INPUT = """HloModule mid
 ENTRY main {
@@ -49,7 +50,7 @@ def limited(command: str, text: str, tmp_path: Path, most: int) -> tuple[int, st
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         ["sh", "-c", f"ulimit -v {most >> 10} && exec {sys.executable} -m hloom {command} p.hlo"], cwd=tmp_path,
-        env=environment(), capture_output=True, text=True, timeout=100, check=False,
+        env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert [p.name for p in tmp_path.iterdir()] == ["p.hlo"], "no reproducer of an internal error"
