@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...ir.graph.attributes import Attributes
-from ...ir.ops.calls.custom_call import CustomCallAttributes
+from ...ir.ops.calls.behaviour import CustomCallAttributes
 from .assignment import LocalForm
 
 Forms = Mapping[str, LocalForm]
