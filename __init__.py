@@ -68,11 +68,11 @@ if TYPE_CHECKING:
     from .passes.base import PassContext as PassContext
     from .passes.op_sharding.assignment import LocalForm as LocalForm
     from .passes.op_sharding.forms import LocalForms as LocalForms
-    from .passes.op_sharding.forms import built_in as local_forms  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from .passes.pipelines import PIPELINE as PIPELINE
     from .passes.resharding.transfers import reshard_plan as reshard_plan
     from .passes.result import Partitioned as Partitioned
     from .passes.spmd.emit.local_op import LocalOp as LocalOp
+    from .passes.spmd.local_forms import built_in as local_forms  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from .report.budget import assert_collectives as assert_collectives
     from .report.explain import explain as explain
     from .runtime import RankFailed as RankFailed
@@ -134,11 +134,11 @@ _PLACES = {
     "PassContext": "passes.base:PassContext",
     "LocalForm": "passes.op_sharding.assignment:LocalForm",
     "LocalForms": "passes.op_sharding.forms:LocalForms",
-    "local_forms": "passes.op_sharding.forms:built_in",
     "PIPELINE": "passes.pipelines:PIPELINE",
     "reshard_plan": "passes.resharding.transfers:reshard_plan",
     "Partitioned": "passes.result:Partitioned",
     "LocalOp": "passes.spmd.emit.local_op:LocalOp",
+    "local_forms": "passes.spmd.local_forms:built_in",
     "assert_collectives": "report.budget:assert_collectives",
     "explain": "report.explain:explain",
     "RankFailed": "runtime:RankFailed",

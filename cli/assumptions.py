@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
-from ..ir.ops.calls.custom_call import CustomCallAttributes, behaviour, target_of
+from ..ir.ops.calls.behaviour import CustomCallAttributes
+from ..ir.ops.calls.custom_call import behaviour, target_of
 from ..ir.tools.placement import Placement, placements
 
 

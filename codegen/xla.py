@@ -24,7 +24,7 @@ from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module, Stage, shell_of
 from ..ir.graph.op import op_named
-from ..ir.ops.calls.custom_call import CustomCallAttributes
+from ..ir.ops.calls.behaviour import CustomCallAttributes
 from ..ir.ops.structure import GetTupleElementAttributes
 from ..ir.sharding.sharding import (
     MANUAL,

@@ -18,7 +18,7 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.op import AnyOp, OpCall, Role
 from ..ir.graph.source import RowMajor
 from ..ir.ops.async_ops import AsyncDone, AsyncStart, AsyncStartAttributes, AsyncUpdate, form_of
-from ..ir.ops.calls.custom_call import CustomCallAttributes
+from ..ir.ops.calls.behaviour import CustomCallAttributes
 from ..ir.ops.control import FusionAttributes, WhileAttributes
 from ..ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ..ir.tools.aliases import aliases, leaf_number

@@ -12,6 +12,7 @@ from . import pipelines
 from .base import Pass, PassContext, Rules, run_pipeline
 from .op_sharding.forms import LocalForms
 from .result import Partitioned
+from .spmd.local_forms import built_in
 
 
 def verify(module: Module) -> None:
@@ -44,9 +45,7 @@ def partition(
     resharded. `forms` are the local forms of ops, `local_forms()` with overrides. `passes` are run in place of
     `PIPELINE`, as text or one by one. Raises CompileError, also for passes that leave no LOCAL module.
     """
-    context = PassContext(num_devices=num_devices, rules=rules or {}, machine=machine)
-    if forms is not None:
-        context.forms = forms
+    context = PassContext(num_devices=num_devices, rules=rules or {}, machine=machine, forms=forms or built_in())
     with paused_collector():
         local = clone_module(module)
         if passes is None:

@@ -23,10 +23,11 @@ from ..ir.tools.spmd import main_order
 from ..passes.base import PassContext, run_pipeline
 from ..passes.op_sharding.costs import idle_digits, points
 from ..passes.op_sharding.decide import Decider
-from ..passes.op_sharding.forms import LocalForms, built_in
+from ..passes.op_sharding.forms import LocalForms
 from ..passes.pipelines import PROPAGATE
 from ..passes.propagation.propagate import Propagate, propagation
 from ..passes.propagation.values import Leaf, LeafDigits, ValueGraph
+from ..passes.spmd.local_forms import built_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ ROOMS: dict[str, set[str]] = {
     "passes/resharding/exchange": {"passes/resharding/base"},
     "passes/resharding": {"passes/resharding/base", "passes/resharding/search", "passes/resharding/exchange"},
     "passes/op_sharding": {"passes/resharding", "passes/resharding/base"},
-    "passes/base": {"passes/op_sharding", "passes/resharding/base"},
+    "passes/base": {"passes/op_sharding", "passes/resharding/base", "passes/spmd/local_forms"},
     "passes/cleanup": {"passes/base"},
     "passes/fusion": {"passes/base", "passes/cleanup"},
     "passes/schedule/search": set(),
@@ -77,7 +77,7 @@ ROOMS: dict[str, set[str]] = {
     "passes": {
         "passes/annotating", "passes/base", "passes/cleanup", "passes/fusion", "passes/op_sharding",
         "passes/propagation", "passes/resharding", "passes/resharding/base", "passes/schedule",
-        "passes/schedule/rewrites", "passes/schedule/search", "passes/spmd",
+        "passes/schedule/rewrites", "passes/schedule/search", "passes/spmd", "passes/spmd/local_forms",
     },
     "runtime/ranks": set(),
     "runtime/fabric": {"runtime/ranks"},

@@ -9,7 +9,8 @@ from ..frontends.user_lines import place_of
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
-from ..ir.ops.calls.custom_call import CustomCallAttributes, behaviour, is_foreign
+from ..ir.ops.calls.behaviour import CustomCallAttributes
+from ..ir.ops.calls.custom_call import behaviour, is_foreign
 
 TRIED = ("cpu",)
 """The platforms on which programs of Hloom have run inside of JAX."""

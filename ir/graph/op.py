@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from pickle import UnpicklingError
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 from ..errors import NotEvaluable as NotEvaluable
 from ..errors import ShapeError as ShapeError
@@ -312,6 +312,7 @@ def _rule_of(text: str) -> RuleText:
 AnyOp = Op[Any]
 
 OPS: dict[str, AnyOp] = {}
+"""The registered ops by opcode. The package `graph` imports all of Hloom's, so no part of it is ever without them."""
 
 
 def register(op: type[AnyOp] | AnyOp) -> Any:
@@ -323,30 +324,28 @@ def register(op: type[AnyOp] | AnyOp) -> Any:
     return op
 
 
-Derive = Callable[[AnyOp], "AnyOp | None"]
+@runtime_checkable
+class Family(Protocol):
+    """An op of which others have a variant each: `async-start` makes `negate-start` from negate."""
 
-_FAMILIES: dict[str, Derive] = {}
-_DERIVED: dict[str, AnyOp] = {}
+    def variant(self, op: AnyOp) -> AnyOp | None:
+        """Returns the op for `op`, or None if that has none."""
+        ...
 
 
-def register_family(suffix: str, derive: Derive) -> None:
-    """Registers a function that derives the op `OPCODE + suffix` from the op OPCODE, as `negate-start` from `negate`.
-
-    Ops registered under such a name take precedence. `derive` returns None for ops without a derived op.
-    """
-    _FAMILIES[suffix] = derive
+_VARIANTS: dict[str, AnyOp] = {}
 
 
 def find_op(opcode: str) -> AnyOp | None:
-    """Returns the op of an opcode, registered or derived; None if there is none."""
-    op = OPS.get(opcode) or _DERIVED.get(opcode)
-    if op is None:
-        suffix = next((s for s in _FAMILIES if opcode.endswith(s)), None)
-        base = OPS.get(opcode.removesuffix(suffix)) if suffix else None
-        op = _FAMILIES[suffix](base) if suffix and base else None
-        if op is not None:
-            _DERIVED[opcode] = op
-    return op
+    """Returns the op of an opcode, registered or a variant of a registered one; None if there is none."""
+    found = OPS.get(opcode) or _VARIANTS.get(opcode)
+    if found is None:
+        name, _, ending = opcode.rpartition("-")
+        op, family = OPS.get(name), OPS.get(f"async-{ending}")
+        found = family.variant(op) if op is not None and isinstance(family, Family) else None
+        if found is not None:
+            _VARIANTS[opcode] = found
+    return found
 
 
 def op_named(opcode: str) -> AnyOp:

@@ -33,7 +33,6 @@ from ..graph.op import (
     Value,
     op_named,
     register,
-    register_family,
 )
 from ..graph.value_range import Demand, Fact, Visitor, joined
 from ..strings import BracedText
@@ -205,6 +204,10 @@ class AsyncStartComputation(AsyncStart):
     def unwrap(self, attributes: AsyncStartAttributes) -> tuple[AnyOp, Attributes]:
         return self.wrapped, CallAttributes(attributes.calls)
 
+    def variant(self, op: AnyOp) -> AnyOp | None:
+        """Returns the op `negate-start` for negate: it has the attributes of negate, and the thread."""
+        return _start(op, _with_thread(op)) if _can_wrap(op) else None
+
 
 class _Link(Op[Any]):
     """An update or a done, whose operand is a start or an update."""
@@ -248,6 +251,9 @@ class AsyncUpdate(_Link):
     def kernel(self, call: OpCall[Any], compile: Compile) -> Kernel:
         return unchanged
 
+    def variant(self, op: AnyOp) -> AnyOp | None:
+        return _link(AsyncUpdate, op, AsyncLinkAttributes) if _can_wrap(op) else None
+
 
 class AsyncDone(_Link):
     """Waits for the op of its start and returns the op's result."""
@@ -276,6 +282,9 @@ class AsyncDone(_Link):
     def kernel(self, call: OpCall[Any], compile: Compile) -> Kernel:
         place = form_of(self.form, call.operands[0]).result
         return unchanged if place is None else operator.itemgetter(place)
+
+    def variant(self, op: AnyOp) -> AnyOp | None:
+        return _link(AsyncDone, op, AsyncLinkAttributes) if _can_wrap(op) else None
 
 
 register(AsyncUpdate)
@@ -309,10 +318,8 @@ def _can_wrap(op: AnyOp) -> bool:
     return op.inline is None and not isinstance(op, AsyncStart | _Link)
 
 
-def _any_start(op: AnyOp) -> AnyOp | None:
-    """Returns the op `negate-start` for negate: it has the attributes of negate, and the thread."""
-    if not _can_wrap(op):
-        return None
+def _with_thread(op: AnyOp) -> type[Attributes]:
+    """Returns the class of the attributes of `negate-start` for negate: those of negate, and the thread."""
     thread = ("async_execution_thread", str, dataclasses.field(default="", kw_only=True))
 
     def reduce(self: Attributes) -> tuple[Any, ...]:
@@ -321,22 +328,13 @@ def _any_start(op: AnyOp) -> AnyOp | None:
         return _from_values, (op.opcode + "-start", values)
 
     namespace = {"__module__": op.attributes.__module__, "__reduce__": reduce}
-    attributes = dataclasses.make_dataclass(
+    return dataclasses.make_dataclass(
         "Async" + op.attributes.__name__, [thread], bases=(op.attributes,), namespace=namespace, frozen=True, slots=True
     )
-    return _start(op, attributes)
 
 
 def _from_values(opcode: str, values: dict[str, Any]) -> Attributes:
     return op_named(opcode).attributes(**values)
-
-
-def _any_update(op: AnyOp) -> AnyOp | None:
-    return _link(AsyncUpdate, op, AsyncLinkAttributes) if _can_wrap(op) else None
-
-
-def _any_done(op: AnyOp) -> AnyOp | None:
-    return _link(AsyncDone, op, AsyncLinkAttributes) if _can_wrap(op) else None
 
 
 for _opcode, _form in (("all-reduce", PLAIN), ("all-gather", GATHERED), ("collective-permute", GATHERED)):
@@ -344,7 +342,3 @@ for _opcode, _form in (("all-reduce", PLAIN), ("all-gather", GATHERED), ("collec
     register(_link(AsyncDone, OPS[_opcode], Attributes, _form))
 register(_start(OPS["copy"], CopyStartAttributes, COPIED))
 register(_link(AsyncDone, OPS["copy"], Attributes, COPIED))
-
-register_family("-start", _any_start)
-register_family("-update", _any_update)
-register_family("-done", _any_done)

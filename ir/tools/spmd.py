@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from ..diagnostics import Location, fail
 from ..graph.instruction import Instruction
 from ..graph.module import Module, Stage
-from ..ops.calls.custom_call import CustomCallAttributes, behaviour
+from ..ops.calls.behaviour import CustomCallAttributes
+from ..ops.calls.custom_call import behaviour
 from ..ops.collective_groups import CollectiveAttributes, GroupAttributes
 from ..ops.collectives import AllToAllAttributes, CollectivePermuteAttributes
 from ..sharding.digit import Digits, merge, split

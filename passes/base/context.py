@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...cost.machine import DEFAULT, Machine
-from ...ir.diagnostics import Diagnostics, Location
+from ...ir.diagnostics import Diagnostics, Location, fail
 from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.module import Module
 from ...ir.graph.op import OpCall
-from ..op_sharding.forms import LocalForms, built_in
+from ..op_sharding.forms import LocalForms
 from ..resharding.base.record import Resharding
+from ..spmd.local_forms import built_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,11 @@ class PassContext:
     Options: `num_devices` is the number of devices that the user asks for; with None the program decides, and
     `default_devices` counts if it names none. `rules` replace the sharding rules of built-in ops in propagation
     (`propagation/rules`). `machine` gives the times of collectives, memory traffic and work. `forms` are the local
-    forms of ops; cost and partitioner read the same ones. `verify` checks the module after every pass that changed it;
-    a violation is a mistake of Hloom and raises InternalError. `explain` names an instruction: passes that decide about
-    it tell why (`answer`). `after` is called with the name of each pass and the module.
+    forms of ops; cost and partitioner read the same ones. They are `built_in()` with overrides: without the form that
+    an op needs, its tiles would compute other numbers, so CompileError is raised for missing ones. `verify` checks the
+    module after every pass that changed it; a violation is a mistake of Hloom and raises InternalError. `explain` names
+    an instruction: passes that decide about it tell why (`answer`). `after` is called with the name of each pass and
+    the module.
 
     Findings: `answers` counts the explanations; passes append remarks, warnings and errors to `diagnostics`, the
     partitioner its plans to `reshardings`, and the pipeline one of the `records` per pass.
@@ -55,6 +58,12 @@ class PassContext:
     reshardings: list[Resharding] = field(default_factory=list[Resharding])
     records: list[PassRecord] = field(default_factory=list[PassRecord])
     answers: int = 0
+
+    def __post_init__(self) -> None:
+        missing = sorted(set(built_in().entries) - set(self.forms.entries))
+        if missing:
+            fail(f"forms lacks the local forms of {', '.join(missing)}",
+                 help="begin with hloom.local_forms() and override those that differ")
 
     def answer(self, reason: str, location: Location | None) -> None:
         """Notes what a pass decided about the instruction that `explain` names, as a remark."""

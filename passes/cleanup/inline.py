@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from ...ir.diagnostics import fail
@@ -109,16 +110,26 @@ class _Inliner:
                 self._keep_annotation(instruction, result, callee.root)
                 copies[instruction] = result
             else:
-                copy = self._fresh if instruction.op.is_control else self._shared
-                called = {c: started[c] if c in started else copy(c) for c in instruction.called()}
-                if instruction.op.calls_alone:
-                    started |= called
-                copies[instruction] = clone_instruction(target, instruction, operands, called.__getitem__)
+                callee = partial(self._callee, instruction, started)
+                copies[instruction] = clone_instruction(target, instruction, operands, callee)
         for instruction in source:
             kept = [copies[p] for p in instruction.control_predecessors]
             if kept and copies[instruction] not in kept:
                 copies[instruction].control_predecessors += tuple(kept)
         return copies
+
+    def _callee(
+        self, instruction: Instruction, started: dict[Computation, Computation], computation: Computation
+    ) -> Computation:
+        """Returns the computation that the copy of an instruction calls in place of this one. An op of control flow that
+        calls one computation several times gets a copy each time.
+        """
+        if computation in started:
+            return started[computation]
+        made = self._fresh(computation) if instruction.op.is_control else self._shared(computation)
+        if instruction.op.calls_alone:
+            started[computation] = made
+        return made
 
     def _keep_annotation(self, call: Instruction, result: Instruction, root: Instruction) -> None:
         # The call's sharding applies to its replacement, unless that has its own or existed before the call.

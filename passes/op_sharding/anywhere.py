@@ -10,7 +10,8 @@ from __future__ import annotations
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
-from ...ir.ops.calls.custom_call import CustomCallAttributes, behaviour
+from ...ir.ops.calls.behaviour import CustomCallAttributes
+from ...ir.ops.calls.custom_call import behaviour
 from ...ir.ops.shaping import BroadcastAttributes
 from ...ir.ops.structure import OptimizationBarrier
 from ...ir.tools.roll import find_roll

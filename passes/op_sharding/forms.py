@@ -1,8 +1,8 @@
 """The registry of local forms: how ops run on tiles where the same op on smaller operands does not suffice.
 
 Each run has a registry in its `PassContext`. Cost functions ask it for the time of a form's exchange, the partitioner
-asks it for the code that emits the op. A form is registered under an opcode, or under the target of a custom-call:
-`custom-call TopK`.
+asks it for the code that emits the op. The name of a form is an opcode, or the target of a custom-call:
+`custom-call TopK`. The forms that Hloom has are `spmd.local_forms.built_in()`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...ir.diagnostics import InternalError
 from ...ir.graph.attributes import Attributes
-from ...ir.ops.calls.custom_call import CustomCallAttributes
+from ...ir.ops.calls.behaviour import CustomCallAttributes
 from .assignment import LocalForm
 
-_built_in: dict[str, LocalForm] = {}
+Forms = Mapping[str, LocalForm]
 
 
 @dataclass(frozen=True, slots=True)
 class LocalForms:
     """Local forms by name. Immutable: `override` returns another registry."""
 
-    entries: Mapping[str, LocalForm]
+    entries: Forms
 
     def of(self, opcode: str, attributes: Attributes) -> LocalForm | None:
         """Returns the local form of an op, or None if its tiles need only the op itself."""
@@ -33,15 +32,3 @@ class LocalForms:
     def override(self, name: str, form: LocalForm) -> LocalForms:
         """Returns a registry with `form` under this name, in place of an existing one if there is one."""
         return LocalForms({**self.entries, name: form})
-
-
-def register(name: str, form: LocalForm) -> None:
-    """Adds a form to those that every context begins with. Raises InternalError if the name is taken."""
-    if name in _built_in:
-        raise InternalError(f"{name} has a local form already: override it in the context", "local forms")
-    _built_in[name] = form
-
-
-def built_in() -> LocalForms:
-    """Returns the forms registered so far; Hloom's own are registered when the partitioner is imported."""
-    return LocalForms(dict(_built_in))

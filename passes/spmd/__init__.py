@@ -1,6 +1,1 @@
-"""SPMD partitioning. Importing the package registers the local forms of all ops."""
-
-from . import local_forms
-from .partition import SpmdPartition
-
-__all__ = ["SpmdPartition", "local_forms"]
+"""SPMD partitioning: `partition` is the pass, `local_forms` are the ops that need more than themselves on tiles."""

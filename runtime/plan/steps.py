@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Kernel, NotEvaluable, Value
-from ...ir.ops.calls.custom_call import CustomCallAttributes
+from ...ir.ops.calls.behaviour import CustomCallAttributes
 from ...ir.ops.structure import DeviceNumber
 from ...ir.types.shape import Shape
 from ..fabric.collective import Collective

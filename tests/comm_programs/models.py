@@ -15,7 +15,8 @@ from typing import cast
 import hloom
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module, Stage, clone_module
-from hloom.ir.ops.calls.custom_call import CustomCallAttributes, behaviour
+from hloom.ir.ops.calls.behaviour import CustomCallAttributes
+from hloom.ir.ops.calls.custom_call import behaviour
 from hloom.ir.sharding.sharding import AnySharding, Sharding, ShardingKind, Spelling, TupleSharding
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.dce import DeadCodeElimination

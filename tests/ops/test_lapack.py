@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hloom.codegen import manual_module
 from hloom.ir.graph.op import ShapeError
-from hloom.ir.ops.calls.custom_call import BEHAVIOURS
+from hloom.ir.ops.calls.targets import BEHAVIOURS
 from hloom.ir.types.shape import tuple_shape
 from ops.build import rule, shape, shapes, use
 from ops.oracle import run_xla

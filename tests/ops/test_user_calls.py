@@ -10,7 +10,7 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from hloom.ir.ops.calls.custom_call import USER_BEHAVIOURS
+from hloom.ir.ops.calls.user_calls import USER_BEHAVIOURS
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 

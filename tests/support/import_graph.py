@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -36,22 +37,24 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
 @cache
 def own_imports(path: Path) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """Line and parts of each module that a relative import may mean: `from .op import A` is `op`, or `op.A`."""
-    return tuple(_own_imports(path))
+    return tuple((line, parts) for line, _, parts in _own_names(path))
 
 
-def _own_imports(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _own_names(path: Path) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    """Yields line, name and parts of each name that a relative import binds."""
     package = path.relative_to(ROOT).parts[:-1]
     for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and node.level:
             assert node.level <= len(package) + 1, f"{name_of(path)}:{node.lineno} leaves the package"
             base = package[: len(package) - node.level + 1]
             module = tuple(node.module.split(".")) if node.module else ()
-            yield from ((node.lineno, (*base, *module, alias.name)) for alias in node.names)
+            for alias in node.names:
+                yield node.lineno, alias.asname or alias.name, (*base, *module, alias.name)
 
 
 def import_graph(sources: Sequence[Path]) -> Graph:
     """The graph of the relative imports among these files."""
-    files = {_module(path): name_of(path) for path in sources}
+    files = {module_of(path): name_of(path) for path in sources}
     return {
         name_of(path): frozenset(
             files[found]
@@ -63,7 +66,8 @@ def import_graph(sources: Sequence[Path]) -> Graph:
     }
 
 
-def _module(path: Path) -> tuple[str, ...]:
+def module_of(path: Path) -> tuple[str, ...]:
+    """The dotted name of a file of the package, as its parts."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return parts[:-1] if parts[-1] == "__init__" else parts
 
@@ -114,3 +118,22 @@ def _finished(graph: Mapping[str, frozenset[str] | set[str]], starts: list[str],
             seen.add(name)
             stack += [(name, True), *((other, False) for other in sorted(graph.get(name, ())))]
     return order
+
+
+@dataclass(frozen=True)
+class Place:
+    """A name at the top level of a file; the empty name is the module itself."""
+
+    file: str
+    name: str
+
+
+def imported_places(path: Path, files: Mapping[tuple[str, ...], str]) -> dict[str, Place]:
+    """The places of the package that the names mean which a file imports; `files` are those of all modules."""
+    found: dict[str, Place] = {}
+    for _, name, parts in _own_names(path):
+        if parts in files:
+            found[name] = Place(files[parts], "")
+        elif parts[:-1] in files:
+            found[name] = Place(files[parts[:-1]], parts[-1])
+    return found

@@ -1,6 +1,3 @@
 """Custom-calls by target: LAPACK's routines, Householder products, sparse products and user-defined ones."""
 
 from . import custom_call as custom_call
-from . import lapack as lapack
-from . import sparse as sparse
-from . import user_calls as user_calls

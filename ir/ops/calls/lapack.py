@@ -28,7 +28,7 @@ from ..checks import text
 from ..linear_algebra import Transposition, TriangularSolve, TriangularSolveAttributes
 from ..structure import leaves_of
 from . import lapack_routines as routines
-from .custom_call import BEHAVIOURS, Behaviour, Call
+from .behaviour import Behaviour, Call
 
 Options = dict[str, str | int]
 # The element types T, R and C, by the first letter of a routine's name.
@@ -221,34 +221,46 @@ def _perturbed(types: tuple[str, str, str]) -> Routine:
     return MatrixRoutine("tridiagonal_solve", "T(m), T(m), T(m), T(m,n) -> T(m,n)", types, (), function)
 
 
-def _register(name: str, signature: str, function: Callable[..., tuple[Any, ...]] | None, kinds: str, *options: str,
-              modes: str = "") -> None:  # fmt: skip
-    """Registers a routine for each type in `kinds`, the first letters of its name."""
+def _routines(name: str, signature: str, function: Callable[..., tuple[Any, ...]] | None, kinds: str, *options: str,
+              modes: str = "") -> dict[str, Behaviour]:  # fmt: skip
+    """Returns a routine for each type in `kinds`, the first letters of its name."""
     known = tuple((option, modes if option == "mode" else _LETTERS.get(option, "")) for option in options)
+    made: dict[str, Behaviour] = {}
     for kind in kinds:
         common = (name, signature, _TYPES[kind], known)
-        made = MatrixRoutine(*common, function) if function else TriangularRoutine(*common)
-        BEHAVIOURS[f"lapack_{kind}{name}_ffi"] = made
+        made[f"lapack_{kind}{name}_ffi"] = MatrixRoutine(*common, function) if function else TriangularRoutine(*common)
+    return made
 
 
-for _real, _kinds in ((True, "sd"), (False, "cz")):
-    _w = "T(m), T(m)" if _real else "T(m)"  # eigenvalues
-    _register("potrf", "T(m,m) -> T(m,m), I()", routines.potrf, _kinds, "uplo")
-    _register("trsm", "T(p,p), T(m,n) -> T(m,n)", None, _kinds, "side", "uplo", "diag", "trans_x")
-    _register("getrf", "T(m,n) -> T(m,n), I(k), I()", routines.getrf, _kinds)
-    _register("geqrf", "T(m,n) -> T(m,n), T(k)", routines.geqrf, _kinds)
-    _register("geqp3", "T(m,n), I(n) -> T(m,n), I(n), T(k)", routines.geqp3, _kinds)
-    _register("orgqr" if _real else "ungqr", "T(m,n), T(t) -> T(m,n)", routines.orgqr, _kinds)
-    _register("ormqr" if _real else "unmqr", "T(p,t), T(t), T(m,n) -> T(m,n)", routines.ormqr, _kinds, "left",
-              "transpose")
-    _register("syevd" if _real else "heevd", "T(m,m) -> T(m,m), R(m), I()", routines.syevd, _kinds, "mode", "uplo",
-              modes="VN")
-    for _name in ("gesdd", "gesvd"):
-        _register(_name, "T(m,n) -> T(m,n), R(k), T(m,u), T(v,n), I()", routines.gesdd, _kinds, "mode", modes="ASN")
-    _register("geev", f"T(m,m) -> {_w}, C(m,m), C(m,m), I()", routines.geev, _kinds, "compute_left", "compute_right")
-    _register("gees", f"T(m,m) -> T(m,m), T(m,m), {_w}, I(), I()", routines.gees, _kinds, "mode", "sort", modes="VN")
-    _register("gehrd", "T(m,m) -> T(m,m), T(l), I()", routines.gehrd, _kinds, "low", "high")
-    _register("sytrd" if _real else "hetrd", "T(m,m) -> T(m,m), R(m), R(l), T(l), I()", routines.sytrd, _kinds, "uplo")
-    _register("gtsv", "T(m), T(m), T(m), T(m,n) -> T(m), T(m), T(m), T(m,n), I()", routines.gtsv, _kinds)
+def _behaviours(kinds: str, is_real: bool) -> dict[str, Behaviour]:
+    """Returns all routines of real or of complex types."""
+    w = "T(m), T(m)" if is_real else "T(m)"  # eigenvalues
+    return {
+        **_routines("potrf", "T(m,m) -> T(m,m), I()", routines.potrf, kinds, "uplo"),
+        **_routines("trsm", "T(p,p), T(m,n) -> T(m,n)", None, kinds, "side", "uplo", "diag", "trans_x"),
+        **_routines("getrf", "T(m,n) -> T(m,n), I(k), I()", routines.getrf, kinds),
+        **_routines("geqrf", "T(m,n) -> T(m,n), T(k)", routines.geqrf, kinds),
+        **_routines("geqp3", "T(m,n), I(n) -> T(m,n), I(n), T(k)", routines.geqp3, kinds),
+        **_routines("orgqr" if is_real else "ungqr", "T(m,n), T(t) -> T(m,n)", routines.orgqr, kinds),
+        **_routines("ormqr" if is_real else "unmqr", "T(p,t), T(t), T(m,n) -> T(m,n)", routines.ormqr, kinds, "left",
+                    "transpose"),
+        **_routines("syevd" if is_real else "heevd", "T(m,m) -> T(m,m), R(m), I()", routines.syevd, kinds, "mode",
+                    "uplo", modes="VN"),
+        **_routines("gesdd", "T(m,n) -> T(m,n), R(k), T(m,u), T(v,n), I()", routines.gesdd, kinds, "mode", modes="ASN"),
+        **_routines("gesvd", "T(m,n) -> T(m,n), R(k), T(m,u), T(v,n), I()", routines.gesdd, kinds, "mode", modes="ASN"),
+        **_routines("geev", f"T(m,m) -> {w}, C(m,m), C(m,m), I()", routines.geev, kinds, "compute_left",
+                    "compute_right"),
+        **_routines("gees", f"T(m,m) -> T(m,m), T(m,m), {w}, I(), I()", routines.gees, kinds, "mode", "sort",
+                    modes="VN"),
+        **_routines("gehrd", "T(m,m) -> T(m,m), T(l), I()", routines.gehrd, kinds, "low", "high"),
+        **_routines("sytrd" if is_real else "hetrd", "T(m,m) -> T(m,m), R(m), R(l), T(l), I()", routines.sytrd,
+                    kinds, "uplo"),
+        **_routines("gtsv", "T(m), T(m), T(m), T(m,n) -> T(m), T(m), T(m), T(m,n), I()", routines.gtsv, kinds),
+    }
 
-BEHAVIOURS["tridiagonal_solve_perturbed_ffi"] = AnyType([_perturbed(types) for types in _TYPES.values()])
+
+BEHAVIOURS: dict[str, Behaviour] = {
+    **_behaviours("sd", is_real=True),
+    **_behaviours("cz", is_real=False),
+    "tridiagonal_solve_perturbed_ffi": AnyType([_perturbed(types) for types in _TYPES.values()]),
+}

@@ -18,7 +18,7 @@ from ...types.element_type import ELEMENT_TYPES, S32, S64
 from ...types.shape import Shape
 from ..checks import text
 from ..computations import numpy_type
-from .custom_call import BEHAVIOURS, Behaviour, Call
+from .behaviour import Behaviour, Call
 
 _ELEMENTS = [ELEMENT_TYPES[name] for name in ("s32", "s64", "f32", "f64", "c64", "c128")]
 
@@ -68,4 +68,4 @@ class CompressedRows(Behaviour):
         return run
 
 
-BEHAVIOURS["cpu_csr_sparse_dense_ffi"] = CompressedRows()
+BEHAVIOURS: dict[str, Behaviour] = {"cpu_csr_sparse_dense_ffi": CompressedRows()}

@@ -19,9 +19,13 @@ from ...factors.sharding_rule import FactorKind, ShardingRule
 from ...graph.op import Compile, Kernel, NotEvaluable, ShapeError, Value
 from ...types.shape import Shape
 from ..structure import leaves_of
-from .custom_call import BEHAVIOURS, USER_BEHAVIOURS, Behaviour, Call
+from .behaviour import Behaviour, Call
+from .targets import BEHAVIOURS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+USER_BEHAVIOURS: dict[str, Behaviour] = {}
+"""The targets defined so far, by name."""
 
 
 def custom_call(target: str, *, rule: str | None = None, replace: bool = False) -> Callable[[Function], Function]:

@@ -12,7 +12,8 @@ from ....ir.diagnostics import Diagnostics
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
 from ....ir.graph.op import Role
-from ....ir.ops.calls.custom_call import CustomCallAttributes, behaviour, target_of
+from ....ir.ops.calls.behaviour import CustomCallAttributes
+from ....ir.ops.calls.custom_call import behaviour, target_of
 from ....ir.sharding.sharding import REPLICATED, AnySharding, ShardingKind, TupleSharding, leaf_shardings
 from ....ir.tools.spmd import parts
 from ....ir.types.element_type import TOKEN

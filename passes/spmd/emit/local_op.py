@@ -1,14 +1,14 @@
 """The generic local form: runs an op on tiles, and leaves results partial over divided reduction factors.
 
 Every op passes through this module. An op whose tile needs more than the same op on smaller operands (an offset, a
-mask, other attributes, data of other devices) registers a *local form*: a function that emits the instruction, given
+mask, other attributes, data of other devices) has a *local form*: a function that emits the instruction, given
 operands in the tilings of the assignment. A form that communicates also returns how long that takes. Everything else
 about the op stays generic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ....cost.machine import Transfer
@@ -20,8 +20,7 @@ from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.sharding.digit import Digits
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.shape import Shape, tuple_shape
-from ...op_sharding.assignment import Assignment, Exchanged, LocalForm, OpSharding
-from ...op_sharding.forms import register
+from ...op_sharding.assignment import Assignment, OpSharding
 from .emitter import Emitter, LocalValue
 from .resharder import Resharder
 
@@ -79,19 +78,6 @@ class LocalOp:
     def reduced_factors(self) -> list[int]:
         """Returns the reduction factors that are divided."""
         return [f for f, d in self.assignment.items() if d and self.rule.factors[f].kind is FactorKind.REDUCTION]
-
-
-Emit = Callable[[LocalOp], Instruction]
-
-
-def local_form(name: str, exchanged: Exchanged | None = None, by_use: bool = False) -> Callable[[Emit], Emit]:
-    """Registers the local form of an opcode, or of a custom-call target (`custom-call TopK`), for all contexts."""
-
-    def add(emit: Emit) -> Emit:
-        register(name, LocalForm(emit, exchanged, by_use))
-        return emit
-
-    return add
 
 
 def with_leaves(shape: Shape, leaves: Iterator[Shape]) -> Shape:

@@ -1,5 +1,16 @@
-"""Local forms, by op family. Importing this package registers them all."""
+"""Local forms, by op family: each file lists its own as `FORMS`, and `built_in` joins them.
 
+Whoever needs the forms asks for them; nothing happens on import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+from ....ir.diagnostics import InternalError
+from ...op_sharding.assignment import LocalForm
+from ...op_sharding.forms import Forms, LocalForms
 from . import (
     bitcast,
     device_number,
@@ -17,7 +28,24 @@ from . import (
     windows,
 )
 
-__all__ = [
-    "bitcast", "device_number", "dynamic", "fft", "indexed", "iota", "normalization", "random", "reduce", "reshape",
-    "slicing", "sort", "topk", "windows",
-]  # fmt: skip
+_FAMILIES = (
+    bitcast, device_number, dynamic, fft, indexed, iota, normalization, random, reduce, reshape, slicing, sort, topk,
+    windows,
+)  # fmt: skip
+
+
+@cache
+def built_in() -> LocalForms:
+    """Returns Hloom's own local forms."""
+    return LocalForms(joined(family.FORMS for family in _FAMILIES))
+
+
+def joined(families: Iterable[Forms]) -> Forms:
+    """Joins the forms of several files. Raises InternalError if two have a form of one name."""
+    entries: dict[str, LocalForm] = {}
+    for forms in families:
+        for name, form in forms.items():
+            if name in entries:
+                raise InternalError(f"{name} has two local forms", "local forms")
+            entries[name] = form
+    return entries

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from ....ir.graph.instruction import Instruction
 from ....ir.ops.bitcast import major_to_minor
-from ..emit.local_op import LocalOp, local_form
+from ...op_sharding.assignment import LocalForm
+from ...op_sharding.forms import Forms
+from ..emit.local_op import LocalOp
 
 
-@local_form("bitcast")
 def bitcast(local: LocalOp) -> Instruction:
     """Transposes to memory order, casts the bytes, and transposes out of memory order."""
     source, result = local.instruction.operands[0].shape, local.instruction.shape
@@ -17,3 +18,6 @@ def bitcast(local: LocalOp) -> Instruction:
     target = shape.with_dims(tuple(shape.dims[d] for d in order))
     value = emitter.add("bitcast", (stored,), shape=target, name=local.instruction.name)
     return emitter.transpose(value, tuple(order.index(d) for d in range(len(order))))
+
+
+FORMS: Forms = {"bitcast": LocalForm(bitcast)}

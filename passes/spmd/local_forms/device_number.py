@@ -11,10 +11,11 @@ from ....ir.graph.attributes import NONE
 from ....ir.graph.instruction import Instruction
 from ....ir.sharding.digit import complement
 from ....ir.types.element_type import S32
-from ..emit.local_op import LocalOp, local_form
+from ...op_sharding.assignment import LocalForm
+from ...op_sharding.forms import Forms
+from ..emit.local_op import LocalOp
 
 
-@local_form("partition-id")
 def partition_id(local: LocalOp) -> Instruction:
     emitter, (tiling,) = local.emitter, local.results
     if not complement(local.resharder.channels.devices, tiling.manual):
@@ -25,3 +26,6 @@ def partition_id(local: LocalOp) -> Instruction:
         place = emitter.shared("add", (place, emitter.shared("multiply", first)))
     device = place if emitter.order is None else emitter.entry(emitter.order, place)
     return emitter.shared("convert", (device,), NONE, local.instruction.shape)
+
+
+FORMS: Forms = {"partition-id": LocalForm(partition_id)}

@@ -18,8 +18,10 @@ from ....ir.ops.shaping import IotaAttributes
 from ....ir.ops.slicing import PadAttributes
 from ....ir.types.element_type import S32
 from ....ir.types.shape import array
+from ...op_sharding.assignment import LocalForm
+from ...op_sharding.forms import Forms
 from ..emit.emitter import Emitter
-from ..emit.local_op import LocalOp, local_form
+from ..emit.local_op import LocalOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,6 @@ class _Window:
     ahead: Instruction
 
 
-@local_form("dynamic-slice")
 def dynamic_slice(local: LocalOp) -> Instruction:
     """Returns the slice's elements in the tile, identities elsewhere."""
     operand = local.operands[0]
@@ -51,7 +52,6 @@ def dynamic_slice(local: LocalOp) -> Instruction:
     return emitter.dynamic_slice(padded, shifts, dims)
 
 
-@local_form("dynamic-update-slice")
 def dynamic_update_slice(local: LocalOp) -> Instruction:
     """Writes the part of the update that lies in the tile."""
     operand, update = local.operands[:2]
@@ -141,3 +141,9 @@ def _inside(emitter: Emitter, windows: dict[int, _Window], sizes: tuple[int, ...
             mask = part if mask is None else emitter.add("and", (mask, part))
     assert mask is not None
     return mask
+
+
+FORMS: Forms = {
+    "dynamic-slice": LocalForm(dynamic_slice),
+    "dynamic-update-slice": LocalForm(dynamic_update_slice),
+}

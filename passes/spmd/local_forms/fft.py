@@ -19,9 +19,10 @@ from ....ir.sharding.digit import merge, product
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.element_type import ELEMENT_TYPES, S32
 from ....ir.types.shape import array
-from ...op_sharding.assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
+from ...op_sharding.forms import Forms
 from ..emit.emitter import Emitter, LocalValue
-from ..emit.local_op import LocalOp, local_form
+from ..emit.local_op import LocalOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,6 @@ def _as_matrix(dims: tuple[int, ...], tiling: Tiling, dim: int, count: int) -> t
     return split, rows, replace(tiling, dims=(*before, (), digits, *after))
 
 
-@local_form("fft", _exchanged)
 def fft(local: LocalOp) -> Instruction:
     attributes, operand = local.instruction.attributes_as(FftAttributes), local.operands[0]
     own = _own(attributes, operand.shape.rank)
@@ -175,3 +175,6 @@ def _roots(emitter: Emitter, like: Instruction, step: _Step, start: Instruction)
     angle = emitter.add("multiply", (turn, emitter.splat(full, dims)))
     roots = emitter.add("complex", (emitter.add("cosine", (angle,)), emitter.add("sine", (angle,))))
     return emitter.add("broadcast", (roots,), BroadcastAttributes((dim, dim + 1)), like.shape)
+
+
+FORMS: Forms = {"fft": LocalForm(fft, _exchanged)}

@@ -22,12 +22,13 @@ from ....ir.ops.slicing import SliceAttributes
 from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.types.element_type import S64, ElementType
 from ....ir.types.shape import tuple_shape
+from ...op_sharding.assignment import LocalForm
+from ...op_sharding.forms import Forms
 from ..emit.emitter import Emitter, LocalValue, places_type
-from ..emit.local_op import LocalOp, local_form
+from ..emit.local_op import LocalOp
 from .dynamic import surrounded
 
 
-@local_form("gather")
 def gather(local: LocalOp) -> Instruction:
     """Masks the look-up where an indexed dimension is divided.
 
@@ -62,7 +63,6 @@ def gather(local: LocalOp) -> Instruction:
     return emitter.add("select", (mask, found, neutral))
 
 
-@local_form("scatter")
 def scatter(local: LocalOp) -> Instruction:
     """Shifts the indices where an indexed dimension is divided; keeps the operand on one device where updates are
     divided.
@@ -217,3 +217,9 @@ def _spoil_padding(local: LocalOp, index: Instruction, attributes: ScatterAttrib
     element = index.shape.element
     missing = local.emitter.splat(local.emitter.constant(-1, element), index.shape.dims)
     return local.emitter.add("select", (mask, index, missing))
+
+
+FORMS: Forms = {
+    "gather": LocalForm(gather),
+    "scatter": LocalForm(scatter),
+}

@@ -13,11 +13,12 @@ from ....ir.sharding.tiling import Tiling
 from ....ir.types.element_type import S64
 from ....ir.types.literal import Literal
 from ....ir.types.shape import array
+from ...op_sharding.assignment import LocalForm
+from ...op_sharding.forms import Forms
 from ..emit.emitter import Emitter, places_type
-from ..emit.local_op import LocalOp, local_form, pack
+from ..emit.local_op import LocalOp, pack
 
 
-@local_form("iota")
 def iota(local: LocalOp) -> Instruction:
     """Adds the tile's offset to a local iota.
 
@@ -37,7 +38,6 @@ def iota(local: LocalOp) -> Instruction:
     return index if element is shape.element else emitter.add("convert", (index,), NONE, shape)
 
 
-@local_form("constant")
 def constant(local: LocalOp) -> Instruction:
     """Makes a smaller constant of one repeated value; slices any other on the device, whether its value is known or
     not.
@@ -62,3 +62,9 @@ def _tile(emitter: Emitter, literal: Literal, tiling: Tiling) -> Instruction:
         whole = emitter.pad_to(whole, dim, shape.dims[dim] * product(digits))
     starts = {d: emitter.offset(digits, shape.dims[d]) for d, digits in enumerate(tiling.dims) if digits}
     return emitter.dynamic_slice(whole, starts, shape.dims)
+
+
+FORMS: Forms = {
+    "iota": LocalForm(iota),
+    "constant": LocalForm(constant),
+}

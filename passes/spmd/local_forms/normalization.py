@@ -21,9 +21,10 @@ from ....ir.ops.shaping import BroadcastAttributes, ConcatenateAttributes
 from ....ir.ops.slicing import SliceAttributes
 from ....ir.types.element_type import F32, ElementType
 from ....ir.types.shape import array
-from ...op_sharding.assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
+from ...op_sharding.forms import Forms
 from ..emit.emitter import LocalValue
-from ..emit.local_op import LocalOp, local_form
+from ..emit.local_op import LocalOp
 
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
@@ -41,7 +42,6 @@ def _wide(element: ElementType) -> ElementType:
     return element if element.bits >= 32 else F32
 
 
-@local_form("batch-norm-training", _exchanged)
 def training(local: LocalOp) -> Instruction:
     """Runs inference with the mean and the variance of all devices' activations."""
     if not local.reduced_factors():
@@ -57,7 +57,6 @@ def training(local: LocalOp) -> Instruction:
     return n.results(result, mean, variance)
 
 
-@local_form("batch-norm-grad", _exchanged)
 def gradient(local: LocalOp) -> Instruction:
     """Evaluates the formulas of the op (see `ir/ops/normalization`) with sums over all devices."""
     if not local.reduced_factors():
@@ -142,3 +141,9 @@ class _Normalisation:
         if value.shape.element is element:
             return value
         return self.emitter.add("convert", (value,), NONE, value.shape.with_element(element))
+
+
+FORMS: Forms = {
+    "batch-norm-training": LocalForm(training, _exchanged),
+    "batch-norm-grad": LocalForm(gradient, _exchanged),
+}

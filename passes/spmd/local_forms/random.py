@@ -14,9 +14,10 @@ from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import identity
 from ....ir.sharding.digit import complement, product
 from ....ir.types.element_type import PRED
-from ...op_sharding.assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
+from ...op_sharding.forms import Forms
 from ..emit.emitter import LocalValue
-from ..emit.local_op import LocalOp, local_form
+from ..emit.local_op import LocalOp
 
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
@@ -26,8 +27,6 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     return op.machine.collective("all-reduce", together, op.order).time(numbers)
 
 
-@local_form("rng", _exchanged)
-@local_form("rng-get-and-update-state", _exchanged)
 def rng(local: LocalOp) -> Instruction:
     value, emitter, resharder = local.emit(), local.emitter, local.resharder
     (tiling,) = local.results
@@ -38,3 +37,9 @@ def rng(local: LocalOp) -> Instruction:
     own = emitter.only_first(together, value, identity(monoid, value.shape.element))
     parts = LocalValue(own, value.shape, tiling.partial(together, emitter.order), monoid)
     return resharder.reshard(parts, tiling, f"state of {local.why}").instruction
+
+
+FORMS: Forms = {
+    "rng": LocalForm(rng, _exchanged),
+    "rng-get-and-update-state": LocalForm(rng, _exchanged),
+}

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import exact_identity
-from ...op_sharding.assignment import Assignment, OpSharding
-from ..emit.local_op import LocalOp, elements, local_form, pack
+from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
+from ...op_sharding.forms import Forms
+from ..emit.local_op import LocalOp, elements, pack
 from .combine import combine, combined_time
 from .cumulative import is_identity
 
@@ -20,7 +21,6 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     return 0.0 if op.rule.monoid is not None else combined_time(op, assignment)
 
 
-@local_form("reduce", _exchanged)
 def reduce(local: LocalOp) -> Instruction:
     """Starts the first device of each group from the initial value, all reductions from the monoid's identity."""
     given = [v.instruction for v in local.operands]
@@ -36,3 +36,6 @@ def reduce(local: LocalOp) -> Instruction:
     starts = [emitter.splat(local.only_first(i), part.shape.dims) for i, part in zip(inits, parts, strict=True)]
     combined = [emitter.add(monoid.value, pair) for pair in zip(starts, parts, strict=True)]
     return pack(emitter, local.instruction.shape, iter(combined))
+
+
+FORMS: Forms = {"reduce": LocalForm(reduce, _exchanged)}

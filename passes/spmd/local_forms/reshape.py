@@ -15,10 +15,11 @@ from ....ir.factors.sharding_rule import FactorKind, ShardingRule
 from ....ir.graph.instruction import Instruction
 from ....ir.ops.reshape_factors import reshape_groups
 from ....ir.sharding.digit import Digits, product
-from ...op_sharding.assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
+from ...op_sharding.forms import Forms
 from ...resharding.halo_plan import TiledDim, plan_halo
 from ..emit.halo import Interval
-from ..emit.local_op import LocalOp, local_form
+from ..emit.local_op import LocalOp
 from ..emit.reads import exchange_of
 
 Dims = tuple[int, ...]
@@ -76,7 +77,6 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     return total
 
 
-@local_form("reshape", exchanged=_exchanged, by_use=True)
 def reshape(local: LocalOp) -> Instruction:
     """Flattens the groups, fetches the intervals, and reshapes to the new dimensions."""
     operand = local.operands[0]
@@ -90,3 +90,6 @@ def reshape(local: LocalOp) -> Instruction:
         tiled = flat.tiled(local.rounds(flat.digits))
         value = exchange.fetch(value, Interval(flat.dim, flat.digits, tiled, flat.starts, flat.after))
     return emitter.reshape(value, local.local_shape().dims)
+
+
+FORMS: Forms = {"reshape": LocalForm(reshape, _exchanged, by_use=True)}

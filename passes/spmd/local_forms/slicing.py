@@ -14,14 +14,14 @@ from ....ir.graph.instruction import Instruction
 from ....ir.ops.shaping import ConcatenateAttributes
 from ....ir.ops.slicing import PadAttributes, SliceAttributes
 from ....ir.sharding.digit import product
-from ...op_sharding.assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
+from ...op_sharding.forms import Forms
 from ...resharding.halo_plan import TiledDim, plan_joined
 from ..emit.halo import Interval
-from ..emit.local_op import LocalOp, local_form
+from ..emit.local_op import LocalOp
 from ..emit.reads import exchange_of, fetch_reads, on_grid, read_time
 
 
-@local_form("slice", exchanged=read_time, by_use=True)
 def slice_(local: LocalOp) -> Instruction:
     """Takes every stride-th fetched element from the first on."""
     if local.reduced_factors():
@@ -59,7 +59,6 @@ def _own_part(local: LocalOp) -> Instruction:
     return local.emitter.add("slice", (value,), SliceAttributes(tuple(limits)), name=local.instruction.name)
 
 
-@local_form("pad", exchanged=read_time)
 def pad(local: LocalOp) -> Instruction:
     """Puts the fetched elements on the grid of the padded array; pads undivided dimensions as usual."""
     fill = local.operands[1].instruction
@@ -74,7 +73,6 @@ def pad(local: LocalOp) -> Instruction:
     return local.emitter.add("pad", (value, fill), PadAttributes(PaddingConfig(rest)), name=local.instruction.name)
 
 
-@local_form("reverse", exchanged=read_time)
 def reverse(local: LocalOp) -> Instruction:
     """Fetches the tile from the other end and reverses it."""
     arrays, _ = fetch_reads(local, {})
@@ -97,7 +95,6 @@ def _tiled_dims(sizes: Sequence[int], tiles: int, rounds: Transfer) -> tuple[Til
     return tuple(TiledDim(tiles, -(-n // tiles), n, rounds) for n in sizes if n)
 
 
-@local_form("concatenate", exchanged=_joined_time, by_use=True)
 def concatenate(local: LocalOp) -> Instruction:
     """Assembles this device's tile of the result from pieces of all devices' concatenated operand tiles."""
     (dim,) = local.instruction.attributes_as(ConcatenateAttributes).dimensions
@@ -113,3 +110,11 @@ def concatenate(local: LocalOp) -> Instruction:
     plan = plan_joined(tiled_dims, dims[dim], width)
     wanted = Interval(dim, digits, tiled_dims[0], (), dims[dim])
     return exchange_of(local).emit_plan(held[0], wanted, plan)
+
+
+FORMS: Forms = {
+    "slice": LocalForm(slice_, read_time, by_use=True),
+    "pad": LocalForm(pad, read_time),
+    "reverse": LocalForm(reverse, read_time),
+    "concatenate": LocalForm(concatenate, _joined_time, by_use=True),
+}

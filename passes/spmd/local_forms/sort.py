@@ -31,11 +31,12 @@ from ....ir.sharding.tiling import Tiling
 from ....ir.types.element_type import S32
 from ....ir.types.literal import Literal
 from ....ir.types.shape import Shape, array, tuple_shape
-from ...op_sharding.assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
+from ...op_sharding.forms import Forms
 from ...resharding.halo_plan import TiledDim, plan_halo
 from ..emit.emitter import LocalValue
 from ..emit.halo import HaloExchange, Interval, padded, sliced
-from ..emit.local_op import LocalOp, local_form
+from ..emit.local_op import LocalOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,6 @@ def _exchange(tiling: Tiling, dim: int) -> tuple[Tiling, Tiling]:
     return there, replace(tiling, dims=(*before, (), (), digits, *after))
 
 
-@local_form("sort", _exchanged)
 def sort(local: LocalOp) -> Instruction:
     attributes = local.instruction.attributes_as(SortAttributes)
     (dim,) = attributes.dimensions
@@ -263,3 +263,5 @@ def by_place(comparator: Computation, extent: int) -> Computation:
     target.root = target.add("select", (padding, earlier, target.add("or", (before, tie))))
     return target
 
+
+FORMS: Forms = {"sort": LocalForm(sort, _exchanged)}

@@ -15,9 +15,10 @@ from ....ir.ops.topk import TopKAttributes
 from ....ir.sharding.digit import Digits, product
 from ....ir.types.element_type import ELEMENT_TYPES, S32, ElementType
 from ....ir.types.shape import Shape, array, tuple_shape
-from ...op_sharding.assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
+from ...op_sharding.forms import Forms
 from ..emit.emitter import Emitter
-from ..emit.local_op import LocalOp, local_form
+from ..emit.local_op import LocalOp
 from .partials import gathered, gathered_time
 
 _IEEE = ("f16", "bf16", "f32", "f64")
@@ -39,8 +40,6 @@ def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     return sum(gathered_time(op, s, tiling, last) for s in (found, found.with_element(S32)))
 
 
-@local_form("topk", _exchanged)
-@local_form("custom-call TopK", _exchanged)
 def topk(local: LocalOp) -> Instruction:
     operand = local.operands[0]
     digits, last = operand.tiling.dims[-1], operand.shape.rank - 1
@@ -111,3 +110,9 @@ def _taken(emitter: Emitter, values: Instruction, places: Instruction) -> Instru
         start_indices_batching_dims=batch, index_vector_dim=places.shape.rank, slice_sizes=(1,) * values.shape.rank,
     )  # fmt: skip
     return emitter.add("gather", (values, places), attributes)
+
+
+FORMS: Forms = {
+    "topk": LocalForm(topk, _exchanged),
+    "custom-call TopK": LocalForm(topk, _exchanged),
+}

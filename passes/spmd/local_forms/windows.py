@@ -23,15 +23,15 @@ from ....ir.ops.select_and_scatter import SelectAndScatterAttributes, selects_ex
 from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.ops.window import ReduceWindowAttributes
 from ....ir.types.element_type import PRED
-from ...op_sharding.assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
+from ...op_sharding.forms import Forms
 from ..emit.halo import padded
-from ..emit.local_op import LocalOp, local_form
+from ..emit.local_op import LocalOp
 from ..emit.reads import Fetched, divided_reads, exchange_of, fetch_reads, inside_borders, on_grid, read_time
 from .combine import adjoined, is_closed
 from .cumulative import across_tiles, cumulative_dims, is_identity, on_tile, totals_time
 
 
-@local_form("convolution", exchanged=read_time)
 def convolution(local: LocalOp) -> Instruction:
     """Fetches zeros beyond the borders; where the kernel is divided, its tile is the window."""
     element = local.operands[0].instruction.shape.element
@@ -65,7 +65,6 @@ def _window_time(op: OpSharding, assignment: Assignment) -> float:
     return read_time(op, assignment) + totals_time(op, assignment)
 
 
-@local_form("reduce-window", exchanged=_window_time)
 def reduce_window(local: LocalOp) -> Instruction:
     """Fetches values without effect beyond the borders, and counts the initial value once per window."""
     return _marked(local) if local.rule.monoid is None else _accumulated(local, local.rule.monoid)
@@ -143,7 +142,6 @@ def _within(
     return value, replace(w, low=found.phase, high=found.span.length - found.phase - taken)
 
 
-@local_form("select-and-scatter", exchanged=read_time)
 def select_and_scatter(local: LocalOp) -> Instruction:
     """Runs all windows that touch the tile on all that they contain; then cuts out the tile.
 
@@ -189,3 +187,10 @@ def _tile_of(local: LocalOp, value: Instruction, found: Fetched, init: Instructi
     start = exchange_of(local).per_tile(found.digits, {n: p + low for n, p in places.items()})
     dims = tuple(tile if d == dim else n for d, n in enumerate(value.shape.dims))
     return emitter.dynamic_slice(value, {dim: start}, dims)
+
+
+FORMS: Forms = {
+    "convolution": LocalForm(convolution, read_time),
+    "reduce-window": LocalForm(reduce_window, _window_time),
+    "select-and-scatter": LocalForm(select_and_scatter, read_time),
+}

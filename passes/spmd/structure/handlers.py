@@ -7,7 +7,8 @@ from types import MappingProxyType
 
 from ....ir.graph.clone import map_called
 from ....ir.graph.instruction import Instruction
-from ....ir.ops.calls.custom_call import CustomCallAttributes, behaviour
+from ....ir.ops.calls.behaviour import CustomCallAttributes
+from ....ir.ops.calls.custom_call import behaviour
 from ....ir.ops.control import ConditionalAttributes, WhileAttributes
 from ....ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ....ir.sharding.tiling import Tiling

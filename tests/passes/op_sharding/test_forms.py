@@ -11,9 +11,10 @@ from hloom.ir.graph.attributes import NONE
 from hloom.ir.graph.instruction import Instruction
 from hloom.passes.base import PassContext
 from hloom.passes.op_sharding.assignment import Assignment, LocalForm, OpSharding
-from hloom.passes.op_sharding.forms import built_in, register
+from hloom.passes.op_sharding.forms import LocalForms
 from hloom.passes.pipelines import partition
 from hloom.passes.spmd.emit.local_op import LocalOp
+from hloom.passes.spmd.local_forms import built_in, joined
 
 SLICED = """HloModule m, num_partitions=4
 ENTRY e {
@@ -70,7 +71,13 @@ ENTRY e {
 
 
 def test_two_built_in_forms_of_one_name_are_a_mistake() -> None:
-    form = built_in().of("slice", NONE)
-    assert form is not None
-    with pytest.raises(InternalError, match="slice has a local form already"):
-        register("slice", form)
+    with pytest.raises(InternalError, match="slice has two local forms"):
+        joined([built_in().entries, {"slice": LocalForm(lambda local: local.emit())}])
+
+
+def test_a_registry_without_the_built_in_forms_is_refused() -> None:
+    module = hloom.parse(SLICED)
+    for entries in ({}, {"slice": built_in().entries["slice"]}):
+        with pytest.raises(hloom.CompileError, match=r"lacks the local forms of .*topk") as caught:
+            hloom.partition(module, forms=LocalForms(entries))
+        assert caught.value.diagnostics[0].help == "begin with hloom.local_forms() and override those that differ"

@@ -8,7 +8,7 @@ import hloom
 import numpy as np
 import pytest
 from hloom.codegen import manual_module, replica_module
-from hloom.ir.ops.calls.custom_call import USER_BEHAVIOURS
+from hloom.ir.ops.calls.user_calls import USER_BEHAVIOURS
 from hloom.runtime import evaluate, simulate
 
 HEAD = "HloModule m, num_partitions=4\n"

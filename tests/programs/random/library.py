@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 from hloom.ir.graph.instruction import Instruction
-from hloom.ir.ops.calls.custom_call import BEHAVIOURS
 from hloom.ir.ops.calls.lapack import AnyType, Routine
+from hloom.ir.ops.calls.targets import BEHAVIOURS
 from hloom.ir.strings import BracedText
 from hloom.ir.types.element_type import ELEMENT_TYPES, F32, S32, ElementType
 from hloom.ir.types.shape import array, tuple_shape

@@ -12,7 +12,7 @@ import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.op import OPS
-from hloom.ir.ops.calls.custom_call import BEHAVIOURS
+from hloom.ir.ops.calls.targets import BEHAVIOURS
 from hloom.passes.pipelines import partition
 from ops.test_samples import SAMPLES
 from programs.random.base import Family, one_call
