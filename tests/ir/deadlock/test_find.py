@@ -131,6 +131,10 @@ def _refuse(*_: object, **__: object) -> int:
     raise AssertionError("ranks were started")
 
 
+def _start_nothing(*_: object, **__: object) -> int:
+    return 0
+
+
 @pytest.mark.parametrize("command", ["run", "bench"])
 def test_nothing_starts_that_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     for module in (run_command, bench_command):
@@ -143,7 +147,7 @@ def test_nothing_starts_that_waits_for_ever(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_ranks_that_are_not_sure_to_meet_are_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_command, "launch", lambda *_, **__: 0)
+    monkeypatch.setattr(run_command, "launch", _start_nothing)
     text = _PREDICATED.replace("SHARDING", "{devices=[4]<=[4]}").replace("VALUE", "f32[] copy(t)")
     text = text.replace("GROUPS", "{{0,1},{2,3}}")
     done = command_line("run", "-", "--ranks", "2", cwd=tmp_path, text=text)
