@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from .. import frontends
 from ..cost.presets import parse_machine
-from ..ir.diagnostics import fail
+from ..ir.diagnostics import Diagnostic, Severity, fail
+from ..ir.disk_cache import refusal
 from ..ir.graph.module import Module, Stage
 from ..passes.annotating.remesh import remesh
 from ..passes.annotating.strategy import Setting, Strategy, apply_strategy, load_strategy, named_meshes
@@ -26,6 +27,9 @@ def read_program(args: argparse.Namespace, quiet: bool = False) -> Module:
     """
     with working(f"reading {args.file}"):
         module = frontends.load(args.file)
+    unsafe = refusal()
+    if unsafe and not quiet:
+        tell_found(args, [Diagnostic(Severity.REMARK, unsafe, help="HLOOM_CACHE names another folder")], quiet)
     tell_found(args, module.warnings, quiet)
     sizes: dict[str, int] | None = getattr(args, "mesh", None)
     strategy = _strategy(args)

@@ -72,7 +72,7 @@ class Job:
     def packed(self) -> bytes:
         """Returns the two programs and the backend as bytes; none if they cannot be pickled."""
         try:
-            return pickle.dumps((self.program, self.local, self.backend))
+            return pickle.dumps((self.program, self.local, self.backend.name, self.backend.known))
         except (pickle.PicklingError, AttributeError, TypeError):
             return b""
 
@@ -82,9 +82,9 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
     `quiet`; the job has no inputs yet. Raises CompileError and argparse.ArgumentTypeError.
     """
     key = kept.key_of(args, ranks)
-    data = kept.load(key)
-    if data:
-        job, found = _unpacked(data[0]), pickle.loads(data[1])
+    loaded = kept.load(key)
+    if loaded is not None:
+        job, found = _of_values(*loaded[0]), loaded[1]
         tell_found(args, job.program.warnings, quiet)
     else:
         from .preparing import made  # which knows the passes
@@ -101,8 +101,11 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
 
 def _unpacked(data: bytes) -> Job:
     with paused_collector():
-        program, local, backend = pickle.loads(data)
-    return Job(program, local, backend=backend)
+        return _of_values(*pickle.loads(data))  # from a rank of this job, over MPI
+
+
+def _of_values(program: Module, local: Module, backend: str, known: tuple[Module, Module] | None) -> Job:
+    return Job(program, local, backend=Backend(backend, known))
 
 
 def job_on_ranks(args: argparse.Namespace, comm: Any) -> Job:

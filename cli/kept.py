@@ -3,7 +3,8 @@
 The key is all that decides: the file and the files that options name, byte for byte, the options, the environment, the
 versions of Python, of the libraries and of Hloom, down to its source files, and the host. Options that come after the
 program is made, such as those of inputs and outputs, are not part of it. Programs from standard input and those with
-Python files of their own (`--import`) are made anew each time. See `disk_cache` for damage, full disks and races.
+Python files of their own (`--import`) are made anew each time. See `disk_cache` for damage, full disks, races and
+folders of others. A kept program is read as values alone (`ir/graph/inert`).
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from ..ir.diagnostics import Diagnostic
 from ..ir.disk_cache import folder, prune, read_kept, write_kept
+from ..ir.gc_pause import paused_collector
+from ..ir.graph.inert import program_values
+from ..ir.inert import plain_values
 from ..runtime.ranks.launch import inside_launcher
 
 SUFFIX = ".job"
@@ -52,11 +57,20 @@ def key_of(args: argparse.Namespace, ranks: int | None) -> tuple[str, ...] | Non
     )  # fmt: skip
 
 
-def load(key: tuple[str, ...] | None) -> tuple[bytes, bytes] | None:
-    """Returns the packed job of a key, and its diagnostics; None if they are not kept."""
+def load(key: tuple[str, ...] | None) -> tuple[Any, list[Diagnostic]] | None:
+    """Returns the values of the packed job of a key, and its diagnostics; None if they are not kept, or are no values
+    of a program.
+    """
     place = folder()
     data = read_kept(key, place, SUFFIX) if key is not None and place is not None else None
-    return None if data is None else pickle.loads(data)
+    if data is None:
+        return None
+    try:
+        job, found = plain_values(data)
+        with paused_collector():
+            return program_values(job), program_values(found)
+    except Exception:  # a pickle that is damaged may raise anything
+        return None
 
 
 def store(key: tuple[str, ...] | None, packed: Callable[[], bytes], found: list[Diagnostic]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ..ir.diagnostics import Diagnostic, fail
+from ..ir.deadlock.find import find_waits
+from ..ir.diagnostics import Diagnostic, fail, without_errors
 from ..ir.graph.module import clone_module
 from ..ir.tools.interface import unflattened
 from ..ir.tools.spmd import is_per_device
@@ -41,6 +42,9 @@ def made(args: argparse.Namespace, ranks: int | None, quiet: bool) -> tuple[Job,
             schedule(job.local, context, args.memory or 0, flat=args.flat_parameters)
     if ranks is not None and ranks > job.devices:
         fail(f"the program runs on {job.devices} devices, too few for {ranks} ranks")
+    unsure = without_errors(find_waits(job.local))
+    if ranks is not None:  # in one process a device that waits in vain is an error of the run
+        context.diagnostics.found += unsure
     job.backend = Backend.chosen(args.backend, job.local, -(-job.devices // (ranks or 1)) * (args.repeat or 1))
     if ranks is not None and args.schedule is None and job.backend.name == NATIVE and not job.local.has_schedule:
         schedule_for_ranks(args, job.local, context, args.repeat or 1)

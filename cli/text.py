@@ -7,7 +7,7 @@ import sys
 from contextlib import nullcontext
 
 from ..ir.deadlock.find import find_deadlocks
-from ..ir.diagnostics import CompileError, Diagnostic, Severity, fail
+from ..ir.diagnostics import CompileError, Diagnostic, fail, without_errors
 from ..ir.graph.module import Module, Stage
 from ..passes.base import run_pipeline
 from ..passes.fusion.fuse import Fusion
@@ -22,10 +22,7 @@ def verify(args: argparse.Namespace) -> int:
     """Reads the program, which checks it, and looks for deadlocks if it is one per device."""
     try:
         module = read_program(args)
-        found = find_deadlocks(module)
-        errors = [d for d in found if d.severity is Severity.ERROR]
-        if errors:
-            raise CompileError([*errors, *(d for d in found if d not in errors)])
+        found = without_errors(find_deadlocks(module))
         tell_found(args, found, quiet=args.json)
     except CompileError as error:
         if not args.json:

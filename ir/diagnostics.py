@@ -159,6 +159,13 @@ class InternalError(Exception):
         self.pass_name = pass_name
 
 
+def without_errors(found: list[Diagnostic]) -> list[Diagnostic]:
+    """Returns findings of which none is an error. Raises CompileError with all of them, errors first, if one is."""
+    if any(d.severity is Severity.ERROR for d in found):
+        raise CompileError(sorted(found, key=lambda d: d.severity is not Severity.ERROR))
+    return found
+
+
 @dataclass
 class Diagnostics:
     """Collects findings. `raise_errors` raises one CompileError with all errors, if there are any."""

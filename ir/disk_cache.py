@@ -5,6 +5,10 @@ the processor with its features. Its content begins with the hash of the rest. F
 renamed, so that several processes may fill the cache at once. Anything that goes wrong (a damaged file, a full or
 read-only disk) means that the content is made.
 
+Object code runs as it is read, so only the user may have written it: a folder of another owner, or one that others can
+write to, is not used (`refusal` tells why), and neither is such a file. A hash in the file could not tell: whoever can
+write a file can hash it, too.
+
 `HLOOM_CACHE` names the folder; empty for no cache.
 """
 
@@ -12,22 +16,55 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 _DIGEST = 32  # bytes of a hash
-_VERSION = "2"  # of the format of files, and of how contents are made
+_VERSION = "3"  # of the format of files, and of how contents are made
 
 
 def folder() -> Path | None:
-    """Returns the folder of the cache: `HLOOM_CACHE`, or hloom in the user's cache folder. None for no cache."""
+    """Returns the folder of the cache: `HLOOM_CACHE`, or hloom in the user's cache folder. None for no cache, or if
+    others could write to the folder.
+    """
+    place = _named_folder()
+    return None if place is None or _unsafe(place) else place
+
+
+def refusal() -> str | None:
+    """Tells why the folder that is named is not used; None if it is, or if there is none yet."""
+    place = _named_folder()
+    reason = _unsafe(place) if place is not None else None
+    return reason and f"nothing is kept in {place}: {reason}"
+
+
+def _named_folder() -> Path | None:
     chosen = os.environ.get("HLOOM_CACHE")
     if chosen is not None:
         return Path(chosen) if chosen else None
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base, "hloom")
+
+
+def _unsafe(place: Path) -> str | None:
+    """Tells why another user could put files into a folder; None if no one else can, or if there is no folder."""
+    try:
+        status = place.stat()
+    except OSError:
+        return None
+    return _not_ours(status)
+
+
+def _not_ours(status: os.stat_result) -> str | None:
+    """Tells why another user may have written to a file or folder; None if only this user may have."""
+    if status.st_uid != os.geteuid():
+        return f"it belongs to user {status.st_uid}, not to {os.geteuid()}"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"others can write to it (mode {stat.S_IMODE(status.st_mode):o})"
+    return None
 
 
 def cached(parts: tuple[str, ...], make: Callable[[], bytes], place: Path | None, suffix: str = ".o") -> bytes:
@@ -68,11 +105,16 @@ def _path(parts: tuple[str, ...], place: Path, suffix: str) -> Path:
 
 
 def _read(path: Path) -> bytes | None:
-    """Returns the content of a file, None if there is none or it is damaged."""
+    """Returns the content of a file; None if there is none, it is damaged, or another user may have written it."""
     try:
-        data = path.read_bytes()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or _not_ours(status):
+            return None
+        data = file.read()
     content = data[_DIGEST:]
     return content if hashlib.sha256(content).digest() == data[:_DIGEST] else None
 

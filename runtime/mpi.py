@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.diagnostics import fail
+from ..ir.deadlock.find import find_waits
+from ..ir.diagnostics import fail, without_errors
 from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
 from ..ir.tools.process_grid import ProcessGrid
@@ -73,6 +74,7 @@ class MpiProgram:
         self.parameters, self.results = placements(module)
         if comm.size > self.grid.size:
             fail(f"the program runs on {self.grid.size} devices, too few for {comm.size} ranks")
+        without_errors(find_waits(module))
         self.executable = Executable(module, self.grid, kernels)
         rank_of = [r for r in range(comm.size) for _ in devices_of(r, comm.size, self.grid.size)]
         self.devices = devices_of(comm.rank, comm.size, self.grid.size)

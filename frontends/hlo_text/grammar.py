@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.disk_cache import cached, folder
+from ...ir.inert import plain_values
 from .errors import TextError, check_depth, did_you_mean
 
 _WORD = re.compile(r"[a-z_]\w*", re.IGNORECASE | re.ASCII)
@@ -36,7 +37,7 @@ def _parser() -> Any:
         return content.getvalue()
 
     content = cached((text, lark.__version__, sys.version), make, folder(), ".lark")
-    return made[0] if made else parsers.load(BytesIO(content))
+    return made[0] if made else parsers.load(plain_values(content))  # lark itself would read any pickle
 
 
 def read(start: str, what: str, text: str) -> Any:

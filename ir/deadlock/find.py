@@ -37,12 +37,16 @@ def find_deadlocks(module: Module) -> list[Diagnostic]:
     """Returns what is wrong with the collectives of a per-device program (LOCAL, SCHEDULED, or another compiler's), and
     as warnings what cannot be shown to be right. Other programs have no findings.
     """
-    if not is_per_device(module):
+    return (in_flight_problems(module) if is_per_device(module) else []) or find_waits(module)
+
+
+def find_waits(module: Module) -> list[Diagnostic]:
+    """Returns the findings of `find_deadlocks` but for starts without a done and channels that two collectives share:
+    Hloom runs such programs.
+    """
+    grid = ProcessGrid.of(module) if is_per_device(module) else None
+    if grid is None or grid.size == 1:
         return []
-    grid = ProcessGrid.of(module)
-    found = in_flight_problems(module)
-    if found or grid.size == 1:
-        return found
     found = [d for computation in module for i in computation if i.op.is_collective for d in _members(i, grid)]
     return found or [*transfer_problems(module), *_Judge(module).found]
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import pickle
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hloom.__main__ import main
@@ -140,6 +143,36 @@ def test_damage_is_made_anew(cache: Path, program: Path, capsys: pytest.CaptureF
     assert main(["run", str(program)]) == 0
     assert capsys.readouterr() == first
     assert file.read_bytes() == whole
+
+
+class Planted:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.file,)
+
+
+def test_a_planted_program_runs_no_code(cache: Path, program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(program)]) == 0
+    (file,) = files(cache)
+    first, marker = capsys.readouterr(), program.with_name("executed")
+    bad = pickle.dumps(Planted(marker))
+    for planted in (bad, pickle.dumps((bad, pickle.dumps([]))), pickle.dumps((pickle.dumps(1), bad))):
+        file.write_bytes(hashlib.sha256(planted).digest() + planted)
+        assert main(["run", str(program)]) == 0
+        assert capsys.readouterr() == first
+        assert not marker.exists()
+
+
+def test_a_folder_of_all_is_named_once(cache: Path, program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache.mkdir()
+    cache.chmod(0o777)
+    assert main(["run", str(program)]) == 0
+    assert capsys.readouterr().err.count("others can write to it") == 1
+    assert list(cache.iterdir()) == []
 
 
 def test_old_programs_make_room(cache: Path) -> None:

@@ -64,6 +64,44 @@ def test_the_environment_names_the_folder(monkeypatch: pytest.MonkeyPatch) -> No
     assert cache.folder() == Path("caches", "hloom")
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+def test_a_folder_that_others_can_write_to_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    place = tmp_path / "cache"
+    place.mkdir()
+    monkeypatch.setenv("HLOOM_CACHE", str(place))
+    assert (cache.folder(), cache.refusal()) == (place, None)
+    place.chmod(mode)
+    assert cache.folder() is None
+    assert cache.refusal() == f"nothing is kept in {place}: others can write to it (mode {mode:o})"
+
+
+def test_a_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLOOM_CACHE", str(tmp_path))
+    cache.write_kept(("text",), CODE, tmp_path, ".o")
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert cache.folder() is None
+    assert cache.refusal() == f"nothing is kept in {tmp_path}: it belongs to user {owner}, not to {owner + 1}"
+    assert cache.read_kept(("text",), tmp_path, ".o") is None
+
+
+def test_a_file_that_others_could_write_is_not_read(tmp_path: Path) -> None:
+    cache.write_kept(("text",), CODE, tmp_path / "cache", ".o")
+    (path,) = (tmp_path / "cache").iterdir()
+    assert [p.stat().st_mode & 0o777 for p in (path.parent, path)] == [0o700, 0o600]
+    path.chmod(0o666)
+    assert cache.read_kept(("text",), path.parent, ".o") is None
+    path.chmod(0o600)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert cache.read_kept(("text",), path.parent, ".o") is None
+    path.unlink()
+    os.mkfifo(path)
+    assert cache.read_kept(("text",), path.parent, ".o") is None
+
+
 def processes(count: int) -> ProcessPoolExecutor:
     """Returns an executor that fails, and does not wait, if one of its processes cannot begin."""
     return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))

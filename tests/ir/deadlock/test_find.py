@@ -10,6 +10,8 @@ import hloom
 import numpy as np
 import pytest
 from comm_programs.cases import programs as annotated_programs
+from hloom.cli import bench as bench_command
+from hloom.cli import run as run_command
 from hloom.ir.deadlock.variation import Variations
 from hloom.ir.diagnostics import Severity
 from hloom.ir.graph.module import Module
@@ -123,6 +125,34 @@ def test_the_command(tmp_path: Path) -> None:
     done = command_line("verify", "-", cwd=tmp_path, text=LOOP.replace("divide(i, two)", "copy(i)"))
     assert done.code == 65
     assert "error: all-reduce y: device 0 waits for ever for device 1, both of group {0,1}" in done.err
+
+
+def _refuse(*_: object, **__: object) -> int:
+    raise AssertionError("ranks were started")
+
+
+def _start_nothing(*_: object, **__: object) -> int:
+    return 0
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_nothing_starts_that_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    for module in (run_command, bench_command):
+        monkeypatch.setattr(module, "launch", _refuse)
+    text = LOOP.replace("divide(i, two)", "copy(i)")
+    for more in ((), ("--ranks", "2"), ("--ranks", "4", "--backend", "native")):
+        done = command_line(command, "-", *more, cwd=tmp_path, text=text)
+        assert (done.code, done.out) == (65, "")
+        assert "error: all-reduce y: device 0 waits for ever for device 1, both of group {0,1}" in done.err
+
+
+def test_ranks_that_are_not_sure_to_meet_are_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_command, "launch", _start_nothing)
+    text = _PREDICATED.replace("SHARDING", "{devices=[4]<=[4]}").replace("VALUE", "f32[] copy(t)")
+    text = text.replace("GROUPS", "{{0,1},{2,3}}")
+    done = command_line("run", "-", "--ranks", "2", cwd=tmp_path, text=text)
+    assert (done.code, done.err.count("warning: cannot show that predicate p of c")) == (0, 1)
+    assert command_line("run", "-", "--ranks", "2", "--werror=deadlock", cwd=tmp_path, text=text).code == 65
 
 
 def _golden() -> Iterator[str]:
