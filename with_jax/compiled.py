@@ -118,7 +118,11 @@ class Compiled:
 
     def call_leaves(self, leaves: Sequence[Any]) -> Any:
         """Runs the program on the leaves of its arguments, without static ones."""
-        return self.out_tree.unflatten(self._run(*leaves))
+        return self.out_tree.unflatten(self.call_flat(*leaves))
+
+    def call_flat(self, *leaves: Any) -> Sequence[Any]:
+        """Runs the program on the leaves of its arguments, and returns those of its results."""
+        return self._run(*leaves)
 
 
 def _with_even_borders(passes: str | Sequence[Pass] | None) -> tuple[Pass, ...]:

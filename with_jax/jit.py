@@ -6,16 +6,20 @@ the result; later ones look it up.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
+
+import numpy as np
 
 from ..frontends.extras import imported
 from ..frontends.user_lines import place_of
 from ..ir.diagnostics import fail
 from .body import PURPOSE
 from .compiled import Compiled, Lowered, Target
+from .primitive import Equations
 from .taken import TRIED
 
 _CONFIG = ("jax_enable_x64", "jax_default_matmul_precision", "jax_threefry_partitionable", "jax_default_prng_impl",
@@ -38,8 +42,8 @@ def jit(
 
     The result is called like the function. Arguments and results are ordinary arrays of JAX with ordinary shardings;
     results whose sharding nobody asks for have the one that propagation finds. `.lower(*args)` gives the module before
-    partitioning, `.lower(*args).compile()` the program of each device with its collectives and remarks. JAX cannot
-    differentiate the result: differentiate the function that is given. Raises CompileError, when called, for programs
+    partitioning, `.lower(*args).compile()` the program of each device with its collectives and remarks. JAX transforms
+    the result like any function, and Hloom compiles what comes of it. Raises CompileError, when called, for programs
     that Hloom cannot take over (Python callbacks, dynamic shapes, unknown custom-calls), at the user's lines.
     """
     if function is None:
@@ -58,7 +62,7 @@ class Jitted:
         if not isinstance(mesh, jax.sharding.Mesh | None):
             fail(f"mesh is a jax.sharding.Mesh of devices, not {type(mesh).__name__}", place_of(function))
         functools.update_wrapper(self, function)
-        self._function, self._mesh, self._options, self._platforms = function, mesh, options, platforms
+        self._function, self.mesh, self._options, self._platforms = function, mesh, options, platforms
         self._shardings = [_on_mesh(jax, jit_options.get(name), mesh) for name in ("in_shardings", "out_shardings")]
         given = dict(zip(("in_shardings", "out_shardings"), self._shardings, strict=True))
         kept = {name: value for name, value in given.items() if name in jit_options}
@@ -77,6 +81,8 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function. Raises CompileError when it has to be compiled and cannot be."""
         leaves, tree = self._static.flattened(self._jax, args, kwargs)
+        if any(isinstance(leaf, self._jax.core.Tracer) for leaf in leaves):
+            return Equations(self._jitted, args, kwargs).bound(self)
         key = (tree, *map(self._kind, leaves), *self._settings())
         try:
             compiled = self._compiled.get(key)
@@ -84,10 +90,22 @@ class Jitted:
             self._jitted.trace(*args, **kwargs)
             raise
         if compiled is None:
+            equations = Equations(self._jitted, args, kwargs)
+            if equations.are_transformed:
+                with contextlib.suppress(self._jax.errors.UnexpectedTracerError):  # `lower` says more of a leaked one
+                    return equations.bound(self)
             compiled = self._compiled[key] = self.lower(*args, **kwargs).compile()
-        if any(isinstance(leaf, self._jax.core.Tracer) for leaf in leaves):
-            return _closed(self._jax, compiled, self._function)(*leaves)
         return compiled.call_leaves(leaves)
+
+    def alike(self, function: Callable[..., Any], inside: Any, outside: Any, devices: Sequence[Any] = ()) -> Jitted:
+        """Returns another function with the options of this one, and shardings of its own. It runs on `devices` if
+        neither this one nor a sharding has a mesh.
+        """
+        mesh = self.mesh
+        if mesh is None and devices and not any(_meshes(self._jax, [*inside, *outside])):
+            mesh = self._jax.sharding.Mesh(np.array(devices, dtype=object), ("devices",))
+        shardings = {"in_shardings": inside, "out_shardings": outside}
+        return Jitted(function, mesh, self._options, self._platforms, shardings)
 
     def _kind(self, leaf: Any) -> Any:
         """Returns what programs depend on of an argument: its shape and type, and its sharding if it is bound to it."""
@@ -102,8 +120,8 @@ class Jitted:
         jax = self._jax
         given = [leaf for leaf in jax.tree.leaves(self._shardings) if isinstance(leaf, jax.sharding.Sharding)]
         given += [leaf.sharding for leaf in leaves if _is_placed(jax, leaf)]
-        meshes = [s.mesh for s in given if isinstance(s, jax.sharding.NamedSharding)]
-        found = [m for m in (self._mesh, *meshes) if isinstance(m, jax.sharding.Mesh)] or _current_mesh(jax)
+        meshes = _meshes(jax, given)
+        found = [m for m in (self.mesh, *meshes) if isinstance(m, jax.sharding.Mesh)] or _current_mesh(jax)
         if found:
             orders = {tuple(m.devices.flat): m for m in reversed(found)}
             if len(orders) > 1:
@@ -117,6 +135,10 @@ class Jitted:
         return Target(tuple(devices) or (jax.devices()[0],), None, self._platforms, self._options)
 
 
+def _meshes(jax: Any, shardings: Iterable[Any]) -> list[Any]:
+    return [s.mesh for s in shardings if isinstance(s, jax.sharding.NamedSharding)]
+
+
 def _current_mesh(jax: Any) -> list[Any]:
     """Returns the mesh that `jax.set_mesh` has set, if any."""
     try:
@@ -124,28 +146,6 @@ def _current_mesh(jax: Any) -> list[Any]:
     except ValueError:  # while JAX traces a function, nobody can tell
         return []
     return [mesh] if mesh.size and mesh.axis_names else []
-
-
-def _closed(jax: Any, compiled: Compiled, function: object) -> Callable[..., Any]:
-    """Returns what is called inside of another function of JAX: it says that JAX cannot transform it any further."""
-
-    def refuse(what: str, help: str) -> NoReturn:
-        fail(f"JAX cannot {what} a function that Hloom has compiled", place_of(function), help=help)
-
-    @jax.custom_batching.custom_vmap
-    def call(*leaves: Any) -> Any:
-        return compiled.call_leaves(leaves)
-
-    def mapped(*_: Any) -> NoReturn:
-        refuse("map", "hloom.jax.jit(jax.vmap(f))")
-
-    def differentiated(*_: Any) -> NoReturn:
-        refuse("differentiate", "hloom.jax.jit(jax.grad(f))")
-
-    call.def_vmap(mapped)
-    closed = jax.custom_jvp(call)
-    closed.defjvp(differentiated)
-    return closed
 
 
 def _is_placed(jax: Any, leaf: Any) -> bool:

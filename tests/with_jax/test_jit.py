@@ -278,13 +278,6 @@ def squares(x: Any) -> Any:
     return (x * x).sum()
 
 
-def test_transformations_of_the_result_are_refused(mesh: Any) -> None:
-    f = hloom.jax.jit(squares, mesh=mesh)
-    refused_at_its_line(squares, "cannot differentiate", lambda: jax.grad(f)(ramp(8)))
-    refused_at_its_line(squares, "cannot differentiate", lambda: jax.jit(jax.grad(f))(ramp(8)))
-    refused_at_its_line(squares, "cannot map", lambda: jax.vmap(f)(ramp(8, 2)))
-
-
 def test_wrong_meshes_and_platforms_are_refused(mesh: Any) -> None:
     part = jax.sharding.Mesh(mesh.devices[0], ("part",))
     placed = jax.device_put(ramp(8), jax.sharding.NamedSharding(mesh, P("x")))

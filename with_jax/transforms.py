@@ -1,0 +1,218 @@
+"""How JAX transforms a function that Hloom compiles: each rule makes other functions, which Hloom compiles as well.
+
+A derivative has two parts. The first computes the results, and residuals for the second; the second is linear in the
+tangents. JAX's transposition of the second gives gradients. They are two calls from the beginning, so that JAX can
+separate them as it likes: in reverse mode, in loops, and under `jax.checkpoint`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..frontends.extras import imported
+from .body import PURPOSE
+from .primitive import MADE, Call, Origin
+from .saving import save, with_results
+
+
+def register(primitive: Any) -> None:
+    """Registers all rules with JAX."""
+    ad, batching = imported("jax.interpreters.ad", PURPOSE), imported("jax.interpreters.batching", PURPOSE)
+    ad.primitive_jvps[primitive] = _differentiate
+    ad.primitive_transposes[primitive] = _transpose
+    batching.fancy_primitive_batchers[primitive] = _map
+    imported("jax.interpreters.partial_eval", PURPOSE).partial_eval_jaxpr_custom_rules[primitive] = save
+
+
+# -- derivatives
+
+
+@dataclass(frozen=True)
+class _Linearized:
+    """The two parts of a derivative. `residuals` says where the arguments of `linear` before the tangents come from: an
+    argument of `forward` (its number), or a result (its number after those of the arguments). `varying` says which
+    results have tangents.
+    """
+
+    forward: Call
+    linear: Call
+    residuals: tuple[int, ...]
+    varying: tuple[bool, ...]
+
+
+def _differentiate(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call, **_: Any) -> tuple[Any, Any]:
+    ad = imported("jax.interpreters.ad", PURPOSE)
+    avals = call.jaxpr.in_avals
+    moving = tuple(type(t) is not ad.Zero and _is_inexact(aval) for t, aval in zip(tangents, avals, strict=True))
+    parts = _linearized(call, moving)
+    found = parts.forward.bind(primals)
+    known, results = [*primals, *found], found[: len(call.jaxpr.out_avals)]
+    given = [t for t, moves in zip(tangents, moving, strict=True) if moves]
+    changes = iter(parts.linear.bind([*(known[n] for n in parts.residuals), *given]) if any(parts.varying) else ())
+    return results, [
+        next(changes) if varies else ad.Zero(aval.to_tangent_aval())
+        for varies, aval in zip(parts.varying, call.jaxpr.out_avals, strict=True)
+    ]
+
+
+@functools.lru_cache(MADE)
+def _linearized(call: Call, moving: tuple[bool, ...]) -> _Linearized:
+    """Makes the two parts of the derivative by the arguments that are `moving`."""
+    jax = imported("jax", PURPOSE)
+    avals, results = call.jaxpr.in_avals, call.jaxpr.out_avals
+    varying = tuple(any(moving) and _is_inexact(aval) for aval in results)
+    structure: Any = None
+
+    def forward(*primals: Any) -> list[Any]:
+        nonlocal structure
+
+        def on_moving(*given: Any) -> list[Any]:
+            return call.function(*_merged(moving, given, primals))
+
+        found, change = jax.linearize(on_moving, *(p for p, moves in zip(primals, moving, strict=True) if moves))
+        residuals, structure = jax.tree.flatten(change)
+        return [*found, *residuals]
+
+    def linear(*leaves: Any) -> list[Any]:
+        count = len(leaves) - sum(moving)
+        found = structure.unflatten(leaves[:count])(*leaves[count:])
+        return [change for change, varies in zip(found, varying, strict=True) if varies]
+
+    whole = jax.make_jaxpr(forward)(*avals)
+    places = [*whole.jaxpr.invars, *whole.jaxpr.outvars[: len(results)]]
+    kept: list[Any] = list(whole.jaxpr.outvars[: len(results)])
+    sources: list[int] = []
+    for value in whole.jaxpr.outvars[len(results):]:
+        same: list[int] = [n for n, other in enumerate(places) if other is value]
+        if not same:
+            same = [len(places)]
+            places.append(value)
+            kept.append(value)
+        sources.append(same[0])
+    made = with_results(whole, kept)
+    first = replace(call, jaxpr=made, outside=(*call.outside, *(None,) * (len(kept) - len(results))))
+    origins = tuple(call.inside[n] if n < len(avals) else Origin(first, n - len(avals)) for n in sources)
+    asked = tuple(sharding for sharding, moves in zip(call.inside, moving, strict=True) if moves)
+    changes = [avals[n].to_tangent_aval() for n, moves in enumerate(moving) if moves]
+    second = jax.make_jaxpr(linear)(*(v.aval for v in whole.jaxpr.outvars[len(results):]), *changes)
+    outside = tuple(s for s, varies in zip(call.outside, varying, strict=True) if varies)
+    return _Linearized(first, replace(call, jaxpr=second, inside=(*origins, *asked), outside=outside), tuple(sources),
+                       varying)
+
+
+def _transpose(cotangents: Sequence[Any], *leaves: Any, call: Call, **_: Any) -> list[Any]:
+    ad = imported("jax.interpreters.ad", PURPOSE)
+    linear = tuple(ad.is_undefined_primal(leaf) for leaf in leaves)
+    given = tuple(type(c) is not ad.Zero for c in cotangents)
+    known = [leaf for leaf, is_linear in zip(leaves, linear, strict=True) if not is_linear]
+    found = iter(_transposed(call, linear, given).bind([*known, *(c for c in cotangents if type(c) is not ad.Zero)]))
+    return [next(found) if is_linear else None for is_linear in linear]
+
+
+@functools.lru_cache(MADE)
+def _transposed(call: Call, linear: tuple[bool, ...], given: tuple[bool, ...]) -> Call:
+    """Makes the function from the arguments that are not `linear`, and the cotangents that are `given` (the others are
+    zero), to the cotangents of those that are.
+    """
+    jax = imported("jax", PURPOSE)
+    avals, results = call.jaxpr.in_avals, call.jaxpr.out_avals
+    moved = [aval for aval, is_linear in zip(avals, linear, strict=True) if is_linear]
+    known = [aval for aval, is_linear in zip(avals, linear, strict=True) if not is_linear]
+    arrive = [aval for aval, is_given in zip(results, given, strict=True) if is_given]
+
+    def transposed(*leaves: Any) -> list[Any]:
+        fixed, come = leaves[: len(known)], iter(leaves[len(known):])
+
+        def on_linear(*values: Any) -> list[Any]:
+            found = call.function(*_merged(linear, values, _merged_rest(linear, fixed)))
+            return [value for value, is_given in zip(found, given, strict=True) if is_given]
+
+        return list(jax.linear_transpose(on_linear, *moved)(list(come)))
+
+    made = jax.make_jaxpr(transposed)(*known, *(aval.to_ct_aval() for aval in arrive))
+    inside = [s for s, is_linear in zip(call.inside, linear, strict=True) if not is_linear]
+    inside += [s for s, is_given in zip(call.outside, given, strict=True) if is_given]
+    outside = tuple(
+        None if isinstance(s, Origin) else s for s, is_linear in zip(call.inside, linear, strict=True) if is_linear
+    )
+    return replace(call, jaxpr=made, inside=tuple(inside), outside=outside)
+
+
+def _is_inexact(aval: Any) -> bool:
+    jax = imported("jax", PURPOSE)
+    return bool(jax.numpy.issubdtype(aval.dtype, jax.numpy.inexact))
+
+
+def _merged(chosen: Sequence[bool], given: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """Returns `others` with the values `given` at the chosen places."""
+    values = iter(given)
+    return [next(values) if is_chosen else other for is_chosen, other in zip(chosen, others, strict=True)]
+
+
+def _merged_rest(chosen: Sequence[bool], rest: Sequence[Any]) -> list[Any]:
+    """Returns the values `rest` at the places that are not chosen, None at those that are."""
+    values = iter(rest)
+    return [None if is_chosen else next(values) for is_chosen in chosen]
+
+
+# -- maps
+
+
+def _map(axis: Any, leaves: Sequence[Any], dims: Sequence[int | None], *, call: Call, **_: Any) -> tuple[Any, Any]:
+    made, results = _mapped(call, axis.size, _name_of(axis.name), axis.spmd_name, tuple(dims))
+    return made.bind(leaves), results
+
+
+def _name_of(name: Any) -> Any:
+    """Returns the name of a mapped axis for `jax.vmap`; None if the user gave it none."""
+    return name if isinstance(name, str) else None
+
+
+@functools.lru_cache(MADE)
+def _mapped(
+    call: Call, size: int, name: Any, spmd_name: Any, dims: tuple[int | None, ...],
+) -> tuple[Call, tuple[int | None, ...]]:  # fmt: skip
+    """Makes the function with a mapped axis at these dimensions. Results that do not depend on mapped arguments stay
+    what they are, unless the axis has a name, by which they may depend on it.
+    """
+    jax = imported("jax", PURPOSE)
+    depends = _depends(call.jaxpr, [dim is not None for dim in dims]) if name is None else [True] * len(call.outside)
+    results = tuple(0 if does else None for does in depends)
+    run: Callable[..., Any] = jax.vmap(
+        call.function, in_axes=dims, out_axes=list(results), axis_size=size, axis_name=name,
+        spmd_axis_name=spmd_name,
+    )  # fmt: skip
+    unmapped = imported("jax.extend.core", PURPOSE).unmapped_aval
+    avals = [a if dim is None else unmapped(size, dim, a) for a, dim in zip(call.jaxpr.in_avals, dims, strict=True)]
+    made = jax.make_jaxpr(run)(*avals)
+    inside = tuple(_with_dim(jax, s, dim, spmd_name) for s, dim in zip(call.inside, dims, strict=True))
+    outside = tuple(_with_dim(jax, s, dim, spmd_name) for s, dim in zip(call.outside, results, strict=True))
+    return replace(call, jaxpr=made, inside=inside, outside=outside), results
+
+
+def _depends(jaxpr: Any, sources: Sequence[bool]) -> list[bool]:
+    """Says which results of a jaxpr depend on the sources among its arguments."""
+    core = imported("jax.extend.core", PURPOSE)
+    known = {var for var, is_source in zip(jaxpr.jaxpr.invars, sources, strict=True) if is_source}
+
+    def does(atom: Any) -> bool:
+        return not isinstance(atom, core.Literal) and atom in known
+
+    for equation in jaxpr.eqns:
+        if any(map(does, equation.invars)):
+            known.update(equation.outvars)
+    return [does(atom) for atom in jaxpr.jaxpr.outvars]
+
+
+def _with_dim(jax: Any, sharding: Any, dim: int | None, axes: Any) -> Any:
+    """Returns the sharding of an array with one more dimension, along which `axes` of the mesh divide it."""
+    if sharding is None or dim is None:
+        return sharding
+    if not isinstance(sharding, jax.sharding.NamedSharding):
+        return None
+    spec = [*sharding.spec, *(None,) * (dim - len(sharding.spec))]
+    spec.insert(dim, axes)
+    return jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec(*spec))
