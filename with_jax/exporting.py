@@ -30,14 +30,16 @@ def exported(module: Module, platform: str = "cpu") -> Any:
             fail(f"an array {place.shape.without_layout()} of {module.name} is not divided evenly, as JAX's must be")
     tilings = [place.tiling for place in (*parameters, *results) if place.tiling is not None]
     mesh, specs = spell(tilings, module.num_partitions)
-    inside, outside = tuple(specs[: len(parameters)]), tuple(specs[len(parameters) :])
+    shardings = [jax.sharding.NamedSharding(mesh, spec) for spec in specs]
+    count = len(parameters)
     body = jax.shard_map(
-        local_function(module, platform), mesh=mesh, in_specs=inside, out_specs=outside, check_vma=False
+        local_function(module, platform), mesh=mesh, in_specs=tuple(specs[:count]), out_specs=tuple(specs[count:]),
+        check_vma=False,
     )  # fmt: skip
     shapes = [
-        jax.ShapeDtypeStruct(place.shape.dims, place.shape.element.numpy, sharding=jax.sharding.NamedSharding(mesh, spec))
-        for place, spec in zip(parameters, inside, strict=True)
+        jax.ShapeDtypeStruct(place.shape.dims, place.shape.element.numpy, sharding=sharding)
+        for place, sharding in zip(parameters, shardings, strict=False)
     ]
-    function = jax.jit(body, out_shardings=tuple(jax.sharding.NamedSharding(mesh, spec) for spec in outside))
+    function = jax.jit(body, out_shardings=tuple(shardings[count:]))
     with jax.enable_x64(True):
         return export.export(function, platforms=platforms_of(platform))(*shapes)

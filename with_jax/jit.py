@@ -34,10 +34,11 @@ def jit(
     are arguments of `hloom.partition`: `machine`, `passes`, `rules`, `forms`. `platforms` are those that are allowed:
     by default, those on which Hloom has been tried.
 
-    The result is a function of `jax.jit`, and behaves like one. Results whose sharding nobody asks for have the one that
-    propagation finds. `.lower(*args)` gives the module before partitioning, `.lower(*args).compile()` the program of
-    each device with its collectives and remarks. Raises CompileError, when called, for programs that Hloom cannot take
-    over (Python callbacks, dynamic shapes, unknown custom-calls), at the user's lines.
+    The result is a function of `jax.jit`, and behaves like one. JAX transforms it like any function, and Hloom compiles
+    what comes of it. Results whose sharding nobody asks for have the one that propagation finds. `.lower(*args)` gives
+    the module before partitioning, `.lower(*args).compile()` the program of each device with its collectives and
+    remarks. Raises CompileError, when called, for programs that Hloom cannot take over (Python callbacks, dynamic
+    shapes, unknown custom-calls), at the user's lines.
     """
     if function is None:
         return functools.partial(jit, mesh=mesh, options=options, platforms=platforms, **jit_options)

@@ -20,7 +20,6 @@ from .body import PURPOSE
 from .operands import sharding_of
 from .program import Program
 
-
 MADE = 1024
 """How many functions, and derivatives of them, stay compiled."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -113,10 +114,12 @@ def _is_key(jax: Any, value: Any) -> bool:
 
 def _key_kind(jax: Any, value: Any) -> str:
     """Returns the name of the generator of random keys. Raises CompileError for those that are not JAX's own."""
-    for name in ("threefry2x32", "rbg", "unsafe_rbg"):
-        if jax.eval_shape(lambda name=name: jax.random.key(0, impl=name)).dtype == value.dtype:
-            return name
-    fail(f"results have random keys of type {value.dtype}, a generator of your own")
+    names = ("threefry2x32", "rbg", "unsafe_rbg")
+    kinds = {name: jax.eval_shape(functools.partial(jax.random.key, 0, impl=name)).dtype for name in names}
+    found = [name for name, kind in kinds.items() if kind == value.dtype]
+    if not found:
+        fail(f"results have random keys of type {value.dtype}, a generator of your own")
+    return found[0]
 
 
 def _on_raw_arrays(jax: Any, body: Callable[..., Any], results: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
