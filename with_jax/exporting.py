@@ -29,16 +29,17 @@ def exported(module: Module, platform: str = "cpu") -> Any:
         if place.tiling is None or not place.tiling.is_even(place.shape.dims):
             fail(f"an array {place.shape.without_layout()} of {module.name} is not divided evenly, as JAX's must be")
     tilings = [place.tiling for place in (*parameters, *results) if place.tiling is not None]
-    mesh, spelled = spell(tilings, module.num_partitions, None)
-    inside, outside = spelled[: len(parameters)], spelled[len(parameters) :]
+    mesh, specs = spell(tilings, module.num_partitions)
+    shardings = [jax.sharding.NamedSharding(mesh, spec) for spec in specs]
+    count = len(parameters)
     body = jax.shard_map(
-        local_function(module, platform), mesh=mesh, in_specs=tuple(s.spec for s in inside),
-        out_specs=tuple(s.spec for s in outside), check_vma=False,
+        local_function(module, platform), mesh=mesh, in_specs=tuple(specs[:count]), out_specs=tuple(specs[count:]),
+        check_vma=False,
     )  # fmt: skip
     shapes = [
-        jax.ShapeDtypeStruct(place.shape.dims, place.shape.element.numpy, sharding=s.sharding)
-        for place, s in zip(parameters, inside, strict=True)
+        jax.ShapeDtypeStruct(place.shape.dims, place.shape.element.numpy, sharding=sharding)
+        for place, sharding in zip(parameters, shardings, strict=False)
     ]
-    function = jax.jit(body, out_shardings=tuple(s.sharding for s in outside))
+    function = jax.jit(body, out_shardings=tuple(shardings[count:]))
     with jax.enable_x64(True):
         return export.export(function, platforms=platforms_of(platform))(*shapes)

@@ -1,31 +1,40 @@
-"""The primitive of JAX that a compiled function becomes inside of other functions of JAX.
+"""The primitive of JAX for a function that Hloom compiles: one equation, which carries the function's own jaxpr.
 
-JAX transforms what it traces: it differentiates, maps, or lowers it. There a function that Hloom compiles is one
-equation, which carries the function's own jaxpr. `transforms` gives its rules: each makes another jaxpr of this one,
-bound by the same primitive, so that Hloom partitions derivatives, too. Called on arrays, the equation is compiled and
-run like any call; in a program of JAX, it is lowered to the body of a `shard_map`.
+`hloom.jax.jit` is `jax.jit` of such an equation. So calls, caches, donation, types and errors are JAX's own, and what
+JAX makes of the equation is Hloom's: lowering it partitions the jaxpr, and puts the program of each device in its
+place, as the body of a `shard_map`. Only then the number of devices and the shardings of the arguments are known, also
+for a function that is called inside of another one.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from ..frontends.extras import imported
-from ..frontends.user_lines import place_of
-from ..ir.diagnostics import fail
+from ..ir.diagnostics import Location
 from .body import PURPOSE
-
-if TYPE_CHECKING:
-    from .compiled import Compiled
-    from .jit import Jitted
+from .operands import sharding_of
+from .program import Program
 
 MADE = 1024
 """How many functions, and derivatives of them, stay compiled."""
+
+
+@dataclass(frozen=True, eq=False)
+class Door:
+    """Says how a function is compiled: its place in the user's source, `options` of `hloom.partition`, the platforms
+    that are allowed, and, if the user gave a mesh, a jaxpr that never runs and `needs` its devices, for JAX to find
+    them.
+    """
+
+    place: Location | None
+    options: Mapping[str, Any]
+    platforms: tuple[str, ...]
+    needs: Any = None
 
 
 @dataclass(frozen=True)
@@ -38,21 +47,24 @@ class Origin:
 
 @dataclass(frozen=True)
 class Call:
-    """A function on leaves. `door` has its mesh and options. `inside` and `outside` are the shardings of arguments and
-    results, None where nobody asked for one; arguments may have an origin instead.
+    """A function on leaves, and the door that it came through. `inside` and `outside` are the shardings of arguments
+    and results, None where nobody asked for one; arguments may have an origin instead. `context` is JAX's mesh in whose
+    context the function was traced.
     """
 
     jaxpr: Any
-    door: Jitted
+    door: Door
+    name: str
     inside: tuple[Any, ...]
     outside: tuple[Any, ...]
+    context: Any
 
     def bind(self, leaves: Sequence[Any]) -> list[Any]:
         """Calls the function, as one equation of the program that JAX traces."""
-        return primitive().bind(*leaves, jaxpr=self.jaxpr, call=self, needs=_needs(self.door.mesh))
+        return primitive().bind(*leaves, jaxpr=self.jaxpr, call=self, needs=self.door.needs)
 
     def __repr__(self) -> str:
-        return f"{getattr(self.door, '__name__', 'function')} compiled by Hloom"
+        return f"{self.name} compiled by Hloom"
 
     @property
     def function(self) -> Callable[..., list[Any]]:
@@ -61,40 +73,41 @@ class Call:
         return run
 
 
-class Equations:
-    """A call of a function of `jax.jit`, as the equations that JAX makes of it: usually one."""
+def called(door: Door, jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Calls a function of `jax.jit` on traced arguments, with Hloom's equation in the place of JAX's."""
+    jax, core = imported("jax", PURPOSE), imported("jax.extend.core", PURPOSE)
+    closed, results = jax.make_jaxpr(lambda: jitted(*args, **kwargs), return_shape=True)()
+    values: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
 
-    def __init__(self, jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        self._jax, self._core = imported("jax", PURPOSE), imported("jax.extend.core", PURPOSE)
-        self._closed, results = self._jax.make_jaxpr(lambda: jitted(*args, **kwargs), return_shape=True)()
-        self._tree = self._jax.tree.structure(results)
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else values[atom]
 
-    @property
-    def are_transformed(self) -> bool:
-        """Whether JAX is about to transform an argument, or a value that the function closes over."""
-        return any(isinstance(value, self._jax.core.Tracer) for value in self._closed.consts)
-
-    def bound(self, door: Jitted) -> Any:
-        """Calls the function with Hloom in the place of `jax.jit`."""
-        values: dict[Any, Any] = dict(zip(self._closed.jaxpr.constvars, self._closed.consts, strict=True))
-
-        def read(atom: Any) -> Any:
-            return atom.val if isinstance(atom, self._core.Literal) else values[atom]
-
-        for equation in self._closed.eqns:
-            leaves, params = [read(atom) for atom in equation.invars], equation.params
-            if equation.primitive is self._core.primitives.jit_p:
-                inside, outside = (_asked(self._jax, params[name]) for name in ("in_shardings", "out_shardings"))
-                found = Call(params["jaxpr"], door, inside, outside).bind(leaves)
-            else:
-                found = equation.primitive.bind(*leaves, **params)
-            several = equation.primitive.multiple_results
-            values.update(zip(equation.outvars, found if several else [found], strict=True))
-        return self._tree.unflatten([read(atom) for atom in self._closed.jaxpr.outvars])
+    for equation in closed.eqns:
+        leaves, params = [read(atom) for atom in equation.invars], equation.params
+        if equation.primitive is core.primitives.jit_p:
+            call, used = _needed(Call(
+                params["jaxpr"], door, params["name"], _asked(jax, params["in_shardings"]),
+                _asked(jax, params["out_shardings"]), jax.sharding.get_abstract_mesh(),
+            ))  # fmt: skip
+            found = call.bind([leaf for leaf, is_used in zip(leaves, used, strict=True) if is_used])
+        else:
+            found = equation.primitive.bind(*leaves, **params)
+        several = equation.primitive.multiple_results
+        values.update(zip(equation.outvars, found if several else [found], strict=True))
+    return jax.tree.structure(results).unflatten([read(atom) for atom in closed.jaxpr.outvars])
 
 
-def _asked(jax: Any, shardings: Sequence[Any]) -> tuple[Any, ...]:
+def _asked(jax: Any, shardings: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(s if isinstance(s, jax.sharding.Sharding) else None for s in shardings)
+
+
+def _needed(call: Call) -> tuple[Call, list[bool]]:
+    """Returns a call without the arguments that its function does not use, and which ones it uses."""
+    core, partial_eval = imported("jax.extend.core", PURPOSE), imported("jax.interpreters.partial_eval", PURPOSE)
+    needed, used = partial_eval.dce_jaxpr(call.jaxpr.jaxpr, [True] * len(call.outside))
+    inside = tuple(s for s, is_used in zip(call.inside, used, strict=True) if is_used)
+    closed = core.ClosedJaxpr(needed, call.jaxpr.consts)
+    return Call(closed, call.door, call.name, inside, call.outside, call.context), used
 
 
 @functools.cache
@@ -106,74 +119,50 @@ def primitive() -> Any:
     made = core.Primitive("hloom_jit")
     made.multiple_results = True
     made.def_impl(_run)
-    made.def_effectful_abstract_eval(_results)
-    mlir.register_lowering(made, _lower)
+    made.def_effectful_abstract_eval(lambda *_, jaxpr, **__: (jaxpr.out_avals, jaxpr.effects))
+    mlir.register_lowering(made, _lower, cacheable=False)
     register(made)
     return made
 
 
-@functools.lru_cache
-def _needs(mesh: Any) -> Any:
-    """Returns a jaxpr that never runs. Its equations tell JAX which devices the program has, and that lowering must
-    know them.
-    """
-    jax = imported("jax", PURPOSE)
-
-    def asking() -> Any:
-        scalar = jax.ShapeDtypeStruct((), np.float32)
-        value = jax.pure_callback(lambda: np.float32(0), scalar)
-        if mesh is None:
-            return value
-        return jax.lax.with_sharding_constraint(value, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
-
-    return jax.make_jaxpr(asking)()
-
-
-def _results(*_: Any, jaxpr: Any, **__: Any) -> tuple[Any, Any]:
-    return jaxpr.out_avals, jaxpr.effects
-
-
 def _run(*leaves: Any, call: Call, **_: Any) -> list[Any]:
-    return list(_door(call)(*leaves))
+    return _jitted(call)(*leaves)
+
+
+@functools.lru_cache(MADE)
+def _jitted(call: Call) -> Any:
+    return imported("jax", PURPOSE).jit(lambda *leaves: call.bind(leaves))
+
+
+def lowered_flat(traced: Any, platform: str) -> Any:
+    """Returns the `jax.stages.Lowered` of a traced function in which functions that Hloom compiles are like others."""
+    mlir = imported("jax.interpreters.mlir", PURPOSE)
+    rules = mlir.LoweringParameters(override_lowering_rules=((primitive(), _lower_flat),))
+    return traced.lower(lowering_platforms=(platform,), _private_parameters=rules)
+
+
+def _lower_flat(context: Any, *values: Any, call: Call, **_: Any) -> Any:
+    return imported("jax.interpreters.mlir", PURPOSE).lower_fun(call.function, multiple_results=True)(context, *values)
 
 
 def _lower(context: Any, *values: Any, call: Call, **_: Any) -> Any:
     """Lowers the equation. Where axes are manual, every device computes alone, so nothing is partitioned."""
-    mlir = imported("jax.interpreters.mlir", PURPOSE)
-    where = context.module_context.axis_context
-    manual = isinstance(where, mlir.SPMDAxisContext) and where.manual_axes
-    run = call.function if manual else _compiled(call, _devices(where)).call_flat
-    return mlir.lower_fun(run, multiple_results=True)(context, *values)
+    jax, mlir = imported("jax", PURPOSE), imported("jax.interpreters.mlir", PURPOSE)
+    where, inside = context.module_context, context.avals_in
+    if getattr(where.axis_context, "manual_axes", None):
+        return _lower_flat(context, *values, call=call)
+    asked = [None if isinstance(s, Origin) else s for s in call.inside]
+    shardings = [sharding_of(jax, v, a) or s for v, a, s in zip(values, inside, asked, strict=True)]
+    program = Program(call, shardings, where.axis_context.num_devices, where.platforms[0])
+    _PROGRAMS.setdefault(where.module, []).append(program)
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):  # the body has a mesh of its own
+        plain = context.replace(avals_in=[jax.core.ShapedArray(a.shape, a.dtype) for a in inside], avals_out=None)
+        return mlir.lower_fun(program.run, multiple_results=True)(plain, *values)
 
 
-def _devices(where: Any) -> tuple[Any, ...]:
-    """Returns the devices of a program of JAX; none if JAX does not know them."""
-    return tuple(getattr(where, "device_assignment", None) or ())
+_PROGRAMS: weakref.WeakKeyDictionary[Any, list[Program]] = weakref.WeakKeyDictionary()
 
 
-@functools.lru_cache(MADE)
-def _door(call: Call, devices: tuple[Any, ...] = ()) -> Jitted:
-    """Returns a function that Hloom compiles, with the user's name and place. On `devices` unless it has a mesh."""
-    inside = tuple(None if isinstance(s, Origin) else s for s in call.inside)
-    if devices:
-        inside = tuple(_compiled(s.call, devices).out_shardings[s.result] if isinstance(s, Origin) else s
-                       for s in call.inside)
-
-    @functools.wraps(call.door)
-    def function(*leaves: Any) -> tuple[Any, ...]:
-        return tuple(call.function(*leaves))
-
-    return call.door.alike(function, inside, call.outside, devices)
-
-
-@functools.lru_cache(MADE)
-def _compiled(call: Call, devices: tuple[Any, ...]) -> Compiled:
-    """Compiles a call for the devices of the program in which it stands."""
-    if not devices:
-        fail("the devices are not known on which JAX runs this program", place_of(call.door))
-    return _door(call, devices).lower(*map(_shape, call.jaxpr.in_avals)).compile()
-
-
-def _shape(aval: Any) -> Any:
-    jax = imported("jax", PURPOSE)
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+def programs_in(lowered: Any) -> list[Program]:
+    """Returns the programs of Hloom that a `jax.stages.Lowered` contains."""
+    return _PROGRAMS.get(lowered.compiler_ir("stablehlo"), [])

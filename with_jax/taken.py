@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from ..frontends.user_lines import place_of
-from ..ir.diagnostics import Diagnostics
+from ..ir.diagnostics import Diagnostics, Location
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.ops.calls.behaviour import CustomCallAttributes
@@ -16,16 +14,15 @@ TRIED = ("cpu",)
 """The platforms on which programs of Hloom have run inside of JAX."""
 
 
-def require_taken(module: Module, function: object, devices: tuple[Any, ...], platforms: tuple[str, ...]) -> None:
-    """Raises CompileError with everything in the program of a function that cannot run on JAX's devices in Hloom's
-    hands.
+def require_taken(module: Module, place: Location | None, platform: str, platforms: tuple[str, ...]) -> None:
+    """Raises CompileError with everything in the program of a function at a place that cannot run on JAX's devices in
+    Hloom's hands.
     """
     diagnostics = Diagnostics()
-    platform = str(devices[0].platform)
     if platform not in platforms:
         diagnostics.error(
             f"the devices are those of {platform}, which is not among platforms={platforms!r}; Hloom has been tried "
-            f"on {', '.join(TRIED)}", place_of(function),
+            f"on {', '.join(TRIED)}", place,
             f"hloom.jax.jit(.., platforms={(*platforms, platform)!r}) tries it",
         )  # fmt: skip
     for computation in module:

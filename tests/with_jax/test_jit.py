@@ -87,7 +87,7 @@ def test_results_are_sharded_and_feed_the_next_call(mesh: Any) -> None:
         wanted, wanted_loss = plain(wanted, x, y)
         np.testing.assert_allclose(loss, wanted_loss, rtol=1e-4)
     assert params["w1"].sharding == jax.sharding.NamedSharding(mesh, P(None, "y"))
-    assert len(step._compiled) == 1
+    assert step._cache_size() == 1
 
 
 def test_stages(mesh: Any) -> None:
@@ -106,7 +106,7 @@ def test_stages(mesh: Any) -> None:
     assert "hloom.cause" in compiled.as_text()
     assert [s.spec for s in compiled.in_shardings][:2] == [P("y"), P(None, "y")]
     assert_same(compiled(*case.arguments), jax.jit(case.function)(*case.arguments))
-    with pytest.raises(TypeError, match="was compiled for"):
+    with pytest.raises(TypeError, match="Function compiled with input pytree"):
         compiled(*case.arguments, 3)
 
 
@@ -115,10 +115,10 @@ def test_shapes_types_shardings_and_settings_have_programs_of_their_own(mesh: An
     for value in (ramp(4), ramp(4), ramp(8), ramp(8).astype(np.int32), put(mesh, ramp(8), "x"),
                   put(mesh, ramp(8), ("x",)), put(mesh, ramp(8), "y"), 3, 3.0):  # fmt: skip
         assert_same(double(value), jnp.asarray(value) * 2)
-    assert len(double._compiled) == 7
+    assert double._cache_size() == 7
     with jax.enable_x64(True):
         assert double(np.arange(4.0)).dtype == np.float64
-    assert len(double._compiled) == 8
+    assert double._cache_size() == 8
 
 
 def test_specifications_on_the_mesh(mesh: Any) -> None:
@@ -127,8 +127,6 @@ def test_specifications_on_the_mesh(mesh: Any) -> None:
     product, _ = f(ramp(4, 8), {"w": ramp(8, 4)})
     assert product.sharding == jax.sharding.NamedSharding(mesh, P("x", "y"))
     assert_same(product, jnp.asarray(ramp(4, 8) @ ramp(8, 4)))
-    with pytest.raises(hloom.CompileError, match="needs a mesh"):
-        hloom.jax.jit(jnp.sin, in_shardings=P("x"))
 
 
 def test_as_a_decorator_with_the_current_mesh(mesh: Any) -> None:
@@ -190,7 +188,7 @@ def test_uneven_results_are_divided_evenly(mesh: Any) -> None:
     compiled = hloom.jax.jit(f).lower(put(mesh, ramp(8), "x")).compile()
     (remark,) = [r.message for r in compiled.remarks if "unevenly" in r.message]
     assert remark.startswith("result 0, f32[10], would be divided unevenly as ")
-    assert [s.spec for s in compiled.out_shardings] == [P("2@2")]
+    assert [s.shard_shape((10,)) for s in compiled.out_shardings] == [(5,)]
     assert_same(compiled(put(mesh, ramp(8), "x")), jnp.asarray(np.concatenate([ramp(8), ramp(2)])))
 
 
@@ -262,10 +260,11 @@ def with_a_leaked_tracer(x: Any) -> Any:
 
 def test_leaked_tracers_are_refused(mesh: Any) -> None:
     hloom.jax.from_jax(lambda x: LEFT.append(x) or x, ramp(8))
-    for call in (hloom.jax.jit(with_a_leaked_tracer, mesh=mesh), lambda x: hloom.jax.from_jax(with_a_leaked_tracer, x)):
-        with pytest.raises(hloom.CompileError, match="a tracer that has leaked") as error:
-            call(ramp(8))
-        assert error.value.diagnostics[0].line == line_of(with_a_leaked_tracer, "LEFT[0]")
+    with pytest.raises(hloom.CompileError, match="a tracer that has leaked") as error:
+        hloom.jax.from_jax(with_a_leaked_tracer, ramp(8))
+    assert error.value.diagnostics[0].line == line_of(with_a_leaked_tracer, "LEFT[0]")
+    with pytest.raises(jax.errors.UnexpectedTracerError):
+        hloom.jax.jit(with_a_leaked_tracer, mesh=mesh)(ramp(8))
 
 
 def refused_at_its_line(function: Any, message: str, call: Any) -> None:
@@ -281,7 +280,8 @@ def squares(x: Any) -> Any:
 def test_wrong_meshes_and_platforms_are_refused(mesh: Any) -> None:
     part = jax.sharding.Mesh(mesh.devices[0], ("part",))
     placed = jax.device_put(ramp(8), jax.sharding.NamedSharding(mesh, P("x")))
-    refused_at_its_line(squares, "different devices", lambda: hloom.jax.jit(squares, mesh=part)(placed))
+    with pytest.raises(ValueError, match="incompatible devices"):
+        hloom.jax.jit(squares, mesh=part)(placed)
     refused_at_its_line(squares, "not AbstractMesh", lambda: hloom.jax.jit(squares, mesh=mesh.abstract_mesh)(ramp(8)))
     refused_at_its_line(
         squares,
@@ -312,6 +312,6 @@ def test_static_arguments_by_number_and_name(options: dict[str, Any], mesh: Any)
     assert_same(f(4, ramp(8)), jnp.asarray(ramp(8)[:4]))
     assert_same(f(n=3, x=ramp(8)), jnp.asarray(ramp(8)[:3]))
     assert_same(f(3, x=ramp(8)), jnp.asarray(ramp(8)[:3]))
-    assert len(f._compiled) == 4
+    assert f._cache_size() == 4
     with pytest.raises(ValueError, match="hashable"):
         f([3], ramp(8))

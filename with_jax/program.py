@@ -1,0 +1,136 @@
+"""A function of JAX, partitioned by Hloom: read, divided, and made a function of JAX again."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..frontends.extras import imported
+from ..frontends.jax import read_lowered
+from ..ir.diagnostics import fail
+from ..ir.graph.instruction import Metadata
+from ..ir.graph.module import Module, Stage
+from ..ir.tools.placement import placements
+from ..passes import api, pipelines
+from ..passes.base import Pass
+from ..passes.result import Partitioned
+from .body import PURPOSE, local_function
+from .borders import EvenBorders
+from .meshes import spell
+from .taken import require_taken
+
+if TYPE_CHECKING:
+    from .primitive import Call
+
+
+class Program:
+    """A function on arrays of certain shapes and shardings, for a number of devices.
+
+    `lowered` is its `jax.stages.Lowered` before partitioning, `module` the same program read, `program` that of each
+    device. `run` is a function of JAX again, on the leaves of arguments and results.
+    """
+
+    def __init__(self, call: Call, shardings: Sequence[Any], devices: int, platform: str) -> None:
+        self.call, self.devices, self.platform = call, devices, platform
+        self.lowered = _lowered(call, shardings, platform)
+        self.module: Module = read_lowered(self.lowered, call.door.place)
+        _name_parameters(self.module, call)
+        require_taken(self.module, call.door.place, platform, call.door.platforms)
+        if self.module.num_partitions not in (1, devices):
+            fail(f"the program is for {self.module.num_partitions} devices, the mesh has {devices}", call.door.place)
+
+    @cached_property
+    def program(self) -> Partitioned:
+        """The program of each device. Raises CompileError."""
+        options: dict[str, Any] = dict(self.call.door.options)
+        options["passes"] = _with_even_borders(options.get("passes"))
+        return api.partition(self.module, self.devices, **options)
+
+    @cached_property
+    def run(self) -> Callable[..., tuple[Any, ...]]:
+        """The function that JAX lowers in the place of the user's."""
+        jax = imported("jax", PURPOSE)
+        parameters, results = placements(self.program)
+        body = local_function(self.program, self.platform)
+        if self.devices > 1:
+            tilings = [place.tiling for place in (*parameters, *results) if place.tiling is not None]
+            named = next((m for m in self.module.meshes.values() if m.size == self.devices), None)
+            mesh, specs = spell(tilings, self.devices, named)
+            inside, outside = tuple(specs[: len(parameters)]), tuple(specs[len(parameters) :])
+            body = jax.shard_map(body, mesh=mesh, in_specs=inside, out_specs=outside, check_vma=False)
+        return _on_raw_arrays(jax, body, self.call.jaxpr.out_avals)
+
+
+def _lowered(call: Call, shardings: Sequence[Any], platform: str) -> Any:
+    """Lowers a function as if Hloom did not partition it, with these shardings of its arguments."""
+    from .primitive import lowered_flat
+
+    jax = imported("jax", PURPOSE)
+
+    def run(*leaves: Any) -> tuple[Any, ...]:
+        return tuple(call.function(*leaves))
+
+    run.__name__ = run.__qualname__ = call.name
+    shapes = [
+        jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, sharding=s or _explicit(a))
+        for a, s in zip(call.jaxpr.in_avals, shardings, strict=True)
+    ]
+    asked = tuple(s or _explicit(a) for a, s in zip(call.jaxpr.out_avals, call.outside, strict=True))
+    with jax.sharding.use_abstract_mesh(call.context):
+        return lowered_flat(jax.jit(run, out_shardings=asked, keep_unused=True).trace(*shapes), platform)
+
+
+def _explicit(aval: Any) -> Any:
+    """Returns the sharding that a type of JAX says, None if it has no explicit axes."""
+    jax = imported("jax", PURPOSE)
+    mesh = aval.sharding.mesh
+    explicit = jax.sharding.AxisType.Explicit in mesh.axis_types if mesh.axis_names else False
+    return aval.sharding if explicit else None
+
+
+def _name_parameters(module: Module, call: Call) -> None:
+    """Names the parameters as the user's arguments, by their paths."""
+    names = call.jaxpr.jaxpr.debug_info.arg_names or ()
+    for parameter, name in zip(module.entry.parameters, names, strict=False):
+        parameter.metadata = Metadata.named(name)
+        module.entry.rename(parameter, re.sub(r"\W", "_", name) + ".1")
+
+
+def _with_even_borders(passes: str | Sequence[Pass] | None) -> tuple[Pass, ...]:
+    """Returns the passes with `EvenBorders` after the last one that gives every value a sharding."""
+    chosen = pipelines.PIPELINE if passes is None else passes
+    steps = pipelines.parse_pipeline(chosen) if isinstance(chosen, str) else list(chosen)
+    place = max((n for n, step in enumerate(steps) if step.produces is Stage.SHARDED), default=-1)
+    return (*steps[: place + 1], EvenBorders(), *steps[place + 1 :])
+
+
+def _is_key(jax: Any, value: Any) -> bool:
+    """Whether an array or its shape holds random keys, which in programs are integers in one more dimension."""
+    return bool(jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key))
+
+
+def _key_kind(jax: Any, value: Any) -> str:
+    """Returns the name of the generator of random keys. Raises CompileError for those that are not JAX's own."""
+    names = ("threefry2x32", "rbg", "unsafe_rbg")
+    kinds = {name: jax.eval_shape(functools.partial(jax.random.key, 0, impl=name)).dtype for name in names}
+    found = [name for name, kind in kinds.items() if kind == value.dtype]
+    if not found:
+        fail(f"results have random keys of type {value.dtype}, a generator of your own")
+    return found[0]
+
+
+def _on_raw_arrays(jax: Any, body: Callable[..., Any], results: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
+    """Returns the function that gives `body` random keys as integers, and makes keys of its results."""
+    kinds = [_key_kind(jax, result) if _is_key(jax, result) else None for result in results]
+
+    def run(*leaves: Any) -> tuple[Any, ...]:
+        found = body(*(jax.random.key_data(leaf) if _is_key(jax, leaf) else leaf for leaf in leaves))
+        return tuple(
+            value if kind is None else jax.random.wrap_key_data(value, impl=kind)
+            for value, kind in zip(found, kinds, strict=True)
+        )
+
+    return run
