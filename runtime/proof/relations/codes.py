@@ -8,6 +8,7 @@ import numpy as np
 
 from ....ir.types.shape import Shape
 from ..embedding import as_integers, embed, is_small
+from ..field import PRIME
 
 Array = np.ndarray[Any, Any]
 
@@ -28,3 +29,8 @@ def is_exact(x: Array) -> Array:
 def number(x: Array, shape: Shape) -> Array:
     """The numbers of exact codes, in the type of a shape."""
     return as_integers(x).astype(shape.element.numpy)
+
+
+def coincidence(count: int) -> float:
+    """The probability that one of so many codes of other values stands for a small integer by chance, at most."""
+    return count * 2.0 ** (_EXACT + 1) / PRIME

@@ -67,7 +67,9 @@ _INDICES: tuple[tuple[type[Any], tuple[int, ...]], ...] = ((Scatter, (1,)), (Red
 
 
 class SymbolicKernels:
-    """A kernel provider. `generator` makes elements that nothing is known of."""
+    """A kernel provider. `generator` makes elements that nothing is known of. `undecided` counts the codes that were
+    looked at and are not exact: those of exact integers might be among them by chance.
+    """
 
     def __init__(self, module: Module, oracle: Oracle, generator: np.random.Generator) -> None:
         self.oracle = oracle
@@ -75,6 +77,7 @@ class SymbolicKernels:
         self._field = FieldKernels(module, oracle)
         self._extremes = {m: Extremes(oracle, m.value) for m in (Monoid.MAXIMUM, Monoid.MINIMUM)}
         self._cases = Cases(oracle, self._drawn)
+        self.undecided = 0
         self._ends: set[Instruction] = set()  # that say whether loops go on
 
     def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:
@@ -143,7 +146,7 @@ class SymbolicKernels:
 
         def indexed(*operands: Any) -> Any:
             codes = [code(x) for x in operands]
-            if any(n not in sources and not is_exact(x).all() for n, x in enumerate(codes)):
+            if not all(n in sources or self._is_exact(x).all() for n, x in enumerate(codes)):
                 found = None if symbolic is None else symbolic(*codes)
                 return self._fresh(call.shape) if found is None else found
             return run(*(x if n in sources else number(x, call.operands[n]) for n, x in enumerate(codes)))
@@ -179,9 +182,7 @@ class SymbolicKernels:
         own, symbolic = op.kernel(call, compile), self._law(instruction)
 
         def once(*codes: Array) -> Array:
-            exact = is_exact(codes[0])
-            for part in codes[1:]:
-                exact = exact & is_exact(part)
+            exact = np.logical_and.reduce(np.broadcast_arrays(*map(self._is_exact, codes)))
             if exact.all():
                 return embed(own(*(number(x, s) for x, s in zip(codes, call.operands, strict=True))))
             found = np.broadcast_to(symbolic(*codes), exact.shape)
@@ -195,7 +196,7 @@ class SymbolicKernels:
     def _by_cases(self, function: Kernel, deciding: int | None, *operands: Any) -> Array:
         """A function of elements at one place: of each case, where the `deciding` first operands have cases."""
         codes = [code(x) for x in operands]
-        is_known = all(is_exact(x).all() for x in codes[:deciding])
+        is_known = all(self._is_exact(x).all() for x in codes[:deciding])
         found = None if is_known else self._cases.split(codes, deciding)
         return function(*codes) if found is None else self._cases.joined(found[0], function(*found[1]))
 
@@ -239,6 +240,11 @@ class SymbolicKernels:
         found = np.where(special, self.oracle.value("select", p, a, b), between)
         return np.where(is_exact(p) | (p == UNDEFINED), exact, np.where(a == b, a, found))
 
+    def _is_exact(self, x: Array) -> Array:
+        found = is_exact(x)
+        self.undecided += found.size - int(np.count_nonzero(found))
+        return found
+
     # -- what is not known
 
     def _unknown(self, instruction: Instruction) -> Kernel:
@@ -253,6 +259,7 @@ class SymbolicKernels:
         return self._drawn(shape.dims) if shape.is_array else None
 
     def _drawn(self, dims: tuple[int, ...]) -> Array:
+        self.oracle.made.hashed += int(np.prod(dims))
         return self._generator.integers(0, PRIME, dims, np.uint64)
 
     def _ending(self, kernel: Kernel) -> Kernel:
