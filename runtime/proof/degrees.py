@@ -54,7 +54,7 @@ def chance(made: Counts, outputs: int, degree: int) -> float:
     """The probability that a trial on random elements misses a difference, at most: that two different arguments of
     functions, or two different elements of results, are equal; that two roundings are; that a divisor is a count.
     """
-    collisions = (made.hashed**2 / 2 + outputs) * degree / PRIME
+    collisions = (made.pairs + outputs) * degree / PRIME
     return min(1.0, collisions + made.rounded**2 / 2**ROUNDED_BITS / 2 + made.inverted / 2**UNCOUNTED_BITS)
 
 

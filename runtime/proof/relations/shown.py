@@ -21,7 +21,6 @@ from ..degrees import chance, largest_degree
 from ..field import PRIME, UNDEFINED
 from ..oracle import Oracle
 from ..verdict import OnTerms, Shown
-from .codes import coincidence
 from .index import Source
 from .origin import Search
 from .relate import related
@@ -73,7 +72,7 @@ class _Terms:
     def chance(self, degree: int, outputs: int) -> float:
         """The probability that a wrong result counts as the original's after one run, at most."""
         missed = chance(self.oracle.made, outputs, degree)
-        return min(1.0, missed + sum(coincidence(k.undecided) for k in self.kernels))
+        return min(1.0, missed + sum(k.coincidence for k in self.kernels))
 
 
 def on_terms(original: Module, local: Module, seed: int = 0) -> OnTerms | None:
@@ -89,7 +88,7 @@ def on_terms(original: Module, local: Module, seed: int = 0) -> OnTerms | None:
             return None
         shown = found if not number else [a and b for a, b in zip(shown, found, strict=True)]
         if None in degrees or not any(shown):
-            return OnTerms((False,) * len(shown), 1.0)
+            return OnTerms((False,) * len(shown), 0.0)
         missed *= terms.chance(sum(d or 0 for d in degrees), elements)
     return OnTerms(tuple(shown), missed)
 
