@@ -151,8 +151,9 @@ def prove(made: Parser) -> None:
     made.add_argument("local", metavar="LOCAL", nargs="?",
                       help="a program per device that another partitioner made of FILE (default: Hloom makes it)")
     made.add_argument("--all-inputs", action="store_true",
-                      help="of an equal program, also say what holds for all inputs, integers and comparisons too")
-    made.add_argument("--trials", type=positive, metavar="N", default=4, help="number of runs")
+                      help="of a program without a difference, also count the values that are right for all inputs")
+    made.add_argument("--trials", type=positive, metavar="N",
+                      help="number of runs (default: as many as the decisions of the program need)")
     made.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of the trials")
     _werror(made)
     _json(made)

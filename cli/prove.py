@@ -11,11 +11,11 @@ from ..ir.tools.spmd import is_per_device
 from ..passes.pipelines import partition
 from ..runtime.proof.relations.located import prove
 from .common import context_for, read_program, report
-from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK, EXIT_UNPROVED
+from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TESTED, EXIT_UNPROVED
 from .messages import print_json
 from .progress import working
 
-_CODES = {"equal": EXIT_OK, "differs": EXIT_CHECK_FAILED, "unproved": EXIT_UNPROVED}
+_CODES = {"equal": EXIT_OK, "differs": EXIT_CHECK_FAILED, "unproved": EXIT_UNPROVED, "agrees": EXIT_TESTED}
 
 
 def prove_command(args: argparse.Namespace) -> int:

@@ -48,6 +48,10 @@ class SimulatedProgram:
         """Takes global arrays and returns global and local results."""
         return self._joined(self._run(self._split(inputs, poison), observer))
 
+    def per_device(self, inputs: Sequence[Array], poison: bool = False) -> list[list[Array]]:
+        """Takes global arrays and returns the results of each device, which may disagree."""
+        return unpacked_outputs(self.module, self._run(self._split(inputs, poison), None))
+
     def repeat(
         self, inputs: Sequence[Array], times: int, tracer: Observer | None = None
     ) -> tuple[Simulation, list[float]]:

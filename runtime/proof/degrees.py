@@ -17,6 +17,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.monoid import reduction_monoid
 from ...ir.graph.op import Algebra, Role
+from ...ir.ops.comparison import Select
 from ...ir.ops.elementwise import Elementwise
 from ...ir.ops.fft import FftAttributes
 from ...ir.ops.structure import GetTupleElementAttributes
@@ -25,6 +26,8 @@ from ...ir.types.element_type import Kind
 from .field import PRIME
 from .oracle import ROUNDED_BITS, UNCOUNTED_BITS, Counts
 
+_PRODUCTS = (np.multiply, np.bitwise_and, np.bitwise_or)
+_SUMS = (np.add, np.subtract, np.negative, np.invert)
 _MOST_STEPS = 200_000  # instructions looked at, one in a loop once per trip
 
 Degrees = list[int]  # one per leaf of a value
@@ -34,9 +37,11 @@ class NoBound(Exception):
     """Raised for programs whose degrees are not known."""
 
 
-def largest_degree(module: Module) -> int | None:
-    """The largest degree of a value of a program; None if it is not known."""
-    found = _Degrees()
+def largest_degree(module: Module, on_terms: bool = False) -> int | None:
+    """The largest degree of a value of a program; None if it is not known. On terms integers and predicates are
+    polynomials too, and choices between values are products.
+    """
+    found = _DegreesOnTerms() if on_terms else _Degrees()
     entry = module.entry
     try:
         found.of(entry, [[1] * p.shape.num_leaves for p in entry.parameters])
@@ -49,7 +54,7 @@ def chance(made: Counts, outputs: int, degree: int) -> float:
     """The probability that a trial on random elements misses a difference, at most: that two different arguments of
     functions, or two different elements of results, are equal; that two roundings are; that a divisor is a count.
     """
-    collisions = (made.hashed**2 / 2 + outputs) * degree / PRIME
+    collisions = (made.pairs + outputs) * degree / PRIME
     return min(1.0, collisions + made.rounded**2 / 2**ROUNDED_BITS / 2 + made.inverted / 2**UNCOUNTED_BITS)
 
 
@@ -130,6 +135,8 @@ class _Degrees:
                 return max(highest, 1)
             case Algebra.TRANSFORM:  # at most one random linear map of rows for each dimension
                 return highest + len(i.attributes_as(FftAttributes).fft_length)
+            case Algebra.FORMULA:  # of sums, products, and quotients by what is a function
+                return 2 * sum(degrees) + 3
             case Algebra.MADE | Algebra.FUNCTION | Algebra.OPAQUE | Algebra.BITS:
                 return 1
             case _:
@@ -146,3 +153,31 @@ class _Degrees:
         if monoid is None:
             raise NoBound
         return highest * max(o.shape.num_elements for o in i.operands) if monoid is Monoid.MULTIPLY else highest
+
+
+class _DegreesOnTerms(_Degrees):
+    """The degrees of a program that runs on terms (see `relations/symbolic`), where a value may have been multiplied by
+    the unknown case of an index.
+    """
+
+    def _made_by(self, i: Instruction, operands: list[Degrees]) -> int:
+        degrees = [d for operand in operands for d in operand]
+        if not degrees:
+            return 1
+        if i.op.applies_calls:
+            return self._applied(i, degrees) + 1
+        if isinstance(i.op, Select):
+            return degrees[0] + max(degrees[1:]) + 1
+        if isinstance(i.op, Elementwise):
+            function = i.op.functions.get(i.operands[0].shape.element.kind)
+            if function in _PRODUCTS:
+                return sum(degrees) + 1
+            return max(degrees) + 1 if function in _SUMS else degrees[0] + 2 if function is np.divide else 2
+        return sum(degrees) if i.op.algebra_of(i.call) is Algebra.BILINEAR else max(degrees) + 2
+
+    def _applied(self, i: Instruction, degrees: list[int]) -> int:
+        found = getattr(i.attributes, i.op.folds_by, None)
+        monoid = reduction_monoid(found) if isinstance(found, Computation) else None
+        if monoid in (Monoid.AND, Monoid.OR, Monoid.MULTIPLY):
+            return max(degrees) * max(o.shape.num_elements for o in i.operands)
+        return max(degrees)

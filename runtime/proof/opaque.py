@@ -26,17 +26,17 @@ from .oracle import Oracle
 Array = np.ndarray[Any, Any]
 
 
-def opaque(op: AnyOp, call: OpCall[Any], oracle: Callable[[], Oracle]) -> Kernel:
+def opaque(op: AnyOp, call: OpCall[Any], oracle: Callable[[], Oracle], on_codes: bool = False) -> Kernel:
     """Any function that can be divided by the sharding rule of an op. One that draws from the random state of a device
-    is another function in each draw. Raises NotEvaluable.
+    is another function in each draw. With `on_codes` all values are field elements, integers too. Raises NotEvaluable.
     """
     taken = [leaf for shape in call.operands for leaf in shape.leaves()]
     given = list(call.shape.leaves())
     if not any(leaf.is_array for leaf in given):
         return lambda *_: unflatten([None] * len(given), call.shape)
     name, rule = _name(op, call), op.sharding_rule(call)
-    sources = [_Slices(rule, v, s) for v, s in zip(rule.operands, taken, strict=True)]
-    targets = [_Slices(rule, v, s) for v, s in zip(rule.results, given, strict=True)]
+    sources = [_Slices(rule, v, s, on_codes) for v, s in zip(rule.operands, taken, strict=True)]
+    targets = [_Slices(rule, v, s, on_codes) for v, s in zip(rule.results, given, strict=True)]
     if not all(target.has_all for target in targets if target.shape.is_array):
         raise NotEvaluable("its sharding rule divides some results and others not")
 
@@ -69,8 +69,8 @@ def _name(op: AnyOp, call: OpCall[Any]) -> str:
 class _Slices:
     """An operand or a result, cut into the slice of each index of the passing factors of a rule."""
 
-    def __init__(self, rule: ShardingRule, value: ValueFactors, shape: Shape) -> None:
-        self.shape = shape
+    def __init__(self, rule: ShardingRule, value: ValueFactors, shape: Shape, on_codes: bool) -> None:
+        self.shape, self._on_codes = shape, on_codes
         kinds = [factor.kind for factor in rule.factors]
         if not set(kinds) <= {FactorKind.PASS, FactorKind.REPLICATE}:
             raise NotEvaluable("its parts are no functions of their own: sums of them, or they exchange elements")
@@ -89,7 +89,7 @@ class _Slices:
         """Returns a number per index that stands for all of its slice. It is UNDEFINED where an element is."""
         if pairs.is_pairs(x):
             return random.value(name, *(self.seen(random, name, part) for part in pairs.parts(x)))
-        codes = embed(x) if pairs.is_exact(self.shape) else x
+        codes = embed(x) if pairs.is_exact(self.shape) and not self._on_codes else x
         slices = codes.reshape(self._sizes).transpose(self._order).reshape(*self._indices, self._elements)
         hashed = random.value(name, slices, self._places)
         undefined = (slices == UNDEFINED).any(-1)
@@ -100,7 +100,7 @@ class _Slices:
         if self.shape.element.is_complex:
             return pairs.pair(*(self._elements_made(random, f"{name} {part}", seen) for part in ("real", "imaginary")))
         found = self._elements_made(random, name, seen)
-        if self.shape.element.is_float:
+        if self.shape.element.is_float or self._on_codes:
             return found
         element = self.shape.element
         if element.kind is Kind.PRED:

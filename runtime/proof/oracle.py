@@ -7,7 +7,8 @@ random oracle; it is mixing, not cryptography, since programs do not choose thei
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -34,11 +35,19 @@ UNCOUNTED_BITS = 61 - _COUNT - 4 - 1  # a random element is a count, or a fracti
 
 @dataclass
 class Counts:
-    """Counts the values of functions in a trial: all, those of roundings, and those of reciprocals."""
+    """Counts the values of functions in a trial: those of each function, of roundings, and of reciprocals; and the
+    comparisons of single elements.
+    """
 
-    hashed: int = 0
+    hashed: Counter[str] = field(default_factory=Counter[str])
     rounded: int = 0
     inverted: int = 0
+    compared: int = 0
+
+    @property
+    def pairs(self) -> float:
+        """The number of pairs of values of one function, which may have the same argument."""
+        return sum(n * n / 2 for n in self.hashed.values())
 
 
 class Oracle:
@@ -71,7 +80,7 @@ class Oracle:
             undefined = undefined | (argument == UNDEFINED)
             state = self._mixed(state ^ self._mixed(argument))
         found = np.where(undefined, UNDEFINED, reduced(state >> np.uint64(3)))
-        self.made.hashed += found.size
+        self.made.hashed[name] += found.size
         return found
 
     def reciprocal(self, x: Array) -> Array:

@@ -3,7 +3,7 @@
 Two rational functions that differ are equal at a random point with a chance of their degree divided by 2^61, and
 functions that the field does not have are random ones. So a trial that finds no difference shows, but for a tiny
 chance, that all results are the same expressions of all inputs. Comparisons, integers and the order of elements are
-drawn instead: they are tested only.
+drawn instead: results that hang on these are tested only, unless they are shown on terms (`relations/shown`).
 """
 
 from __future__ import annotations
@@ -20,46 +20,53 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.tools.placement import placed_like
 from ..evaluator import UnpartitionedProgram
+from ..plan.interpreter import Plan
 from ..simulator import SimulatedProgram
+from .bounds import Bounds, ShowOnTerms
 from .control import never_run, unlike
-from .degrees import chance, largest_degree
-from .inputs import MODES, TrialInputs
+from .decisions import ending_inputs, hanging
+from .effort import trials_for
+from .inputs import TrialInputs, mode_of
 from .kernels import FieldKernels
 from .oracle import Oracle
 from .pairs import differ, is_exact, undefined
 from .transforms import lengths_without_roots
-from .verdict import Difference, Origin, Uncovered, Verdict, tested_only
+from .verdict import Difference, Origin, Uncovered, Verdict
 
 Array = np.ndarray[Any, Any]
 
-TRIALS = 4
-
+_FIRST = 2  # trials before it is asked what else shows results
 
 Locate = Callable[[UnpartitionedProgram, SimulatedProgram, Sequence[Array], Oracle], "Origin | None"]
 
 
 def prove(
-    original: Module, local: Module, trials: int = TRIALS, seed: int = 0, locate: Locate | None = None
-) -> Verdict:
+    original: Module, local: Module, trials: int | None = None, seed: int = 0,
+    locate: Locate | None = None, on_terms: ShowOnTerms | None = None,
+) -> Verdict:  # fmt: skip
     """Whether a program per device, simulated on all devices, computes what the original does.
 
-    The padding of inputs is undefined. More trials lower the chance that a difference is missed; the first four differ
-    in what inputs are like. `local` may be the work of another partitioner: a parameter or result of it that has no
-    sharding lies on the devices as `original` says. `locate` finds the first wrong instruction of programs that differ
-    on some inputs.
+    The padding of inputs is undefined. More trials lower the chance that a difference is missed; without a number there
+    are as many as the decisions of the program need. `local` may be the work of another partitioner: a parameter or
+    result of it that has no sharding lies on the devices as `original` says. `locate` finds the first wrong instruction
+    of programs that differ on some inputs, `on_terms` shows results that hang on decisions for all inputs.
 
     Raises CompileError for programs that cannot be run, and ValueError for no trials.
     """
-    if trials < 1:
+    if trials is not None and trials < 1:
         raise ValueError("at least one trial is needed")
     both = _Pair(original, placed_like(local, original), locate)
     if both.uncovered:
         return both.verdict(0, uncovered=both.uncovered)
-    for number in range(trials):
+    number = 0
+    while number < (both.trials(number) if trials is None else trials):
         found = both.trial(np.random.SeedSequence((seed, number)), number)
         if found is not None:
             return found
-    return both.verdict(trials)
+        number += 1
+        if on_terms is not None and number == min(_FIRST, trials or _FIRST):
+            both.bounds.show(on_terms, seed)
+    return both.verdict(number)
 
 
 @dataclass
@@ -84,7 +91,6 @@ class _Pair:
         self.divided = _Side("partitioned", FieldKernels(local, oracle))
         self.inputs = TrialInputs(original)
         self.defined: list[Any] = []
-        self.chance = 1.0
         self.uncovered: list[Uncovered] = []
         self._prepare(self.whole, UnpartitionedProgram, original)
         self._prepare(self.divided, SimulatedProgram, local)
@@ -92,6 +98,21 @@ class _Pair:
         if lengths != expected:
             reason = "the field has no roots of unity for transforms of these lengths, which are not the original's"
             self.uncovered += [_noted(self.divided.name, i, reason) for i in transforms]
+        if not self.uncovered:
+            self.inputs.ending = frozenset().union(*map(ending_inputs, self._plans))
+
+    @property
+    def _plans(self) -> list[Plan]:
+        return [side.program.executable.plan for side in (self.whole, self.divided)]
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """What the trials show."""
+        return Bounds(self.original, self.local, hanging(*self._plans))
+
+    def trials(self, done: int) -> int:
+        """The number of trials that are enough, as far as is known after some."""
+        return _FIRST if done < _FIRST else done if self.bounds.are_small else trials_for(self._plans, done)
 
     def _prepare(self, side: _Side, program: Callable[[Module, FieldKernels], Any], module: Module) -> None:
         try:
@@ -104,7 +125,7 @@ class _Pair:
     def trial(self, seed: np.random.SeedSequence, number: int) -> Verdict | None:
         """Runs both once. The verdict, if that already is one."""
         of_oracle, of_inputs = seed.spawn(2)
-        mode = MODES[number % len(MODES)]
+        mode = mode_of(number, self.bounds.flow_only)
         oracle = Oracle(of_oracle, mode.free, mode.zero)
         for side in (self.whole, self.divided):
             side.kernels.oracle, side.kernels.compared = oracle, {}
@@ -127,21 +148,11 @@ class _Pair:
             return self.verdict(number + 1, difference=difference, origin=self._origin(inputs))
         if problem := self._other_decision():
             return self.verdict(number + 1, problem=problem)
-        if not mode.ties:
-            self.chance *= self._missed(oracle, expected)
+        if mode.floats == "random":
+            self.bounds.after_trial(oracle.made, sum(x.size for x in expected))
         defined = [is_integer or ~undefined(x) for x, is_integer in zip(expected, exact, strict=True)]
         self.defined = [a | b for a, b in zip(self.defined or defined, defined, strict=True)]
         return None
-
-    def _missed(self, oracle: Oracle, outputs: Sequence[Array]) -> float:
-        """The chance that a trial on random elements missed a difference, at most."""
-        if None in (degrees := self._degrees):
-            return 1.0
-        return chance(oracle.made, sum(x.size for x in outputs), sum(d or 0 for d in degrees))
-
-    @cached_property
-    def _degrees(self) -> list[int | None]:
-        return [largest_degree(module) for module in (self.original, self.local)]
 
     def _other_decision(self) -> str:
         """Describes what the devices decide otherwise, though no result shows it. Empty if they decide nothing so."""
@@ -149,8 +160,7 @@ class _Pair:
         for name, pairs in self.whole.kernels.compared.items():
             if ours.get(name, pairs) != pairs:
                 return f"{name} compares other numbers than in the original program"
-        plans = self.whole.program.executable.plan, self.divided.program.executable.plan
-        return unlike(*plans, self.divided.program.grid.size)
+        return unlike(*self._plans, self.divided.program.grid.size)
 
     def _origin(self, inputs: Sequence[Array]) -> Origin | None:
         """The first wrong instruction in a run on these inputs."""
@@ -169,11 +179,10 @@ class _Pair:
         else:
             outcome = "unproved" if uncovered or missing or problem else "equal"
         outputs = sum(leaf.is_array for leaf in self.original.entry.root.shape.leaves())
-        tested = tested_only(self.original)
-        sides = (self.whole, self.divided) if trials else ()
-        never = (name for side in sides for name in never_run(side.program.executable.plan))
+        tested, missed = (self.bounds.tested, self.bounds.chance) if outcome == "equal" else ((), 1.0)
+        never = (name for plan in (self._plans if trials else ()) for name in never_run(plan))
         untaken = tuple(dict.fromkeys(never))
-        missed = self.chance if outcome == "equal" else 1.0
+        outcome = "agrees" if tested else outcome
         return Verdict(
             outcome, outputs, trials, missed, difference, problem, missing, tuple(uncovered), tested, untaken, origin
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Verdicts of proofs: equal, differs or unproved, and why."""
+"""Verdicts of proofs: equal, agrees, differs or unproved, and why."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ...ir.graph.instruction import Instruction
-from ...ir.graph.module import Module
-from ...ir.graph.op import Algebra
-from .pairs import is_exact
-
 _FEW = 3  # of a kind are shown
 
-Outcome = Literal["equal", "differs", "unproved"]
+Outcome = Literal["equal", "agrees", "differs", "unproved"]
 
 
 @dataclass(frozen=True)
@@ -84,15 +79,35 @@ class Shown:
 
 
 @dataclass(frozen=True)
+class OnTerms:
+    """The outputs that are shown for all inputs, and the most probable a mistake in them is."""
+
+    outputs: tuple[bool, ...]
+    chance: float
+
+
+@dataclass(frozen=True)
+class Tested:
+    """An output that no bound is known for: it hangs on a decision, of which trials see some."""
+
+    output: int
+    decision: str
+
+    def __str__(self) -> str:
+        return f"output {self.output} ({self.decision})"
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The outcome of a proof.
 
-    `chance` bounds the probability that different expressions were taken for equal, where both programs select the same
-    elements; 1 if no bound is known (see docs/proving.md).
+    `equal`: all outputs are shown to be those of the original. `agrees`: no trial found a difference, and some outputs
+    are tested only. `chance` bounds the probability that an output counts as shown and is wrong; 1 if none is shown
+    (see docs/proving.md).
     `difference` is the first one found; `problem` says what else ended it (devices that disagree about a result);
     `undefined` lists results that were undefined on both sides in every trial, `uncovered` ops without a meaning over a
-    field, `tested` what was tried with the values drawn and not shown for others, `never_run` the branches and loop
-    bodies that no trial took.
+    field, `tested` the outputs that are tested only, `never_run` the branches and loop bodies that no trial took.
+    `shown` counts outputs and values that are right for all inputs, integers included, where that was asked for.
     """
 
     outcome: Outcome
@@ -103,28 +118,38 @@ class Verdict:
     problem: str
     undefined: tuple[Difference, ...]
     uncovered: tuple[Uncovered, ...]
-    tested: tuple[str, ...]
+    tested: tuple[Tested, ...]
     never_run: tuple[str, ...] = ()
     origin: Origin | None = None
     shown: Shown | None = None
 
     @property
     def is_equal(self) -> bool:
+        """Whether all outputs are shown to be equal."""
         return self.outcome == "equal"
+
+    @property
+    def agrees(self) -> bool:
+        """Whether no difference was found and none can hide in an op that is not covered."""
+        return self.outcome in ("equal", "agrees")
 
     def __str__(self) -> str:
         reasons = [str(self.difference)] if self.difference else []
         reasons += [self.problem] if self.problem else []
         reasons += [str(self.origin)] if self.origin else []
         reasons += _few(self.undefined) + _few(self.uncovered)
-        if self.outcome != "equal":
+        if not self.agrees:
             return f"{self.outcome}: " + "; ".join(reasons)
-        shown = f"; {self.shown}" if self.shown is not None else ""
-        all_shown = self.shown is not None and self.shown.outputs == self.shown.all_outputs
-        tested = f"; tested only: {', '.join(self.tested)}" if self.tested and not all_shown else ""
-        never = f"; never run: {', '.join(_few(self.never_run))}" if self.never_run else ""
-        missed = "no bound is known" if self.chance >= 1 else f"wrong with probability <= {_rounded_up(self.chance)}"
-        return f"equal: {self.outputs} outputs, {self.trials} trials; value flow: {missed}{shown}{tested}{never}"
+        parts = [self._bound()] if self.outputs > len(self.tested) or not self.outputs else []
+        parts += [f"tested only: {', '.join(_few(self.tested))}"] if self.tested else []
+        parts += [str(self.shown)] if self.shown is not None else []
+        parts += [f"never run: {', '.join(_few(self.never_run))}"] if self.never_run else []
+        trials = f"{self.trials} trial{'s' * (self.trials != 1)}"
+        return f"{self.outcome}: {self.outputs} outputs, {trials}; {'; '.join(parts)}"
+
+    def _bound(self) -> str:
+        count = f"{self.outputs - len(self.tested)} shown, " if self.tested else ""
+        return f"{count}wrong with probability <= {_rounded_up(self.chance)}"
 
 
 def _rounded_up(chance: float) -> str:
@@ -137,25 +162,3 @@ def _rounded_up(chance: float) -> str:
 def _few(found: Sequence[object]) -> list[str]:
     more = len(found) - _FEW
     return [*map(str, found[:_FEW]), *([f"{more} more"] if more > 0 else [])]
-
-
-def tested_only(module: Module) -> tuple[str, ...]:
-    """Lists what trials execute but do not generalise: inputs that are not floats, comparisons of floats and their
-    conversions to integers.
-    """
-    leaves = [(p.name, leaf) for p in module.entry.parameters for leaf in p.shape.leaves()]
-    found = [f"{name} ({leaf.element})" for name, leaf in leaves if leaf.is_array and is_exact(leaf)]
-    compared, turned = _uses(module, Algebra.ORDER), _uses(module, Algebra.CONVERSION, Algebra.BITS)
-    turned = [i for i in turned if i.shape.element.is_integer]
-    counted = {"comparisons of floats": compared, "conversions of floats to integers": turned}
-    return (*dict.fromkeys(found), *(f"{len(uses)} {what}" for what, uses in counted.items() if uses))
-
-
-def _uses(module: Module, *algebras: Algebra) -> list[Instruction]:
-    """The uses of floats by ops of these algebras."""
-    return [
-        i
-        for computation in module
-        for i in computation
-        if i.op.algebra_of(i.call) in algebras and not all(is_exact(o.shape) for o in i.operands)
-    ]

@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 Outcome = Literal["caught", "missed", "unproved", "harmless", "only the proof", "no program"]
 WIDE = 1e-12  # change of a result in f64, relative to its largest magnitude, that is no rounding
 _SECONDS = 30.0  # for one mistake
-_BEYOND = Mode(beyond=True)
+_BEYOND = Mode(integers="beyond")
 
 
 class _OutOfTime(BaseException):

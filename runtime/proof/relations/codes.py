@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.types.element_type import Kind
 from ....ir.types.shape import Shape
 from ..embedding import as_integers, embed, is_small
+from ..field import PRIME
 
 Array = np.ndarray[Any, Any]
 
@@ -20,11 +22,20 @@ def code(x: Any) -> Array:
     return array if array.dtype == np.uint64 else embed(array)
 
 
-def is_exact(x: Array) -> Array:
-    """Where a code stands for a small integer."""
-    return is_small(x, _EXACT)
+def is_exact(x: Array, shape: Shape) -> Array:
+    """Where a code stands for a small integer of the type of a shape."""
+    return is_small(x, _bits(shape))
 
 
 def number(x: Array, shape: Shape) -> Array:
     """The numbers of exact codes, in the type of a shape."""
     return as_integers(x).astype(shape.element.numpy)
+
+
+def coincidence(count: int, shape: Shape) -> float:
+    """The probability that one of so many codes stands for a small integer by chance, at most."""
+    return count * 2.0 ** (_bits(shape) + 1) / PRIME
+
+
+def _bits(shape: Shape) -> int:
+    return 1 if shape.element.kind is Kind.PRED else min(shape.element.bits, _EXACT)

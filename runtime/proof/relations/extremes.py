@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.graph.op import Kernel
 from .. import field
 from ..field import GREATEST, LEAST, ONE, UNDEFINED, ZERO, is_special, product, reduced
 from ..oracle import Oracle
@@ -37,14 +38,21 @@ class Extremes:
 
     def over(self, x: Array, start: Array, dims: tuple[int, ...] = ()) -> Array:
         """The extremes along dimensions, together with one more term."""
-        terms = self._summand(x)
-        low, high = (terms & ((ONE << _LIMB) - ONE)).sum(dims), (terms >> _LIMB).sum(dims)
-        total = reduced(reduced(low) + product(reduced(high), ONE << _LIMB))
-        found = self._known(field.add(total, np.broadcast_to(self._summand(start), total.shape)))
-        found = np.where((x == self._least).all(dims) & (start == self._least), self._least, found)
-        greatest = (x == self._greatest).any(dims) | (start == self._greatest)
-        undefined = (x == UNDEFINED).any(dims) | (start == UNDEFINED)
-        return np.where(undefined, UNDEFINED, np.where(greatest, self._greatest, found))
+        return self.of_sums(lambda terms, first: field.add(_total(terms, dims), first), x, start)
+
+    def of_sums(self, summed: Kernel, x: Array, start: Array) -> Array:
+        """The extremes of the terms that `summed` adds up. Of a single term it is that term."""
+
+        def count(code: Any) -> Array:
+            return summed((x == code).astype(np.uint64), (start == code).astype(np.uint64))
+
+        found = self._known(summed(self._summand(x), self._summand(start)))
+        others = summed((x != self._least).astype(np.uint64), (start != self._least).astype(np.uint64))
+        alone = summed(np.where(is_special(x), ZERO, x), np.where(is_special(start), ZERO, start))
+        found = np.where(others == ZERO, self._least, np.where(others == ONE, alone, found))
+        return np.where(
+            count(UNDEFINED) > ZERO, UNDEFINED, np.where(count(self._greatest) > ZERO, self._greatest, found)
+        )
 
     def _summand(self, x: Array) -> Array:
         added = np.where(np.isin(x, self._sums), x, self._oracle.value(f"term of {self._name}", x))
@@ -53,3 +61,8 @@ class Extremes:
     def _known(self, sums: Array) -> Array:
         self._sums = np.union1d(self._sums, sums.reshape(-1))
         return np.asarray(sums)
+
+
+def _total(terms: Array, dims: tuple[int, ...]) -> Array:
+    low, high = (terms & ((ONE << _LIMB) - ONE)).sum(dims), (terms >> _LIMB).sum(dims)
+    return reduced(reduced(low) + product(reduced(high), ONE << _LIMB))

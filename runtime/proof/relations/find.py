@@ -13,10 +13,10 @@ import numpy as np
 from ....ir.factors.sharding_rule import Monoid
 from .. import field
 from ..field import UNDEFINED, ZERO
+from ..flow import Place
 from ..oracle import Oracle
 from .devices import Devices, Grouping
 from .fits import Fit, likely_tile, rearranged_in, tile_with_holes, tiles_in
-from .flow import Place
 from .index import Index, Source, holds_elements, is_telling
 from .record import Run
 from .relation import Kind, Relation

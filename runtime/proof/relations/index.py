@@ -13,7 +13,7 @@ import numpy as np
 
 from ..embedding import is_small
 from ..field import is_element
-from .flow import Place
+from ..flow import Place
 from .record import Run
 
 Array = np.ndarray[Any, Any]

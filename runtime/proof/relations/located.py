@@ -13,31 +13,31 @@ from ....ir.tools.placement import placed_like
 from ...evaluator import UnpartitionedProgram
 from ...simulator import SimulatedProgram
 from ..oracle import Oracle
-from ..prove import TRIALS
 from ..prove import prove as proved
 from ..verdict import Origin, Verdict
 from .origin import Search
 from .relate import related
-from .shown import shown
+from .shown import on_terms, shown
 
 Array = np.ndarray[Any, Any]
 
 
 def prove(
-    original: Module, local: Module, trials: int = TRIALS, seed: int = 0, all_inputs: bool = False
+    original: Module, local: Module, trials: int | None = None, seed: int = 0, all_inputs: bool = False
 ) -> Verdict:
     """Whether a program per device, simulated on all devices, computes what the original does, and if not, since which
     of its instructions.
 
-    The padding of inputs is undefined. More trials lower the chance that a difference is missed; the first four differ
-    in what inputs are like. `local` may be the work of another partitioner: a parameter or result of it that has no
-    sharding lies on the devices as `original` says. With `all_inputs` equal programs run once more to find what
-    holds for all inputs, integers and comparisons included.
+    The padding of inputs is undefined. Outputs are shown to be equal but for a tiny chance, or else they are tested
+    only: by as many trials as the decisions of the program need, if `trials` gives no number. `local` may be the work
+    of another partitioner: a parameter or result of it that has no sharding lies on the devices as `original` says.
+    With `all_inputs` programs in which no trial finds a difference run once more to count the values that are right for
+    all inputs, integers and comparisons included.
 
     Raises CompileError for programs that cannot be run, and ValueError for no trials.
     """
-    verdict = proved(original, local, trials, seed, _origin)
-    if not all_inputs or not verdict.is_equal:
+    verdict = proved(original, local, trials, seed, _origin, on_terms)
+    if not all_inputs or not verdict.agrees:
         return verdict
     return replace(verdict, shown=shown(original, placed_like(local, original), seed))
 

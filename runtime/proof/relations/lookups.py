@@ -40,7 +40,7 @@ def looked_up(run: Kernel, call: OpCall[GatherAttributes], cases: Cases, x: Arra
         integers, (numbers,) = found
     else:
         integers, numbers = cases.clamped(str(indices.element), index, 0, limit)
-    if not is_exact(numbers).all() or len(numbers) * int(np.prod(call.shape.dims)) > MOST:
+    if not is_exact(numbers, indices).all() or len(numbers) * int(np.prod(call.shape.dims)) > MOST:
         return None
     results = np.stack([run(x, number(part, indices)) for part in numbers])
     batch = integers.reshape([n for d, n in enumerate(indices.dims) if d != a.index_vector_dim])
@@ -62,7 +62,7 @@ def scattered(
     places = min(last, indices.element.greatest) + 1
     if places * update.size > MOST:
         return None
-    exact, total, nothing = is_exact(index), x, np.zeros(x.shape, np.uint64)
+    exact, total, nothing = is_exact(index, indices), x, np.zeros(x.shape, np.uint64)
     for k in range(places):
         at = embed(np.array(k))
         is_k = oracle.value(f"{indices.element} is zero", field.subtract(index, np.broadcast_to(at, index.shape)))

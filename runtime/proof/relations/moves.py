@@ -11,8 +11,8 @@ from ....ir.diagnostics import CompileError
 from ....ir.graph.op import Algebra, NotEvaluable
 from ...fabric.local import LocalFabric
 from ...plan.steps import ComputeStep, StartStep
+from ..flow import Flow, Place
 from .fits import Dims
-from .flow import Flow, Place
 from .index import leaf_is_float
 from .record import Run
 

@@ -19,9 +19,9 @@ from ....ir.sharding.tiling import Tiling
 from ....ir.tools.placement import Placement
 from ...fabric.tiles import tile_slices
 from ..field import UNDEFINED
+from ..flow import Place
 from ..verdict import Origin
 from .fits import Dims, Fit, usual_share, usual_tile
-from .flow import Place
 from .index import Source, is_telling, leaf_is_float
 from .moves import moves, taken_from
 from .relate import Relations

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...plan.interpreter import Frame, Plan, Step
+from ..flow import Flow, Owners, Place
 from ..pairs import is_pairs, words
-from .flow import Flow, Owners, Place
 
 Array = np.ndarray[Any, Any]
 Run = dict[int, Array]  # the array of each device

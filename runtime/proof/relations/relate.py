@@ -16,12 +16,12 @@ from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
 from ...evaluator import UnpartitionedProgram
 from ...simulator import SimulatedProgram
+from ..flow import Flow, Place
 from ..inputs import MODES, TrialInputs
 from ..kernels import FieldKernels
 from ..oracle import Oracle
 from .devices import Devices
 from .find import Finder
-from .flow import Flow, Place
 from .index import Index
 from .record import Recorder, Run
 from .relation import Kind, Relation

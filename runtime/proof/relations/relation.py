@@ -8,9 +8,9 @@ from enum import Enum
 from itertools import pairwise
 
 from ....ir.factors.sharding_rule import Monoid
+from ..flow import Place
 from .devices import Devices, Grouping
 from .fits import Dims, Fit
-from .flow import Place
 from .index import Source
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.factors.sharding_rule import Monoid
+from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
 from ....ir.graph.monoid import reduction_monoid
@@ -25,6 +26,7 @@ from ....ir.graph.op import Algebra, AnyOp, Compile, Kernel, NotEvaluable, OpCal
 from ....ir.ops.comparison import Clamp, Select
 from ....ir.ops.control import Conditional
 from ....ir.ops.conversion import Convert
+from ....ir.ops.dot import Dot
 from ....ir.ops.elementwise import Elementwise
 from ....ir.ops.gather import Gather
 from ....ir.ops.reduce import Reduce
@@ -38,13 +40,15 @@ from .. import field
 from ..embedding import as_integers, embed
 from ..field import ONE, PRIME, UNDEFINED, ZERO, is_special
 from ..kernels import FieldKernels
+from ..opaque import opaque
 from ..oracle import Oracle
 from ..pairs import ELEMENTS
-from ..sums import fold
+from ..sums import bilinear, fold
 from .cases import MOST, Cases
-from .codes import code, is_exact, number
+from .codes import code, coincidence, is_exact, number
 from .extremes import Extremes
 from .lookups import looked_up, scattered
+from .recast import recast
 
 Array = np.ndarray[Any, Any]
 
@@ -67,7 +71,9 @@ _INDICES: tuple[tuple[type[Any], tuple[int, ...]], ...] = ((Scatter, (1,)), (Red
 
 
 class SymbolicKernels:
-    """A kernel provider. `generator` makes elements that nothing is known of."""
+    """A kernel provider. `generator` makes elements that nothing is known of. `coincidence` bounds
+    the probability that one of the codes that were looked at stands for a small integer by chance.
+    """
 
     def __init__(self, module: Module, oracle: Oracle, generator: np.random.Generator) -> None:
         self.oracle = oracle
@@ -75,6 +81,7 @@ class SymbolicKernels:
         self._field = FieldKernels(module, oracle)
         self._extremes = {m: Extremes(oracle, m.value) for m in (Monoid.MAXIMUM, Monoid.MINIMUM)}
         self._cases = Cases(oracle, self._drawn)
+        self.coincidence = 0.0
         self._ends: set[Instruction] = set()  # that say whether loops go on
 
     def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:
@@ -98,14 +105,19 @@ class SymbolicKernels:
             kernel = self._meaning(instruction, compile)
         except NotEvaluable:
             kernel = self._unknown(instruction)
-        return self._ending(kernel) if instruction in self._ends else kernel
+        return self._ending(kernel, instruction.shape) if instruction in self._ends else kernel
 
     # -- what each op is
 
     def _meaning(self, instruction: Instruction, compile: Compile) -> Kernel:
         op, call = instruction.op, instruction.call
-        leaves = [*call.operands, call.shape]
+        leaves = [leaf for s in (*call.operands, call.shape) for leaf in s.leaves()]
         if op.is_stateful or any(not s.is_array or any(s.dynamic) or s.element.is_complex for s in leaves):
+            raise NotEvaluable("not known")
+        if op.algebra_of(call) is Algebra.OPAQUE and not instruction.called():
+            run = opaque(op, call, lambda: self.oracle, on_codes=True)
+            return lambda *operands: run(*map(code, operands))
+        if not all(s.is_array for s in (*call.operands, call.shape)):
             raise NotEvaluable("not known")
         if mixed_precision.computed(instruction) is not None:
             raise NotEvaluable("not known")
@@ -115,7 +127,7 @@ class SymbolicKernels:
             nan = self.oracle.value("nan", np.zeros(made.shape, np.uint64))
             return partial(_same, np.where(made == UNDEFINED, nan, made))
         if isinstance(op, Select):
-            return partial(self._by_cases, self._select, 1)
+            return partial(self._by_cases, call, self._select, 1)
         if algebra is Algebra.MOVE and not op.applies_calls:
             count = len(call.operands)
             sources = [n for n in range(count) if n in op.element_sources]
@@ -126,8 +138,13 @@ class SymbolicKernels:
             found = self._field.kernel(instruction, compile)
             assert found is not None
             return found
+        if algebra is Algebra.BITS:
+            return recast(op.kernel(call, compile), call, self.oracle)
         if op.is_elementwise:
             return self._elementwise(instruction, compile)
+        if isinstance(op, Dot):
+            wide = tuple(s.with_element(_F64) for s in call.operands)
+            return bilinear(op, replace(call, operands=wide, shape=call.shape.with_element(_F64)), compile)
         raise NotEvaluable("not known")
 
     def _moved(self, op: AnyOp, call: OpCall[Any], compile: Compile, sources: list[int]) -> Kernel:
@@ -143,7 +160,7 @@ class SymbolicKernels:
 
         def indexed(*operands: Any) -> Any:
             codes = [code(x) for x in operands]
-            if any(n not in sources and not is_exact(x).all() for n, x in enumerate(codes)):
+            if not all(n in sources or self._is_exact(x, call.operands[n]).all() for n, x in enumerate(codes)):
                 found = None if symbolic is None else symbolic(*codes)
                 return self._fresh(call.shape) if found is None else found
             return run(*(x if n in sources else number(x, call.operands[n]) for n, x in enumerate(codes)))
@@ -164,14 +181,22 @@ class SymbolicKernels:
         if monoid in self._extremes and isinstance(op, Reduce):
             dims: tuple[int, ...] = tuple(call.attributes.dimensions)
             return self._indexed(partial(self._extremes[monoid].over, dims=dims), call, sources)
+        if monoid in self._extremes and isinstance(op, ReduceWindow):
+            attributes = replace(call.attributes, to_apply=_addition(call.attributes.to_apply))
+            summed = self._summed(op, replace(call, attributes=attributes), sources, compile)
+            return self._indexed(partial(self._extremes[monoid].of_sums, summed), call, sources)
         if monoid is not Monoid.ADD:
             raise NotEvaluable("not known")
+        run = self._summed(op, call, sources, compile)
+        symbolic = partial(scattered, run, call, self.oracle) if isinstance(op, Scatter) else None
+        return self._indexed(run, call, sources, symbolic)
+
+    def _summed(self, op: AnyOp, call: OpCall[Any], sources: list[int], compile: Compile) -> Kernel:
+        """Sums of codes."""
         floats = tuple(s.with_element(_F64) if n in sources else s for n, s in enumerate(call.operands))
         codes = tuple(s.with_element(ELEMENTS) if n in sources else s for n, s in enumerate(call.operands))
         on_codes = replace(call, operands=codes, shape=call.shape.with_element(ELEMENTS))
-        run = fold(op, replace(call, operands=floats), on_codes, compile, lambda: self.oracle)
-        symbolic = partial(scattered, run, call, self.oracle) if isinstance(op, Scatter) else None
-        return self._indexed(run, call, sources, symbolic)
+        return fold(op, replace(call, operands=floats), on_codes, compile, lambda: self.oracle)
 
     def _elementwise(self, instruction: Instruction, compile: Compile) -> Kernel:
         """The op itself where all operands are exact, else its laws, else a random function."""
@@ -179,23 +204,21 @@ class SymbolicKernels:
         own, symbolic = op.kernel(call, compile), self._law(instruction)
 
         def once(*codes: Array) -> Array:
-            exact = is_exact(codes[0])
-            for part in codes[1:]:
-                exact = exact & is_exact(part)
+            exact = np.logical_and.reduce(np.broadcast_arrays(*map(self._is_exact, codes, call.operands)))
             if exact.all():
                 return embed(own(*(number(x, s) for x, s in zip(codes, call.operands, strict=True))))
             found = np.broadcast_to(symbolic(*codes), exact.shape)
             if not exact.any():
                 return found
-            safe = (number(np.where(is_exact(x), x, ZERO), s) for x, s in zip(codes, call.operands, strict=True))
+            safe = (number(np.where(is_exact(x, s), x, ZERO), s) for x, s in zip(codes, call.operands, strict=True))
             return np.where(exact, embed(own(*safe)), found)
 
-        return partial(self._by_cases, once, None) if op.maps_scalars(call) else lambda *x: once(*map(code, x))
+        return partial(self._by_cases, call, once, None) if op.maps_scalars(call) else lambda *x: once(*map(code, x))
 
-    def _by_cases(self, function: Kernel, deciding: int | None, *operands: Any) -> Array:
+    def _by_cases(self, call: OpCall[Any], function: Kernel, deciding: int | None, *operands: Any) -> Array:
         """A function of elements at one place: of each case, where the `deciding` first operands have cases."""
         codes = [code(x) for x in operands]
-        is_known = all(is_exact(x).all() for x in codes[:deciding])
+        is_known = all(map(np.all, map(self._is_exact, codes[:deciding], call.operands)))
         found = None if is_known else self._cases.split(codes, deciding)
         return function(*codes) if found is None else self._cases.joined(found[0], function(*found[1]))
 
@@ -223,7 +246,7 @@ class SymbolicKernels:
 
     def _clamp(self, call: OpCall[Any], least: Array, x: Array, greatest: Array) -> Array:
         """An integer of a known range, if the bounds are exact and the same everywhere."""
-        ends = [np.unique(as_integers(part)) for part in (least, greatest) if is_exact(part).all()]
+        ends = [np.unique(as_integers(part)) for part in (least, greatest) if is_exact(part, call.shape).all()]
         if len(ends) == 2 and all(part.size == 1 for part in ends):
             low, high = (int(part[0]) for part in ends)
             if low <= high and (high + 1 - low) * x.size <= MOST:
@@ -232,12 +255,18 @@ class SymbolicKernels:
 
     def _select(self, p: Array, a: Array, b: Array) -> Array:
         exact = np.where(p == ONE, a, np.where(p == ZERO, b, UNDEFINED))
-        if is_exact(p).all():
+        is_known = (p == ZERO) | (p == ONE)
+        if is_known.all():
             return exact
         between = field.add(b, field.multiply(np.broadcast_to(p, a.shape), field.subtract(a, b)))
         special = is_special(a) | is_special(b)
         found = np.where(special, self.oracle.value("select", p, a, b), between)
-        return np.where(is_exact(p) | (p == UNDEFINED), exact, np.where(a == b, a, found))
+        return np.where(is_known | (p == UNDEFINED), exact, np.where(a == b, a, found))
+
+    def _is_exact(self, x: Array, shape: Shape) -> Array:
+        found = is_exact(x, shape)
+        self.coincidence += coincidence(found.size - int(np.count_nonzero(found)), shape)
+        return found
 
     # -- what is not known
 
@@ -253,12 +282,13 @@ class SymbolicKernels:
         return self._drawn(shape.dims) if shape.is_array else None
 
     def _drawn(self, dims: tuple[int, ...]) -> Array:
+        self.oracle.made.hashed["fresh"] += int(np.prod(dims))
         return self._generator.integers(0, PRIME, dims, np.uint64)
 
-    def _ending(self, kernel: Kernel) -> Kernel:
+    def _ending(self, kernel: Kernel, shape: Shape) -> Kernel:
         def run(*operands: Any) -> Array:
             found = code(kernel(*operands))
-            if not is_exact(found).all():
+            if not is_exact(found, shape).all():
                 raise NotEvaluable("the end of a loop depends on inputs")
             return found
 
@@ -273,6 +303,13 @@ def _combined(combine: Kernel, dims: tuple[int, ...], x: Array, start: Array) ->
     for row in rows:
         found = combine(found, row)
     return found
+
+
+def _addition(computation: Computation) -> Computation:
+    """The sum of two numbers, in place of another computation of them."""
+    made = Computation("sum")
+    made.root = made.build("add", *(made.parameter(n, p.shape) for n, p in enumerate(computation.parameters)))
+    return made
 
 
 def _same(x: Array) -> Array:

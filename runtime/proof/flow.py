@@ -5,12 +5,13 @@ Tuples have no values of their own: their elements are known by the instructions
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ....ir.graph.instruction import Instruction
-from ...plan.interpreter import Plan, Step
-from ...plan.steps import CallStep, ConditionalStep, StartStep, WaitStep, WhileStep
+from ...ir.graph.instruction import Instruction
+from ..plan.interpreter import Plan, Step
+from ..plan.steps import CallStep, ConditionalStep, StartStep, WaitStep, WhileStep
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,9 @@ class Flow:
         self.entry = plan
         self.owners: dict[int, Owners] = {}
         self.making: dict[Place, Making] = {}
+        self.ends: list[Place] = []  # the conditions of loops
         self._operands: dict[Place, dict[Place, None]] = {}
+        self._ends_of: dict[Place, list[Place]] = {}  # the conditions that end the loop of a result
         self._visit(plan)
         self.inputs = frozenset(self.owners[id(plan)][b] for b in plan.parameters)
 
@@ -60,18 +63,24 @@ class Flow:
         return [self.owners[id(self.entry)].get(b) for b in self.entry.results]
 
     def made_from(self, places: Iterable[Place]) -> set[Place]:
-        """These values and all that depend on them."""
+        """These values and all that depend on them, also by the number of trips of a loop."""
         users: dict[Place, list[Place]] = {}
-        for place, operands in self._operands.items():
-            for operand in operands:
-                users.setdefault(operand, []).append(place)
-        found = set(places)
-        stack = list(found)
-        while stack:
-            new = [p for p in users.get(stack.pop(), ()) if p not in found]
-            found.update(new)
-            stack += new
-        return found
+        for sources in (self._operands, self._ends_of):
+            for place, operands in sources.items():
+                for operand in operands:
+                    users.setdefault(operand, []).append(place)
+        return set(_reached(places, lambda place: users.get(place, ())))
+
+    def made_of(self, places: Iterable[Place]) -> set[Place]:
+        """These values and all that they depend on, also by the number of trips of a loop."""
+        return set(_reached(places, self._causes))
+
+    def nearest(self, place: Place, wanted: Container[Place]) -> Place:
+        """The wanted value that one depends on by the fewest steps. There has to be one."""
+        return next(p for p in _reached([place], self._causes) if p in wanted)
+
+    def _causes(self, place: Place) -> Iterable[Place]:
+        return (*self.operands(place), *self._ends_of.get(place, ()))
 
     def places(self) -> Iterable[Place]:
         """All values."""
@@ -107,6 +116,10 @@ class Flow:
                 self._parameters(plan, after)
             self._link(writes, reads)
             self._link(writes, after)
+            ends = [end for end in self._results(step.condition) if end is not None]
+            self.ends += ends
+            for write in writes:
+                self._ends_of.setdefault(write, []).extend(ends)
         elif isinstance(step, CallStep):
             self._parameters(step.callee, reads)
             self._link(writes, self._results(step.callee))
@@ -133,3 +146,15 @@ class Flow:
         for place, value in zip(places, values, strict=True):
             if value is not None:
                 self._operands.setdefault(place, {})[value] = None
+
+
+def _reached(places: Iterable[Place], following: Callable[[Place], Iterable[Place]]) -> Iterator[Place]:
+    """Yields these places and those that follow, nearest first."""
+    queue = deque(dict.fromkeys(places))
+    found = set(queue)
+    while queue:
+        place = queue.popleft()
+        yield place
+        new = [p for p in following(place) if p not in found]
+        found.update(new)
+        queue += new

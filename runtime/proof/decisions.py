@@ -1,0 +1,87 @@
+"""Finds the decisions that results hang on: what a trial draws and does not generalise.
+
+A trial bounds the chance of a mistake where values flow: through sums, products and functions of random elements. A
+comparison of floats, a float that becomes an integer, and an integer or predicate of an input take one of few values.
+A mistake that shows for others only may be missed, however often elements are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import Algebra
+from ...ir.types.shape import Shape
+from ..plan.interpreter import Plan, label
+from .flow import Flow, Place
+from .pairs import is_exact
+
+
+def hanging(original: Plan, local: Plan) -> list[str]:
+    """Names a decision that each array of the result hangs on in one of two programs, empty where there is none."""
+    expected, found = _decisions(original), _decisions(local)
+    return [a or b for a, b in zip(expected, found, strict=True)] if len(expected) == len(found) else expected
+
+
+def _decisions(plan: Plan) -> list[str]:
+    """The nearest decision that each array of a program's result hangs on; empty where it hangs on none."""
+    flow = Flow(plan)
+    deciding = frozenset(_deciding(flow))
+    hanging = flow.made_from(deciding)
+    leaves = zip(flow.results(), plan.computation.root.shape.leaves(), strict=True)
+    results = [place for place, leaf in leaves if leaf.is_array]
+    return [_named(flow.nearest(r, deciding)) if r is not None and r in hanging else "" for r in results]
+
+
+def ending_inputs(plan: Plan) -> frozenset[int]:
+    """Numbers the leaves of the parameters that the end of some loop depends on."""
+    flow = Flow(plan)
+    owners = flow.owners[id(plan)]
+    if not flow.ends:
+        return frozenset()
+    ending = flow.made_of(flow.ends)
+    return frozenset(n for n, buffer in enumerate(plan.parameters) if owners[buffer] in ending)
+
+
+def _deciding(flow: Flow) -> Iterator[Place]:
+    known: dict[Computation, bool] = {}
+    for place in flow.places():
+        if place in flow.inputs:
+            if is_exact(_leaf(place)):
+                yield place
+        elif _decides(place, known):
+            yield place
+
+
+def _decides(place: Place, known: dict[Computation, bool]) -> bool:
+    i = place.instruction
+    if i.op.role is not None:
+        return False
+    if is_exact(_leaf(place)) and (i.op.is_stateful or _takes_floats(i)):
+        return True
+    return _compares(i) or any(_applies_comparisons(c, known) for c in i.called())
+
+
+def _applies_comparisons(computation: Computation, known: dict[Computation, bool]) -> bool:
+    if computation not in known:
+        known[computation] = any(_compares(i) or any(_applies_comparisons(c, known) for c in i.called())
+                                 for i in computation)  # fmt: skip
+    return known[computation]
+
+
+def _compares(i: Instruction) -> bool:
+    return _takes_floats(i) and i.op.algebra_of(i.call) is Algebra.ORDER
+
+
+def _takes_floats(i: Instruction) -> bool:
+    return any(not is_exact(leaf) for o in i.operands for leaf in o.shape.leaves())
+
+
+def _leaf(place: Place) -> Shape:
+    return list(place.instruction.shape.leaves())[place.leaf]
+
+
+def _named(place: Place) -> str:
+    i = place.instruction
+    return f"{place} ({_leaf(place).element})" if not i.operands else label(i)
