@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..cost.kernels import is_worth_compiling
+from ..ir.brief import brief
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module, clone_module
 from ..runtime.plan.kernels import NUMPY, KernelProvider
@@ -25,6 +26,7 @@ BACKENDS = (AUTO, NATIVE, BY_NUMPY, REFERENCE)
 _NEEDS = "native code needs llvmlite (pip install 'hloom[native]') and a processor with a fused multiply-add"
 
 
+@brief
 @dataclass(frozen=True)
 class Backend:
     """One of `BACKENDS` but `auto`, by name. `known` is a program and the same as prepared, which are kept together."""

@@ -7,6 +7,7 @@ import traceback
 from pathlib import Path
 
 from ..ir.diagnostics import CompileError
+from ..ir.strings import shortened
 from ..runtime.ranks.failed import RankFailed
 from ..runtime.ranks.library import MpiMissing
 from .exit_codes import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MEMORY, EXIT_USAGE
@@ -43,12 +44,16 @@ def _internal(error: BaseException, args: argparse.Namespace, argv: list[str]) -
     """
     place = user_place(error, getattr(args, "imports", ()))
     if place is not None:
-        tell(f"{place}: error: {type(error).__name__}: {error}")
+        tell(f"{place}: error: {_shown(error)}")
         return EXIT_BAD_INPUT
     path = write_reproducer(argv, error)
-    tell(f"hloom: internal error: {type(error).__name__}: {error}")
+    tell(f"hloom: internal error: {_shown(error)}")
     tell(f"  help: please report this{f' with {path}' if path else ''}")
     return EXIT_INTERNAL
+
+
+def _shown(error: BaseException) -> str:
+    return shortened(f"{type(error).__name__}: {error}", 2000)
 
 
 def write_reproducer(argv: list[str], error: BaseException) -> Path | None:

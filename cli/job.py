@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.brief import brief
 from ..ir.diagnostics import Diagnostics, fail
 from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module
@@ -36,6 +37,7 @@ from .messages import tell_found
 Array = np.ndarray[Any, Any]
 
 
+@brief
 @dataclass
 class Job:
     """A program before and after partitioning, and its inputs. Both are compiled once, on first use."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from ..ir.brief import brief
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.op import Role
@@ -44,6 +45,7 @@ class Buffer:
     inner: Lives | None = None
 
 
+@brief
 @dataclass(slots=True)
 class Lives:
     """The buffers of a computation, and the bytes that live at each of its instructions: all, and without results.
@@ -96,6 +98,7 @@ def lives_of(computation: Computation, called: Mapping[Computation, Lives], pair
     return work.lives(pairs)
 
 
+@brief
 @dataclass(slots=True)
 class _Contents:
     """The contents by number: the instruction that makes each, which leaf of it that is, and the bytes."""
@@ -112,6 +115,7 @@ class _Contents:
         return len(self.sizes) - 1
 
 
+@brief
 @dataclass(slots=True)
 class _Buffers:
     """Buffers in numbers: those `counted` of the contents that were `made` first in each, from the time of the maker to
@@ -153,6 +157,7 @@ class _Buffers:
         return live, [a - b for a, b in zip(live, accumulate(of_results[:-1]), strict=True)]
 
 
+@brief
 @dataclass(slots=True)
 class _Scan:
     """The analysis of one computation. Contents and buffers have numbers; parameters come first."""

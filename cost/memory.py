@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ..ir.brief import brief
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
@@ -46,6 +47,7 @@ class Moment:
     bytes: int
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class LiveMemory:
     """The memory of a program on a device, in bytes.

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ..ir.brief import brief
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
@@ -82,6 +83,7 @@ def state_of(hidden: float) -> str:
     return "hidden" if hidden >= HIDDEN else "exposed" if hidden <= EXPOSED else "partial"
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """The forecast of one execution: its `events` by issue, and `seconds` until everything is done.
@@ -132,6 +134,7 @@ def _simulated(module: Module, clock: Clock, notes_all: bool) -> _Simulation:
     return simulation
 
 
+@brief
 @dataclass(slots=True)
 class _Simulation:
     """The state of all engines at the time `now`. `queues` hold the collectives of each that are not done by then. The

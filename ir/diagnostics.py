@@ -13,6 +13,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, NoReturn
 
+from .strings import shortened
+
 
 class Severity(StrEnum):
     """The severity of a diagnostic. Only errors stop a compilation. Notes belong to another diagnostic."""
@@ -84,6 +86,7 @@ class Location:
 
 
 _LONGEST_EXCERPT = 160
+_LONGEST_MESSAGE = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ class Diagnostic:
         """Renders `file:line:col: severity: text` with the source line, a caret, notes and help."""
         where = f"{self.location}: " if self.location else "hloom: "
         category = f" [{self.category}]" if self.category else ""
-        lines = [f"{where}{self.severity.value}: {self.message}{category}"]
+        lines = [f"{where}{self.severity.value}: {shortened(self.message, _LONGEST_MESSAGE)}{category}"]
         if self.location:
             lines += _excerpt(self.location)
         lines += [note.render() for note in self.notes]
@@ -152,9 +155,12 @@ class CompileError(Exception):
 
 
 class InternalError(Exception):
-    """Reports a bug in Hloom, never an error in user input. `pass_name` names the pass that detected it."""
+    """Reports a bug in Hloom, never an error in user input. `pass_name` names the pass that detected it. Long messages
+    are shortened, because they may quote any object.
+    """
 
     def __init__(self, message: str, pass_name: str | None = None) -> None:
+        message = shortened(message, _LONGEST_MESSAGE)
         super().__init__(f"{pass_name}: {message}" if pass_name else message)
         self.pass_name = pass_name
 

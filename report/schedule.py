@@ -16,6 +16,7 @@ from ..cost.memory import LiveMemory, live_memory
 from ..cost.presets import machine_name
 from ..cost.runs import Run
 from ..cost.timeline import Event, Timeline, state_of, timeline
+from ..ir.brief import brief
 from ..ir.graph.module import Module
 from ..ir.sharding.mesh import Mesh
 from .columns import columns
@@ -61,6 +62,7 @@ class Scheduled:
     source: str
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """The forecast of a program on a machine, in seconds and bytes of a device.

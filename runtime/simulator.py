@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.brief import brief
 from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
 from ..ir.tools.process_grid import ProcessGrid
@@ -23,6 +24,7 @@ from .plan.repeated import repeated
 Array = np.ndarray[Any, Any]
 
 
+@brief
 @dataclass(frozen=True)
 class Simulation:
     """The results of a simulated run. `outputs` are global; `per_device` are those of each device, padding included."""

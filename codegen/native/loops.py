@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from ...ir.brief import brief
+
 LANES = 16
 
 
@@ -148,6 +150,7 @@ class Access:
         return self.strides[-1]
 
 
+@brief
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One value. `uniform` values are the same in all lanes, and computed once per row."""
@@ -166,6 +169,7 @@ class Node:
         return at, found[0] if found else None
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Store:
     """Stores a value; `at`, a uniform i64, is added to the place. With `do` the value is combined with what earlier
@@ -183,6 +187,7 @@ class Store:
         return [n for n, size in enumerate(rows) if not self.access.strides[n] and size > 1]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Fold:
     """Combines the lanes of `value` over all columns by `do`; `identity` holds the bits of its identity."""
@@ -193,6 +198,7 @@ class Fold:
     result: Node
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Row:
     """Values that are uniform, computed in this order, and stores of them."""
@@ -201,6 +207,7 @@ class Row:
     stores: tuple[Store, ...] = ()
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Strip:
     """Values per lane, in this order. Stores follow all values; folds end with the loop."""
@@ -213,6 +220,7 @@ class Strip:
 Step = Row | Strip
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Nest:
     """Loops over `rows` and, in strip steps, over `columns`; all sizes are at least 1."""
@@ -223,6 +231,7 @@ class Nest:
     steps: tuple[Step, ...]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A function of buffers with these element types, which may not overlap unless lanes keep their places."""

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...ir.brief import brief
 from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -31,6 +32,7 @@ from .step import Layout
 from .updates import Combined, updates_nest
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Lowered:
     """A kernel whose buffers are the parameters, the results and scratch rows of these sizes, in elements. Parameters

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.brief import brief
 from ...ir.errors import NotEvaluable
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.monoid import MONOID_OPS, reduction_monoid
@@ -82,6 +83,7 @@ class Result:
         return self.output.instruction
 
 
+@brief
 @dataclass(slots=True)
 class NestLowering:
     """One nest. `inputs` are the parameters; scratch rows are numbered from `scratch` on, and their types

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from ...ir.brief import brief
 from ...ir.errors import NotEvaluable
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
@@ -79,6 +80,7 @@ class Part:
         return [Access(*place) for place in zip(self.buffers, self.offsets, strides, strict=True)]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Reducer:
     """A reduction whose operands lie in `layouts`. `parameters` are the numbers of those that are buffers."""

@@ -23,6 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from ...ir.brief import brief
 from ...ir.diagnostics import CompileError, Location, SourceFile, fail
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction, Metadata
@@ -50,6 +51,7 @@ class Place:
     location: Location | None
 
 
+@brief
 @dataclass
 class Trace:
     """The program under construction, and what its computations share."""
@@ -70,6 +72,7 @@ class Trace:
         return found
 
 
+@brief
 @dataclass(eq=False)
 class Scope:
     """One place to which instructions are appended. `title` names it in messages."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..brief import brief
 from ..graph.attributes import Attributes, Callee, ParameterAttributes
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
@@ -35,6 +36,7 @@ _MOVES = (Tuple, GetTupleElement, OptimizationBarrier, AddDependency, AsyncUpdat
 _SAME_IN_GROUP = (AllReduce, AllGather, CollectiveBroadcast)  # all members get the same result
 
 
+@brief
 @dataclass(frozen=True)
 class Choice:
     """A conditional or a loop whose devices decide by this variation of its predicate, on one way from the entry."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..brief import brief
 from ..graph.attributes import Callee, ParameterAttributes
 from ..graph.instruction import Instruction
 from ..graph.op import Kernel, NotEvaluable, Role, ShapeError, Value
@@ -28,6 +29,7 @@ class Unknown(Exception):
     """The value does not follow from the device number."""
 
 
+@brief
 @dataclass(eq=False, slots=True)
 class Frame:
     """One run of a computation: where the values of its parameters come from. `made` holds what is computed."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import InternalError, Location
 from ..sharding.sharding import AnySharding, Sharding, TupleSharding
-from ..strings import BracedText, quote, unescape
+from ..strings import BracedText, quote, shortened, unescape
 from ..types.shape import Shape
 from .attributes import Attributes, called_fields
 from .checked_field import checked_field
@@ -206,8 +206,8 @@ class Instruction:
         return instruction_of, (self.parent, self.name)
 
     def __repr__(self) -> str:
-        operands = ", ".join(o.name for o in self.operands)
-        return f"<{self.name} = {self.shape} {self.opcode}({operands})>"
+        shape, operands = str(self.shape), ", ".join(o.name for o in self.operands)
+        return f"<{self.name} = {shortened(shape, 80)} {self.opcode}({shortened(operands, 80)})>"
 
 
 def instruction_of(computation: Computation, name: str) -> Instruction:

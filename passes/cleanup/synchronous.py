@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ...ir.brief import brief
 from ...ir.diagnostics import fail
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -34,6 +35,7 @@ class Synchronous(Pass):
         return sum(_computation(c) for c in module.computations) > 0
 
 
+@brief
 @dataclass(frozen=True)
 class _Work:
     """A start with its updates and dones, in program order; `is_used` if its value has other uses."""

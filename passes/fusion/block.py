@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...ir.brief import brief
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.graph.attributes import SliceDim
 from ...ir.graph.computation import Computation
@@ -20,6 +21,7 @@ from .chain import Chain, Node, batched, contracted
 from .mask import Masks, Span
 
 
+@brief
 @dataclass(eq=False)
 class Sums:
     """Sums of the rows of the last product's other operand in spans between `borders`, scaled so that they cannot
@@ -67,6 +69,7 @@ class Sums:
         return computation.build("dot", scales, part, lhs_contracting_dims=(0,), rhs_contracting_dims=(dim,))
 
 
+@brief
 @dataclass(eq=False)
 class Block:
     """The block of a chain for some `rows`, all columns being computed if `columns` is None."""

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.ops.dot import Dot
@@ -31,6 +32,7 @@ LARGE = 1 << 24  # bytes of a product above which memory is saved for its own sa
 WORTH = 0.9  # of the columns: a mask that lets more through saves less than the blocks cost
 
 
+@brief
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """How to make a chain in blocks of rows along an index: the columns of each are None if all are computed."""
@@ -49,6 +51,7 @@ class Plan:
         return f"in {len(self.rows)} blocks of rows, because a mask lets only {share:.0%} of the elements through"
 
 
+@brief
 @dataclass(eq=False)
 class Blocks:
     """The chains of one computation that are made in blocks."""

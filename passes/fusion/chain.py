@@ -14,6 +14,7 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ...ir.brief import brief
 from ...ir.factors.sharding_rule import FactorKind
 from ...ir.graph.instruction import Instruction
 from ...ir.ops.dot import Dot, DotAttributes
@@ -25,6 +26,7 @@ Node = tuple[Instruction, int, int]
 """A dimension of a value: whose operand (or `_RESULT`) it is, and its number."""
 
 
+@brief
 @dataclass(eq=False)
 class Indices:
     """The dimensions that count the same index, joined by the rules of ops. A value that no member makes has other
@@ -85,6 +87,7 @@ class Indices:
         return [i for node, found in self.folded.items() if self._root(node) == index for i in found]
 
 
+@brief
 @dataclass(frozen=True, slots=True, eq=False)
 class Chain:
     """A chain up to `product`, whose operand number `side` it makes. `members` are the ops before it, in order; `first`

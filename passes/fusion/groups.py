@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from .forms import Form, Places, Refusal
@@ -29,6 +30,7 @@ class Stands(Enum):
     PART = "as parts of a result, side by side"
 
 
+@brief
 @dataclass(eq=False)
 class Group:
     """Instructions of one nest of loops; those over the `rows` first sizes make rows, once a member needs them.

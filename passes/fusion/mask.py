@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.brief import brief
 from ...ir.errors import NotEvaluable
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.graph.attributes import called_fields
@@ -29,6 +30,7 @@ _LARGEST = 1 << 24  # elements of a mask that is evaluated
 IDEMPOTENT = (Monoid.MAXIMUM, Monoid.MINIMUM, Monoid.AND, Monoid.OR)
 
 
+@brief
 @dataclass(eq=False)
 class Masks:
     """The masks of a chain, by rows and columns."""
@@ -105,6 +107,7 @@ class Masks:
         return some, every
 
 
+@brief
 @dataclass(eq=False)
 class Uniform:
     """Decides whether values of some rows are the same in all columns but `columns`."""

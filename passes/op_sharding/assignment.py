@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from ...cost.machine import Machine, Transfer
+from ...ir.brief import brief
 from ...ir.diagnostics import InternalError
 from ...ir.factors.factor_digits import dim_digits, is_expressible, value_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
@@ -28,6 +29,7 @@ Assignment = dict[int, Digits]
 Exchanged = Callable[["OpSharding", Assignment], float]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class LocalForm:
     """How an op runs on tiles, where the same op on smaller operands does not suffice.

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...cost.machine import Machine
+from ...ir.brief import brief
 from .assignment import Choice, OpSharding
 from .choose import choose_rule
 from .forms import LocalForms
 from .use import OpUse, OpUses
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Decider:
     """Decides for programs on `devices` devices of this machine, with the local forms in `forms`."""

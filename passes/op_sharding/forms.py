@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...ir.brief import brief
 from ...ir.graph.attributes import Attributes
 from ...ir.ops.calls.behaviour import CustomCallAttributes
 from .assignment import LocalForm
@@ -17,6 +18,7 @@ from .assignment import LocalForm
 Forms = Mapping[str, LocalForm]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class LocalForms:
     """Local forms by name. Immutable: `override` returns another registry."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...ir.brief import brief
 from ...ir.factors.sharding_rule import Monoid, ShardingRule
 from ...ir.graph.op import AnyOp, OpCall
 from ...ir.kept_hash import KeptHash, keep_hash
@@ -40,6 +41,7 @@ class OpUse(KeptHash):
         return bool(self.groups) or self.rule.monoid is Monoid.ADD
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class OpUses:
     """The uses of ops in one program. What follows from a call is found once for all equal calls."""

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...cost.machine import Machine
+from ...ir.brief import brief
 from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.module import Module
 from ...ir.sharding.tiling import Tiling
@@ -86,6 +87,7 @@ def _fixed(module: Module, graph: ValueGraph) -> set[Leaf]:
     return {leaf for i in (*module.entry.parameters, module.entry.root) for leaf in graph.leaves[i]}
 
 
+@brief
 @dataclass
 class _Refiner:
     """The search for better tilings of the leaves of one graph."""

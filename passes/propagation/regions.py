@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...ir.brief import brief
 from ...ir.diagnostics import Diagnostics
 from ...ir.factors.sharding_rule import elementwise_rule
 from ...ir.graph.computation import Computation
@@ -47,6 +48,7 @@ def mark_regions(module: Module, graph: ValueGraph, diagnostics: Diagnostics) ->
         _tie(border, graph, diagnostics)
 
 
+@brief
 @dataclass
 class _Regions:
     """Finds the manual regions around each value.

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import Flag
 from typing import Any
 
+from ...ir.brief import brief
 from ...ir.factors.sharding_rule import ShardingRule, elementwise_rule
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -62,6 +63,7 @@ class LeafState:
 Pending = tuple[int, Digits, bool]  # dimension, digits, whether the dimension is closed
 
 
+@brief
 @dataclass(eq=False, slots=True)
 class Leaf:
     """One array inside a value.
@@ -157,6 +159,7 @@ class Conflict:
     received: int
 
 
+@brief
 @dataclass(eq=False, slots=True)
 class Relation:
     """A sharding rule that ties leaves: the operands' leaves, then the results', as the rule numbers them.

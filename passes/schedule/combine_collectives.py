@@ -19,6 +19,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
@@ -31,6 +32,7 @@ from ..base import Pass, PassContext
 _COMBINABLE = (AllGather, AllReduce, ReduceScatter)  # each result depends on the operand of its number alone
 
 
+@brief
 @dataclass(slots=True)
 class _Bucket:
     """Collectives to combine, and the bytes of their operands and results."""

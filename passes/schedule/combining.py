@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from ...ir.brief import brief
 from ...ir.graph.attributes import Attributes, SliceDim
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -126,6 +127,7 @@ def _is_plain(instruction: Instruction) -> bool:
     return all(tuple(s.minor_to_major) == tuple(reversed(range(s.rank))) for s in shapes)
 
 
+@brief
 @dataclass(slots=True)
 class Combined:
     """The instructions that a bucket became: those before the collective, itself, those behind it; and its members'

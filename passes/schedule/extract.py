@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from ...cost.machine import SECOND
 from ...cost.seconds import Clock, trips_of
+from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
@@ -22,6 +23,7 @@ from .roles import Roles, passes_on
 from .search.problem import NEVER, Outcome, Problem, Tensor, simulate
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Extract:
     """A problem, and what its numbers stand for: instructions of the segments, of the gathers, of the reductions.

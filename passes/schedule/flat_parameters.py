@@ -20,6 +20,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from ...ir.brief import brief
 from ...ir.graph.attributes import ParameterAttributes, SliceDim
 from ...ir.graph.flat_layout import FlatLayout, Place
 from ...ir.graph.instruction import Instruction
@@ -70,6 +71,7 @@ class FlatParameters(Pass):
         return False
 
 
+@brief
 @dataclass(slots=True, eq=False)
 class _Group:
     """Parameters that become one, by number, and where each begins; the results that lie in their memory, if any."""
@@ -154,6 +156,7 @@ def _groups(module: Module, interface: Interface) -> list[_Group]:
     return found
 
 
+@brief
 @dataclass
 class _Work:
     """Joins groups of parameters of a program."""

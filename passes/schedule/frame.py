@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...cost.memory import peak_memory
+from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from .orders import live_bytes
 
 
+@brief
 @dataclass(slots=True)
 class Frame:
     """Bytes by the orders that a program has now: `inner` of what an instruction calls, at its peak; `outside` of what

@@ -11,12 +11,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from ...cost.seconds import Clock
+from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from .combining import Form, combine, is_combinable, key_of
 from .roles import Roles, before
 
 
+@brief
 @dataclass(slots=True)
 class _Group:
     """Collectives to combine, and the time at which the order comes to the first."""

@@ -10,6 +10,7 @@ from ...cost.machine import Machine
 from ...cost.memory import peak_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline_seconds
+from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, clone_module
@@ -52,6 +53,7 @@ def forecast(module: Module, clock: Clock, done: str = "") -> State:
     return State(module, timeline_seconds(module, clock), peak_memory(module), done=done)
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Planning:
     """How programs are planned: by what, on which machine, in which form of combined collectives. Where `reorders`, the
@@ -104,6 +106,7 @@ class Planning:
         yield list(computation)
 
 
+@brief
 @dataclass(slots=True)
 class _Part:
     """A computation to plan: its problems with different orders, of which `known` ones were read off, and its plans by
@@ -122,6 +125,7 @@ class _Part:
             yield problem
 
 
+@brief
 @dataclass(slots=True)
 class Prepared:
     """A program, of which plans for several limits on memory can be made: its times, the memory around its

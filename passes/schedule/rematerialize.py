@@ -24,6 +24,7 @@ from typing import ClassVar
 from ...cost.memory import LiveMemory, live_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline
+from ...ir.brief import brief
 from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -85,6 +86,7 @@ def rematerialize(module: Module, clock: Clock, limit: float, barriers: bool = F
     return count
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class _Again:
     """A value that can be made again: the instructions that do so in order, its late readers, and what it takes."""
@@ -122,6 +124,7 @@ def _round(computation: Computation, clock: Clock, memory: LiveMemory, excess: f
     return count
 
 
+@brief
 @dataclass(slots=True)
 class _Scan:
     """Where values are read. `kept` must live on for values that are made again, `gone` are those made again."""

@@ -14,12 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...cost.seconds import Clock
+from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
 from .combining import is_movable
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Roles:
     """The parts of a computation's instructions: gathers and reductions in the order of the text; the rest as sets."""

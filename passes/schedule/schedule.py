@@ -22,6 +22,7 @@ from typing import ClassVar
 
 from ...cost.memory import live_memory
 from ...cost.seconds import Clock
+from ...ir.brief import brief
 from ...ir.diagnostics import fail
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage, clone_module
@@ -117,6 +118,7 @@ def form_named(text: str) -> Form:
         fail(f"there is no form '{text}' of combined collectives", help=", ".join(form.value for form in Form))
 
 
+@brief
 @dataclass(slots=True)
 class _Choice:
     """One run of a pass: the choice among the program as it is and plans of it."""
@@ -253,6 +255,7 @@ _Program = tuple[Prepared, int]
 """A program to plan, and the number of values that it gathers again."""
 
 
+@brief
 @dataclass(slots=True)
 class _Plans:
     """Plans of a program within limits on memory. `clock` has the times of the program; nothing is analysed twice."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import ClassVar
 
+from ...ir.brief import brief
 from ...ir.diagnostics import Diagnostics, InternalError, fail
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.graph.clone import MapComputation, clone_computation, map_called
@@ -90,6 +91,7 @@ class SpmdPartition(Pass):
         return True
 
 
+@brief
 @dataclass
 class _ModuleState:
     """The state that the computations of one module share during partitioning."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.brief import brief
 from ...ir.graph.module import Module
 from .errors import NO_ERROR, LargestError, magnitudes
 from .judge import Judge, Judgement, Mismatch
@@ -23,6 +24,7 @@ from .retype import retyped
 Array = np.ndarray[Any, Any]
 
 
+@brief
 @dataclass(frozen=True)
 class WideRun:
     """A partitioned program in f64, and its inputs."""

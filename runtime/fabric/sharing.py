@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from ...ir.brief import brief
 from ...ir.diagnostics import fail
 from ...ir.types.element_type import ElementType
 from ..ranks.mode import MPI, SHARED
@@ -30,6 +31,7 @@ _reported: set[str] = set()  # remarks are made once
 ItemSize = Callable[[ElementType], int]  # of the arrays that hold an element type
 
 
+@brief
 @dataclass(frozen=True)
 class Sharing:
     """Shared memory of a node: its window, with `data` bytes of data per rank, and what goes through it: these sets of

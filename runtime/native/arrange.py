@@ -16,6 +16,7 @@ import numpy as np
 from ...codegen.native.lowerings import Lowerings
 from ...codegen.native.step import Layout
 from ...codegen.native.views import layout_before, view_of
+from ...ir.brief import brief
 from ...ir.graph.instruction import Instruction
 from ...ir.types.shape import Shape
 from ..plan.interpreter import Plan, Step, find_last_uses
@@ -27,6 +28,7 @@ from .native_steps import Parts, native_parts, product_in
 from .table import ARENA, Entry, GuardedStep, Outside, Place, PlanMemory, TableStep
 
 
+@brief
 @dataclass(slots=True)
 class _Segment:
     """Native steps with nothing else between them, and the buffers whose places are found there."""
@@ -36,6 +38,7 @@ class _Segment:
     found: list[int] = field(default_factory=list[int])
 
 
+@brief
 @dataclass(slots=True)
 class _Arranged:
     """The work of arranging one plan. Native results are roots, named by their buffers, and so are scratch arrays,

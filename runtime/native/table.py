@@ -19,6 +19,7 @@ import numpy as np
 
 from ...codegen.native.run_table import table_loop
 from ...codegen.native.step import Layout, NativeStep
+from ...ir.brief import brief
 from ...ir.diagnostics import InternalError
 from ...ir.graph.instruction import Instruction
 from ..plan.interpreter import Frame, Interpreter, Plan, Step
@@ -99,6 +100,7 @@ class PlanMemory:
     __eq__ = object.__eq__
 
 
+@brief
 @dataclass(slots=True)
 class Block:
     """The arena of one device: its memory, and the aligned byte where it starts. `tables` are those of the steps."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
+from ...ir.brief import brief
 from ...ir.diagnostics import Diagnostic, Severity
 from ...ir.graph.attributes import Callee
 from ...ir.graph.computation import Computation
@@ -128,6 +129,7 @@ class Compilation:
         return self._call_sites.get(computation, 0) == 1
 
 
+@brief
 @dataclass
 class _Scope:
     """A computation that is being compiled: the values so far, and the call that it is inlined for."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ...ir.brief import brief
 from ...ir.diagnostics import CompileError, InternalError, fail
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -76,6 +77,7 @@ class Step:
                 frame[i] = value
 
 
+@brief
 @dataclass
 class Plan:
     """A compiled computation. `parameters` and `results` are the buffers of the leaves; `template` is a fresh frame

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ...ir.brief import brief
 from ...ir.graph.instruction import Instruction
 from ..plan.interpreter import Plan, Step
 from ..plan.steps import CallStep, ConditionalStep, StartStep, WaitStep, WhileStep
@@ -29,6 +30,7 @@ class Place:
 Owners = dict[int, Place]
 
 
+@brief
 @dataclass(frozen=True)
 class Making:
     """The step that makes a value (of a collective the one that starts it), and the values that it reads."""

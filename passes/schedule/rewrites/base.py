@@ -18,6 +18,7 @@ from ml_dtypes import finfo
 from ....cost.formulas import Kind, received
 from ....cost.groups import group_digits
 from ....cost.machine import SECOND
+from ....ir.brief import brief
 from ....ir.diagnostics import fail
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.computation import Computation
@@ -35,6 +36,7 @@ from .groups import Grouping
 from .per_device import PerDevice
 
 
+@brief
 @dataclass
 class Program:
     """A per-device program that a rewrite works on, and what all its edits share."""

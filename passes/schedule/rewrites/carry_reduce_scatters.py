@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ....ir.brief import brief
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
@@ -93,6 +94,7 @@ class CarryReduceScatters(Rewrite):
         return True
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class _Update:
     """A collective that ends in element `index` of a loop's state by `last`, a sum or an update of a part at `starts`.

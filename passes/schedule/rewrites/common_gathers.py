@@ -19,6 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ....ir.brief import brief
 from ....ir.graph.attributes import SliceDim
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
@@ -42,6 +43,7 @@ class CommonGathers(Rewrite):
         return _Gathers(program, Edits(computation)).run()
 
 
+@brief
 @dataclass
 class _Gathers:
     """The all-gathers of one computation, in program order."""

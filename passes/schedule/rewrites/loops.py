@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ....ir.brief import brief
 from ....ir.graph.clone import clone_instruction, map_called
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
@@ -31,6 +32,7 @@ def body_of(loop: Instruction) -> Computation:
     return loop.attributes_as(WhileAttributes).body
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Foreseen:
     """A trip's knowledge of the next one: `values` of the body, in order, that follow from constants, from state

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from ....ir.brief import brief
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import reduction_monoid
@@ -40,6 +41,7 @@ class ReassociateAllReduces(MatchingRewrite["_Match"]):
         _emit(program, edits, instruction, found)
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class _Match:
     """The two all-reduces below an op, their groups and monoid, and the times before and after in picoseconds."""

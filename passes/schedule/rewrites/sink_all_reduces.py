@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from ....ir.brief import brief
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
@@ -105,6 +106,7 @@ class SinkAllReduces(Rewrite):
         return None
 
 
+@brief
 @dataclass(slots=True)
 class _Sum:
     """An all-reduce in a loop that ends in element `index` of its state, by way of the instructions `path`.

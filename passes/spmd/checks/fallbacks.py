@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ....ir.brief import brief
 from ....ir.diagnostics import Diagnostics
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
@@ -32,6 +33,7 @@ class _Finding:
     help: str
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Fallbacks:
     """Reports operands that are gathered, and results computed on every device, because the rules of ops require it.

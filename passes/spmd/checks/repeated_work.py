@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ....cost.work import REPEATED, is_contraction
+from ....ir.brief import brief
 from ....ir.diagnostics import Diagnostics
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
@@ -42,6 +43,7 @@ class _Contraction:
         return min(found, key=lambda a: cost(self.op, a), default=None)
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class RepeatedWork:
     """Collects the contractions of a program while it is partitioned."""

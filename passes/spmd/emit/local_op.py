@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ....cost.machine import Transfer
+from ....ir.brief import brief
 from ....ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import identity
@@ -25,6 +26,7 @@ from .emitter import Emitter, LocalValue
 from .resharder import Resharder
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class LocalOp:
     """An op about to be emitted: the global instruction, its rule, the chosen assignment, operands in their tilings.

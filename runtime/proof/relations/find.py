@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.brief import brief
 from ....ir.factors.sharding_rule import Monoid
 from .. import field
 from ..field import UNDEFINED, ZERO
@@ -30,6 +31,7 @@ _MOST_VOTED = 2  # values that may have holes
 _MOST_COMPARED = 64  # values of the original, for an array of numbers that are in many values
 
 
+@brief
 @dataclass
 class Finder:
     """Finds relations to the values in `index`.

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.brief import brief
 from ..embedding import is_small
 from ..field import is_element
 from ..flow import Place
@@ -25,6 +26,7 @@ _PROBES = 6  # of these are tried
 _CANDIDATES = 64  # values that hold one element
 
 
+@brief
 @dataclass
 class Source:
     """An array of the original program, with the values that are this array."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.brief import brief
 from ....ir.diagnostics import CompileError
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
@@ -29,6 +30,7 @@ from .relation import Kind, Relation
 Array = np.ndarray[Any, Any]
 
 
+@brief
 @dataclass(frozen=True)
 class Related:
     """A value of the partitioned program, its arrays in each run of its computation, and its relation in each."""
@@ -65,6 +67,7 @@ class Row:
 _ORDER = (Kind.CONSTANT, Kind.DEVICE, Kind.TILE, Kind.REARRANGED, Kind.MASKED, Kind.PARTIAL, Kind.HOLES, Kind.NONE)
 
 
+@brief
 @dataclass(frozen=True)
 class Relations:
     """The relations of all values of a partitioned program, in the order in which they are computed.
