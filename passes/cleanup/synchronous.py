@@ -23,6 +23,7 @@ from ...ir.types.element_type import TOKEN
 from ...ir.types.literal import scalar
 from ...ir.types.shape import Shape
 from ..base import Pass, PassContext
+from .awaited_transfers import await_transfers
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,9 @@ def _computation(computation: Computation) -> int:
     gone = {i for work in works for i in (work.start, *work.updates, *work.dones)}
     made: dict[Instruction, list[Instruction]] = {}
     for work in works:
+        if not work.is_used:
+            for called in work.start.called():
+                await_transfers(called, work.dones)
         made |= _replace(computation, work)
     for instruction in computation:
         if gone.intersection(instruction.control_predecessors):

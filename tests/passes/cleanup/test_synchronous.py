@@ -70,3 +70,41 @@ def test_starts_are_refused_where_they_would_be_looked_into() -> None:
                    "ROOT d = f32[8] copy-done(s) }")  # fmt: skip
     with pytest.raises(CompileError, match="pass propagate cannot look into copy-start s"):
         run_pipeline(parse_pipeline("propagate"), module, PassContext())
+
+
+TRANSFERS = """HloModule m
+w {{
+  x = f32[] parameter(0)
+  t = token[] parameter(1)
+  s = (f32[], u32[], token[]) send(x, t), channel_id=1
+  r = (f32[], u32[], token[]) recv(t), channel_id=2
+  ROOT both = ((f32[], u32[], token[]), (f32[], u32[], token[])) tuple(s, r)
+}}
+ENTRY e {{
+  x = f32[] parameter(0)
+  t = token[] after-all()
+  b = ((f32[], token[]), ((f32[], u32[], token[]), (f32[], u32[], token[])), s32[]) async-start(x, t), calls=w
+  d = ((f32[], u32[], token[]), (f32[], u32[], token[])) async-done(b)
+  s = (f32[], u32[], token[]) get-tuple-element(d), index=0
+  r = (f32[], u32[], token[]) get-tuple-element(d), index=1
+  {end}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "dones"),
+    [
+        ("ROOT y = f32[] get-tuple-element(r), index=0", ["send-done", "recv-done"]),
+        ("z = token[] send-done(s), channel_id=1 ROOT y = f32[] get-tuple-element(r), index=0",
+         ["recv-done", "send-done"]),
+        ("ROOT z = (f32[], token[]) recv-done(r), channel_id=2", ["send-done", "recv-done"]),
+    ],
+)  # fmt: skip
+def test_the_done_of_a_group_of_transfers_awaits_those_without_one(end: str, dones: list[str]) -> None:
+    local = parse(partition(parse(TRANSFERS.format(end=end))).to_text())
+    check(local)
+    assert [i.opcode for i in local.entry if i.opcode.endswith("-done")] == dones
+    if "recv-done" not in end:
+        (value,) = local.entry.root.operands if local.entry.root.opcode == "tuple" else [local.entry.root]
+        assert value.operands[0].opcode == "recv-done"  # what has arrived, not the context
