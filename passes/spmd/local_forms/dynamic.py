@@ -56,7 +56,7 @@ def dynamic_update_slice(local: LocalOp) -> Instruction:
     """Writes the part of the update that lies in the tile."""
     operand, update = local.operands[:2]
     windows = _windows(local, update.shape.dims)
-    if not windows or 0 in update.shape.dims:
+    if not windows:
         return local.emit()
     emitter, updates = local.emitter, update.instruction
     sizes = _seen(windows, updates.shape.dims)
