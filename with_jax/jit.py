@@ -89,4 +89,7 @@ def _on_mesh(jax: Any, shardings: Any, mesh: Any) -> Any:
     def placed(sharding: Any) -> Any:
         return jax.sharding.NamedSharding(mesh, sharding) if isinstance(sharding, spec) else sharding
 
-    return jax.tree.map(placed, shardings, is_leaf=lambda value: value is None or isinstance(value, spec))
+    def is_leaf(value: Any) -> bool:
+        return value is None or isinstance(value, spec)
+
+    return jax.tree.map(placed, shardings, is_leaf=is_leaf)
