@@ -50,9 +50,12 @@ def jit(
             jit_options[name] = _on_mesh(jax, jit_options[name], mesh)
     inner = jax.jit(function, **{name: value for name, value in jit_options.items() if name in _OF_PROGRAMS})
     door = Door(place_of(function), options or {}, tuple(platforms), _devices(jax, mesh))
+    is_traced = imported("jax.extend.core", PURPOSE).unsafe_am_i_under_a_jit_DO_NOT_USE
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
+        if not is_traced():  # JAX evaluates op by op: jax.disable_jit, and jax.debug_nans once it has found one
+            return function(*args, **kwargs)
         return called(door, inner, args, kwargs)
 
     return _with_stages(jax.jit(run, **jit_options))
@@ -89,4 +92,7 @@ def _on_mesh(jax: Any, shardings: Any, mesh: Any) -> Any:
     def placed(sharding: Any) -> Any:
         return jax.sharding.NamedSharding(mesh, sharding) if isinstance(sharding, spec) else sharding
 
-    return jax.tree.map(placed, shardings, is_leaf=lambda value: value is None or isinstance(value, spec))
+    def is_leaf(value: Any) -> bool:
+        return value is None or isinstance(value, spec)
+
+    return jax.tree.map(placed, shardings, is_leaf=is_leaf)

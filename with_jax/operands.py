@@ -18,7 +18,9 @@ def sharding_of(jax: Any, value: Any, aval: Any) -> Any:
     if not isinstance(value, ir.Value):  # several values, or a token
         return None
     found, operation = _attribute(ir, value)
-    mesh = None if found is None else _mesh(ir, found.mesh_or_ref, operation)
+    if found is None:
+        return None
+    mesh = _mesh(ir, found.mesh_or_ref, operation)
     if mesh is None or not len(mesh.axes) or len(mesh.device_ids):
         return None
     sdy = imported("jaxlib.mlir.dialects.sdy", PURPOSE)

@@ -119,10 +119,14 @@ def primitive() -> Any:
     made = core.Primitive("hloom_jit")
     made.multiple_results = True
     made.def_impl(_run)
-    made.def_effectful_abstract_eval(lambda *_, jaxpr, **__: (jaxpr.out_avals, jaxpr.effects))
+    made.def_effectful_abstract_eval(_results)
     mlir.register_lowering(made, _lower, cacheable=False)
     register(made)
     return made
+
+
+def _results(*_: Any, jaxpr: Any, **__: Any) -> tuple[Any, Any]:
+    return jaxpr.out_avals, jaxpr.effects
 
 
 def _run(*leaves: Any, call: Call, **_: Any) -> list[Any]:
@@ -131,14 +135,36 @@ def _run(*leaves: Any, call: Call, **_: Any) -> list[Any]:
 
 @functools.lru_cache(MADE)
 def _jitted(call: Call) -> Any:
-    return imported("jax", PURPOSE).jit(lambda *leaves: call.bind(leaves))
+    def run(*leaves: Any) -> list[Any]:
+        return call.bind(leaves)
+
+    return imported("jax", PURPOSE).jit(run)
 
 
-def lowered_flat(traced: Any, platform: str) -> Any:
-    """Returns the `jax.stages.Lowered` of a traced function in which functions that Hloom compiles are like others."""
-    mlir = imported("jax.interpreters.mlir", PURPOSE)
+def _lowered(call: Call, shardings: Sequence[Any], platform: str) -> Any:
+    """Lowers the function of a call, as if Hloom did not partition it, with these shardings of its arguments."""
+    jax, mlir = imported("jax", PURPOSE), imported("jax.interpreters.mlir", PURPOSE)
+
+    def run(*leaves: Any) -> tuple[Any, ...]:
+        return tuple(call.function(*leaves))
+
+    run.__name__ = run.__qualname__ = call.name
+    shapes = [
+        jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, sharding=s or _explicit(a))
+        for a, s in zip(call.jaxpr.in_avals, shardings, strict=True)
+    ]
+    asked = tuple(s or _explicit(a) for a, s in zip(call.jaxpr.out_avals, call.outside, strict=True))
     rules = mlir.LoweringParameters(override_lowering_rules=((primitive(), _lower_flat),))
-    return traced.lower(lowering_platforms=(platform,), _private_parameters=rules)
+    with jax.sharding.use_abstract_mesh(call.context):
+        traced = jax.jit(run, out_shardings=asked, keep_unused=True).trace(*shapes)
+        return traced.lower(lowering_platforms=(platform,), _private_parameters=rules)
+
+
+def _explicit(aval: Any) -> Any:
+    """Returns the sharding that a type of JAX says, None if it has no explicit axes."""
+    explicit = imported("jax", PURPOSE).sharding.AxisType.Explicit
+    mesh = aval.sharding.mesh
+    return aval.sharding if not mesh.empty and explicit in mesh.axis_types else None
 
 
 def _lower_flat(context: Any, *values: Any, call: Call, **_: Any) -> Any:
@@ -153,7 +179,8 @@ def _lower(context: Any, *values: Any, call: Call, **_: Any) -> Any:
         return _lower_flat(context, *values, call=call)
     asked = [None if isinstance(s, Origin) else s for s in call.inside]
     shardings = [sharding_of(jax, v, a) or s for v, a, s in zip(values, inside, asked, strict=True)]
-    program = Program(call, shardings, where.axis_context.num_devices, where.platforms[0])
+    platform = where.platforms[0]
+    program = Program(call, _lowered(call, shardings, platform), where.axis_context.num_devices, platform)
     _PROGRAMS.setdefault(where.module, []).append(program)
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):  # the body has a mesh of its own
         plain = context.replace(avals_in=[jax.core.ShapedArray(a.shape, a.dtype) for a in inside], avals_out=None)

@@ -33,10 +33,9 @@ class Program:
     device. `run` is a function of JAX again, on the leaves of arguments and results.
     """
 
-    def __init__(self, call: Call, shardings: Sequence[Any], devices: int, platform: str) -> None:
-        self.call, self.devices, self.platform = call, devices, platform
-        self.lowered = _lowered(call, shardings, platform)
-        self.module: Module = read_lowered(self.lowered, call.door.place)
+    def __init__(self, call: Call, lowered: Any, devices: int, platform: str) -> None:
+        self.call, self.lowered, self.devices, self.platform = call, lowered, devices, platform
+        self.module: Module = read_lowered(lowered, call.door.place)
         _name_parameters(self.module, call)
         require_taken(self.module, call.door.place, platform, call.door.platforms)
         if self.module.num_partitions not in (1, devices):
@@ -62,33 +61,6 @@ class Program:
             inside, outside = tuple(specs[: len(parameters)]), tuple(specs[len(parameters) :])
             body = jax.shard_map(body, mesh=mesh, in_specs=inside, out_specs=outside, check_vma=False)
         return _on_raw_arrays(jax, body, self.call.jaxpr.out_avals)
-
-
-def _lowered(call: Call, shardings: Sequence[Any], platform: str) -> Any:
-    """Lowers a function as if Hloom did not partition it, with these shardings of its arguments."""
-    from .primitive import lowered_flat
-
-    jax = imported("jax", PURPOSE)
-
-    def run(*leaves: Any) -> tuple[Any, ...]:
-        return tuple(call.function(*leaves))
-
-    run.__name__ = run.__qualname__ = call.name
-    shapes = [
-        jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, sharding=s or _explicit(a))
-        for a, s in zip(call.jaxpr.in_avals, shardings, strict=True)
-    ]
-    asked = tuple(s or _explicit(a) for a, s in zip(call.jaxpr.out_avals, call.outside, strict=True))
-    with jax.sharding.use_abstract_mesh(call.context):
-        return lowered_flat(jax.jit(run, out_shardings=asked, keep_unused=True).trace(*shapes), platform)
-
-
-def _explicit(aval: Any) -> Any:
-    """Returns the sharding that a type of JAX says, None if it has no explicit axes."""
-    jax = imported("jax", PURPOSE)
-    mesh = aval.sharding.mesh
-    explicit = jax.sharding.AxisType.Explicit in mesh.axis_types if mesh.axis_names else False
-    return aval.sharding if explicit else None
 
 
 def _name_parameters(module: Module, call: Call) -> None:

@@ -1,4 +1,4 @@
-"""What `jax.checkpoint` saves of a function that Hloom compiles.
+"""Splits a function that Hloom compiles for `jax.checkpoint`.
 
 Its policy is asked about the equations of the function, as if they stood outside. The call becomes two: one also
 returns the values that are saved, the other computes all results again from those.

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -78,6 +79,23 @@ def row(
     return add
 
 
+def auto_mesh() -> Any:
+    """Returns a mesh of 2 x 4 devices with automatic axes."""
+    jax = importlib.import_module("jax")
+    return jax.make_mesh((2, 4), ("x", "y"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+
+
+def explicit_mesh() -> Any:
+    """Returns a mesh of 2 x 4 devices with explicit axes."""
+    return importlib.import_module("jax").make_mesh((2, 4), ("x", "y"))
+
+
+def put(mesh: Any, value: Any, *spec: Any) -> Any:
+    """Divides an array over the axes of a mesh."""
+    jax = importlib.import_module("jax")
+    return jax.device_put(value, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec)))
+
+
 def rows() -> list[Row]:
     """Returns the rows of all files of the table, once JAX has its devices."""
     if not _rows:
@@ -85,7 +103,8 @@ def rows() -> list[Row]:
             spec = importlib.util.spec_from_file_location(f"jax_table_{path.stem}", path)
             assert spec is not None
             assert spec.loader is not None
-            spec.loader.exec_module(importlib.util.module_from_spec(spec))
+            module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # data classes look for it
+            spec.loader.exec_module(module)
     return _rows
 
 
