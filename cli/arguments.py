@@ -7,7 +7,17 @@ from pathlib import Path
 
 from .completion import SHELLS
 from .parser import Parser, Version
-from .values import byte_count, device_count, mesh_sizes, names, not_negative, positive, python_place, tolerance
+from .values import (
+    byte_count,
+    device_count,
+    mesh_sizes,
+    names,
+    not_negative,
+    positive,
+    python_place,
+    seconds,
+    tolerance,
+)
 
 
 def version(parser: Parser) -> None:
@@ -155,6 +165,8 @@ def prove(made: Parser) -> None:
     made.add_argument("--trials", type=positive, metavar="N",
                       help="number of runs (default: as many as the decisions of the program need)")
     made.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of the trials")
+    made.add_argument("--timeout", type=seconds, metavar="S", default=60.0,
+                      help="seconds after which the proof ends undecided (default: 60)")
     _werror(made)
     _json(made)
 

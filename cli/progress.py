@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 _DELAY_SECONDS = 2.0  # seconds before the line appears
@@ -14,8 +14,10 @@ _ERASE = "\r\x1b[K"
 
 
 @contextmanager
-def working(what: str) -> Generator[None]:
-    """Shows `hloom: WHAT, 7 s` while the block runs; the block itself must not print."""
+def working(what: str | Callable[[], str]) -> Generator[None]:
+    """Shows `hloom: WHAT, 7 s` while the block runs; the block itself must not print. A function gives the words of
+    each moment.
+    """
     if not sys.stderr.isatty():
         yield
         return
@@ -29,13 +31,14 @@ def working(what: str) -> Generator[None]:
         ticker.join()
 
 
-def _tick(what: str, done: threading.Event) -> None:
+def _tick(what: str | Callable[[], str], done: threading.Event) -> None:
     start = time.monotonic()
     if done.wait(_DELAY_SECONDS):
         return
     try:
         while not done.wait(_INTERVAL_SECONDS):
-            print(f"{_ERASE}hloom: {what}, {time.monotonic() - start:.0f} s", end="", file=sys.stderr, flush=True)
+            words = what if isinstance(what, str) else what()
+            print(f"{_ERASE}hloom: {words}, {time.monotonic() - start:.0f} s", end="", file=sys.stderr, flush=True)
         print(_ERASE, end="", file=sys.stderr, flush=True)
     except OSError:
         return  # standard error is closed

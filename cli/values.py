@@ -37,6 +37,17 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def seconds(text: str) -> float:
+    """Parses a positive number of seconds, `inf` for no limit. Raises argparse.ArgumentTypeError."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not found > 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number of seconds")
+    return found
+
+
 def not_negative(text: str) -> int:
     """Parses a whole number of at least 0. Raises argparse.ArgumentTypeError."""
     if not text.isdecimal():

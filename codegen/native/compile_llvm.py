@@ -123,7 +123,12 @@ class Loaded:
         self._engine = binding.create_mcjit_compiler(empty, machine)
         self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        self.address: int = self._engine.get_function_address(name)
-        if not self.address:
-            raise ValueError(f"the object code has no function {name}")
+        self.address: int = self.function(name)
         self.run: Native = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.address)
+
+    def function(self, name: str) -> int:
+        """Returns the address of a function."""
+        address: int = self._engine.get_function_address(name)
+        if not address:
+            raise ValueError(f"the object code has no function {name}")
+        return address

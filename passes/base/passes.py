@@ -17,6 +17,7 @@ from ...ir.diagnostics import CompileError, InternalError, fail
 from ...ir.gc_pause import paused_collector
 from ...ir.graph.module import Module, Stage
 from ...ir.ops.async_ops import AsyncStart
+from ...ir.time_limit import check_time
 from ...ir.tools.spmd import is_per_device
 from .context import PassContext, PassRecord
 
@@ -71,6 +72,7 @@ def run_pass(step: Pass, module: Module, context: PassContext) -> bool:
     if module.stage not in step.consumes and not is_foreign:
         wanted = " or ".join(sorted(s.name for s in step.consumes))
         fail(f"pass {step.name} needs a {wanted} module, this one is {module.stage.name}")
+    check_time()
     start = time.perf_counter()
     changed = step.run(module, context)
     if step.produces is not None and not is_foreign:

@@ -27,6 +27,7 @@ from ...ir.brief import brief
 from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.module import Module
 from ...ir.sharding.tiling import Tiling
+from ...ir.time_limit import check_time
 from ...ir.tools.spmd import Order
 from ..op_sharding.assignment import compatible_tiling
 from ..op_sharding.forms import LocalForms
@@ -144,6 +145,7 @@ class _Refiner:
 
     def _goes_on(self) -> bool:
         """Whether the search may still begin a trail."""
+        check_time()
         return self.tried < _MOST and self.traffic.decisions < _MOST_DECISIONS
 
     def is_open(self, leaf: Leaf) -> bool:

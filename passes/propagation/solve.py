@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.sharding.digit import Digits, cut, disjoint, drop_prefix, is_prefix, merge, refine
+from ...ir.time_limit import check_time
 from .agreement import Mode, Offer, Values, grows, offers, without
 from .conflicts import find_conflicts
 from .schedule import Level, mode
@@ -86,6 +87,7 @@ class _Solver:
         heapify(heap)
         again: dict[Relation, None] = {}
         while heap:
+            check_time()
             rank = heappop(heap)
             for relation in self._round(self._found(waiting.pop(rank), level)):
                 self.live[relation] = None

@@ -28,6 +28,7 @@ from ...ir.ops.collectives import CollectivePermuteAttributes
 from ...ir.sharding.replica_groups import enumerate_groups
 from ...ir.sharding.sharding import leaf_shardings
 from ...ir.sharding.tiling import Tiling
+from ...ir.time_limit import check_time
 from ...ir.tools.sharding_checks import groups_problem
 from ...ir.tools.spmd import main_order
 from ...ir.types.shape import Shape
@@ -175,6 +176,7 @@ class Partitioner:
     def run(self) -> Leaves:
         """Partitions all instructions; returns the leaves of the root."""
         for instruction in self.source:
+            check_time()
             self.emitter.like = instruction
             visit = HANDLERS.get(instruction.opcode, Partitioner.generic)
             try:

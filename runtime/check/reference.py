@@ -16,9 +16,10 @@ import numpy as np
 
 from ...ir.diagnostics import CompileError
 from ...ir.graph.module import Module
+from ...ir.time_limit import TimeLimit, time_limit
 from ...ir.types.element_type import ELEMENT_TYPES
 from ..evaluator import UnpartitionedProgram
-from ..plan.limits import TimeLimit, memory, time_limit
+from ..plan.limits import memory
 from ..plan.peak import peak_bytes
 from .retype import WIDE, retyped
 

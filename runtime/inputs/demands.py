@@ -14,6 +14,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.value_range import Columns, Demand, Fact, Range, columns, joined, meet_demands
+from ...ir.time_limit import check_time
 from ...ir.types.shape import Shape
 
 # The most instructions to analyse, counting a called computation once per call; further ones demand nothing.
@@ -81,6 +82,7 @@ class _Analysis:
     ) -> list[Demand]:
         wanted: dict[Instruction, list[Demand]] = {computation.root: list(results)}
         for instruction in reversed(list(computation)):
+            check_time()
             own = wanted.get(instruction) or [None] * instruction.shape.num_leaves
             own = [_unmet(*leaf) for leaf in zip(own, known[instruction], instruction.shape.leaves(), strict=True)]
             wanted[instruction] = own

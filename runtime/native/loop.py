@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...codegen.native.run_loop import code
+from ...ir.time_limit import check_time
 from ..plan.interpreter import Frame, Interpreter, Step
-from ..plan.limits import check_time
 from ..plan.steps import WhileStep, free_unused
 from .addresses import address
 from .control import PIECE, Loop, NotNative, Run, array_of, is_native

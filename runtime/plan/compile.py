@@ -27,6 +27,7 @@ from ...ir.graph.update import UpdatingKernel
 from ...ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate, blank
 from ...ir.ops.control import Call, Conditional, Fusion, While
 from ...ir.ops.structure import AddDependency, GetTupleElement, OptimizationBarrier, Tuple
+from ...ir.time_limit import check_time
 from ...ir.tools.process_grid import ProcessGrid
 from ...ir.tools.spmd import RegionBoundary, is_region_boundary, region_boundaries
 from ..fabric.collective import Collective
@@ -167,6 +168,7 @@ class _Builder:
         """Emits the steps of the computation and of those inlined into it; returns the tree of the root."""
         scopes = [_scope(self.computation, arguments, None)]
         while True:
+            check_time()
             scope = scopes[-1]
             instruction = next(scope.rest, None)
             if instruction is None:

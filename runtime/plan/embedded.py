@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.op import Kernel, NotEvaluable, Value
+from ...ir.time_limit import check_time
 from ...ir.tools.process_grid import ProcessGrid
 from ..fabric.collective import Collective
 from .interpreter import NO_DEVICE, Interpreter, Plan
@@ -37,9 +38,16 @@ def _closure(plan: Plan) -> Kernel:
     steps = [(step.kernel, step.reads, step.writes[0]) for step in plan.steps if isinstance(step, ComputeStep)]
     template, (result,), count = plan.template, plan.results, len(plan.parameters)
     if len(steps) == 1 and steps[0][1] == plan.parameters and steps[0][2] == result:
-        return steps[0][0]
+        kernel = steps[0][0]
+
+        def alone(*arguments: Value) -> Value:
+            check_time()
+            return kernel(*arguments)
+
+        return alone
 
     def run(*arguments: Value) -> Value:
+        check_time()
         frame = template[:]
         frame[1 : 1 + count] = arguments  # parameters have the first buffers
         for kernel, reads, write in steps:

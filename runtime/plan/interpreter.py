@@ -19,10 +19,11 @@ from ...ir.diagnostics import CompileError, InternalError, fail
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import NotEvaluable, RandomState, ShapeError, Value
+from ...ir.time_limit import TimeLimit, check_time
 from ...ir.tools.process_grid import ProcessGrid
 from ..fabric.collective import Collective
 from ..ranks.failed import RankFailed
-from .limits import TimeLimit
+from .limits import TripLimit
 
 Frame = list[Any]
 NO_DEVICE = -1
@@ -166,12 +167,17 @@ class Interpreter:
             if observer is not None:
                 observer.begin(plan, frames)
             for step in plan.steps:
+                check_time()
                 step.run(frames, self)
                 if observer is not None:
                     observer.after(plan, step, frames)
                 if fabric.needs_progress:
                     fabric.progress()
-        except (CompileError, InternalError, TimeLimit, RankFailed):
+        except (CompileError, InternalError, RankFailed, TripLimit):
+            raise
+        except TimeLimit as limit:
+            if step is not None:
+                limit.where.append(_located(step.instruction))
             raise
         except (NotEvaluable, ShapeError) as error:
             assert step is not None
@@ -187,6 +193,12 @@ class Interpreter:
             assert step is not None
             raise InternalError(f"{label(step.instruction)}: {type(error).__name__}: {error}", "runtime") from error
         return [[frame[i] for i in plan.results] for frame in frames]
+
+
+def _located(instruction: Instruction) -> str:
+    """Returns the name of an instruction with its place in the text."""
+    at = instruction.location
+    return f"{label(instruction)} ({at.source.name}:{at.line})" if at is not None else label(instruction)
 
 
 def label(instruction: Instruction) -> str:

@@ -1,13 +1,13 @@
-"""Rejects values that do not fit into memory before they are allocated, and ends runs that take too long."""
+"""Rejects values that do not fit into memory before they are allocated, and loops that do not end for a while."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
@@ -38,27 +38,27 @@ def check_device_count(devices: int) -> None:
         fail(f"{devices:,} devices cannot be simulated in one process, at most {MOST_DEVICES:,} can")
 
 
-class TimeLimit(Exception):
-    """The run exceeded its time limit."""
+class TripLimit(Exception):
+    """A loop without a known number of trips has made as many as it may."""
 
 
-_deadlines: list[float] = []
+_most_trips: ContextVar[int | None] = ContextVar("most_trips", default=None)
 
 
 @contextmanager
-def time_limit(seconds: float) -> Generator[None, None, None]:
-    """Ends runs inside of this block that take longer, at the next iteration of a loop, by raising TimeLimit."""
-    _deadlines.append(time.monotonic() + seconds)
+def trip_limit(most: int) -> Generator[None, None, None]:
+    """Ends loops inside of this block that make more trips, but for those whose number is known, by raising TripLimit.
+    """
+    token = _most_trips.set(most)
     try:
         yield
     finally:
-        _deadlines.pop()
+        _most_trips.reset(token)
 
 
-def check_time() -> None:
-    """Raises TimeLimit if a limit is set and has passed."""
-    if _deadlines and time.monotonic() > min(_deadlines):
-        raise TimeLimit
+def most_trips() -> int | None:
+    """Returns the limit that is set; None if there is none."""
+    return _most_trips.get()
 
 
 def require_memory(needed: int, what: str) -> None:

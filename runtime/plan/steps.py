@@ -11,11 +11,13 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Kernel, NotEvaluable, Value
 from ...ir.ops.calls.behaviour import CustomCallAttributes
 from ...ir.ops.structure import DeviceNumber
+from ...ir.time_limit import TimeLimit, check_time
+from ...ir.tools.trip_count import trip_count
 from ...ir.types.shape import Shape
 from ..fabric.collective import Collective
 from .interpreter import NO_DEVICE, Frame, Interpreter, Plan, Step
 from .kernels import StackedKernel
-from .limits import check_time
+from .limits import TripLimit, most_trips
 
 _STACKED = 1 << 13  # elements of an operand, up to which devices call a kernel together
 
@@ -197,21 +199,35 @@ class WhileStep(Step):
     def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         devices = [frame[0] for frame in frames]
         states = self.take(frames)
-        active = list(range(len(frames)))
-        while active:
-            check_time()
-            tests = interpreter.execute(self.condition, [self.condition.frame(devices[i], states[i]) for i in active])
-            active = [i for i, test in zip(active, tests, strict=True) if test[0]]
-            inner: list[Frame] = []
-            for i in active:
-                inner.append(self.body.frame(devices[i], states[i]))
-                states[i] = []  # only the frame holds the state, and frees it step by step
-            if inner:
-                results = interpreter.execute(self.body, inner)
-                for i in reversed(active):
-                    states[i] = results.pop()  # nothing else refers to the state, so that steps may change it in place
+        active, trip = list(range(len(frames))), 0
+        try:
+            while active:
+                check_time()
+                if trip == most_trips() and trip_count(self.instruction) is None:
+                    raise TripLimit
+                trip += 1
+                active = self._trip(devices, states, active, interpreter)
+        except TimeLimit as limit:
+            limit.where.append(f"trip {trip:,}")
+            raise
         self.give(frames, states)
         free_unused(self, frames)
+
+    def _trip(
+        self, devices: list[int], states: list[list[Value]], active: list[int], interpreter: Interpreter
+    ) -> list[int]:
+        """Runs the condition of these frames, and the body of those that go on. Returns their numbers."""
+        tests = interpreter.execute(self.condition, [self.condition.frame(devices[i], states[i]) for i in active])
+        active = [i for i, test in zip(active, tests, strict=True) if test[0]]
+        inner: list[Frame] = []
+        for i in active:
+            inner.append(self.body.frame(devices[i], states[i]))
+            states[i] = []  # only the frame holds the state, and frees it step by step
+        if inner:
+            results = interpreter.execute(self.body, inner)
+            for i in reversed(active):
+                states[i] = results.pop()  # nothing else refers to the state, so that steps may change it in place
+        return active
 
 
 class ConditionalStep(Step):

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ...ir.graph.op import Role
 from ..plan.interpreter import Plan, label
+
+
+def forget_runs(plan: Plan) -> Callable[[], None]:
+    """Returns a function that makes all plans that one can run forget their runs since now."""
+    plans, work = list[Plan](), [plan]
+    while work:
+        one = work.pop()
+        if not any(one is other for other in plans):
+            plans.append(one)
+            work += [callee for step in one.steps for callee in step.plans()]
+    before = [one.runs.copy() for one in plans]
+
+    def forget() -> None:
+        for one, runs in zip(plans, before, strict=True):
+            one.runs = runs
+
+    return forget
 
 
 def never_run(plan: Plan) -> tuple[str, ...]:

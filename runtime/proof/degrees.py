@@ -21,6 +21,7 @@ from ...ir.ops.comparison import Select
 from ...ir.ops.elementwise import Elementwise
 from ...ir.ops.fft import FftAttributes
 from ...ir.ops.structure import GetTupleElementAttributes
+from ...ir.time_limit import check_time
 from ...ir.tools.trip_count import trip_count
 from ...ir.types.element_type import Kind
 from .field import PRIME
@@ -69,6 +70,7 @@ class _Degrees:
         """The degrees of the result of a computation."""
         known = dict(zip(computation.parameters, arguments, strict=True))
         for instruction in computation:
+            check_time()
             self._steps += 1
             if self._steps > _MOST_STEPS:
                 raise NoBound

@@ -21,10 +21,11 @@ from .memo import Memo
 
 Array = np.ndarray[Any, Any]
 
-Place = Literal["least", "greatest"]  # of an element in the order
+Place = Literal["least", "middle", "greatest"]  # of an element in the order
 
 _MIXING = [(np.uint64(shift), np.uint64(factor)) for shift, factor in (
     (30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 0xD6E8FEB86659FD93))]  # fmt: skip
+_PLACES: dict[Place, np.uint64] = {"least": ZERO, "middle": P >> ONE, "greatest": P - ONE}
 _FIRST, _LAST = ZERO, np.uint64(1 << 62)  # keys of the infinities; those of elements lie between
 _MARKED = 20  # bits of rounded elements that say that they are
 _MARK = np.uint64((1 << _MARKED) - 1)
@@ -64,7 +65,7 @@ class Oracle:
         words = [int(w) % (PRIME - 1) + 1 for w in np.random.PCG64(seed).random_raw(5)]
         self._added, self._factor = np.uint64(words[0]), np.uint64(words[1] | 1)
         self._slope, self.pi = np.uint64(words[2]), np.uint64(words[4])
-        self._shift = np.uint64(words[3]) if zero is None else {"least": ZERO, "greatest": P - ONE}[zero]
+        self._shift = np.uint64(words[3]) if zero is None else _PLACES[zero]
         self._inverse = np.uint64(pow(words[2], -1, PRIME))
         self._memos: dict[tuple[str, ...], Memo] = {}
 

@@ -18,18 +18,21 @@ import numpy as np
 from ...ir.diagnostics import CompileError
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.time_limit import TimeLimit, time_limit
 from ...ir.tools.placement import placed_like
 from ..evaluator import UnpartitionedProgram
 from ..plan.interpreter import Plan
+from ..plan.limits import TripLimit, trip_limit
 from ..simulator import SimulatedProgram
 from .bounds import Bounds, ShowOnTerms
-from .control import never_run, unlike
+from .control import forget_runs, never_run, unlike
 from .decisions import ending_inputs, hanging
 from .effort import trials_for
-from .inputs import TrialInputs, mode_of
+from .inputs import Mode, TrialInputs, mode_of
 from .kernels import FieldKernels
-from .oracle import Oracle
+from .oracle import Oracle, Place
 from .pairs import differ, is_exact, undefined
+from .progress import Progress, Tell, count_outputs
 from .transforms import lengths_without_roots
 from .verdict import Difference, Origin, Uncovered, Verdict
 
@@ -37,12 +40,16 @@ Array = np.ndarray[Any, Any]
 
 _FIRST = 2  # trials before it is asked what else shows results
 
+TIMEOUT = 60.0  # seconds
+_MOST_TRIPS = 64  # of a loop whose number of trips is not known, before 0 takes its place in the middle
+
 Locate = Callable[[UnpartitionedProgram, SimulatedProgram, Sequence[Array], Oracle], "Origin | None"]
 
 
 def prove(
     original: Module, local: Module, trials: int | None = None, seed: int = 0,
-    locate: Locate | None = None, on_terms: ShowOnTerms | None = None,
+    locate: Locate | None = None, on_terms: ShowOnTerms | None = None, timeout: float = TIMEOUT,
+    tell: Tell | None = None,
 ) -> Verdict:  # fmt: skip
     """Whether a program per device, simulated on all devices, computes what the original does.
 
@@ -50,14 +57,22 @@ def prove(
     are as many as the decisions of the program need. `local` may be the work of another partitioner: a parameter or
     result of it that has no sharding lies on the devices as `original` says. `locate` finds the first wrong instruction
     of programs that differ on some inputs, `on_terms` shows results that hang on decisions for all inputs.
+    After `timeout` seconds the proof ends undecided. `tell` is called with each part of it that begins.
 
-    Raises CompileError for programs that cannot be run, and ValueError for no trials.
+    Raises CompileError for programs that cannot be run, and ValueError for no trials or no time.
     """
     if trials is not None and trials < 1:
         raise ValueError("at least one trial is needed")
-    both = _Pair(original, placed_like(local, original), locate)
-    if both.uncovered:
-        return both.verdict(0, uncovered=both.uncovered)
+    progress = Progress(original, timeout, tell)
+    try:
+        with time_limit(timeout):
+            both = _Pair(original, placed_like(local, original), locate, progress)
+            return both.uncovered_verdict() or _tried(both, trials, seed, on_terms)
+    except TimeLimit as limit:
+        return progress.undecided(limit)
+
+
+def _tried(both: _Pair, trials: int | None, seed: int, on_terms: ShowOnTerms | None) -> Verdict:
     number = 0
     while number < (both.trials(number) if trials is None else trials):
         found = both.trial(np.random.SeedSequence((seed, number)), number)
@@ -65,6 +80,7 @@ def prove(
             return found
         number += 1
         if on_terms is not None and number == min(_FIRST, trials or _FIRST):
+            both.progress.begin("the run on terms", number)
             both.bounds.show(on_terms, seed)
     return both.verdict(number)
 
@@ -84,8 +100,9 @@ class _Side:
 class _Pair:
     """Both programs and what trials have shown of their results."""
 
-    def __init__(self, original: Module, local: Module, locate: Locate | None) -> None:
-        self.original, self.local, self.locate = original, local, locate
+    def __init__(self, original: Module, local: Module, locate: Locate | None, progress: Progress) -> None:
+        self.original, self.local, self.locate, self.progress = original, local, locate, progress
+        progress.begin("making ready")
         oracle = Oracle(np.random.SeedSequence(0))
         self.whole = _Side("original", FieldKernels(original, oracle))
         self.divided = _Side("partitioned", FieldKernels(local, oracle))
@@ -122,18 +139,21 @@ class _Pair:
                 raise
         self.uncovered += side.uncovered()
 
+    def uncovered_verdict(self) -> Verdict | None:
+        """The verdict of programs that cannot be taken over to a field."""
+        return self.verdict(0, uncovered=self.uncovered) if self.uncovered else None
+
     def trial(self, seed: np.random.SeedSequence, number: int) -> Verdict | None:
         """Runs both once. The verdict, if that already is one."""
         of_oracle, of_inputs = seed.spawn(2)
         mode = mode_of(number, self.bounds.flow_only)
-        oracle = Oracle(of_oracle, mode.free, mode.zero)
-        for side in (self.whole, self.divided):
-            side.kernels.oracle, side.kernels.compared = oracle, {}
         inputs = self.inputs.draw(of_inputs, mode)
+        self.progress.begin(f"trial {number + 1}: the original program", number)
         try:
-            expected = self.whole.program.run(inputs)
+            oracle, expected = self._expected(of_oracle, mode, inputs)
         except CompileError as error:
             return self.verdict(number, problem=f"the original cannot be run: {error.diagnostics[0].message}")
+        self.progress.begin(f"trial {number + 1}: the partitioned program", number)
         try:
             found = self.divided.program.simulate(inputs, poison=True).outputs
         except CompileError as error:
@@ -154,6 +174,27 @@ class _Pair:
         self.defined = [a | b for a, b in zip(self.defined or defined, defined, strict=True)]
         return None
 
+    def _expected(
+        self, seed: np.random.SeedSequence, mode: Mode, inputs: Sequence[Array]
+    ) -> tuple[Oracle, list[Array]]:
+        """Runs the original. In an order in which 0 is almost the greatest or the least, a loop that waits for a number
+        above it or below it hardly ever ends: then 0 is in the middle.
+        """
+        forget = forget_runs(self.whole.program.executable.plan)
+        try:
+            with trip_limit(_MOST_TRIPS):
+                return self._draw(seed, mode.free, mode.zero), self.whole.program.run(inputs)
+        except TripLimit:
+            forget()
+            return self._draw(seed, mode.free, "middle"), self.whole.program.run(inputs)
+
+    def _draw(self, seed: np.random.SeedSequence, free: bool, zero: Place | None) -> Oracle:
+        """Makes the random choices of a trial."""
+        oracle = Oracle(seed, free, zero)
+        for side in (self.whole, self.divided):
+            side.kernels.oracle, side.kernels.compared = oracle, {}
+        return oracle
+
     def _other_decision(self) -> str:
         """Describes what the devices decide otherwise, though no result shows it. Empty if they decide nothing so."""
         ours = self.divided.kernels.compared
@@ -166,7 +207,12 @@ class _Pair:
         """The first wrong instruction in a run on these inputs."""
         if self.locate is None:
             return None
-        return self.locate(self.whole.program, self.divided.program, inputs, self.whole.kernels.oracle)
+        self.progress.begin("the search for the first wrong instruction")
+        try:
+            return self.locate(self.whole.program, self.divided.program, inputs, self.whole.kernels.oracle)
+        except TimeLimit as limit:
+            self.progress.limit = limit
+            return None
 
     def verdict(
         self, trials: int, difference: Difference | None = None, problem: str = "", differs: bool = False,
@@ -178,13 +224,13 @@ class _Pair:
             outcome, missing = "differs", ()
         else:
             outcome = "unproved" if uncovered or missing or problem else "equal"
-        outputs = sum(leaf.is_array for leaf in self.original.entry.root.shape.leaves())
         tested, missed = (self.bounds.tested, self.bounds.chance) if outcome == "equal" else ((), 1.0)
         never = (name for plan in (self._plans if trials else ()) for name in never_run(plan))
         untaken = tuple(dict.fromkeys(never))
         outcome = "agrees" if tested else outcome
         return Verdict(
-            outcome, outputs, trials, missed, difference, problem, missing, tuple(uncovered), tested, untaken, origin
+            outcome, count_outputs(self.original), trials, missed, difference, problem, missing, tuple(uncovered),
+            tested, untaken, origin, unfinished=self.progress.unfinished(),
         )  # fmt: skip
 
 

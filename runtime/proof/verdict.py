@@ -1,4 +1,4 @@
-"""Verdicts of proofs: equal, agrees, differs or unproved, and why."""
+"""Verdicts of proofs: equal, agrees, differs, unproved or undecided, and why."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 _FEW = 3  # of a kind are shown
 
-Outcome = Literal["equal", "agrees", "differs", "unproved"]
+Outcome = Literal["equal", "agrees", "differs", "unproved", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,18 @@ class Tested:
 
 
 @dataclass(frozen=True)
+class Unfinished:
+    """Says what was running when the time was up: the part of the proof, and the instructions, the outermost first."""
+
+    seconds: float
+    during: str
+    running: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ", ".join((f"after {self.seconds:g} s, in {self.during}", *self.running))
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The outcome of a proof.
 
@@ -107,7 +119,8 @@ class Verdict:
     `difference` is the first one found; `problem` says what else ended it (devices that disagree about a result);
     `undefined` lists results that were undefined on both sides in every trial, `uncovered` ops without a meaning over a
     field, `tested` the outputs that are tested only, `never_run` the branches and loop bodies that no trial took.
-    `shown` counts outputs and values that are right for all inputs, integers included, where that was asked for.
+    `shown` counts outputs and values that are right for all inputs, integers included, where that was asked for. `unfinished` says what was
+    running when the time was up: of an undecided proof a trial, of another one the search for more about it.
     """
 
     outcome: Outcome
@@ -122,6 +135,7 @@ class Verdict:
     never_run: tuple[str, ...] = ()
     origin: Origin | None = None
     shown: Shown | None = None
+    unfinished: Unfinished | None = None
 
     @property
     def is_equal(self) -> bool:
@@ -134,18 +148,28 @@ class Verdict:
         return self.outcome in ("equal", "agrees")
 
     def __str__(self) -> str:
+        if self.outcome == "undecided":
+            return self._undecided()
         reasons = [str(self.difference)] if self.difference else []
         reasons += [self.problem] if self.problem else []
         reasons += [str(self.origin)] if self.origin else []
         reasons += _few(self.undefined) + _few(self.uncovered)
         if not self.agrees:
-            return f"{self.outcome}: " + "; ".join(reasons)
+            return f"{self.outcome}: " + "; ".join(reasons + self._late())
         parts = [self._bound()] if self.outputs > len(self.tested) or not self.outputs else []
         parts += [f"tested only: {', '.join(_few(self.tested))}"] if self.tested else []
         parts += [str(self.shown)] if self.shown is not None else []
         parts += [f"never run: {', '.join(_few(self.never_run))}"] if self.never_run else []
         trials = f"{self.trials} trial{'s' * (self.trials != 1)}"
-        return f"{self.outcome}: {self.outputs} outputs, {trials}; {'; '.join(parts)}"
+        return f"{self.outcome}: {self.outputs} outputs, {trials}; {'; '.join(parts + self._late())}"
+
+    def _late(self) -> list[str]:
+        return [f"no more is known {self.unfinished}"] if self.unfinished is not None else []
+
+    def _undecided(self) -> str:
+        outputs = f"{self.outputs} output{'s' * (self.outputs != 1)}"
+        ended = f"{self.trials} trial{'s' * (self.trials != 1)} found" if self.trials else "no trial has found"
+        return f"undecided {self.unfinished}; {outputs} not decided ({ended} them equal)"
 
     def _bound(self) -> str:
         count = f"{self.outputs - len(self.tested)} shown, " if self.tested else ""

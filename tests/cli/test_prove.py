@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+import threading
 from pathlib import Path
 
 import pytest
+from hloom.cli import progress
 from hloom.cli import prove as command
 from hloom.ir.graph.module import Module
 from hloom.passes.base import PassContext
@@ -14,7 +18,7 @@ from support.command_line import NAMED, hloom
 
 KEYS = {
     "program", "devices", "outcome", "outputs", "trials", "chance", "difference", "problem", "undefined", "uncovered",
-    "origin", "shown",
+    "origin", "shown", "unfinished",
 }  # fmt: skip
 
 UNCOVERED = """HloModule m
@@ -66,3 +70,55 @@ def test_the_work_of_another_partitioner(tmp_path: Path) -> None:
     assert done.out.startswith("equal: 2 outputs, 4 trials")
     assert hloom("prove", NAMED, "wrong.hlo", cwd=tmp_path).code == 1
     assert hloom("prove", NAMED, "right.hlo", "--devices", "4", cwd=tmp_path).code == 2
+
+
+ENDLESS = """HloModule m
+more { a = f32[] parameter(0)  ROOT r = pred[] compare(a, a), direction=EQ }
+same { b = f32[] parameter(0)  ROOT s = f32[] copy(b) }
+ENTRY e { x = f32[8] parameter(0), sharding={devices=[2]<=[2]}  i = f32[] parameter(1)
+  ROOT y = f32[] while(i), condition=more, body=same }"""
+
+
+def test_a_proof_without_an_end_is_undecided(tmp_path: Path) -> None:
+    done = hloom("prove", "-", "--timeout", "0.3", "--json", cwd=tmp_path, text=ENDLESS)
+    found = json.loads(done.out)
+    assert done.code == 3
+    assert done.err == ""
+    assert set(found) == KEYS | {"tested", "never_run"}
+    assert (found["outcome"], found["trials"], found["outputs"]) == ("undecided", 0, 1)
+    assert found["unfinished"]["seconds"] == 0.3
+    assert found["unfinished"]["during"] == "trial 1: the original program"
+    assert found["unfinished"]["running"][0] == "while y (<stdin>:5)"
+
+
+def test_the_time_of_partitioning_counts(tmp_path: Path) -> None:
+    done = hloom("prove", NAMED, "--timeout", "1e-9", cwd=tmp_path)
+    assert done.code == 3
+    assert done.out.startswith("undecided after 1e-09 s, in partitioning; 2 outputs not decided")
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "soon"])
+def test_a_time_that_is_none_is_refused(seconds: str, tmp_path: Path) -> None:
+    done = hloom("prove", NAMED, "--timeout", seconds, cwd=tmp_path)
+    assert done.code == 2
+    assert f"'{seconds}' is not a positive number of seconds" in done.err
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_is_shown_on_terminals_alone(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return is_terminal
+
+    screen, trial = Screen(), threading.Event()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(progress, "_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "_INTERVAL_SECONDS", 0.001)
+
+    def words() -> str:
+        trial.set()
+        return "proving, trial 2 of 4"
+
+    with progress.working(words):
+        assert trial.wait(10) if is_terminal else not trial.wait(0.05)
+    assert ("hloom: proving, trial 2 of 4, 0 s" in screen.getvalue()) is is_terminal

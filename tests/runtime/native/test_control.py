@@ -8,10 +8,10 @@ import hloom
 import numpy as np
 import pytest
 from hloom.cli.backends import Backend
+from hloom.ir.time_limit import TimeLimit, time_limit
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.native.kernels import NativeKernels
 from hloom.runtime.native.loop import LoopStep
-from hloom.runtime.plan.limits import TimeLimit, time_limit
 from hloom.runtime.simulator import run_devices
 from support.compare import compare
 from support.loop_kernels import needs_llvm
