@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ...ir.graph.op import Role
 from ..plan.interpreter import Plan, label
@@ -34,21 +34,29 @@ def unlike(original: Plan, local: Plan, devices: int) -> str:
     """Describes a branch or loop body that a device has run more or less often than the original program has. Empty if
     there is none. Those of other names, or with more or fewer of their name, cannot be compared.
     """
-    theirs, ours = _runs(original, devices), _runs(local, devices)
-    for name in theirs:
-        if len(theirs[name]) == len(ours.get(name, ())) and theirs[name] != ours[name]:
+    theirs, ours = _sites(original), _sites(local)
+    for name, plans in theirs.items():
+        others = ours.get(name, ())
+        if len(plans) == len(others) and _runs(original, plans, devices) != _runs(local, others, devices):
             return f"{name} runs on some device more or less often than in the original program"
     return ""
 
 
-def _runs(plan: Plan, devices: int) -> dict[str, list[list[int]]]:
-    """Returns how often each device has run what has a name, in order. What runs on one device alone runs on all."""
-    found: dict[str, list[list[int]]] = {}
+def _sites(plan: Plan) -> dict[str, list[Plan]]:
+    """Returns what has a name, once for each place that it is called from."""
+    found: dict[str, list[Plan]] = {}
     for name, callee in _callees(plan):
-        runs = callee.runs
-        alike = list(plan.runs) == [0]
-        found.setdefault(name, []).append([runs[0 if alike else device] for device in range(devices)])
-    return {name: sorted(runs) for name, runs in found.items()}
+        found.setdefault(name, []).append(callee)
+    return found
+
+
+def _runs(program: Plan, plans: Sequence[Plan], devices: int) -> list[int]:
+    """Returns how often each device has run any of these, of which some may be one. What runs on one device alone runs
+    on all.
+    """
+    alike = list(program.runs) == [0]
+    distinct = {id(plan): plan for plan in plans}.values()
+    return [sum(plan.runs[0 if alike else device] for plan in distinct) for device in range(devices)]
 
 
 def _callees(plan: Plan) -> Iterator[tuple[str, Plan]]:

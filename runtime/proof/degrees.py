@@ -127,10 +127,8 @@ class _Degrees:
                 return sum(degrees)
             case Algebra.FOLD:
                 return self._folded(i, degrees)
-            case Algebra.MOVE if i.op.applies_calls and any(
-                x.op.algebra_of(x.call) is not Algebra.ORDER for c in i.called() for x in c if x.op.role is None
-            ):
-                raise NoBound
+            case Algebra.MOVE if i.op.applies_calls:
+                return self._closed(i, highest)
             case Algebra.MOVE | Algebra.ORDER:
                 return highest
             case Algebra.CONVERSION:
@@ -153,8 +151,16 @@ class _Degrees:
     def _folded(self, i: Instruction, degrees: list[int]) -> int:
         monoid, highest = reduction_monoid(getattr(i.attributes, i.op.folds_by)), max(degrees)
         if monoid is None:
-            raise NoBound
+            return self._closed(i, highest)
         return highest * max(o.shape.num_elements for o in i.operands) if monoid is Monoid.MULTIPLY else highest
+
+    def _closed(self, i: Instruction, highest: int) -> int:
+        """The degree of what an op makes that applies computations again and again, none of which raises it."""
+        for computation in i.called():
+            found = self.of(computation, [[highest] * p.shape.num_leaves for p in computation.parameters])
+            if max(found, default=1) > highest:
+                raise NoBound
+        return highest
 
 
 class _DegreesOnTerms(_Degrees):
@@ -182,4 +188,4 @@ class _DegreesOnTerms(_Degrees):
         monoid = reduction_monoid(found) if isinstance(found, Computation) else None
         if monoid in (Monoid.AND, Monoid.OR, Monoid.MULTIPLY):
             return max(degrees) * max(o.shape.num_elements for o in i.operands)
-        return max(degrees)
+        return max(degrees)  # what another computation makes is not known: new elements

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -117,7 +117,8 @@ def _elements(dims: tuple[int, ...], kind: Floats, generator: np.random.Generato
     if kind == "any" and generator.random() < 0.5:
         return _few(elements, generator)
     small = embed(generator.integers(-1, 2, dims))
-    return np.where(generator.random(dims) < share, small, elements)
+    chosen = cast(Array, generator.random(dims)) < share
+    return np.where(chosen, small, elements)
 
 
 # -- other numbers than floats
@@ -150,7 +151,8 @@ def _few(drawn: Array, generator: np.random.Generator) -> Array:
     if generator.random() < 0.5:
         return flat[generator.integers(0, min(3, flat.size), drawn.shape)]
     others = 0.5 ** generator.integers(1, max(2, drawn.size.bit_length()))
-    return np.where(generator.random(drawn.shape) < others, drawn, flat[0])
+    chosen = cast(Array, generator.random(drawn.shape)) < others
+    return np.where(chosen, drawn, flat[0])
 
 
 def _extremes(leaf: Shape, ends: tuple[int, int], generator: np.random.Generator) -> Array:

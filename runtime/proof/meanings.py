@@ -89,6 +89,7 @@ class Meanings:
         run = self._keyed(kernel, call, floats)
 
         def guarded(*operands: Any) -> Any:
+            self._oracle().made.compared += 1
             found: Array = run(*operands)
             if relation and self._oracle().is_free:
                 x, y = operands

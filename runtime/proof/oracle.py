@@ -36,8 +36,8 @@ UNCOUNTED_BITS = 61 - _COUNT - 4 - 1  # a random element is a count, or a fracti
 
 @dataclass
 class Counts:
-    """Counts the values of functions in a trial: those of each function, of roundings, and of reciprocals; and the
-    comparisons of single elements.
+    """Counts the values of functions in a trial: those of each function, of roundings, and of reciprocals; and the runs
+    of comparisons of floats.
     """
 
     hashed: Counter[str] = field(default_factory=Counter[str])

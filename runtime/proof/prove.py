@@ -119,8 +119,9 @@ class _Pair:
             self.inputs.ending = frozenset().union(*map(ending_inputs, self._plans))
 
     @property
-    def _plans(self) -> list[Plan]:
-        return [side.program.executable.plan for side in (self.whole, self.divided)]
+    def _plans(self) -> tuple[Plan, Plan]:
+        whole, divided = self.whole.program, self.divided.program
+        return whole.executable.plan, divided.executable.plan
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -129,7 +130,9 @@ class _Pair:
 
     def trials(self, done: int) -> int:
         """The number of trials that are enough, as far as is known after some."""
-        return _FIRST if done < _FIRST else done if self.bounds.are_small else trials_for(self._plans, done)
+        if done < _FIRST or self.bounds.are_small:
+            return max(done, _FIRST)
+        return trials_for(self._plans, self.whole.kernels.oracle.made.compared, done)
 
     def _prepare(self, side: _Side, program: Callable[[Module, FieldKernels], Any], module: Module) -> None:
         try:

@@ -38,7 +38,11 @@ class Extremes:
 
     def over(self, x: Array, start: Array, dims: tuple[int, ...] = ()) -> Array:
         """The extremes along dimensions, together with one more term."""
-        return self.of_sums(lambda terms, first: field.add(_total(terms, dims), first), x, start)
+
+        def summed(terms: Array, first: Array) -> Array:
+            return field.add(_total(terms, dims), first)
+
+        return self.of_sums(summed, x, start)
 
     def of_sums(self, summed: Kernel, x: Array, start: Array) -> Array:
         """The extremes of the terms that `summed` adds up. Of a single term it is that term."""
