@@ -130,7 +130,7 @@ class _Pair:
 
     def trials(self, done: int) -> int:
         """The number of trials that are enough, as far as is known after some."""
-        if done < _FIRST or self.bounds.are_small:
+        if done < _FIRST or (self.bounds.are_small and not self._undefined()):
             return max(done, _FIRST)
         return trials_for(self._plans, self.whole.kernels.oracle.made.compared, done)
 
@@ -217,12 +217,16 @@ class _Pair:
             self.progress.limit = limit
             return None
 
+    def _undefined(self) -> tuple[Difference, ...]:
+        """The results that were undefined in every trial."""
+        found = (_first(n, ~np.asarray(d), "undefined in every trial") for n, d in enumerate(self.defined))
+        return tuple(d for d in found if d is not None)
+
     def verdict(
         self, trials: int, difference: Difference | None = None, problem: str = "", differs: bool = False,
         uncovered: Sequence[Uncovered] = (), origin: Origin | None = None,
     ) -> Verdict:  # fmt: skip
-        undefined = [_first(n, ~np.asarray(d), "undefined in every trial") for n, d in enumerate(self.defined)]
-        missing = tuple(d for d in undefined if d is not None)
+        missing = self._undefined()
         if difference is not None or differs:
             outcome, missing = "differs", ()
         else:

@@ -1,8 +1,9 @@
 """Whether the proof finds planted mistakes, and whether a mistake changes any result.
 
 A mistake counts if it changes a bit of some result for some input, padding included: random inputs of two seeds, floats
-of 0, 1 and -1, integers beyond their range. A change of floats that is gone in f64 is another order of rounding, which
-counts as none.
+of 0, 1 and -1, integers beyond their range, and many inputs each of which is of a kind of its own (few values, mostly
+one, all different, the whole range of a type). A change of floats that is gone in f64 is another order of rounding,
+which counts as none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.module import Module
 from hloom.ir.tools.verifier import verify
 from hloom.runtime.check.retype import retyped
+from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.inputs.inputs import inputs_for_module
+from hloom.runtime.proof.decisions import ending_inputs
 from hloom.runtime.proof.inputs import Mode, TrialInputs
 from hloom.runtime.simulator import simulate
 from support.planted_faults import Fault
@@ -30,7 +33,8 @@ Array = np.ndarray[Any, Any]
 Outcome = Literal["caught", "missed", "unproved", "harmless", "only the proof", "no program"]
 WIDE = 1e-12  # change of a result in f64, relative to its largest magnitude, that is no rounding
 _SECONDS = 30.0  # for one mistake
-_BEYOND = Mode(integers="beyond")
+_SETS = 16  # of inputs of any kind
+_BEYOND, _ANY = Mode(integers="beyond"), Mode(integers="any")
 
 
 class _OutOfTime(BaseException):
@@ -43,18 +47,33 @@ class Census:
 
     program: Module
     local: Module
-    trials: int = 4
+    trials: int | None = None
     reasons: dict[Fault, str] = field(default_factory=dict[Fault, str])
 
     @cached_property
     def inputs(self) -> list[list[Array]]:
         """Sets of inputs."""
         found = [inputs_for_module(self.program, seed=seed) for seed in range(2)]
-        beyond = TrialInputs(self.program).draw(np.random.SeedSequence(5), _BEYOND)
         draw = np.random.default_rng(6)
         numbers: list[Array] = [draw.integers(-1, 2, x.shape) for x in found[0]]
         ties = [n.astype(x.dtype) if _is_float(x) else x for n, x in zip(numbers, found[0], strict=True)]
-        return [*found, ties, [b if x.dtype.kind in "iu" else x for x, b in zip(found[1], beyond, strict=True)]]
+        mixed = [self._mixed(_ANY, found[1], n) for n in range(_SETS)]
+        return [*found, ties, self._mixed(_BEYOND, found[1], 5), *mixed]
+
+    def _mixed(self, mode: Mode, floats: list[Array], seed: int) -> list[Array]:
+        """Integers as a trial draws them, with floats that are few values, ties among whole numbers, or as they are."""
+        trial = TrialInputs(self.program)
+        trial.ending = ending_inputs(UnpartitionedProgram(self.program).executable.plan)
+        drawn, draw = trial.draw(np.random.SeedSequence(seed), mode), np.random.default_rng([seed, 1])
+        found: list[Array] = []
+        for x, other in zip(floats, drawn, strict=True):
+            if x.dtype.kind in "iub":
+                found.append(other)
+                continue
+            few = x.reshape(-1)[draw.integers(0, min(3, x.size), x.shape)] if x.size else x
+            whole = draw.integers(-3, 4, x.shape).astype(x.dtype)
+            found.append((x, few, whole, draw.permutation(x.reshape(-1)).reshape(x.shape))[draw.integers(4)])
+        return found
 
     @cached_property
     def _right(self) -> list[list[Array]]:
@@ -62,7 +81,7 @@ class Census:
 
     def is_proved(self) -> bool:
         """Whether the right partitioning is equal, so that mistakes can be told from it."""
-        return hloom.prove(self.program, self.local, self.trials).is_equal
+        return hloom.prove(self.program, self.local, self.trials).agrees
 
     def outcome(self, fault: Fault) -> Outcome:
         """Plants a mistake and looks whether it is found. A program that does not end counts as none."""
@@ -88,10 +107,15 @@ class Census:
         if not self._shows(bad) or not self._shows_in_f64(bad):
             return "harmless"
         self.reasons[fault] = str(verdict)
-        return "missed" if verdict.is_equal else "unproved"
+        return "missed" if verdict.agrees else "unproved"
 
     def _shows(self, bad: Module) -> bool:
-        return any(_differ(bad, x, right, _has_other_bits) for x, right in zip(self.inputs, self._right, strict=True))
+        return self._first_shown(bad) is not None
+
+    def _first_shown(self, bad: Module) -> int | None:
+        """The first inputs for which a result has other bits."""
+        both = enumerate(zip(self.inputs, self._right, strict=True))
+        return next((n for n, (x, right) in both if _differ(bad, x, right, _has_other_bits)), None)
 
     def _shows_in_f64(self, bad: Module) -> bool:
         wide = [[x.astype(np.float64) if _is_float(x) else x for x in inputs] for inputs in self.inputs]

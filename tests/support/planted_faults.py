@@ -1,7 +1,7 @@
 """Partitioned programs with one mistake in them, as a wrong partitioner would make: what a check has to find.
 
 `faults` lists the mistakes that can be planted in a LOCAL module, by kind and place; `all_faults` adds those of
-`planted_edits`, which tests on numbers hardly see. Each is made in a copy of its own.
+`planted_edits`, which tests on numbers hardly see, and those of `planted_decisions`. Each is made in a copy of its own.
 Whether a mistake shows in the results is for the caller to find out (a mask may not matter, a group may hold copies).
 """
 
@@ -19,6 +19,7 @@ from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.sharding.replica_groups import ExplicitGroups, Groups, enumerate_groups
 from hloom.ir.types.literal import Literal
+from support.planted_decisions import DECISIONS
 from support.planted_edits import EDITS, Fits, Plant, attributes_of, change, literal_of
 
 SCALE = 1e-6
@@ -38,7 +39,7 @@ class Fault:
         computation = next(c for c in copy if c.name == self.computation)
         instruction = computation.find(self.instruction)
         assert instruction is not None
-        next(plant for kind, _, plant in (*_KINDS, *EDITS) if kind == self.kind)(computation, instruction)
+        next(plant for kind, _, plant in (*_KINDS, *EDITS, *DECISIONS) if kind == self.kind)(computation, instruction)
         return copy
 
 
@@ -48,8 +49,13 @@ def faults(module: Module) -> Iterator[Fault]:
 
 
 def all_faults(module: Module) -> Iterator[Fault]:
-    """All mistakes that can be planted in a LOCAL module."""
+    """Mistakes of a wrong partitioner, and smaller ones."""
     yield from _listed(module, [*_KINDS, *EDITS])
+
+
+def decision_faults(module: Module) -> Iterator[Fault]:
+    """Mistakes in decisions that can be planted in a LOCAL module."""
+    yield from _listed(module, DECISIONS)
 
 
 def _listed(module: Module, kinds: list[tuple[str, Fits, Plant]]) -> Iterator[Fault]:
