@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from hloom.ir.graph.attributes import Pairs
@@ -20,6 +20,7 @@ from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.ir.types.literal import Literal
 from support.planted_edits import Fits, Plant, attributes_of, change, literal_of
 
+T = TypeVar("T")
 _OPPOSITE = {
     Direction.LT: Direction.GE, Direction.GE: Direction.LT, Direction.GT: Direction.LE, Direction.LE: Direction.GT,
     Direction.EQ: Direction.NE, Direction.NE: Direction.EQ,
@@ -30,7 +31,7 @@ _REVERSED = {
 _NARROWER = {"f64": "f32", "f32": "bf16", "s64": "s16", "s32": "s8", "u32": "u8", "s16": "s8", "c128": "c64"}
 
 
-def chosen[T](i: Instruction, choices: list[T]) -> T:
+def chosen(i: Instruction, choices: list[T]) -> T:
     return random.Random(f"{i.opcode} {i.name}").choice(choices)
 
 
