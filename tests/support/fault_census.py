@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import hloom
 import numpy as np
@@ -71,7 +71,7 @@ class Census:
                 found.append(other)
                 continue
             few = x.reshape(-1)[draw.integers(0, min(3, x.size), x.shape)] if x.size else x
-            whole = draw.integers(-3, 4, x.shape).astype(x.dtype)
+            whole = np.asarray(cast(Array, draw.integers(-3, 4, x.shape)), x.dtype)
             found.append((x, few, whole, draw.permutation(x.reshape(-1)).reshape(x.shape))[draw.integers(4)])
         return found
 

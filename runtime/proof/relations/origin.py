@@ -147,11 +147,10 @@ class Search:
             if operand not in self.known or source is None:
                 return None
             array = self._array(replace(wrong, place=operand))
-            at = wrong.at if array.ndim else ()
-            position = wrong.position if source.array.ndim else 0
-            want = source.array.reshape(-1)[position]
-            if array[at] != want:
-                return Wrong(operand, self._run(operand, wrong.run), wrong.device, at, want, source, position)
+            for at, position in _same_place(wrong, array):
+                want = source.array.reshape(-1)[position if source.array.ndim else 0]
+                if array[at] != want:
+                    return Wrong(operand, self._run(operand, wrong.run), wrong.device, at, want, source, position)
         return None
 
     def _meant(self, wrong: Wrong) -> list[Place] | None:
@@ -353,3 +352,15 @@ def _rank(place: Place) -> int:
 def _named(source: Source, position: int) -> str:
     at = [int(i) for i in np.unravel_index(position, source.array.shape)]
     return f"element {at} of {source.places[0]}"
+
+
+def _same_place(wrong: Wrong, array: Array) -> list[tuple[Dims, int]]:
+    """Where an operand has the element at the place of a wrong one, and where the original has that. A complex number
+    has two, in a last dimension.
+    """
+    at, position = wrong.at, wrong.position
+    if not array.ndim:
+        return [((), 0)]
+    if array.ndim > len(at):
+        return [((*at, part), 2 * position + part) for part in range(2)]
+    return [(at, position)] if array.ndim == len(at) else [(at[:-1], position // 2)]

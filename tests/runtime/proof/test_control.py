@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hloom
 import pytest
-from hloom.runtime.proof.prove import prove
+from hloom import prove
 
 CHOICE = """HloModule m
 add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hloom
 import numpy as np
 import pytest
+from hloom import prove
 from hloom.runtime.proof.degrees import chance, largest_degree
 from hloom.runtime.proof.field import PRIME
 from hloom.runtime.proof.oracle import UNCOUNTED_BITS, Counts, Oracle
-from hloom.runtime.proof.prove import prove
 from hloom.runtime.proof.verdict import Verdict
 
 PROGRAM = """HloModule m

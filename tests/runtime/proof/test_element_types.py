@@ -8,8 +8,8 @@ from typing import Any
 
 import hloom
 import pytest
+from hloom import prove
 from hloom.runtime.inputs.inputs import inputs_for_module
-from hloom.runtime.proof.prove import prove
 from hloom.runtime.simulator import simulate
 from support.compare import compare
 from support.planted_faults import faults, some

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hloom
 import pytest
+from hloom import prove
 from hloom.ir.graph.module import Module
 from hloom.ir.ops.calls.behaviour import Behaviour
 from hloom.ir.ops.calls.user_calls import USER_BEHAVIOURS
-from hloom.runtime.proof.prove import prove
 from support.harmless_faults import check_harmless
 from support.planted_faults import faults
 

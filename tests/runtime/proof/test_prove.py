@@ -10,10 +10,10 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
+from hloom import prove
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.types.literal import Literal
 from hloom.passes.annotating.remesh import remesh
-from hloom.runtime.proof.prove import prove
 from hypothesis import HealthCheck, given, settings
 from programs.random.generate import REGIONS, programs
 from support.command_line import EXAMPLES

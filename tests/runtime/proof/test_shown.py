@@ -5,9 +5,9 @@ from __future__ import annotations
 import hloom
 import numpy as np
 import pytest
+from hloom import prove
 from hloom.runtime.proof.field import GREATEST, LEAST
 from hloom.runtime.proof.oracle import Oracle
-from hloom.runtime.proof.prove import prove
 from hloom.runtime.proof.relations.extremes import Extremes
 from hloom.runtime.proof.relations.shown import shown
 from hloom.runtime.proof.verdict import Shown
