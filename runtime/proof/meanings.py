@@ -220,13 +220,11 @@ def _some_integers(x: Array, target: ElementType) -> Array:
 
 
 def _relation(op: AnyOp, call: OpCall[Any], compile: Compile) -> str:
-    """Describes a comparison by its answers where the first number is less, equal and greater. Empty for other ops, and
-    for one that only tells whether the numbers are equal.
-    """
+    """Describes a comparison by its answers where the first number is less, equal and greater. Empty for other ops."""
     if call.shape.element.kind is not Kind.PRED or len(call.operands) != 2:
         return ""
     answers = _at(op, call, compile, [0.0, 0.0, 1.0], [1.0, 0.0, 0.0])
-    return f"relation {answers.tolist()}" if answers[0] != answers[2] else ""
+    return f"relation {answers.tolist()}"
 
 
 def _at(op: AnyOp, call: OpCall[Any], compile: Compile, *points: list[float]) -> Array:
