@@ -33,7 +33,7 @@ from support.planted_faults import all_faults, decision_faults, some
 
 KINDS = ("examples", "golden", "jax", "random")
 FAULTS = {"values": all_faults, "decisions": decision_faults}
-RANDOM = 120  # programs
+RANDOM = 80  # programs
 SMALL = ("mlp_named", "mlp_train", "transformer_scan_train")
 COLUMNS = ("planted", "harmless", "caught", "missed", "unproved", "only the proof")
 
