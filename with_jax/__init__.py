@@ -18,6 +18,8 @@ from ..ir.late import late_names
 
 if TYPE_CHECKING:
     from ..frontends.jax import from_jax as from_jax
+    from .adapters import filter_jit as filter_jit
+    from .adapters import nnx_jit as nnx_jit
     from .compiled import Compiled as Compiled
     from .compiled import Lowered as Lowered
     from .exporting import exported as exported
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "from_jax": "frontends.jax:from_jax",
+    "filter_jit": "jax.adapters:filter_jit",
+    "nnx_jit": "jax.adapters:nnx_jit",
     "Compiled": "jax.compiled:Compiled",
     "Lowered": "jax.compiled:Lowered",
     "exported": "jax.exporting:exported",

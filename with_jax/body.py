@@ -15,18 +15,22 @@ from ..codegen import body_module
 from ..frontends.extras import INSTALL, imported
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
+from .host import NO_HOST, Host, number_calls
 
 PURPOSE = "to run programs with JAX"
 _PROGRAM = "mlir_module_serialized"
-_FIELDS = ("fun_name", "nr_devices", "in_avals", "out_avals", _PROGRAM)
+_FIELDS = ("fun_name", "nr_devices", "in_avals", "out_avals", "ordered_effects", _PROGRAM)
 
 
-def local_function(local: Module, platform: str) -> Callable[..., Any]:
-    """Returns the program of one device as a function of JAX on tiles, to be called inside of a `shard_map`.
+def local_function(local: Module, platform: str, host: Host = NO_HOST, first: int = 0) -> Callable[..., Any]:
+    """Returns the program of one device as a function of JAX on tiles, to be called inside of a `shard_map`. `first` is
+    the number, in the program around it, of the first Python function of `host` that it calls.
 
     Raises CompileError for what StableHLO cannot express, or if this version of JAX has no such artifacts.
     """
-    return with_program(body_module(local), platform).call
+    module = body_module(local)
+    number_calls(module, first)
+    return dataclasses.replace(with_program(module, platform), ordered_effects=host.ordered).call
 
 
 def with_program(module: Module, platform: str) -> Any:
@@ -35,8 +39,8 @@ def with_program(module: Module, platform: str) -> Any:
     """
     jax, export = imported("jax", PURPOSE), imported("jax.export", PURPOSE)
     entry = module.entry
-    tiles = [jax.ShapeDtypeStruct(p.shape.dims, p.shape.element.numpy) for p in entry.parameters]
-    results = [(leaf.dims, leaf.element.numpy) for leaf in entry.root.shape.leaves()]
+    tiles = [jax.ShapeDtypeStruct(p.shape.dims, p.shape.element.numpy) for p in entry.parameters if p.shape.is_array]
+    results = [(leaf.dims, leaf.element.numpy) for leaf in entry.root.shape.leaves() if leaf.is_array]
     artifact = module.to_stablehlo_bytecode()
 
     def stub(*_: Any) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module, Stage
 from ..ir.sharding.digit import Digits, merge, primes
-from ..ir.sharding.sharding import REPLICATED, Sharding, TupleSharding, leaf_shardings
+from ..ir.sharding.sharding import REPLICATED, Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ..ir.sharding.tiling import Tiling
 from ..passes.base import Pass, PassContext
 
@@ -25,7 +25,7 @@ class EvenBorders(Pass):
     consumes: ClassVar[frozenset[Stage]] = frozenset((Stage.SHARDED,))
 
     def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
+        changed = _leave_device(module)
         for instruction in (*module.entry.parameters, module.entry.root):
             leaves = list(instruction.shape.leaves())
             old = leaf_shardings(instruction.sharding, len(leaves))
@@ -46,6 +46,17 @@ class EvenBorders(Pass):
                 instruction.shardy = None
                 instruction.sharding = TupleSharding(tuple(new)) if instruction.shape.is_tuple else new[0]
         return changed
+
+
+def _leave_device(module: Module) -> bool:
+    """Copies a result that is on one device alone to all of them: it is one of a callback, which stays there."""
+    root = module.entry.root
+    if not isinstance(root.sharding, Sharding) or root.sharding.kind is not ShardingKind.MAXIMAL:
+        return False
+    copy = module.entry.add("copy", (root,), like=root)
+    copy.sharding = REPLICATED
+    module.entry.root = copy
+    return True
 
 
 def even_tiling(tiling: Tiling, dims: tuple[int, ...]) -> Tiling:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..frontends.extras import imported
 from ..ir.diagnostics import Location
 from .body import PURPOSE
@@ -141,8 +143,10 @@ def _jitted(call: Call) -> Any:
     return imported("jax", PURPOSE).jit(run)
 
 
-def _lowered(call: Call, shardings: Sequence[Any], platform: str) -> Any:
-    """Lowers the function of a call, as if Hloom did not partition it, with these shardings of its arguments."""
+def _lowered(call: Call, shardings: Sequence[Any], platform: str, devices: tuple[Any, ...]) -> Any:
+    """Lowers the function of a call, as if Hloom did not partition it, with these shardings of its arguments. JAX knows
+    the `devices` where lowering needs them: for Python functions.
+    """
     jax, mlir = imported("jax", PURPOSE), imported("jax.interpreters.mlir", PURPOSE)
 
     def run(*leaves: Any) -> tuple[Any, ...]:
@@ -150,10 +154,12 @@ def _lowered(call: Call, shardings: Sequence[Any], platform: str) -> Any:
 
     run.__name__ = run.__qualname__ = call.name
     shapes = [
-        jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, sharding=s or _explicit(a))
+        jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, sharding=_placed(jax, s or _explicit(a), devices))
         for a, s in zip(call.jaxpr.in_avals, shardings, strict=True)
     ]
-    asked = tuple(s or _explicit(a) for a, s in zip(call.jaxpr.out_avals, call.outside, strict=True))
+    asked = tuple(
+        _placed(jax, s or _explicit(a), devices) for a, s in zip(call.jaxpr.out_avals, call.outside, strict=True)
+    )
     rules = mlir.LoweringParameters(override_lowering_rules=((primitive(), _lower_flat),))
     with jax.sharding.use_abstract_mesh(call.context):
         traced = jax.jit(run, out_shardings=asked, keep_unused=True).trace(*shapes)
@@ -165,6 +171,17 @@ def _explicit(aval: Any) -> Any:
     explicit = imported("jax", PURPOSE).sharding.AxisType.Explicit
     mesh = aval.sharding.mesh
     return aval.sharding if not mesh.empty and explicit in mesh.axis_types else None
+
+
+def _placed(jax: Any, sharding: Any, devices: tuple[Any, ...]) -> Any:
+    """Returns a sharding on an abstract mesh as one on devices; any other as it is."""
+    abstract = isinstance(sharding, jax.sharding.NamedSharding) and isinstance(sharding.mesh, jax.sharding.AbstractMesh)
+    if not abstract or len(devices) != sharding.mesh.size:
+        return sharding
+    mesh = sharding.mesh
+    places = np.array(devices, dtype=object).reshape(mesh.axis_sizes)
+    concrete = jax.sharding.Mesh(places, mesh.axis_names, axis_types=mesh.axis_types)
+    return jax.sharding.NamedSharding(concrete, sharding.spec)
 
 
 def _lower_flat(context: Any, *values: Any, call: Call, **_: Any) -> Any:
@@ -179,12 +196,15 @@ def _lower(context: Any, *values: Any, call: Call, **_: Any) -> Any:
         return _lower_flat(context, *values, call=call)
     asked = [None if isinstance(s, Origin) else s for s in call.inside]
     shardings = [sharding_of(jax, v, a) or s for v, a, s in zip(values, inside, asked, strict=True)]
-    platform = where.platforms[0]
-    program = Program(call, _lowered(call, shardings, platform), where.axis_context.num_devices, platform)
+    platform, devices = where.platforms[0], where.axis_context.device_assignment or ()
+    program = Program(call, _lowered(call, shardings, platform, devices), where.axis_context.num_devices, platform)
     _PROGRAMS.setdefault(where.module, []).append(program)
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):  # the body has a mesh of its own
         plain = context.replace(avals_in=[jax.core.ShapedArray(a.shape, a.dtype) for a in inside], avals_out=None)
-        return mlir.lower_fun(program.run, multiple_results=True)(plain, *values)
+        results = mlir.lower_fun(program.run(program.host.add_to(where)), multiple_results=True)(plain, *values)
+    if program.host.ordered:
+        context.set_tokens_out(plain.tokens_out)
+    return results
 
 
 _PROGRAMS: weakref.WeakKeyDictionary[Any, list[Program]] = weakref.WeakKeyDictionary()

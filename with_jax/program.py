@@ -19,6 +19,7 @@ from ..passes.base import Pass
 from ..passes.result import Partitioned
 from .body import PURPOSE, local_function
 from .borders import EvenBorders
+from .host import Host
 from .meshes import spell
 from .taken import require_taken
 
@@ -30,12 +31,14 @@ class Program:
     """A function on arrays of certain shapes and shardings, for a number of devices.
 
     `lowered` is its `jax.stages.Lowered` before partitioning, `module` the same program read, `program` that of each
-    device. `run` is a function of JAX again, on the leaves of arguments and results.
+    device. `host` has the Python functions that it calls. `run` makes it a function of JAX again, on the leaves of
+    arguments and results.
     """
 
     def __init__(self, call: Call, lowered: Any, devices: int, platform: str) -> None:
         self.call, self.lowered, self.devices, self.platform = call, lowered, devices, platform
         self.module: Module = read_lowered(lowered, call.door.place)
+        self.host = Host.of(lowered)
         _name_parameters(self.module, call)
         require_taken(self.module, call.door.place, platform, call.door.platforms)
         if self.module.num_partitions not in (1, devices):
@@ -48,12 +51,15 @@ class Program:
         options["passes"] = _with_even_borders(options.get("passes"))
         return api.partition(self.module, self.devices, **options)
 
-    @cached_property
-    def run(self) -> Callable[..., tuple[Any, ...]]:
-        """The function that JAX lowers in the place of the user's."""
+    def run(self, first: int = 0) -> Callable[..., tuple[Any, ...]]:
+        """Returns the function that JAX lowers in the place of the user's. The Python functions that it calls have
+        numbers from `first` on.
+        """
         jax = imported("jax", PURPOSE)
-        parameters, results = placements(self.program)
-        body = local_function(self.program, self.platform)
+        parameters, results = (
+            [place for place in places if place.shape.is_array] for places in placements(self.program)
+        )
+        body = local_function(self.program, self.platform, self.host, first)
         if self.devices > 1:
             tilings = [place.tiling for place in (*parameters, *results) if place.tiling is not None]
             named = next((m for m in self.module.meshes.values() if m.size == self.devices), None)
@@ -66,7 +72,8 @@ class Program:
 def _name_parameters(module: Module, call: Call) -> None:
     """Names the parameters as the user's arguments, by their paths."""
     names = call.jaxpr.jaxpr.debug_info.arg_names or ()
-    for parameter, name in zip(module.entry.parameters, names, strict=False):
+    arrays = [parameter for parameter in module.entry.parameters if parameter.shape.is_array]
+    for parameter, name in zip(arrays, names, strict=False):
         parameter.metadata = Metadata.named(name)
         module.entry.rename(parameter, re.sub(r"\W", "_", name) + ".1")
 

@@ -8,7 +8,7 @@ from ..ir.diagnostics import Diagnostics, Location
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.ops.calls.behaviour import CustomCallAttributes
-from ..ir.ops.calls.custom_call import behaviour, is_foreign
+from ..ir.ops.calls.custom_call import is_foreign
 
 TRIED = ("cpu",)
 """The platforms on which programs of Hloom have run inside of JAX."""
@@ -39,10 +39,7 @@ def _obstacles(instruction: Instruction) -> Iterator[tuple[str, str | None]]:
     attributes = instruction.attributes
     if not isinstance(attributes, CustomCallAttributes):
         return
-    if behaviour(attributes).is_callback:
-        yield (f"{instruction.name} calls a Python function, which the devices cannot share out",
-               "call it outside of the jitted function")
-    elif is_foreign(attributes):
+    if is_foreign(attributes):
         target = attributes.custom_call_target
         yield (f'{instruction.name} is a custom-call of "{target}", of which Hloom knows nothing',
                f'hloom.custom_call("{target}") says what it computes and how it is divided')

@@ -100,9 +100,10 @@ def _refuse_leaks(module: Module, lowered: Any) -> None:
     behind, and complains only when the program is called.
     """
     arguments = imported("jax.tree_util", PURPOSE).tree_leaves(lowered.args_info)
-    if len(module.entry.parameters) <= len(arguments):
+    arrays = [parameter for parameter in module.entry.parameters if parameter.shape.is_array]  # the others are tokens
+    if len(arrays) <= len(arguments):
         return
-    leaked = min(module.entry.parameters, key=lambda p: p.metadata is not None and bool(p.metadata.op_name))
+    leaked = min(arrays, key=lambda p: p.metadata is not None and bool(p.metadata.op_name))
     use = next(iter(leaked.users), leaked)
     fail(
         f"{use.name} uses a value of type {leaked.shape.without_layout()} that is neither an argument nor a constant: "

@@ -12,7 +12,10 @@ from typing import Any
 
 from ...ir.diagnostics import SourceFile, fail
 from ...ir.graph.instruction import Metadata
-from ...ir.graph.module import Module
+from ...ir.graph.module import Module, clone_module
+from ...ir.graph.op import op_named
+from ...ir.ops.conversion import Copy
+from ...ir.ops.shaping import ReshapeAttributes
 from ...ir.sharding.sharding import UNKNOWN, TupleSharding
 from ...ir.strings import quote
 from ...ir.tools.aliases import aliases, donors, leaf_number
@@ -79,9 +82,23 @@ def write_bytecode(module: Module) -> bytes:
 
 
 def _converted(module: Module) -> Any:
-    data = proto.write_module(unfused(module))
+    data = proto.write_module(_without_copies(unfused(module)))
     counts = {"mhlo.num_partitions": module.num_partitions, "mhlo.num_replicas": module.replica_count}
     return mlir.from_hlo(data, module.name, counts, _donations(module))
+
+
+def _without_copies(module: Module) -> Module:
+    """Returns a module with reshapes to the same shape in the place of copies, which StableHLO lacks; the module itself
+    if it has none.
+    """
+    if not any(isinstance(i.op, Copy) for computation in module for i in computation):
+        return module
+    changed = clone_module(module)
+    for computation in changed:
+        for instruction in computation:
+            if isinstance(instruction.op, Copy) and instruction.shape.is_array:
+                instruction.op, instruction.attributes = op_named("reshape"), ReshapeAttributes()
+    return changed
 
 
 def _donations(module: Module) -> dict[int, tuple[str, int | None]]:

@@ -172,3 +172,14 @@ def test_without_jaxlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert done.code == 65
         assert "is missing, which is needed to read and write StableHLO" in done.err
         assert "pip install 'hloom[xla]'" in done.err
+
+
+def test_copies_become_reshapes() -> None:
+    """StableHLO has no copies. A program per device copies a parameter that it returns."""
+    local = hloom.partition(hloom.parse("ENTRY e { ROOT x = f32[4] parameter(0), sharding={devices=[2]<=[2]} }"))
+    copies = [i.opcode for i in local.entry]
+    assert "copy" in copies
+    text = local.to_stablehlo()
+    assert "stablehlo.reshape" in text
+    assert hloom.parse(text).num_partitions == 2
+    assert [i.opcode for i in local.entry] == copies

@@ -207,39 +207,12 @@ def line_of(function: Any, text: str) -> int:
     return first + next(n for n, line in enumerate(lines) if text in line)
 
 
-def with_callback(x: Any) -> Any:
-    y = x + 1
-    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), y)
-
-
-def with_debug_print(x: Any) -> Any:
-    jax.debug.print("x {}", x)
-    return x
-
-
-def with_print_in_a_loop(x: Any) -> Any:
-    def body(carry: Any, _: Any) -> Any:
-        jax.debug.callback(print, carry)
-        return carry + 1, None
-
-    return jax.lax.scan(body, x, None, length=3)[0]
-
-
-def with_io(x: Any) -> Any:
-    io = importlib.import_module("jax.experimental").io_callback
-    return io(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
-
-
 def with_foreign_call(x: Any) -> Any:
     call = importlib.import_module("jax.ffi").ffi_call("nobody_knows_it", jax.ShapeDtypeStruct(x.shape, x.dtype))
     return call(x) + 1
 
 
 @pytest.mark.parametrize(("function", "text", "message"), [
-    (with_callback, "pure_callback", "calls a Python function"),
-    (with_debug_print, "debug.print", "calls a Python function"),
-    (with_print_in_a_loop, "debug.callback", "calls a Python function"),
-    (with_io, "io(np", "calls a Python function"),
     (with_foreign_call, "call(x)", 'a custom-call of "nobody_knows_it", of which Hloom knows nothing'),
 ])  # fmt: skip
 def test_programs_that_are_not_taken(function: Any, text: str, message: str, mesh: Any) -> None:

@@ -73,7 +73,8 @@ class Behaviour:
     """The properties of a target, by default of an unknown one. The methods are those of `Op`.
 
     `has_rule` means that the sharding rule allows some dimension to be sharded. `reads_format` means that the target is
-    specific to the element types of its operands.
+    specific to the element types of its operands. `acts_on_tiles` means that every device calls the target with its
+    tiles, wherever the program places the call.
     """
 
     has_rule = False
@@ -81,6 +82,7 @@ class Behaviour:
     is_identity = False
     only_annotates = False
     is_callback = False
+    acts_on_tiles = False
     is_manual_boundary = False
     leaves_region = False
     algebra: Algebra | None = Algebra.OPAQUE

@@ -18,7 +18,7 @@ from ...types.shape import Shape
 from ..checks import text
 from ..structure import leaves_of
 from .behaviour import Behaviour, Call, CustomCallAttributes
-from .targets import BEHAVIOURS, PythonCallback
+from .targets import BEHAVIOURS, PythonCallback, TileCallback
 from .user_calls import USER_BEHAVIOURS
 
 if TYPE_CHECKING:
@@ -26,17 +26,18 @@ if TYPE_CHECKING:
 
 
 _FOREIGN = Behaviour()
-_CALLBACK = PythonCallback()
-_CALLBACKS = frozenset(
-    f"xla_{kind}python_{device}_callback" for kind in ("", "ffi_", "ffi_partitioned_") for device in ("cpu", "gpu")
-)
+_CALLBACK, _TILE_CALLBACK = PythonCallback(), TileCallback()
+_CALLBACKS: dict[str, Behaviour] = {
+    f"xla_{kind}python_{device}_callback": known
+    for kind, known in (("", _CALLBACK), ("ffi_", _CALLBACK), ("ffi_partitioned_", _TILE_CALLBACK))
+    for device in ("cpu", "gpu")
+}
 
 
 def behaviour(attributes: CustomCallAttributes) -> Behaviour:
     """Returns the behaviour of the target of a custom-call."""
     target = attributes.custom_call_target
-    unknown = _CALLBACK if target in _CALLBACKS else _FOREIGN
-    return BEHAVIOURS.get(target) or USER_BEHAVIOURS.get(target, unknown)
+    return BEHAVIOURS.get(target) or USER_BEHAVIOURS.get(target) or _CALLBACKS.get(target, _FOREIGN)
 
 
 def is_foreign(attributes: CustomCallAttributes) -> bool:

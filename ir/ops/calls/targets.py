@@ -91,6 +91,23 @@ class PythonCallback(Behaviour):
         )
 
 
+class TileCallback(PythonCallback):
+    """A call of a Python function for each device's tiles, which returns nothing (`partitioned=True` of JAX's
+    callbacks).
+    """
+
+    has_rule = True
+    acts_on_tiles = True
+
+    def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
+        if any(leaf.is_array for leaf in result.leaves()):
+            raise ShapeError(f"custom-call {target} returns nothing, found {text(result)}")
+
+    def sharding_rule(self, call: Call) -> ShardingRule:
+        b = RuleBuilder()
+        return b.rule([b.dims(leaf) for leaf in leaves_of(call.operands)], [[] for _ in leaves_of([call.shape])])
+
+
 def _nothing(shape: Shape) -> Any:
     """Returns the value of a shape without arrays."""
     return tuple(map(_nothing, shape.elements)) if shape.is_tuple else None

@@ -45,9 +45,12 @@ def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
 
 
 def sole_device(instruction: Instruction) -> int | None:
-    """Returns the only device with the effect of a custom-call; None for anything else."""
+    """Returns the only device that makes a custom-call with effects or a callback; None for anything else."""
     attributes = instruction.attributes
-    if not isinstance(attributes, CustomCallAttributes) or not attributes.custom_call_has_side_effect:
+    if not isinstance(attributes, CustomCallAttributes):
+        return None
+    known = behaviour(attributes)
+    if known.acts_on_tiles or not (known.is_callback or attributes.custom_call_has_side_effect):
         return None
     if any(not shape.is_array and shape.element is not TOKEN for shape in instruction.shape.leaves()):
         return None

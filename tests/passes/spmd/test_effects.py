@@ -137,3 +137,30 @@ def test_xla_reads_the_branches() -> None:
     local = hloom.partition(hloom.parse(known))
     compile_text(manual_module(local).to_text(), partitions=4)
     compile_text(replica_module(local).to_text(), replicas=4)
+
+
+CALLBACKS = HEAD + """ENTRY e {
+  x = f32[8,6] parameter(0), sharding={devices=[4,1]<=[4]}
+  t = () custom-call(x), custom_call_target="xla_ffi_partitioned_python_cpu_callback", custom_call_has_side_effect=true, sharding={{maximal device=0}}, backend_config={index = 0 : ui64}
+  p = f32[8,6] custom-call(x), custom_call_target="xla_ffi_python_cpu_callback", sharding={maximal device=1}, backend_config={index = 1 : ui64}
+  ROOT r = f32[8,6] add(p, x), sharding={devices=[4,1]<=[4]}
+}
+"""  # noqa: E501
+
+
+def test_python_functions_are_called_for_each_tile_or_on_one_device() -> None:
+    """As JAX does: with `partitioned=True` by each device, else by one, also without effects."""
+    local = hloom.partition(hloom.parse(CALLBACKS))
+    calls = {str(i.backend_config): i for c in local for i in c if i.opcode == "custom-call"}
+    assert sorted(calls) == ["{index = 0 : ui64}", "{index = 1 : ui64}"]
+    of_tiles, of_one = calls["{index = 0 : ui64}"], calls["{index = 1 : ui64}"]
+    assert (of_tiles.parent, of_tiles.operands) == (local.entry, [local.entry.parameters[0]])
+    assert of_one.parent is not local.entry
+    assert of_one.operands[0].shape.dims == (8, 6)
+    assert not local.remarks
+
+
+def test_functions_called_for_tiles_return_nothing() -> None:
+    text = CALLBACKS.replace("t = ()", "t = f32[8,6]").replace("{{maximal device=0}}", "{maximal device=0}")
+    with pytest.raises(hloom.CompileError, match="xla_ffi_partitioned_python_cpu_callback returns nothing"):
+        hloom.parse(text)

@@ -1,0 +1,146 @@
+"""Exported functions: those that compiled functions are in, and those that are in compiled functions."""
+
+# JAX's own annotations leave many types open.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownLambdaType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from support.jax_rows import row
+
+P: Any = PartitionSpec
+export: Any = importlib.import_module("jax.export")
+
+
+@functools.cache
+def mesh() -> Any:
+    return jax.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+
+
+@functools.cache
+def data() -> Any:
+    return jax.device_put(np.arange(64, dtype=np.float32).reshape(8, 8) / 50, NamedSharding(mesh(), P("x", "y")))
+
+
+def line() -> Any:
+    return jnp.linspace(0.1, 0.9, 8, dtype=jnp.float32)
+
+
+def product(x: Any) -> Any:
+    return jnp.tanh(x @ x.T)
+
+
+def loss(x: Any) -> Any:
+    return product(x).sum()
+
+
+@row("jax.export of a compiled function")
+def exported(jit: Any) -> Any:
+    made = export.export(jit(product))(data())
+    return made.call(data()), made.nr_devices, [aval.shape for aval in made.out_avals]
+
+
+@row("jax.export of a function with a compiled one inside", slow=True)
+def exported_outer(jit: Any) -> Any:
+    inner = jit(product)
+    return export.export(jax.jit(lambda x: inner(x) + x))(data()).call(data())
+
+
+@row("jax.export on one device", devices=1)
+def exported_on_one(jit: Any) -> Any:
+    return export.export(jit(jnp.sin))(line()).call(line())
+
+
+@row("serialized and read again", slow=True)
+def serialized(jit: Any) -> Any:
+    data_of = export.export(jit(product))(data()).serialize()
+    return jax.jit(export.deserialize(data_of).call)(data())
+
+
+@row("serialized with its gradient", slow=True)
+def serialized_gradient(jit: Any) -> Any:
+    data_of = export.export(jit(loss))(data()).serialize(vjp_order=1)
+    return jax.grad(export.deserialize(data_of).call)(data())
+
+
+@row("jax.export of a gradient", slow=True)
+def exported_gradient(jit: Any) -> Any:
+    return export.export(jax.jit(jax.grad(jit(loss))))(data()).call(data())
+
+
+@row("jax.export of shapes with shardings", slow=True)
+def exported_shapes(jit: Any) -> Any:
+    shape = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh(), P("x")))
+    return export.export(jit(product))(shape).call(jax.device_put(data(), NamedSharding(mesh(), P("x"))))
+
+
+@row("jax.export over an abstract mesh", slow=True)
+def exported_abstract(jit: Any) -> Any:
+    abstract = AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    shape = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(abstract, P("x")))
+    with jax.sharding.use_abstract_mesh(abstract):
+        made = export.export(jit(lambda x: jnp.sin(x) * 2), platforms=("cpu",))(shape)
+    return made.call(jax.device_put(data(), NamedSharding(mesh(), P("x"))))
+
+
+@row("jax.export for two platforms", devices=1)
+def exported_for_two(jit: Any) -> Any:
+    return export.export(jit(jnp.sin), platforms=("cpu", "cuda"))(line()).call(line())
+
+
+@row("jax.export with symbolic shapes", devices=1, refused="has no number")
+def exported_symbolic(jit: Any) -> Any:
+    shape = jax.ShapeDtypeStruct(export.symbolic_shape("n"), jnp.float32)
+    return export.export(jit(jnp.sin))(shape).call(line())
+
+
+@row("jax.export with a callback", slow=True)
+def exported_callback(jit: Any) -> Any:
+    def f(x: Any) -> Any:
+        jax.debug.print("{}", x)
+        return x
+
+    return export.export(jit(f))(data()).serialize()
+
+
+@row("an exported function inside")
+def inner_exported(jit: Any) -> Any:
+    made = export.export(jax.jit(product))(data())
+    return jit(lambda x: made.call(x) + 1)(data())
+
+
+@row("an exported function is compiled", devices=1, slow=True)
+def compiled_exported(jit: Any) -> Any:
+    return jit(export.export(jax.jit(jnp.sin))(line()).call)(line())
+
+
+@row("gradient of an exported function inside", slow=True)
+def gradient_of_inner(jit: Any) -> Any:
+    made = export.deserialize(export.export(jax.jit(loss))(data()).serialize(vjp_order=1))
+    return jit(jax.grad(made.call))(data())
+
+
+@row("an exported compiled function in another compiled one", slow=True)
+def both(jit: Any) -> Any:
+    made = export.export(jit(product))(data())
+    return jit(lambda x: made.call(x).sum(0))(data())
+
+
+@row("an exported function with symbolic shapes inside", devices=1, slow=True)
+def inner_symbolic(jit: Any) -> Any:
+    shape = jax.ShapeDtypeStruct(export.symbolic_shape("n"), jnp.float32)
+    return jit(export.export(jax.jit(lambda x: jnp.sin(x).sum()))(shape).call)(line())
+
+
+@row("an exported function with random keys inside", devices=1, slow=True)
+def inner_keys(jit: Any) -> Any:
+    made = export.export(jax.jit(lambda key: jax.random.normal(key, (4,))))(jax.random.key(0))
+    return jit(lambda key: made.call(key) * 2)(jax.random.key(1))
