@@ -32,11 +32,13 @@ class Outcome:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment without what a launcher or a user of Hloom may have set, and with the package. The
-    backend stays, so that all tests can run with each; native code is not cached on disk.
+    """This process's environment without what a launcher or a user of Hloom may have set, and with the package.
+
+    The backend and the processor stay, so that all tests can run with each; native code is not cached on disk.
     """
     foreign = ("OMPI_", "PMI", "PRTE_", "HLOOM_")
-    kept = {k: v for k, v in os.environ.items() if k == "HLOOM_BACKEND" or not k.startswith(foreign)}
+    ours = ("HLOOM_BACKEND", "HLOOM_CPU")
+    kept = {k: v for k, v in os.environ.items() if k in ours or not k.startswith(foreign)}
     return kept | {"PYTHONPATH": str(ROOT / ".import"), "HLOOM_CACHE": ""} | variables
 
 
