@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 from functools import cache
 from typing import Any
 
@@ -33,7 +34,7 @@ def _function(place: int, takes_signature: bool) -> Any:
     """Returns a function of numpy's C interface."""
     find = ctypes.pythonapi.PyCapsule_GetPointer
     find.restype, find.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    umath: Any = np._core._multiarray_umath  # pyright: ignore
+    umath: Any = importlib.import_module("numpy._core._multiarray_umath")
     table = ctypes.cast(find(umath._UFUNC_API, None), ctypes.POINTER(ctypes.c_void_p))
     text, number, pointer = ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p
     kinds = [pointer, pointer, text, number, number, number, number, text, text, number]

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .field_native import native_field
+
 Array = np.ndarray[Any, Any]
 Number = np.uint64
 PRIME = (1 << 61) - 1
@@ -56,6 +58,9 @@ def reduced(x: Array) -> Array:
 
 def product(a: Array, b: Array | Number) -> Array:
     """a * b for field elements alone."""
+    native = native_field()
+    if native is not None:
+        return native.product(a, b)
     a_high, a_low, b_high, b_low = a >> _31, a & _LOW_31, b >> _31, b & _LOW_31
     # 2^62 is 2, 2^61 is 1; the sum is less than 2^64. Written over where it can be: new arrays take most of the time.
     middle, total = a_low * b_high, a_low * b_low
@@ -81,6 +86,9 @@ def shifted(a: Array, bits: int) -> Array:
 
 def add(a: Array, b: Array) -> Array:
     """a + b; an infinity plus a number is that infinity."""
+    native = native_field()
+    if native is not None:
+        return native.add(a, b)
     a, b = np.asarray(a), np.asarray(b)
     if not has_special(a, b):
         total = a + b
@@ -93,6 +101,9 @@ def add(a: Array, b: Array) -> Array:
 
 def negate(a: Array) -> Array:
     """-a."""
+    native = native_field()
+    if native is not None:
+        return native.negate(a)
     a = np.asarray(a)
     negative = np.where(a == ZERO, ZERO, P - a)
     if not has_special(a):
@@ -103,11 +114,17 @@ def negate(a: Array) -> Array:
 
 def subtract(a: Array, b: Array) -> Array:
     """a - b."""
+    native = native_field()
+    if native is not None:
+        return native.subtract(a, b)
     return add(a, negate(b))
 
 
 def multiply(a: Array, b: Array) -> Array:
     """a * b; nothing is known of infinity times a number, for that has no sign."""
+    native = native_field()
+    if native is not None:
+        return native.multiply(a, b)
     a, b = np.asarray(a), np.asarray(b)
     if not has_special(a, b):
         return product(a, b)
@@ -117,6 +134,9 @@ def multiply(a: Array, b: Array) -> Array:
 
 def inverse(a: Array) -> Array:
     """1 / a. Nothing is known of 1 / 0; of infinities it is 0."""
+    native = native_field()
+    if native is not None:
+        return native.inverse(a)
     a = np.asarray(a)
     odd = is_special(a) | (a == ZERO)
     found = _inverses(np.where(odd, ONE, a).reshape(-1)).reshape(a.shape)

@@ -144,6 +144,27 @@ define internal i64 @value2(i64 %added, i64 %factor, i64 %name, i64 %x, i64 %y) 
   %r = select i1 %w, i64 -1, i64 %h
   ret i64 %r
 }
+define internal i64 @reciprocal(i64 %added, i64 %factor, i64 %name, i64 %x) alwaysinline {
+entry:
+  %up = shl i64 %x, 4
+  %high = and i64 %up, 2305843009213693951
+  %low = lshr i64 %x, 57
+  %sixteen = add i64 %high, %low
+  %o = call i1 @odd(i64 %x)
+  %few = icmp ult i64 %sixteen, 16777216
+  %above = icmp ugt i64 %sixteen, 2305843009196916735
+  %below = icmp ult i64 %sixteen, 2305843009213693951
+  %negative = and i1 %above, %below
+  %small = or i1 %few, %negative
+  %known = or i1 %o, %small
+  br i1 %known, label %exact, label %random
+exact:
+  %i = call i64 @inverse(i64 %x)
+  ret i64 %i
+random:
+  %r = call i64 @value1(i64 %added, i64 %factor, i64 %name, i64 %x)
+  ret i64 %r
+}
 define internal i64 @keys(i64 %slope, i64 %shift, i64 %x) alwaysinline {
   %p = call i64 @product(i64 %x, i64 %slope)
   %s = add i64 %p, %shift
@@ -175,7 +196,7 @@ define internal i64 @elements(i64 %inverse, i64 %shift, i64 %k) alwaysinline {
 
 SCALARS = {  # operands of each
     "multiply": 2, "add": 2, "subtract": 2, "negate": 1, "inverse": 1, "product": 2, "value1": 4, "value2": 5,
-    "keys": 3, "elements": 3,
+    "reciprocal": 4, "keys": 3, "elements": 3,
 }  # fmt: skip
 
 
@@ -248,8 +269,8 @@ def _matmul() -> str:
     return "\n".join((_panels("panels_wide", _COLUMNS), _panels("panels_narrow", 1), loop))
 
 
-_PANEL = ("ptr %x, ptr %y, ptr %z, i64 {first}, i64 {last}, i64 %m, i64 %n, i64 %xm, i64 %xn, i64 %yn, i64 %yp, i64 %zm, "
-          "i64 %zp")  # fmt: skip
+_PANEL = ("ptr %x, ptr %y, ptr %z, i64 {first}, i64 {last}, i64 %m, i64 %n, i64 %xm, i64 %xn, i64 %yn, i64 %yp, "
+          "i64 %zm, i64 %zp")  # fmt: skip
 
 
 def _panels(name: str, width: int) -> str:
@@ -280,7 +301,8 @@ def _panels(name: str, width: int) -> str:
         lines += [f"%m{c} = mul i128 %wa, %wb{c}", f"%e{c} = add i128 %s{c}, %m{c}"]
         lines += [f"%ab{c} = or i64 %a, %b{c}", f"%oe{c} = or i64 %os{c}, %ab{c}"]
     lines += ["%xe = getelementptr i8, ptr %xl, i64 %xn", "%ye = getelementptr i8, ptr %yl, i64 %yn"]
-    lines += ["%l1 = add i64 %l, 1", "%on = icmp slt i64 %l1, %kend", "br i1 %on, label %term, label %folded", "folded:"]
+    lines += ["%l1 = add i64 %l, 1", "%on = icmp slt i64 %l1, %kend", "br i1 %on, label %term, label %folded"]
+    lines += ["folded:"]
     lines += [f"%f{c} = call i128 @fold(i128 %e{c})" for c in columns]
     lines += ["br label %terms", "store:"]
     for c in columns:

@@ -26,7 +26,8 @@ class NativeField:
         self.subtract, self.negate = self._made("subtract"), self._made("negate")
         self.multiply, self.product = self._made("multiply"), self._made("product")
         self.inverse = self._made("inverse")
-        self.value1, self.value2 = self._made("value1"), self._made("value2")
+        self.values = self._made("value1"), self._made("value2")  # of one argument, and of two
+        self.reciprocal = self._made("reciprocal")
         self.keys, self.elements = self._made("keys"), self._made("elements")
         address = self._loaded.function("matmul_loop")
         self.matmul = ufunc("matmul", address, 2, (_U64,), "(m,n),(n,p)->(m,p)")

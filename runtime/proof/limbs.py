@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from ...ir.graph.op import AnyOp, Compile, Kernel, OpCall
 from ..plan.kernels import StackedKernel
 from .field import UNDEFINED, ZERO, has_special, is_special, reduced, shifted
+from .matrices import kernel_on_stacks
 
 Array = np.ndarray[Any, Any]
 
@@ -24,26 +24,16 @@ _TOGETHER = 1 << 17  # elements of limbs up to which all their products are comp
 
 def in_limbs(op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
     """A bilinear op on field elements, given its call on f64. What follows the two factors is handed on."""
-    kernel = op.kernel(call, compile)
+    kernel, on_stack = kernel_on_stacks(op, call, compile)
     limbs = _Limbs(_bits(kernel, call))
-    if op.stacked(call, 1) is None:
+    if on_stack is None:
 
         def one_by_one(left: Array, right: Array, *rest: Any) -> Sequence[Array]:
             return [kernel(x, y, *rest) for x, y in zip(left, right, strict=True)]
 
         return limbs.product(one_by_one, kernel)
 
-    @cache
-    def stacked(count: int) -> Kernel:
-        use = op.stacked(call, count)
-        assert use is not None
-        return op.kernel(use, compile)
-
     lhs, rhs = call.operands
-
-    def on_stack(x: Array, y: Array) -> Array:
-        """The op on one pair of factors, or on a stack of them."""
-        return kernel(x, y) if x.ndim == lhs.rank else stacked(len(x))(x, y)
 
     def on_pairs(left: Array, right: Array) -> Sequence[Array]:
         if left.size + right.size > _TOGETHER:

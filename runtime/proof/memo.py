@@ -1,4 +1,4 @@
-"""Functions on 64-bit numbers that are made up as they are asked."""
+"""Functions on 64-bit numbers that are made up as they are asked, and sets of random elements."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+
+_PLACES = 24  # bits of random elements that number their places in a table
 
 
 class Memo:
@@ -47,3 +49,41 @@ class Memo:
             return np.zeros(places.shape, np.bool_)
         at = np.minimum(np.searchsorted(self._places, places), self._places.size - 1)
         return np.asarray(self._places[at] == places)
+
+
+class Elements:
+    """A growing set of random elements.
+
+    A table has a mark for all that begin with the same bits. Elements whose place is marked are looked up in sorted
+    arrays, each at least twice as long as the next one.
+    """
+
+    def __init__(self) -> None:
+        self._marks = np.zeros(1 << _PLACES, np.bool_)
+        self._sorted: list[Array] = []
+
+    def add(self, x: Array) -> None:
+        """Adds the elements of an array."""
+        new = np.sort(x.reshape(-1))
+        self._marks[_place(new)] = True
+        while self._sorted and self._sorted[-1].size < 2 * new.size:
+            new = np.sort(np.concatenate([self._sorted.pop(), new]))
+        self._sorted.append(new)
+
+    def has(self, x: Array) -> Array:
+        """Where an array holds an element of the set."""
+        flat = x.reshape(-1)
+        found = self._marks[_place(flat)]
+        asked = np.flatnonzero(found)
+        if asked.size:
+            known = np.zeros(asked.size, np.bool_)
+            for some in self._sorted:
+                if some.size:
+                    at = np.minimum(np.searchsorted(some, flat[asked]), some.size - 1)
+                    known |= some[at] == flat[asked]
+            found[asked] = known
+        return found.reshape(x.shape)
+
+
+def _place(x: Array) -> Array:
+    return (x >> np.uint64(61 - _PLACES)) & np.uint64((1 << _PLACES) - 1)

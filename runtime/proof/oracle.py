@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from ...ir.ops.numerics import numpy_type
 from ...ir.types.element_type import ElementType
 from .embedding import held, is_small
 from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, P, inverse, is_special, product, reduced, shifted
+from .field_native import native_field
 from .memo import Memo
 
 Array = np.ndarray[Any, Any]
@@ -75,6 +77,11 @@ class Oracle:
 
     def value(self, name: str, *arguments: Array) -> Array:
         """A random function of this name: field elements; UNDEFINED where an argument is."""
+        native = native_field()
+        if native is not None and len(arguments) <= len(native.values):
+            found = native.values[len(arguments) - 1](self._added, self._factor, _number(name), *arguments)
+            self.made.hashed[name] += found.size
+            return found
         state: Any = _number(name)
         undefined: Any = False
         for argument in arguments:
@@ -90,6 +97,11 @@ class Oracle:
         Nothing is known of 1 / 0. True inverses of all numbers would make values fractions of ever higher degrees, and
         programs hardly use their laws.
         """
+        native = native_field()
+        if native is not None:
+            self.made.inverted += x.size
+            self.made.hashed["reciprocal"] += x.size
+            return native.reciprocal(self._added, self._factor, _number("reciprocal"), x)
         special = is_special(x)
         is_known = special | is_small(shifted(np.where(special, ZERO, x), 4), _COUNT + 4)
         self.made.inverted += x.size
@@ -100,12 +112,18 @@ class Oracle:
 
     def keys(self, x: Array) -> Array:
         """Returns keys, ordered as the elements are. Those of LEAST and GREATEST are the ends; UNDEFINED is last."""
+        native = native_field()
+        if native is not None:
+            return native.keys(self._slope, self._shift, x)
         special = is_special(x)
         line = reduced(product(np.where(special, ZERO, x), self._slope) + self._shift) + ONE
         return np.where(special, np.where(x == LEAST, _FIRST, np.where(x == GREATEST, _LAST, UNDEFINED)), line)
 
     def elements(self, keys: Array) -> Array:
         """Returns the elements with these keys."""
+        native = native_field()
+        if native is not None:
+            return native.elements(self._inverse, self._shift, keys)
         special = (keys == _FIRST) | (keys >= _LAST)
         found = product(reduced(np.where(special, ONE, keys) - ONE + (P - self._shift)), self._inverse)
         infinite = np.where(keys == _FIRST, LEAST, np.where(keys == _LAST, GREATEST, UNDEFINED))
@@ -127,5 +145,6 @@ class Oracle:
         return x ^ (x >> np.uint64(32))
 
 
+@cache
 def _number(name: str) -> np.uint64:
     return np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))

@@ -12,7 +12,7 @@ Tell = Callable[[str], None]
 
 
 class Progress:
-    """The part of a proof that runs, which `tell` is told, and the trials that ended before it. Raises ValueError for no
+    """The part of a proof that runs, which `tell` is told, and the trials that ended before. Raises ValueError for no
     time.
 
     `limit` is set if the time was up in a part that the verdict does not depend on.

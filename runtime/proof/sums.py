@@ -23,7 +23,9 @@ from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind
 from ..plan.kernels import StackedKernel
 from . import pairs
 from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, add, has_special, is_special, reduced, shifted
+from .field_native import native_field
 from .limbs import in_limbs
+from .matrices import by_matrices
 from .oracle import Oracle
 
 Array = np.ndarray[Any, Any]
@@ -124,6 +126,9 @@ def _reduced(x: Array, start: Array, axes: tuple[int, ...]) -> Array:
 
 def total(x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
     """The sum of elements along some dimensions."""
+    native = native_field()
+    if native is not None:
+        return np.asarray(native.add.reduce(x, axis=axes, keepdims=keepdims))
 
     def added(numbers: Array) -> Array:
         return np.add.reduce(numbers, axis=axes, keepdims=keepdims, dtype=np.uint64)
@@ -148,13 +153,16 @@ def _extreme(kernel: Kernel, floats: list[int], oracle: Callable[[], Oracle], le
 
 
 def bilinear(op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
-    """The op's own kernel in f64 on limbs that are so short that its sums are exact. Raises NotEvaluable."""
+    """The op's own kernel, whose products of matrices are those of the field: by machine code, or in f64 on limbs that
+    are so short that its sums are exact. Raises NotEvaluable.
+    """
     factors, rest = call.operands[:2], call.operands[2:]
     kinds = {s.element.kind for s in (*factors, call.shape)}
     if kinds not in ({Kind.FLOAT}, {Kind.COMPLEX}) or not all(map(pairs.is_exact, rest)):
         raise NotEvaluable("products of other than two arrays of floats are not covered")
-    operands = (*(s.with_element(F64) for s in factors), *rest)
-    product = in_limbs(op, replace(call, operands=operands, shape=call.shape.with_element(F64)), compile)
+    make, element = (in_limbs, F64) if native_field() is None else (by_matrices, pairs.ELEMENTS)
+    operands = (*(s.with_element(element) for s in factors), *rest)
+    product = make(op, replace(call, operands=operands, shape=call.shape.with_element(element)), compile)
     if kinds == {Kind.FLOAT}:
         return product
 

@@ -13,6 +13,7 @@ import numpy as np
 from ....ir.graph.op import Kernel
 from .. import field
 from ..field import GREATEST, LEAST, ONE, UNDEFINED, ZERO, is_special, product, reduced
+from ..memo import Elements
 from ..oracle import Oracle
 
 Array = np.ndarray[Any, Any]
@@ -27,7 +28,7 @@ class Extremes:
         self._oracle = oracle
         self._name = name
         self._least, self._greatest = (LEAST, GREATEST) if name == "maximum" else (GREATEST, LEAST)
-        self._sums = np.zeros(0, np.uint64)  # terms that are extremes
+        self._sums = Elements()  # terms that are extremes
 
     def of_two(self, a: Array, b: Array) -> Array:
         """The extreme of two terms at each place."""
@@ -59,12 +60,13 @@ class Extremes:
         )
 
     def _summand(self, x: Array) -> Array:
-        added = np.where(np.isin(x, self._sums), x, self._oracle.value(f"term of {self._name}", x))
+        added = np.where(self._sums.has(x), x, self._oracle.value(f"term of {self._name}", x))
         return np.where(is_special(x), ZERO, added)
 
     def _known(self, sums: Array) -> Array:
-        self._sums = np.union1d(self._sums, sums.reshape(-1))
-        return np.asarray(sums)
+        sums = np.asarray(sums)
+        self._sums.add(sums)
+        return sums
 
 
 def _total(terms: Array, dims: tuple[int, ...]) -> Array:

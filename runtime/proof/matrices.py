@@ -1,0 +1,66 @@
+"""Products of elements by kernels of contractions, whose products of matrices machine code computes modulo p."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ...ir.graph.op import AnyOp, Compile, Kernel, OpCall
+from ..plan.kernels import StackedKernel
+from .field_native import NativeField, native_field
+
+Array = np.ndarray[Any, Any]
+
+
+class Matrices(np.ndarray[Any, Any]):
+    """An array of elements that kernels of contractions move, multiply by `np.matmul` and add up."""
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: tuple[Any, ...] = (), **_: Any) -> Any:
+        known = _operation(native_field(), ufunc) if method == "__call__" else None
+        if known is None:
+            return NotImplemented
+        found = known(*map(np.asarray, inputs), **({"out": tuple(map(np.asarray, out))} if out else {}))
+        return out[0] if out else found.view(Matrices)
+
+
+def _operation(native: NativeField | None, ufunc: np.ufunc) -> Any:
+    if native is None:
+        return None
+    return native.matmul if ufunc is np.matmul else native.add if ufunc is np.add else None
+
+
+def by_matrices(op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
+    """A bilinear op on elements, given its call on uint64. What follows the two factors is handed on."""
+    kernel, on_stack = kernel_on_stacks(op, call, compile)
+
+    def run(x: Array, y: Array, *rest: Any) -> Array:
+        return np.asarray((on_stack or kernel)(x.view(Matrices), y.view(Matrices), *rest))
+
+    return run if on_stack is None else StackedKernel(run)
+
+
+def kernel_on_stacks(
+    op: AnyOp, call: OpCall[Any], compile: Compile
+) -> tuple[Kernel, Callable[..., Any] | None]:
+    """Returns the kernel of a call, and one that also takes a stack of factors in a new first dimension, if the op has
+    a call for that.
+    """
+    kernel = op.kernel(call, compile)
+    if op.stacked(call, 1) is None:
+        return kernel, None
+
+    @cache
+    def stacked(count: int) -> Kernel:
+        use = op.stacked(call, count)
+        assert use is not None
+        return op.kernel(use, compile)
+
+    rank = call.operands[0].rank
+
+    def on_stack(x: Array, y: Array) -> Array:
+        return kernel(x, y) if x.ndim == rank else stacked(len(x))(x, y)
+
+    return kernel, on_stack
