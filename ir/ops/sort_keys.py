@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..graph.attributes import Callee
 from ..graph.clone import clone_instruction
 from ..graph.computation import Computation
 from ..graph.monoid import maps_scalars
@@ -32,6 +33,17 @@ _LEFT, _RIGHT = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
+class Ordering:
+    """Compiles computations whose floats are other numbers than floats. `keys` gives numbers in the order of these."""
+
+    compile: Compile
+    keys: Kernel
+
+    def __call__(self, callee: Callee) -> Kernel:
+        return self.compile(callee)
+
+
+@dataclass(frozen=True, slots=True)
 class SortKey:
     """A value computed from an element. `total` selects the total order of floats instead of the numeric order."""
 
@@ -39,9 +51,13 @@ class SortKey:
     total: bool
     descending: bool
 
-    def numbers(self, values: Array) -> Array:
-        """Returns numbers of a numpy type whose ascending order is that of the key's values."""
-        if self.total and self.value.shape.element.is_float:
+    def numbers(self, values: Array, order: Kernel | None = None) -> Array:
+        """Returns numbers of a numpy type whose ascending order is that of the key's values. `order` gives those of
+        floats, if these are other numbers.
+        """
+        if order is not None and self.value.shape.element.is_float:
+            values = order(values)
+        elif self.total and self.value.shape.element.is_float:
             values = total_order_key(values)
         if values.dtype.kind == "b":
             values = values.astype(np.uint8)
@@ -76,8 +92,8 @@ class Comparator:
         if self._values is None:
             self._values = self.compile(self._of_left())
         values = self._values(*(x for element in elements for x in (element, element)))
-        shape = elements[0].shape
-        return [key.numbers(np.broadcast_to(v, shape)) for key, v in zip(self.keys, values, strict=True)]
+        shape, order = elements[0].shape, self.compile.keys if isinstance(self.compile, Ordering) else None
+        return [key.numbers(np.broadcast_to(v, shape), order) for key, v in zip(self.keys, values, strict=True)]
 
     def _of_left(self) -> Computation:
         """Returns the computation of the keys' values from the left elements. Its parameters are the comparator's."""

@@ -15,6 +15,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Algebra, AnyOp, Compile, Kernel, NotEvaluable, OpCall, Role
+from ...ir.ops.sort_keys import Ordering
 from ...ir.tools import mixed_precision
 from ...ir.types.element_type import ElementType, Kind, from_numpy
 from ...ir.types.shape import array
@@ -90,7 +91,7 @@ class FieldKernels:
             case None:
                 raise NotEvaluable("the op does not say what it is over a field")
             case Algebra.MOVE:
-                return op.kernel(_on_elements(call), compile)
+                return op.kernel(_on_elements(call), Ordering(compile, lambda x: self.oracle.keys(x)))
             case Algebra.MADE:
                 return _made(op.kernel(call, compile))
             case Algebra.FIELD:
