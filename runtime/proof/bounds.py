@@ -9,7 +9,7 @@ from .degrees import chance, largest_degree
 from .oracle import Counts
 from .verdict import OnTerms, Tested
 
-ShowOnTerms = Callable[[Module, Module, int], OnTerms | None]
+ShowOnTerms = Callable[[Module, Module, Sequence[bool], int], OnTerms | None]  # of outputs that are asked for
 
 _SMALL = 1e-9  # a chance that needs no further trials
 _UNBOUNDED = "no bound is known"
@@ -62,4 +62,4 @@ class Bounds:
     def show(self, on_terms: ShowOnTerms, seed: int) -> None:
         """Looks which outputs are shown on terms, if some hang on decisions."""
         if not self.flow_only:
-            self._on_terms = on_terms(*self._programs, seed)
+            self._on_terms = on_terms(*self._programs, [bool(d) for d in self._decisions], seed)

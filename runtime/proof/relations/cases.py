@@ -31,6 +31,12 @@ class _Known:
     cases: list[Array] = field(default_factory=list[Array])
     rows: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # of each code in `cases`
 
+    def table(self) -> Array:
+        """The cases of all codes, in one array."""
+        if len(self.cases) > 1:
+            self.cases = [np.concatenate(self.cases, 1)]
+        return self.cases[0]
+
     def find(self, codes: Array) -> tuple[Array, Array]:
         """Where codes have cases, and the place of each."""
         at = np.minimum(np.searchsorted(self.codes, codes), self.codes.size - 1)
@@ -85,7 +91,7 @@ class Cases:
             for found, at in places:
                 integers = np.where(found & ~taken, known.integers[at], integers)
                 taken = taken | found
-            all_cases = np.concatenate(known.cases, 1)
+            all_cases = known.table()
             split: list[Array] = []
             for x, (found, at) in zip(arrays, places, strict=True):
                 own = found & (known.integers[at] == integers)

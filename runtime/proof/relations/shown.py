@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,15 +47,28 @@ class _Terms:
     def of(cls, original: Module, local: Module, seed: int, number: int = 0) -> _Terms:
         """Raises CompileError or NotEvaluable for programs that cannot run on terms."""
         of_oracle, of_inputs, *unknown = np.random.SeedSequence((seed, 1 + number)).spawn(4)
-        oracle, generator = Oracle(of_oracle), np.random.Generator(np.random.PCG64(of_inputs))
+        oracle, generator = Oracle(of_oracle), _generator(of_inputs)
         kernels = [
-            SymbolicKernels(module, oracle, np.random.Generator(np.random.PCG64(s)))
+            SymbolicKernels(module, oracle, _generator(s))
             for module, s in zip((original, local), unknown, strict=True)
         ]
         whole, divided = UnpartitionedProgram(original, kernels[0]), SimulatedProgram(local, kernels[1])
         leaves = [leaf for p in original.entry.parameters for leaf in p.shape.leaves() if leaf.is_array]
         inputs = [generator.integers(0, PRIME, leaf.dims, np.uint64) for leaf in leaves]
         return cls(whole, divided, inputs, oracle, kernels)
+
+    def known(self) -> list[bool]:
+        """Says of which results all elements follow from the inputs: those that are the same where other elements are
+        drawn for what is not known. The counts stay what they are.
+        """
+        kernels, made = self.kernels[0], deepcopy(self.oracle.made)
+        generator, coincidence = kernels.generator, kernels.coincidence
+        found: list[list[Array]] = []
+        for number in range(2):
+            kernels.generator = _generator(np.random.SeedSequence((number, 7)))
+            found.append(self.whole.run(self.inputs))
+        kernels.generator, kernels.coincidence, self.oracle.made = generator, coincidence, made
+        return [_same(*both) for both in zip(*found, strict=True)]
 
     def outputs(self) -> list[bool]:
         """Runs both. Says of which results all elements are those of the original."""
@@ -75,14 +89,18 @@ class _Terms:
         return min(1.0, missed + sum(k.coincidence for k in self.kernels))
 
 
-def on_terms(original: Module, local: Module, seed: int = 0) -> OnTerms | None:
-    """The results that are shown for all inputs; None if the programs cannot run on terms."""
+def on_terms(original: Module, local: Module, asked: Sequence[bool], seed: int = 0) -> OnTerms | None:
+    """The results that are shown for all inputs; None if the programs cannot run on terms, or if none of those that are
+    asked for can be among them.
+    """
     degrees = [largest_degree(module, on_terms=True) for module in (original, local)]
     elements = sum(leaf.num_elements for leaf in original.entry.root.shape.leaves() if leaf.is_array)
     shown, missed = [True], 1.0
     for number in range(_RUNS):
         try:
             terms = _Terms.of(original, local, seed, number)
+            if not number and not any(a and b for a, b in zip(asked, terms.known(), strict=True)):
+                return None
             found = terms.outputs()
         except (CompileError, NotEvaluable):
             return None
@@ -104,6 +122,10 @@ def shown(original: Module, local: Module, seed: int = 0) -> Shown | None:
     right = [r for r in results if isinstance(r, Source) and not (r.array == UNDEFINED).any()]
     values = sum(_is_shown(v.relation) for v in found.values)
     return Shown(len(right), len(results), values, len(found.values))
+
+
+def _generator(seed: np.random.SeedSequence) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(seed))
 
 
 def _is_shown(relation: Relation) -> bool:

@@ -77,7 +77,7 @@ class SymbolicKernels:
 
     def __init__(self, module: Module, oracle: Oracle, generator: np.random.Generator) -> None:
         self.oracle = oracle
-        self._generator = generator
+        self.generator = generator
         self._field = FieldKernels(module, oracle)
         self._extremes = {m: Extremes(oracle, m.value) for m in (Monoid.MAXIMUM, Monoid.MINIMUM)}
         self._cases = Cases(oracle, self._drawn)
@@ -283,7 +283,7 @@ class SymbolicKernels:
 
     def _drawn(self, dims: tuple[int, ...]) -> Array:
         self.oracle.made.hashed["fresh"] += int(np.prod(dims))
-        return self._generator.integers(0, PRIME, dims, np.uint64)
+        return self.generator.integers(0, PRIME, dims, np.uint64)
 
     def _ending(self, kernel: Kernel, shape: Shape) -> Kernel:
         def run(*operands: Any) -> Array:
