@@ -18,7 +18,8 @@ from ....ir.ops.gather import GatherAttributes
 from ....ir.ops.scatter import ScatterAttributes
 from .. import field
 from ..embedding import embed
-from ..field import ONE, ZERO
+from ..field import ONE, ZERO, has_special
+from ..field_native import native_field
 from ..oracle import Oracle
 from .cases import MOST, Cases, times
 from .codes import is_exact, number
@@ -62,12 +63,44 @@ def scattered(
     places = min(last, indices.element.greatest) + 1
     if places * update.size > MOST:
         return None
-    exact, total, nothing = is_exact(index, indices), x, np.zeros(x.shape, np.uint64)
-    for k in range(places):
-        at = embed(np.array(k))
-        is_k = oracle.value(f"{indices.element} is zero", field.subtract(index, np.broadcast_to(at, index.shape)))
-        is_k = np.where(exact, np.where(index == at, ONE, ZERO), is_k)
-        batch = is_k.reshape([n for d, n in enumerate(indices.dims) if d != a.index_vector_dim])
+    at = embed(np.arange(places)).reshape(-1, *(1,) * index.ndim)
+    is_at = oracle.value(f"{indices.element} is zero", field.subtract(index, at))
+    is_at = np.where(is_exact(index, indices), np.where(index == at, ONE, ZERO), is_at)
+    batches = is_at.reshape(places, *(n for d, n in enumerate(indices.dims) if d != a.index_vector_dim))
+    native = native_field()
+    if native is not None and update.size and not has_special(update):
+        return _added(native.matmul, call, dimension, x, batches, update)
+    total, nothing = x, np.zeros(x.shape, np.uint64)
+    for k, batch in enumerate(batches):
         weight = np.broadcast_to(np.expand_dims(batch, tuple(a.update_window_dims)), update.shape)
         total = field.add(total, run(nothing, np.full(index.shape, k, indices.element.numpy), times(weight, update)))
+    return total
+
+
+def _added(
+    matmul: Kernel, call: OpCall[ScatterAttributes], dimension: int, x: Array, batches: Array, update: Array
+) -> Array:
+    """The operand and, at each place along a dimension, the windows of all updates times the weights of the place."""
+    a, (operand, indices, updates) = call.attributes, call.operands
+    scattered = [d for d in range(update.ndim) if d not in a.update_window_dims]
+    sizes, tied = a.window_sizes(operand, updates), a.input_batching_dims
+    # First the dimensions in which updates stay in their part of the operand, then those that are summed.
+    number = [d for d in range(indices.rank) if d != a.index_vector_dim].index
+    first = [number(d) for d in a.scatter_indices_batching_dims]
+    order = [*first, *(n for n in range(len(scattered)) if n not in first)]
+    kept = [update.shape[scattered[n]] for n in first]
+    axes = [1 + n for n in order]
+    weights = batches.transpose(*axes[: len(first)], 0, *axes[len(first) :]).reshape(*kept, len(batches), -1)
+    rows = update.transpose(*(scattered[n] for n in order), *a.update_window_dims)
+    windows = matmul(weights, rows.reshape(*kept, weights.shape[-1], -1))
+    others = [d for d in range(operand.rank) if d not in tied]
+    windows = windows.reshape(*kept, len(batches), *(sizes[d] for d in others))
+    found = [*tied, dimension, *(d for d in others if d != dimension)]
+    total = x.copy()
+    for offset in range(sizes[dimension]):
+        part = windows.take(offset, len(kept) + 1 + others.index(dimension))
+        place = [slice(None) if d in tied else slice(0, size) for d, size in enumerate(sizes)]
+        place[dimension] = slice(offset, offset + len(batches))
+        part = part.transpose([found.index(d) for d in range(operand.rank)])
+        total[tuple(place)] = field.add(total[tuple(place)], part)
     return total
