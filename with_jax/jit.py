@@ -6,6 +6,7 @@ The result is a function of `jax.jit`, whose program is one equation that Hloom 
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -58,21 +59,52 @@ def jit(
             return function(*args, **kwargs)
         return called(door, inner, args, kwargs)
 
-    return _with_stages(jax.jit(run, **jit_options))
+    return Jitted.of(function, jax.jit(run, **jit_options))
 
 
-def _with_stages(jitted: Any) -> Any:
-    """Gives a function of `jax.jit` stages with Hloom's programs."""
-    trace = jitted.trace
+class Jitted:
+    """A function of `jax.jit` whose stages are Hloom's.
 
-    def traced(*args: Any, **kwargs: Any) -> Traced:
-        return Traced(trace(*args, **kwargs))
+    Each has a class of its own, whose `__call__` is JAX's function, so that calls do not pass through Python. The stages
+    are no attributes of JAX's function itself, for functions that wrap it would get them, too.
+    """
 
-    def lower(*args: Any, **kwargs: Any) -> Lowered:
-        return traced(*args, **kwargs).lower()
+    _jitted: Any
 
-    jitted.trace, jitted.lower = traced, lower
-    return jitted
+    @staticmethod
+    def of(function: Callable[..., Any], jitted: Any) -> Jitted:
+        """Wraps what `jax.jit` made of a function."""
+        made: Jitted = type("Jitted", (Jitted,), {"__call__": staticmethod(jitted), "_jitted": jitted})()
+        functools.update_wrapper(made, function)
+        return made
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function. Raises CompileError when it has to be compiled and cannot be."""
+        return self._jitted(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """Binds a method."""
+        return self if instance is None else types.MethodType(self, instance)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Traces the function. Arguments are arrays or `jax.ShapeDtypeStruct`s."""
+        return Traced(self._jitted.trace(*args, **kwargs))
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Returns the program before partitioning. Raises CompileError."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the shapes of the results."""
+        return self._jitted.eval_shape(*args, **kwargs)
+
+    def clear_cache(self) -> None:
+        """Forgets all compiled programs of the function."""
+        self._jitted.clear_cache()
+
+    def _cache_size(self) -> int:
+        """Returns the number of compiled programs, by JAX's name."""
+        return self._jitted._cache_size()
 
 
 def _devices(jax: Any, mesh: Any) -> Any:
