@@ -65,7 +65,7 @@ class Lowered(Module):
         return self._program.lowered.cost_analysis()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or "_stage" not in vars(self):
+        if name.startswith("__") or "_stage" not in vars(self):
             raise AttributeError(name)
         return getattr(self._stage, name)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..frontends.extras import imported
-from ..ir.diagnostics import Location
+from ..ir.diagnostics import Location, fail
 from .body import PURPOSE
 from .operands import sharding_of
 from .program import Program
@@ -194,6 +194,9 @@ def _lower(context: Any, *values: Any, call: Call, **_: Any) -> Any:
     where, inside = context.module_context, context.avals_in
     if getattr(where.axis_context, "manual_axes", None):
         return _lower_flat(context, *values, call=call)
+    if len(where.platforms) > 1:
+        fail(f"Hloom makes programs for one platform at a time, not for {' and '.join(where.platforms)}",
+             call.door.place, help="export the function for each")
     asked = [None if isinstance(s, Origin) else s for s in call.inside]
     shardings = [sharding_of(jax, v, a) or s for v, a, s in zip(values, inside, asked, strict=True)]
     platform, devices = where.platforms[0], where.axis_context.device_assignment or ()

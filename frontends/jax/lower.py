@@ -80,14 +80,19 @@ def read_lowered(lowered: Any, function: object) -> Module:
     symbolic dimensions.
     """
     _refuse_symbols(lowered.args_info, function)
-    data: bytes = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     program = lowered.compiler_ir("stablehlo")
     attributes = program.operation.attributes
     name = str(attributes["sym_name"]).strip('"') if "sym_name" in attributes else "program"
+    code = mlir.refined(program, name)
+    if code is None:
+        data: bytes = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+        free = mlir.free_results(program)
+    else:
+        data, _, free = mlir.to_hlo(code, name)
     module = proto.read_module(data, f"<{name}>", verify=False)
     if "mhlo.num_partitions" in attributes:  # not in the serialized module
         module.num_partitions = int(attributes["mhlo.num_partitions"])
-    leave_free(module, mlir.free_results(program))
+    leave_free(module, free)
     locate_in_source(module)
     _refuse_leaks(module, lowered)
     check(module)

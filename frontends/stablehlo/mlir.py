@@ -5,6 +5,7 @@ Versions are checked by `extras.imported`; a part that has moved is an error tha
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -78,6 +79,26 @@ def from_hlo(proto: bytes, name: str, counts: Mapping[str, int], of_parameters: 
             attributes[place][key] = ir.BoolAttr.get(True) if value is None else ir.IntegerAttr.get(number, value)
         main.arg_attrs = [ir.DictAttr.get(given) for given in attributes]
     return module
+
+
+def refined(module: Any, name: str) -> bytes | None:
+    """Returns a program in which all sizes are known; None if they are already. What JAX exports with symbolic shapes
+    has parameters of unknown sizes, which follow from its calls. Raises CompileError.
+    """
+    ir = imported("jaxlib.mlir.ir", PURPOSE)
+    with module.context:
+        functions = [f for f in module.body.operations if "function_type" in f.attributes]
+        types = [t for f in functions for t in ir.FunctionType(f.attributes["function_type"].value).inputs]
+        if all(t.has_static_shape for t in types if isinstance(t, ir.RankedTensorType)):
+            return None
+    jaxlib, code = imported("jaxlib._jax", PURPOSE), io.BytesIO()
+    module.operation.write_bytecode(file=code)
+    options = {"enable_shape_assertions": True, "validate_static_shapes": True}
+    try:
+        found: bytes = jaxlib.mlir.refine_polymorphic_shapes(code.getvalue(), **options)
+    except (RuntimeError, ValueError) as error:
+        fail(f"{name} has sizes that are not known: {error}")
+    return found
 
 
 def text_of(module: Any) -> str:

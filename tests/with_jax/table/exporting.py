@@ -91,7 +91,7 @@ def exported_abstract(jit: Any) -> Any:
     return made.call(jax.device_put(data(), NamedSharding(mesh(), P("x"))))
 
 
-@row("jax.export for two platforms", devices=1)
+@row("jax.export for two platforms", devices=1, refused="for one platform at a time, not for cpu and cuda")
 def exported_for_two(jit: Any) -> Any:
     return export.export(jit(jnp.sin), platforms=("cpu", "cuda"))(line()).call(line())
 
@@ -138,6 +138,20 @@ def both(jit: Any) -> Any:
 def inner_symbolic(jit: Any) -> Any:
     shape = jax.ShapeDtypeStruct(export.symbolic_shape("n"), jnp.float32)
     return jit(export.export(jax.jit(lambda x: jnp.sin(x).sum()))(shape).call)(line())
+
+
+@row("an exported function with symbolic shapes inside, divided", slow=True)
+def inner_symbolic_divided(jit: Any) -> Any:
+    shape = jax.ShapeDtypeStruct(export.symbolic_shape("n, 8"), jnp.float32)
+    made = export.export(jax.jit(lambda x: jnp.tanh(x @ x.T).sum(0)))(shape)
+    return jit(lambda x: made.call(x * 2) + x[0])(data())
+
+
+@row("sizes that an exported function does not take", devices=1)
+def inner_symbolic_wrong(jit: Any) -> Any:
+    shape = jax.ShapeDtypeStruct(export.symbolic_shape("2*n"), jnp.float32)
+    made = export.export(jax.jit(jnp.sin))(shape)
+    return jit(lambda x: made.call(x))(line()[:3])
 
 
 @row("an exported function with random keys inside", devices=1, slow=True)
