@@ -15,6 +15,7 @@ places to edit, `to_networkx` gives the graph: see docs/editing.md.
 `reshard_plan` says which slices devices read when saved state moves to another mesh: see docs/resharding.md.
 
 Errors in programs are `CompileError`, with `.diagnostics`; `run` raises `RankFailed` for those of other MPI ranks.
+Mistakes of passes are `InternalError`, which names the pass.
 """
 
 from typing import TYPE_CHECKING
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from .ir.deadlock.find import find_deadlocks as find_deadlocks
     from .ir.diagnostics import CompileError as CompileError
     from .ir.diagnostics import Diagnostic as Diagnostic
+    from .ir.diagnostics import InternalError as InternalError
     from .ir.diagnostics import Severity as Severity
     from .ir.graph.instruction import Instruction as Instruction
     from .ir.graph.module import Module as Module
@@ -111,6 +113,7 @@ _PLACES = {
     "find_deadlocks": "ir.deadlock.find:find_deadlocks",
     "CompileError": "ir.diagnostics:CompileError",
     "Diagnostic": "ir.diagnostics:Diagnostic",
+    "InternalError": "ir.diagnostics:InternalError",
     "Severity": "ir.diagnostics:Severity",
     "Instruction": "ir.graph.instruction:Instruction",
     "Module": "ir.graph.module:Module",

@@ -9,7 +9,7 @@ from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module, clone_module
 from ..ir.tools.verifier import check
 from . import pipelines
-from .base import Pass, PassContext, Rules, run_pipeline
+from .base import Pass, PassContext, Rules, Verify, run_pipeline
 from .op_sharding.forms import LocalForms
 from .result import Partitioned
 from .spmd.local_forms import built_in
@@ -34,7 +34,7 @@ def propagate(module: Module, num_devices: int | None = None, rules: Rules | Non
 
 def partition(
     module: Module, num_devices: int | None = None, *, rules: Rules | None = None, machine: Machine = DEFAULT,
-    forms: LocalForms | None = None, passes: str | Sequence[Pass] | None = None,
+    forms: LocalForms | None = None, passes: str | Sequence[Pass] | None = None, verify: Verify = "foreign",
 ) -> Partitioned:
     """Returns the program of each device (stage LOCAL) for a GLOBAL or SHARDED module; propagates first if necessary.
 
@@ -43,9 +43,14 @@ def partition(
 
     `rules` are as for `propagate`. `machine` says how long things take, which decides how ops are divided and values
     resharded. `forms` are the local forms of ops, `local_forms()` with overrides. `passes` are run in place of
-    `PIPELINE`, as text or one by one. Raises CompileError, also for passes that leave no LOCAL module.
+    `PIPELINE`, as text or one by one. `verify` says when the program is checked: after passes that are not Hloom's
+    (`foreign`), after each pass, at the `end`, or never (`none`).
+
+    Raises CompileError, also for passes that leave no LOCAL module, and InternalError for a pass that raises something
+    else or leaves an invalid program: the message names the pass and its class.
     """
-    context = PassContext(num_devices=num_devices, rules=rules or {}, machine=machine, forms=forms or built_in())
+    context = PassContext(
+        num_devices=num_devices, rules=rules or {}, machine=machine, forms=forms or built_in(), verify=verify)
     with paused_collector():
         local = clone_module(module)
         if passes is None:
