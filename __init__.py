@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .ir.diagnostics import Diagnostic as Diagnostic
     from .ir.diagnostics import InternalError as InternalError
     from .ir.diagnostics import Severity as Severity
+    from .ir.graph.algebra import Algebra as Algebra
     from .ir.graph.instruction import Instruction as Instruction
     from .ir.graph.module import Module as Module
     from .ir.graph.module import Stage as Stage
@@ -115,6 +116,7 @@ _PLACES = {
     "Diagnostic": "ir.diagnostics:Diagnostic",
     "InternalError": "ir.diagnostics:InternalError",
     "Severity": "ir.diagnostics:Severity",
+    "Algebra": "ir.graph.algebra:Algebra",
     "Instruction": "ir.graph.instruction:Instruction",
     "Module": "ir.graph.module:Module",
     "Stage": "ir.graph.module:Stage",

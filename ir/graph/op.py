@@ -79,7 +79,7 @@ class OpCall(KeptHash, Generic[A]):
     def parse_rule(self, text: str) -> ShardingRule:
         """The sharding rule that a text (see `factors.rule_text`) means for these shapes: `([i j]) -> [i j]`.
 
-        Raises ValueError for a text that is no rule, ShapeError for one that does not fit the shapes.
+        Raises CompileError for a text that is no rule, ShapeError for one that does not fit the shapes.
         """
         return _rule_of(text).rule(self.operands, tuple(self.shape.leaves()))
 
