@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from .ir.late import late_names
 
 if TYPE_CHECKING:
+    from . import jax as jax  # pyright: ignore  # a folder of another name in the checkout
     from .codegen import export as export
     from .cost.collectives import Collective as Collective
     from .cost.collectives import collectives as collectives
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
+    "jax": "jax",
     "export": "codegen:export",
     "Collective": "cost.collectives:Collective",
     "collectives": "cost.collectives:collectives",
@@ -156,7 +158,7 @@ _PLACES = {
     "Verdict": "runtime.proof.verdict:Verdict",
     "run_on_xla": "runtime.xla:run_on_xla",
 }
-_PACKAGES = ("codegen", "cost", "frontends", "ir", "jax", "passes", "report", "runtime")
+_PACKAGES = ("codegen", "cost", "frontends", "ir", "passes", "report", "runtime")
 
 __all__ = ["__version__", *_PLACES]  # pyright: ignore[reportUnsupportedDunderAll]
 __getattr__ = late_names(__name__, _PLACES | {name: name for name in _PACKAGES})

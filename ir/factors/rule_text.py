@@ -57,7 +57,7 @@ def _name(index: int) -> str:
 
 @dataclass(frozen=True)
 class RuleText:
-    """A parsed rule, independent of shapes. `factors` are the names in order, `sizes` the sizes given in the `source`."""
+    """A parsed rule, independent of shapes. `factors` are the names in order, `sizes` those given in the `source`."""
 
     source: SourceFile
     operands: tuple[Names, ...]

@@ -32,7 +32,7 @@ def given_rule(
 ) -> ShardingRule | None:
     """Returns the rule that a function from outside of Hloom gives a use; None if it gives none.
 
-    Raises CompileError for a rule that does not fit, and for all that the function raises. `name` says what the rule is.
+    Raises CompileError for a rule that does not fit, and for all that the function raises. `name` describes the rule.
     """
     try:
         rule = give(call)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from ...cost.machine import DEFAULT, Machine
+from ...ir.checked_call import checked
 from ...ir.diagnostics import Diagnostics, Location, fail
 from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.module import Module
@@ -35,6 +36,7 @@ end only, or never. A violation raises InternalError with the name of the pass.
 """
 
 
+@checked
 @dataclass
 class PassContext:
     """Options and findings that passes share.
@@ -69,8 +71,6 @@ class PassContext:
         if missing:
             fail(f"forms lacks the local forms of {', '.join(missing)}",
                  help="begin with hloom.local_forms() and override those that differ")
-        if self.verify not in get_args(Verify):
-            raise TypeError(f"verify must be one of {', '.join(get_args(Verify))}, found {self.verify!r}")
 
     def answer(self, reason: str, location: Location | None) -> None:
         """Notes what a pass decided about the instruction that `explain` names, as a remark."""

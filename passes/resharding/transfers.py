@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from ...ir.checked_call import checked
 from ...ir.diagnostics import fail
 from ...ir.sharding.sharding import Sharding, ShardingKind
 from ...ir.types.shape import Shape
@@ -52,6 +53,7 @@ class ReshardPlan:
         return sum(self.bytes_between.values())
 
 
+@checked
 def reshard_plan(source: Sharding, target: Sharding, shape: Shape) -> ReshardPlan:
     """Plans which slices each device of `target` reads from which device of `source`, for an array of this (global)
     shape.

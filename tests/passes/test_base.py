@@ -79,7 +79,7 @@ def test_passes_of_an_embedder_are_checked_unless_it_says_otherwise() -> None:
     with pytest.raises(hloom.InternalError, match="the pipeline: left an invalid module"):
         hloom.partition(module, passes=passes, verify="end")
     assert hloom.partition(module, passes=passes, verify="none").entry.root.shape == hloom.parse_shape("f32[3]")
-    with pytest.raises(TypeError, match="verify must be one of foreign, each, end, none, found 'all'"):
+    with pytest.raises(TypeError, match="verify must be 'foreign', 'each', 'end' or 'none', found str 'all'"):
         hloom.partition(module, verify="all")  # pyright: ignore[reportArgumentType]
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ...checked_call import checked
 from ...diagnostics import fail
 from ...factors.rule_text import RuleText, parse_rule
 from ...factors.sharding_rule import FactorKind, ShardingRule
@@ -28,6 +29,7 @@ USER_BEHAVIOURS: dict[str, Behaviour] = {}
 """The targets defined so far, by name."""
 
 
+@checked
 def custom_call(target: str, *, rule: str | None = None, replace: bool = False) -> Callable[[Function], Function]:
     """Defines the function and the sharding rule of a custom-call target; usable as a decorator.
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.brief import brief
+from ....ir.checked_call import checked
 from ....ir.diagnostics import CompileError
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
@@ -134,6 +135,7 @@ def related(
     return Relations(flow, whole.flow, finder.index, devices, values, complete)
 
 
+@checked
 def relate(original: Module, local: Module, seed: int = 0) -> Relations:
     """Relates the values of a program per device to those of the program that it was made from.
 

@@ -16,6 +16,10 @@ ENTRY e {
 }"""
 
 
+def centered(x: Any) -> Any:
+    return x - x.mean(1, keepdims=True)
+
+
 class Center(hloom.Op[Any]):
     """Subtracts the mean of each row."""
 
@@ -26,7 +30,7 @@ class Center(hloom.Op[Any]):
         return call.parse_rule("([i j]) -> [i j] replicate={j}")
 
     def kernel(self, call: hloom.OpCall[Any], compile: Any) -> Any:
-        return lambda x: x - x.mean(1, keepdims=True)  # pyright: ignore
+        return centered
 
 
 def _registered(monkeypatch: pytest.MonkeyPatch, op: type[hloom.Op[Any]]) -> hloom.Module:
@@ -44,22 +48,51 @@ def test_programs_with_them_are_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hloom.prove(module, hloom.partition(module)).outcome == "unproved"
 
 
+Call = hloom.OpCall[Any]
+
+
+def _unfinished(call: Call) -> Any:
+    return call.parse_rule("([i j]) -> [i j")
+
+
+def _of_another_rank(call: Call) -> Any:
+    return call.parse_rule("([i j]) -> [i]")
+
+
+def _of_another_op(call: Call) -> Any:
+    return OPS["negate"].sharding_rule(hloom.OpCall((call.shape,) * 2, call.attributes, call.shape))
+
+
+def _nothing(call: Call) -> Any:
+    return None
+
+
+def _text(call: Call) -> Any:
+    return "([i j]) -> [i j]"
+
+
+def _mistake(call: Call) -> Any:
+    return call.shape.dims[7]
+
+
+OF = "4:8: error: the sharding rule of center"
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        (lambda call: call.parse_rule("([i j]) -> [i j"), r"sharding rule:1:16: error: expected the name(.|\n)*4:8: note: "),
-        (lambda call: call.parse_rule("([i j]) -> [i]"), r"4:8: error: the sharding rule of center: result 0 is f32"),
-        (lambda call: OPS["negate"].sharding_rule(call.__class__((call.shape, call.shape), call.attributes, call.shape)),
-         "4:8: error: the sharding rule of center does not fit: rule has 2 operands, op has 1"),
-        (lambda call: None, "4:8: error: the sharding rule of center is None"),
-        (lambda call: "([i j]) -> [i j]", "4:8: error: the sharding rule of center is a str, not a ShardingRule"),
-        (lambda call: call.nothing, "4:8: error: the sharding rule of center raised AttributeError"),
+        (_unfinished, r"sharding rule:1:16: error: expected the(.|\n)*4:8: note: the sharding rule of center is"),
+        (_of_another_rank, f"{OF}: result 0 is f32"),
+        (_of_another_op, f"{OF} does not fit: rule has 2 operands, op has 1"),
+        (_nothing, f"{OF} is None"),
+        (_text, f"{OF} is a str, not a ShardingRule"),
+        (_mistake, f"{OF} raised IndexError"),
     ],
-)  # fmt: skip
+)
 def test_wrong_rules_are_errors_with_a_place(monkeypatch: pytest.MonkeyPatch, rule: Any, message: str) -> None:
     module = _registered(monkeypatch, Center)
     sharded = hloom.propagate(module)
-    monkeypatch.setattr(Center, "sharding_rule", lambda self, call: rule(call))  # pyright: ignore
+    monkeypatch.setattr(Center, "sharding_rule", lambda _, call: rule(call))  # pyright: ignore
     with pytest.raises(hloom.CompileError, match=message):
         hloom.partition(module)
     with pytest.raises(hloom.CompileError, match=message.split("error:")[1].split("(")[0].strip()):
