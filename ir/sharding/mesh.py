@@ -86,6 +86,7 @@ class Mesh(KeptHash):
 
     @property
     def size(self) -> int:
+        """The number of devices."""
         return math.prod(size for _, size in self.axes)
 
     def axis_size(self, name: str) -> int:
@@ -93,6 +94,7 @@ class Mesh(KeptHash):
         return dict(self.axes)[name]
 
     def ref_size(self, ref: AxisRef) -> int:
+        """Returns the size of an axis or sub-axis. Raises KeyError for an axis that the mesh does not have."""
         return ref.size or self.axis_size(ref.name)
 
     @property

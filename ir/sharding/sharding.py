@@ -147,6 +147,7 @@ class Sharding(KeptHash):
 
     @property
     def has_manual(self) -> bool:
+        """Whether the program itself divides the value along some axis, or along all."""
         return self.kind is ShardingKind.MANUAL or bool(self.manual)
 
     def tiling(self, rank: int) -> Tiling:

@@ -81,7 +81,7 @@ class StackedKernel:
         return self.kernel(*operands)
 
 
-class NumpyKernels:
+class NumpyKernels(KernelProvider):
     """Computes every op by its own numpy kernel. This is the default."""
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:

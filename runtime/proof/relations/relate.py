@@ -90,7 +90,7 @@ class Relations:
     def _row(self, value: Related) -> Row:
         shape = list(value.instruction.shape.leaves())[value.place.leaf]
         relation, parent = value.relation, value.instruction.parent
-        inside = f"{parent.name}/" if parent is not None and parent is not self.flow.entry.computation else ""
+        inside = f"{parent.name}/" if parent is not None and parent is not self.flow.entry else ""
         return Row(
             inside + str(value.place),
             value.instruction.opcode,
@@ -103,6 +103,7 @@ class Relations:
 
     @cached_property
     def by_place(self) -> dict[Place, Related]:
+        """The relation of each value, by the value."""
         return {v.place: v for v in self.values}
 
     def counts(self) -> dict[str, int]:
