@@ -23,7 +23,7 @@ from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.sharding.digit import Digits
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.shape import Shape, tuple_shape
-from ...op_sharding.assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
 from .emitter import Emitter, LocalValue
 from .resharder import Resharder
 
