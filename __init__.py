@@ -15,6 +15,7 @@ places to edit, `to_networkx` gives the graph: see docs/editing.md.
 `reshard_plan` says which slices devices read when saved state moves to another mesh: see docs/resharding.md.
 
 Errors in programs are `CompileError`, with `.diagnostics`; `run` raises `RankFailed` for those of other MPI ranks.
+Mistakes of passes are `InternalError`, which names the pass.
 """
 
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 from .ir.late import late_names
 
 if TYPE_CHECKING:
+    from . import jax as jax  # pyright: ignore  # a folder of another name in the checkout
     from .codegen import export as export
     from .cost.collectives import Collective as Collective
     from .cost.collectives import collectives as collectives
@@ -45,7 +47,9 @@ if TYPE_CHECKING:
     from .ir.deadlock.find import find_deadlocks as find_deadlocks
     from .ir.diagnostics import CompileError as CompileError
     from .ir.diagnostics import Diagnostic as Diagnostic
+    from .ir.diagnostics import InternalError as InternalError
     from .ir.diagnostics import Severity as Severity
+    from .ir.graph.algebra import Algebra as Algebra
     from .ir.graph.instruction import Instruction as Instruction
     from .ir.graph.module import Module as Module
     from .ir.graph.module import Stage as Stage
@@ -88,6 +92,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
+    "jax": "jax",
     "export": "codegen:export",
     "Collective": "cost.collectives:Collective",
     "collectives": "cost.collectives:collectives",
@@ -111,7 +116,9 @@ _PLACES = {
     "find_deadlocks": "ir.deadlock.find:find_deadlocks",
     "CompileError": "ir.diagnostics:CompileError",
     "Diagnostic": "ir.diagnostics:Diagnostic",
+    "InternalError": "ir.diagnostics:InternalError",
     "Severity": "ir.diagnostics:Severity",
+    "Algebra": "ir.graph.algebra:Algebra",
     "Instruction": "ir.graph.instruction:Instruction",
     "Module": "ir.graph.module:Module",
     "Stage": "ir.graph.module:Stage",
@@ -151,7 +158,7 @@ _PLACES = {
     "Verdict": "runtime.proof.verdict:Verdict",
     "run_on_xla": "runtime.xla:run_on_xla",
 }
-_PACKAGES = ("codegen", "cost", "frontends", "ir", "jax", "passes", "report", "runtime")
+_PACKAGES = ("codegen", "cost", "frontends", "ir", "passes", "report", "runtime")
 
 __all__ = ["__version__", *_PLACES]  # pyright: ignore[reportUnsupportedDunderAll]
 __getattr__ = late_names(__name__, _PLACES | {name: name for name in _PACKAGES})

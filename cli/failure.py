@@ -6,12 +6,12 @@ import argparse
 import traceback
 from pathlib import Path
 
-from ..ir.diagnostics import CompileError
+from ..ir.diagnostics import CompileError, InternalError
 from ..ir.strings import shortened
 from ..runtime.ranks.failed import RankFailed
 from ..runtime.ranks.library import MpiMissing
 from .exit_codes import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MEMORY, EXIT_USAGE
-from .imports import user_place
+from .imports import origin_of, user_place
 from .streams import output_failed, tell
 
 
@@ -42,12 +42,13 @@ def _internal(error: BaseException, args: argparse.Namespace, argv: list[str]) -
     """Reports an unexpected exception and returns its exit code: an error of the user's own pass or custom-call, or a
     bug of Hloom.
     """
-    place = user_place(error, getattr(args, "imports", ()))
+    origin = origin_of(error)
+    place = user_place(origin, getattr(args, "imports", ()))
     if place is not None:
-        tell(f"{place}: error: {_shown(error)}")
+        tell(f"{place}: error: {_shown(origin)}")
         return EXIT_BAD_INPUT
     path = write_reproducer(argv, error)
-    tell(f"hloom: internal error: {_shown(error)}")
+    tell(f"hloom: internal error: {error if isinstance(error, InternalError) else _shown(error)}")
     tell(f"  help: please report this{f' with {path}' if path else ''}")
     return EXIT_INTERNAL
 

@@ -7,7 +7,7 @@ import runpy
 import traceback
 from collections.abc import Sequence
 
-from ..ir.diagnostics import CATEGORIES, fail
+from ..ir.diagnostics import CATEGORIES, InternalError, fail
 
 
 def run_imports(args: argparse.Namespace) -> None:
@@ -40,6 +40,13 @@ def user_place(error: BaseException, paths: Sequence[str]) -> str | None:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
     return next((f"{f.filename}:{f.lineno}" for f in reversed(frames) if f.filename in paths), None)
+
+
+def origin_of(error: BaseException) -> BaseException:
+    """Returns the exception that an InternalError reports: the first of its causes."""
+    while isinstance(error, InternalError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def categories(names: frozenset[str]) -> frozenset[str]:

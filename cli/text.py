@@ -56,7 +56,7 @@ def opt(args: argparse.Namespace) -> int:
         fail(f"there is no pass '{min(wanted - known)}' to dump after", help="passes: " + ", ".join(sorted(known)))
     module = read_program(args)
     context = context_for(args)
-    context.verify = True
+    context.verify = "each"
     context.explain = args.explain
 
     def dump(name: str, after: Module) -> None:

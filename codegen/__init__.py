@@ -2,12 +2,14 @@
 
 from typing import Literal
 
+from ..ir.checked_call import checked
 from ..ir.graph.module import Module
 from .xla import body_module, manual_module, replica_module
 
 __all__ = ["body_module", "export", "manual_module", "replica_module"]
 
 
+@checked
 def export(module: Module, form: Literal["manual", "replica"] = "manual") -> Module:
     """The program as XLA compiles it for all devices, to be written by `to_text` or `to_proto`.
 

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import cast
 
+from ..ir.checked_call import checked
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.stack_frames import source_line
@@ -52,6 +53,7 @@ class Collective:
         return self.wire_bytes * self.count
 
 
+@checked
 def collectives(module: Module) -> list[Collective]:
     """Returns all collectives that the entry reaches, in program order."""
     devices = module.num_partitions * module.replica_count

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..ir.kept_hash import KeptHash, keep_hash
 from ..ir.sharding.digit import Digits, product
@@ -26,6 +26,7 @@ from .transfer import SECOND as SECOND
 from .transfer import Transfer as Transfer
 
 
+@runtime_checkable
 class Machine(Protocol):
     """A machine model with times in picoseconds. Must be immutable and hashable: plans are cached by machine.
 

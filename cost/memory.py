@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..ir.brief import brief
+from ..ir.checked_call import checked
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
@@ -69,6 +70,7 @@ class LiveMemory:
     buffers: tuple[LiveBuffer, ...]
 
 
+@checked
 def live_memory(module: Module) -> LiveMemory:
     """Returns the live memory of a program: of a device if it is partitioned, else of one device that runs all of it.
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.sharding.mesh import Mesh
 from ..ir.types.element_type import ELEMENT_TYPES
@@ -88,6 +89,12 @@ _HELP = (f"write one of {', '.join(PRESETS)}, a FILE.toml, rates such as 'work=b
          "or a machine and rates")  # fmt: skip
 
 
+def as_machine(machine: Machine | str) -> Machine:
+    """Returns a machine, or the one that a text describes: a preset, a FILE.toml, rates. Raises CompileError."""
+    return parse_machine(machine) if isinstance(machine, str) else machine
+
+
+@checked
 def parse_machine(text: str = "", links: str = "", mesh: Mesh | None = None) -> Machine:
     """Parses a machine in the text form above, and its links (see `cost.links`). Empty texts give the default. Raises
     CompileError.

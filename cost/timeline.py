@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..ir.brief import brief
+from ..ir.checked_call import checked
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
@@ -27,6 +28,7 @@ from ..ir.graph.op import Role
 from ..ir.ops.async_ops import AsyncStart
 from .machine import Machine
 from .pending import InFlight
+from .presets import as_machine
 from .seconds import Clock, trips_of
 
 COMPUTE = "compute"  # the name of the engine that computes
@@ -113,12 +115,13 @@ class Timeline:
         return [e for e in self.events if e.is_collective]
 
 
-def timeline(module: Module, machine: Machine, clock: Clock | None = None) -> Timeline:
-    """Returns the timeline of one execution of a per-device program on a machine.
+@checked
+def timeline(module: Module, machine: Machine | str, clock: Clock | None = None) -> Timeline:
+    """Returns the timeline of one execution of a per-device program on a machine, or on that of a text such as `h100`.
 
     `clock` may be that of an earlier call on the same machine, if the program has changed in its order only.
     """
-    simulation = _simulated(module, clock or Clock.of(module, machine), True)
+    simulation = _simulated(module, clock or Clock.of(module, as_machine(machine)), True)
     serial = simulation.clock.serial(module.entry)
     return Timeline(tuple(simulation.events), simulation.now, serial.compute, simulation.busy)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from ..ir.checked_call import checked
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
@@ -50,6 +51,7 @@ class Contraction:
         return self.work - self.work // self.alike
 
 
+@checked
 def contractions(module: Module) -> list[Contraction]:
     """Returns all contractions that the entry reaches, in program order."""
     return [_record(run) for run in runs(module, fused=True) if is_contraction(run.instruction)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.late import late_names
@@ -13,6 +14,7 @@ from .hlo_text import parse_replica_groups, parse_shape, parse_sharding
 from .proto import Snapshot
 
 
+@checked
 def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Module:
     """Parses HLO text, or StableHLO text (extra `xla`). Raises CompileError with all errors, each at its place in
     `filename`.
@@ -25,6 +27,7 @@ def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Modu
     return hlo_text.parse(text, filename, verify=verify)
 
 
+@checked
 def load(path: str | Path, *, verify: bool = True) -> Module:
     """Reads the module in a file: HLO text, a serialized HloModuleProto, HloProto or HloSnapshot; or, with the extra
     `xla`, StableHLO as text, MLIR bytecode, a portable artifact or what `jax.export` serializes. `-` is standard input.
@@ -41,6 +44,7 @@ def load(path: str | Path, *, verify: bool = True) -> Module:
     return parse(text, name, verify=verify)
 
 
+@checked
 def load_snapshot(path: str | Path, *, verify: bool = True) -> Snapshot:
     """Reads the module of an HloSnapshot and the arguments it was run on. Raises CompileError."""
     name, data = _contents(path)

@@ -155,8 +155,9 @@ class CompileError(Exception):
 
 
 class InternalError(Exception):
-    """Reports a bug in Hloom, never an error in user input. `pass_name` names the pass that detected it. Long messages
-    are shortened, because they may quote any object.
+    """Reports a bug in Hloom, or in a pass or an op that an embedder adds, never an error in user input. `pass_name`
+    names the pass, and its class where that is not Hloom's. The exception that a pass raised is the `__cause__`. Long
+    messages are shortened, because they may quote any object.
     """
 
     def __init__(self, message: str, pass_name: str | None = None) -> None:

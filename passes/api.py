@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..cost.machine import DEFAULT, Machine
+from ..cost.presets import as_machine
+from ..ir.checked_call import checked
 from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module, clone_module
 from ..ir.tools.verifier import check
 from . import pipelines
-from .base import Pass, PassContext, Rules, run_pipeline
+from .base import Pass, PassContext, Rules, Verify, run_pipeline
 from .op_sharding.forms import LocalForms
 from .result import Partitioned
 from .spmd.local_forms import built_in
 
 
+@checked
 def verify(module: Module) -> None:
     """Checks all invariants of the module's stage. Raises CompileError with every violation."""
     check(module)
 
 
+@checked
 def propagate(module: Module, num_devices: int | None = None, rules: Rules | None = None) -> Module:
     """Returns a copy of a GLOBAL module in which every value has a sharding (stage SHARDED).
 
@@ -32,9 +36,10 @@ def propagate(module: Module, num_devices: int | None = None, rules: Rules | Non
         return pipelines.propagate(clone_module(module), PassContext(num_devices=num_devices, rules=rules or {}))
 
 
+@checked
 def partition(
-    module: Module, num_devices: int | None = None, *, rules: Rules | None = None, machine: Machine = DEFAULT,
-    forms: LocalForms | None = None, passes: str | Sequence[Pass] | None = None,
+    module: Module, num_devices: int | None = None, *, rules: Rules | None = None, machine: Machine | str = DEFAULT,
+    forms: LocalForms | None = None, passes: str | Sequence[Pass] | None = None, verify: Verify = "foreign",
 ) -> Partitioned:
     """Returns the program of each device (stage LOCAL) for a GLOBAL or SHARDED module; propagates first if necessary.
 
@@ -42,17 +47,23 @@ def partition(
     remarks, the warnings and the certificate as well.
 
     `rules` are as for `propagate`. `machine` says how long things take, which decides how ops are divided and values
-    resharded. `forms` are the local forms of ops, `local_forms()` with overrides. `passes` are run in place of
-    `PIPELINE`, as text or one by one. Raises CompileError, also for passes that leave no LOCAL module.
+    resharded: a `Machine`, a preset (`tpu-v4`), or another text of `parse_machine`. `forms` are the local forms of ops,
+    `local_forms()` with overrides. `passes` are run in place of `PIPELINE`, as text or one by one. `verify` says when
+    the program is checked: after passes that are not Hloom's (`foreign`), after each pass, at the `end`, or never
+    (`none`).
+
+    Raises CompileError, also for passes that leave no LOCAL module, and InternalError for a pass that raises something
+    else or leaves an invalid program: the message names the pass and its class.
     """
-    context = PassContext(num_devices=num_devices, rules=rules or {}, machine=machine, forms=forms or built_in())
+    context = PassContext(
+        num_devices=num_devices, rules=rules or {}, machine=as_machine(machine), forms=forms or built_in(),
+        verify=verify,
+    )
     with paused_collector():
         local = clone_module(module)
         if passes is None:
             pipelines.partition(local, context)
         else:
-            steps = pipelines.parse_pipeline(passes) if isinstance(passes, str) else list(passes)
-            pipelines.check_order(steps)
-            run_pipeline(steps, local, context)
+            run_pipeline(pipelines.steps_of(passes), local, context)
             pipelines.require_local(local)
         return Partitioned.of(local, context)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from ..ir.checked_call import wrong_type
 from ..ir.diagnostics import Diagnostic, Severity, fail
 from ..ir.graph.module import Module, Stage
 from ..ir.tools.spmd import is_per_device
@@ -181,6 +182,19 @@ def require_local(module: Module) -> None:
     if module.stage not in (Stage.LOCAL, Stage.SCHEDULED):
         fail(f"the passes leave {module.name} {module.stage.value}, not the program of each device",
              help="spmd-partition makes it")
+
+
+def steps_of(passes: str | Sequence[Pass]) -> list[Pass]:
+    """Returns passes that are given as text or one by one. Raises CompileError for broken order, TypeError for what is
+    no pass.
+    """
+    if isinstance(passes, str):
+        return parse_pipeline(passes)
+    for step in passes:
+        if not isinstance(step, Pass):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise wrong_type("a pass", step, (Pass,), "passes by name are one text: 'propagate,spmd-partition'")
+    check_order(passes)
+    return list(passes)
 
 
 _ITEM = re.compile(r"\s*([a-z][a-z0-9-]*)\s*(?:\{([^{}]*)\})?\s*(,|$)")

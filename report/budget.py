@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ..cost.collectives import collectives
 from ..cost.work import Contraction, contractions
+from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.graph.op import OPS
@@ -21,6 +22,7 @@ from .work import work_summary, work_table
 KINDS = {kind.replace("-", "_"): kind for kind, op in OPS.items() if op.is_collective and not kind.endswith("-start")}
 
 
+@checked
 def assert_collectives(
     module: Module, *, bytes_at_most: int | None = None, work_at_most: int | None = None,
     total: int | range | None = None, **kinds: int | range,

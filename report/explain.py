@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module, clone_module
@@ -58,6 +59,7 @@ class Explanation:
     disputes: tuple[Dispute, ...]
 
 
+@checked
 def explain(module: Module, value: str, context: PassContext | None = None) -> list[Explanation]:
     """Explains the sharding of the value called `value`; one entry per array in it (`name[1]` means one of them).
 

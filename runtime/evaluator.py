@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.process_grid import ProcessGrid
@@ -39,6 +40,7 @@ class UnpartitionedProgram:
         return [common_value(parts, f"result {number}") for number, parts in enumerate(zip(*results, strict=True))]
 
 
+@checked
 def evaluate(module: Module, inputs: Sequence[Array], kernels: KernelProvider = NUMPY) -> list[Array]:
     """Evaluates a GLOBAL or SHARDED module.
 

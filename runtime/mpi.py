@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.checked_call import checked
 from ..ir.deadlock.find import find_waits
 from ..ir.diagnostics import fail, without_errors
 from ..ir.graph.module import Module
@@ -162,6 +163,7 @@ class MpiProgram:
         self.fabric.abandon()
 
 
+@checked
 def run(
     local_module: Module,
     inputs: Sequence[Any],

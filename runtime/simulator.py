@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.brief import brief
+from ..ir.checked_call import checked
 from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
 from ..ir.tools.process_grid import ProcessGrid
@@ -87,6 +88,7 @@ def run_devices(
     return Executable(module, grid, kernels).run(range(grid.size), inputs, LocalFabric())
 
 
+@checked
 def simulate(
     module: Module, inputs: Sequence[Array], poison: bool = False, kernels: KernelProvider = NUMPY
 ) -> list[Array]:

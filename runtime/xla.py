@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..codegen import replica_module
+from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
@@ -26,6 +27,7 @@ Array = np.ndarray[Any, Any]
 _COUNT = "--xla_force_host_platform_device_count"
 
 
+@checked
 def run_on_xla(module: Module, inputs: Sequence[Array], platform: str = "cpu") -> list[Array]:
     """Compiles a LOCAL module with XLA and runs it on as many of XLA's devices as the program has.
 

@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 from fuzzing.targets import TARGETS, Target
 from fuzzing.workers import results
-from hloom import CompileError
+from hloom import CompileError, InternalError
 
 SECONDS = 10  # of processor time that an input may take; real ones take a hundredth of a second
 MEGABYTES = 1024  # an input may add to the memory of the process
@@ -111,6 +111,8 @@ def attempt(target: Target, value: str, seed: int = -1) -> str | Crash:
 
 
 def _kind(error: BaseException) -> str:
+    while isinstance(error, InternalError) and error.__cause__ is not None:
+        error = error.__cause__  # passes name themselves in what they raise
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "/hloom/" in f.filename or ".import" in f.filename] or frames
     message = _PARTICULARS.sub("_", str(error).split("\n")[0])[:60]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..frontends.extras import imported
+from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module, Stage
 from ..ir.tools.placement import placements
@@ -12,6 +13,7 @@ from .body import PURPOSE, local_function, platforms_of, with_program
 from .meshes import spell
 
 
+@checked
 def exported(module: Module, platform: str = "cpu") -> Any:
     """Returns a program as a `jax.export.Exported`, to serialize or to call in another function of JAX.
 

@@ -18,9 +18,11 @@ from importlib import import_module
 from typing import Any
 
 from ..cost.machine import DEFAULT, Machine
+from ..cost.presets import as_machine
 from ..frontends import proto
 from ..frontends.extras import imported
 from ..frontends.stablehlo.mlir import require_readable
+from ..ir.checked_call import checked
 from ..ir.diagnostics import CompileError, Diagnostic, fail
 from ..ir.graph.module import Module, Stage
 from ..ir.tools.verifier import check
@@ -112,9 +114,10 @@ def _require_valid(module: Module, before: bytes) -> None:
             raise CompileError(new) from error
 
 
+@checked
 @contextmanager
 def passes(
-    pipeline: str | Sequence[Pass], *, machine: Machine = DEFAULT, platforms: Iterable[str] = TRIED
+    pipeline: str | Sequence[Pass], *, machine: Machine | str = DEFAULT, platforms: Iterable[str] = TRIED
 ) -> Generator[Hook]:
     """Runs passes inside of JAX's compilation: in all functions that are called, or compiled, within the block.
 
@@ -126,7 +129,7 @@ def passes(
     Raises CompileError for passes that need another stage or order the program, which XLA does itself afterwards, for a
     version of JAX without hooks, and for a backend that does not call them.
     """
-    steps = tuple(pipelines.parse_pipeline(pipeline) if isinstance(pipeline, str) else pipeline)
+    steps, machine = tuple(pipelines.steps_of(pipeline)), as_machine(machine)
     for step in steps:
         if Stage.LOCAL not in step.consumes or step.produces not in (None, Stage.LOCAL):
             fail(f"pass {step.name} does not fit into JAX's compilation",

@@ -31,6 +31,7 @@ class Array(Value):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The sizes of the dimensions."""
         return self.instruction.shape.dims
 
     @property
@@ -47,10 +48,12 @@ class Array(Value):
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """The number of elements."""
         return self.instruction.shape.num_elements
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ import codecs
 from collections.abc import Callable
 from typing import TypeVar
 
+from ...ir.checked_call import checked
 from ...ir.diagnostics import CompileError as _CompileError
 from ...ir.diagnostics import Diagnostic, Location, Severity, SourceFile, fail
 from ...ir.gc_pause import paused_collector
@@ -67,11 +68,13 @@ def decoded(data: bytes, name: str) -> str:
              help="HLO text or a serialized HloModuleProto is expected")
 
 
+@checked
 def parse_sharding(text: str) -> AnySharding:
     """Parses a sharding in any spelling of HLO, for example `{devices=[2,4]<=[8]}`. Raises CompileError."""
     return _value(shardings.parse_sharding, text)
 
 
+@checked
 def parse_shape(text: str) -> Shape:
     """Parses a shape, for example `f32[8,16]{1,0}`. Raises CompileError."""
     return _value(shapes.parse_shape, text)

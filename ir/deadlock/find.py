@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ..checked_call import checked
 from ..diagnostics import Diagnostic, Severity
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
@@ -33,6 +34,7 @@ from .transfers import is_transfer, transfer_pairs, transfer_problems
 _CATEGORY = "deadlock"
 
 
+@checked
 def find_deadlocks(module: Module) -> list[Diagnostic]:
     """Returns what is wrong with the collectives of a per-device program (LOCAL, SCHEDULED, or another compiler's), and
     as warnings what cannot be shown to be right. Other programs have no findings.

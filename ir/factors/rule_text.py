@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..diagnostics import CompileError, Diagnostic, Location, Severity, SourceFile
 from ..errors import ShapeError
 from ..types.shape import Shape
 from .sharding_rule import DimFactors, Factor, FactorKind, Monoid, ShardingRule
@@ -56,8 +57,9 @@ def _name(index: int) -> str:
 
 @dataclass(frozen=True)
 class RuleText:
-    """A parsed rule, independent of shapes. `factors` are the names in order, `sizes` the sizes given in the text."""
+    """A parsed rule, independent of shapes. `factors` are the names in order, `sizes` those given in the `source`."""
 
+    source: SourceFile
     operands: tuple[Names, ...]
     results: tuple[Names, ...]
     factors: tuple[str, ...]
@@ -68,10 +70,19 @@ class RuleText:
     def kind(self, name: str) -> FactorKind:
         return self.kinds.get(name, FactorKind.PASS)
 
+    def error(self, name: str, message: str) -> CompileError:
+        """Returns an error about a factor, at its first place in the text."""
+        match = re.search(rf"\b{name}\b", self.source.text)
+        start, end = match.span() if match else (0, 0)
+        return _error(self.source, start, end, message)
+
     def rule(self, operands: Sequence[Shape], results: Sequence[Shape]) -> ShardingRule:
         """Returns the rule for these shapes, without factors of size 1. Raises ShapeError if it does not fit."""
-        dims = [*_dims("operand", self.operands, operands), *_dims("result", self.results, results)]
-        sizes = self._sizes(dims)
+        try:
+            dims = [*_dims("operand", self.operands, operands), *_dims("result", self.results, results)]
+            sizes = self._sizes(dims)
+        except ShapeError as error:
+            raise ShapeError(error.message, error.help or f"the rule is {self.source.text.strip()}") from error
         kept = [n for n in self.factors if sizes[n] != 1]
         numbers = {name: number for number, name in enumerate(kept)}
 
@@ -125,11 +136,19 @@ def _dims(
 _TOKEN = re.compile(r"\s*(->|[A-Za-z_]\w*|\d+|[()\[\]{}=,]|$)")
 
 
-class _Reader:
-    """A recursive-descent parser over the tokens of one text. Every method raises ValueError on a syntax error."""
+def _error(source: SourceFile, start: int, end: int, message: str) -> CompileError:
+    return CompileError([Diagnostic(Severity.ERROR, message, Location(source, start, end), _SYNTAX)])
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+
+_SYNTAX = "a rule looks like ([i k], [k j]) -> [i j] reduction={k}"
+
+
+class _Reader:
+    """A recursive-descent parser over the tokens of one text. Every method raises CompileError on a syntax error."""
+
+    def __init__(self, source: SourceFile) -> None:
+        self.source = source
+        self.text = source.text
         self.place = 0
         self.token = ""
         self.step()
@@ -145,9 +164,8 @@ class _Reader:
         self.token, self.place = match[1], match.end()
         return before
 
-    def error(self, message: str) -> ValueError:
-        column = self.place - len(self.token) + 1
-        return ValueError(f"sharding rule, column {column}: {message}\n  {self.text}\n  {' ' * (column - 1)}^")
+    def error(self, message: str) -> CompileError:
+        return _error(self.source, self.place - len(self.token), self.place, message)
 
     def expect(self, token: str) -> None:
         if self.token != token:
@@ -211,9 +229,9 @@ class _Reader:
                 raise self.error(f"no dimension has the factor {name}")
 
 
-def parse_rule(text: str) -> RuleText:
-    """Parses the text of a rule. Raises ValueError with a caret at the offending token."""
-    reader = _Reader(text)
+def parse_rule(text: str, name: str = "sharding rule") -> RuleText:
+    """Parses the text of a rule. Raises CompileError at the offending token; messages show `name` as its file."""
+    reader = _Reader(SourceFile(name, text))
     operands = reader.values()
     reader.expect("->")
     results = reader.values() if reader.token == "(" else (reader.value(),)
@@ -239,7 +257,7 @@ def parse_rule(text: str) -> RuleText:
             raise reader.error(f"{word} is not one of {', '.join((*_KINDS, 'monoid'))}")
     if monoid is None and FactorKind.REDUCTION in kinds.values():
         monoid = Monoid.ADD
-    return RuleText(operands, results, factors, sizes, kinds, monoid)
+    return RuleText(reader.source, operands, results, factors, sizes, kinds, monoid)
 
 
 def _monoid(reader: _Reader) -> Monoid:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from ..diagnostics import CompileError
 from ..errors import ShapeError
 from ..types.shape import Shape
 from .rule_text import RuleText, parse_rule
@@ -32,7 +33,7 @@ def shardy_rule(text: str, operands: Sequence[Shape], results: Sequence[Shape]) 
     try:
         rule = parse_shardy_rule(text).rule(operands, results)
     except ValueError as error:
-        raise ShapeError(str(error).split("\n")[0], help=f"{KEY}={text}") from error
+        raise ShapeError(str(error), help=f"{KEY}={text}") from error
     if problem := check_rule(rule, operands, results):
         raise ShapeError(f"sharding rule: {problem}", help=f"{KEY}={text}")
     return rule
@@ -45,7 +46,10 @@ def parse_shardy_rule(text: str) -> RuleText:
     if match is None:
         raise ValueError("sharding rule: expected #sdy.op_sharding_rule<..>")
     blocked = {name.strip() for found in _BLOCKED.findall(match[1]) for name in found.split(",")}
-    rule = parse_rule(re.sub(r"\[([^\]]*)\]", _dims, _BLOCKED.sub("", match[1])))
+    try:
+        rule = parse_rule(re.sub(r"\[([^\]]*)\]", _dims, _BLOCKED.sub("", match[1])))
+    except CompileError as error:  # its place is one in the converted text
+        raise ValueError(f"sharding rule: {error.diagnostics[0].message}") from error
     taken, given = ({n for v in values for dim in v for n in dim} for values in (rule.operands, rule.results))
     if unknown := blocked - set(rule.factors):
         raise ValueError(f"sharding rule: no dimension has the factor {min(unknown)}")

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..checked_call import wrong_type
+
 T = TypeVar("T")
-_LONGEST = 60
 
 if TYPE_CHECKING:
 
@@ -31,14 +32,10 @@ def checked_field(
     assignment the object is given to `then`.
     """
     name = slot.removeprefix("_")
-    words = [kind.__name__ if kind is not type(None) else "None" for kind in kinds]
-    wanted = " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
     def assign(self: Any, value: Any) -> None:
         if not isinstance(value, kinds):
-            shown = repr(value)
-            shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}.."
-            raise TypeError(f"{name} must be {wanted}, found {type(value).__name__} {shown}; {help(value)}")
+            raise wrong_type(name, value, kinds, help(value))
         setattr(self, slot, value)
         if then is not None:
             then(self)

@@ -132,6 +132,7 @@ class Instruction:
 
     @property
     def opcode(self) -> str:
+        """The name of the op in HLO text."""
         return self.op.opcode
 
     def attributes_as(self, kind: type[A]) -> A:

@@ -8,6 +8,7 @@ from enum import Enum
 from itertools import chain, count
 from typing import Any
 
+from ..checked_call import checked
 from ..diagnostics import Diagnostic, SourceFile
 from ..late import late
 from ..sharding.mesh import Mesh
@@ -44,6 +45,7 @@ class EntryLayout:
     result: Shape
 
 
+@checked
 class Module:
     """A program. `entry` is one of its `computations`, which are in any order; text has callees before callers.
 

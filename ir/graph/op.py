@@ -19,6 +19,7 @@ from functools import lru_cache
 from pickle import UnpicklingError
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
+from ..checked_call import wrong_type
 from ..errors import NotEvaluable as NotEvaluable
 from ..errors import ShapeError as ShapeError
 from ..factors.rule_text import RuleText, parse_rule
@@ -79,7 +80,7 @@ class OpCall(KeptHash, Generic[A]):
     def parse_rule(self, text: str) -> ShardingRule:
         """The sharding rule that a text (see `factors.rule_text`) means for these shapes: `([i j]) -> [i j]`.
 
-        Raises ValueError for a text that is no rule, ShapeError for one that does not fit the shapes.
+        Raises CompileError for a text that is no rule, ShapeError for one that does not fit the shapes.
         """
         return _rule_of(text).rule(self.operands, tuple(self.shape.leaves()))
 
@@ -316,8 +317,10 @@ OPS: dict[str, AnyOp] = {}
 
 
 def register(op: type[AnyOp] | AnyOp) -> Any:
-    """Registers an op; usable as a class decorator. Raises ValueError if the opcode is taken."""
+    """Registers an op; usable as a class decorator. Raises ValueError if the opcode is taken, TypeError for no op."""
     instance = op() if isinstance(op, type) else op
+    if not isinstance(instance, Op):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong_type("register: op", op, (Op,), "write @hloom.register over a class derived from hloom.Op")
     if instance.opcode in OPS:
         raise ValueError(f"opcode {instance.opcode} is registered twice")
     OPS[instance.opcode] = instance

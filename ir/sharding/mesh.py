@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..checked_call import checked
 from ..diagnostics import fail
 from ..kept_hash import KeptHash, keep_hash
 from .digit import Digit, Digits, cut, iota_digits, merge, recognise, refine, split
@@ -73,6 +74,7 @@ class Mesh(KeptHash):
     by_places: bool = False
 
     @staticmethod
+    @checked
     def of(**sizes: int) -> Mesh:
         """The mesh of these axes, major first, over devices 0, 1, 2, ..: `Mesh.of(x=2, y=4)`. Raises CompileError."""
         for name, size in sizes.items():
@@ -84,6 +86,7 @@ class Mesh(KeptHash):
 
     @property
     def size(self) -> int:
+        """The number of devices."""
         return math.prod(size for _, size in self.axes)
 
     def axis_size(self, name: str) -> int:
@@ -91,6 +94,7 @@ class Mesh(KeptHash):
         return dict(self.axes)[name]
 
     def ref_size(self, ref: AxisRef) -> int:
+        """Returns the size of an axis or sub-axis. Raises KeyError for an axis that the mesh does not have."""
         return ref.size or self.axis_size(ref.name)
 
     @property

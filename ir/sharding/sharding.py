@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 
+from ..checked_call import checked
 from ..diagnostics import fail
 from ..kept_hash import KeptHash, keep_hash
 from .digit import Digits, complement, merge
@@ -80,6 +81,7 @@ class Sharding(KeptHash):
     spelling: Spelling = Spelling.V2
 
     @staticmethod
+    @checked
     def over(mesh: Mesh, *dims: str | Sequence[str] | None) -> Sharding:
         """The sharding that divides each dimension by an axis of a mesh, by several (major first), or by none.
 
@@ -145,6 +147,7 @@ class Sharding(KeptHash):
 
     @property
     def has_manual(self) -> bool:
+        """Whether the program itself divides the value along some axis, or along all."""
         return self.kind is ShardingKind.MANUAL or bool(self.manual)
 
     def tiling(self, rank: int) -> Tiling:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..checked_call import checked
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 
@@ -23,6 +24,7 @@ _NOTHING: Bindings = {}
 
 
 @dataclass(frozen=True, init=False)
+@checked
 class P:
     """A pattern: `P("dot")` is any dot, `P("add", P("dot"), P.any())` an add whose first operand is a dot.
 
@@ -110,11 +112,13 @@ def _same(value: Any, wanted: Any) -> bool:
     return value == (tuple(wanted) if isinstance(wanted, list) else wanted)  # pyright: ignore[reportUnknownArgumentType]
 
 
+@checked
 def match(instruction: Instruction, pattern: P) -> Bindings | None:
     """Returns the bindings of the pattern's names if it matches at this instruction, else None."""
     return next(pattern.bindings(instruction), None)
 
 
+@checked
 def find_all(computation: Computation, pattern: P) -> list[tuple[Instruction, Bindings]]:
     """Returns every instruction at which the pattern matches, in order, with the bindings of the names.
 

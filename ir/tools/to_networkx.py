@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..checked_call import checked
 from ..graph.instruction import Instruction
 from ..graph.module import Module
 
 Node = tuple[str, str]
 
 
+@checked
 def to_networkx(module: Module) -> Any:
     """Returns the module as a `networkx.DiGraph`.
 

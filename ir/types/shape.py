@@ -73,22 +73,27 @@ class Shape(_KeptSize):
 
     @property
     def is_tuple(self) -> bool:
+        """Whether it is the shape of a tuple."""
         return self.element is TUPLE
 
     @property
     def is_array(self) -> bool:
+        """Whether it is the shape of an array: not of a tuple, a token or an opaque value."""
         return self.element.kind not in (Kind.TUPLE, Kind.TOKEN, Kind.OPAQUE)
 
     @property
     def is_scalar(self) -> bool:
+        """Whether it is the shape of an array without dimensions."""
         return self.is_array and not self.dims
 
     @property
     def is_dynamic(self) -> bool:
+        """Whether some dimension, of an element too, has a size that is known only at run time."""
         return any(self.dynamic) or UNBOUNDED in self.dims or any(e.is_dynamic for e in self.elements)
 
     @property
     def rank(self) -> int:
+        """The number of dimensions."""
         return len(self.dims)
 
     @property
@@ -127,6 +132,7 @@ class Shape(_KeptSize):
 
     @property
     def num_leaves(self) -> int:
+        """The number of arrays and tokens in a tuple and the tuples in it; 1 for all other shapes."""
         return sum(e.num_leaves for e in self.elements) if self.is_tuple else 1
 
     def leaf_range(self, index: int) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+from ...ir.checked_call import checked
 from ...ir.diagnostics import Location, SourceFile, fail
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
@@ -75,6 +76,7 @@ class Strategy:
         return Strategy(mesh, tuple(Setting(pattern, _dims(spec, None)) for pattern, spec in shardings.items()))
 
 
+@checked
 def load_strategy(path: str | Path) -> Strategy:
     """Reads the strategy in a TOML file. Raises CompileError with the place in the file."""
     try:
@@ -114,6 +116,7 @@ def _table(content: dict[str, Any], name: str, source: SourceFile) -> dict[str, 
     return cast(dict[str, Any], table)
 
 
+@checked
 def apply_strategy(
     module: Module, strategy: Strategy | Mapping[str, str], mesh: Mapping[str, int] | None = None
 ) -> None:

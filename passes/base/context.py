@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ...cost.machine import DEFAULT, Machine
+from ...ir.checked_call import checked
 from ...ir.diagnostics import Diagnostics, Location, fail
 from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.module import Module
@@ -29,6 +30,13 @@ Rules = Mapping[str, "str | Callable[[OpCall[Any]], ShardingRule | None]"]
 """Sharding rules by opcode, as text or as functions of the use."""
 
 
+Verify = Literal["foreign", "each", "end", "none"]
+"""When a pipeline checks the module: after every pass that is not Hloom's, after each that changed it as well, at the
+end only, or never. A violation raises InternalError with the name of the pass.
+"""
+
+
+@checked
 @dataclass
 class PassContext:
     """Options and findings that passes share.
@@ -37,10 +45,9 @@ class PassContext:
     `default_devices` counts if it names none. `rules` replace the sharding rules of built-in ops in propagation
     (`propagation/rules`). `machine` gives the times of collectives, memory traffic and work. `forms` are the local
     forms of ops; cost and partitioner read the same ones. They are `built_in()` with overrides: without the form that
-    an op needs, its tiles would compute other numbers, so CompileError is raised for missing ones. `verify` checks the
-    module after every pass that changed it; a violation is a mistake of Hloom and raises InternalError. `explain` names
-    an instruction: passes that decide about it tell why (`answer`). `after` is called with the name of each pass and
-    the module.
+    an op needs, its tiles would compute other numbers, so CompileError is raised for missing ones. `verify` says when
+    to check the module. `explain` names an instruction: passes that decide about it tell why (`answer`). `after` is
+    called with the name of each pass and the module.
 
     Findings: `answers` counts the explanations; passes append remarks, warnings and errors to `diagnostics`, the
     partitioner its plans to `reshardings`, and the pipeline one of the `records` per pass.
@@ -49,7 +56,7 @@ class PassContext:
     num_devices: int | None = None
     default_devices: int | None = None
     rules: Rules = field(default_factory=dict[str, Any])
-    verify: bool = False
+    verify: Verify = "foreign"
     explain: str | None = None
     after: Callable[[str, Module], None] | None = None
     machine: Machine = DEFAULT

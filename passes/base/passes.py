@@ -2,7 +2,8 @@
 
 A pass is a frozen dataclass whose fields are its options. It edits a module in place, from the stage it consumes to
 the stage it produces, and says whether it changed anything. A `Pipeline` is a pass made of passes; around each it
-checks the stage, times, verifies and dumps, as the context asks. Findings go to the context's diagnostics.
+checks the stage, times, verifies and dumps, as the context asks. Findings go to the context's diagnostics. A mistake of
+a pass, whosever it is, ends in an InternalError that names it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...ir import origin
 from ...ir.diagnostics import CompileError, InternalError, fail
 from ...ir.gc_pause import paused_collector
 from ...ir.graph.module import Module, Stage
@@ -74,17 +76,38 @@ def run_pass(step: Pass, module: Module, context: PassContext) -> bool:
         fail(f"pass {step.name} needs a {wanted} module, this one is {module.stage.name}")
     check_time()
     start = time.perf_counter()
-    changed = step.run(module, context)
+    changed = _run(step, module, context)
     if step.produces is not None and not is_foreign:
         module.stage = step.produces
     if isinstance(step, Pipeline | FixedPoint):
         return changed
     context.records.append(PassRecord(step.name, time.perf_counter() - start, changed))
-    if context.verify and (changed or step.produces is not None):
-        _verify(step.name, module)
+    # A foreign pass may be wrong about what it changed.
+    if (context.verify == "each" and (changed or step.produces is not None)) or (
+        context.verify in ("each", "foreign") and origin.is_foreign(step)
+    ):
+        _verify(_named(step), module)
     if context.after is not None:
         context.after(step.name, module)
     return changed
+
+
+def _run(step: Pass, module: Module, context: PassContext) -> bool:
+    """Runs a pass. Raises InternalError for what it raises, unless that says enough: errors of the program, errors that
+    name the pass already, and too little memory.
+    """
+    try:
+        return step.run(module, context)
+    except (CompileError, InternalError, MemoryError):
+        raise
+    except Exception as error:
+        raise InternalError(f"raised {type(error).__name__}: {error}", _named(step)) from error
+
+
+def _named(step: Pass) -> str:
+    """Returns the name of a pass, with its class where that is not Hloom's."""
+    name = step.name or type(step).__name__
+    return f"pass {name} ({origin.described(step)})" if origin.is_foreign(step) else f"pass {name}"
 
 
 def _takes_foreign(step: Pass, module: Module) -> bool:
@@ -100,6 +123,8 @@ def run_pipeline(passes: Iterable[Pass], module: Module, context: PassContext) -
         for step in passes:
             run_pass(step, module, context)
             context.diagnostics.raise_errors()
+        if context.verify == "end":
+            _verify("the pipeline", module)
 
 
 def refuse_starts(module: Module, by: str) -> None:

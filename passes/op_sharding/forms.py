@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...ir.brief import brief
+from ...ir.checked_call import checked
 from ...ir.graph.attributes import Attributes
 from ...ir.ops.calls.behaviour import CustomCallAttributes
 from .assignment import LocalForm
@@ -31,6 +32,7 @@ class LocalForms:
             opcode = f"{opcode} {attributes.custom_call_target}"
         return self.entries.get(opcode)
 
+    @checked
     def override(self, name: str, form: LocalForm) -> LocalForms:
         """Returns a registry with `form` under this name, in place of an existing one if there is one."""
         return LocalForms({**self.entries, name: form})

@@ -8,6 +8,7 @@ from typing import Any
 from ...ir.brief import brief
 from ...ir.factors.sharding_rule import Monoid, ShardingRule
 from ...ir.graph.op import AnyOp, OpCall
+from ...ir.graph.own_rules import own_rule
 from ...ir.kept_hash import KeptHash, keep_hash
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
@@ -57,5 +58,5 @@ class OpUses:
         if known is None:
             leaves = (leaf for value in (*call.operands, call.shape) for leaf in value.leaves())
             shapes = tuple(leaf.without_layout() for leaf in leaves)
-            known = self._known[op, call] = OpUse(op, call, (), None, rule=op.sharding_rule(call), shapes=shapes)
+            known = self._known[op, call] = OpUse(op, call, (), None, rule=own_rule(op, call), shapes=shapes)
         return OpUse(op, known.call, tilings, order, groups, free=free, rule=known.rule, shapes=known.shapes)

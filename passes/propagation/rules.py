@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ...ir.diagnostics import fail
+from ...ir.errors import ShapeError
 from ...ir.factors.rule_text import RuleText, parse_rule
-from ...ir.factors.sharding_rule import ShardingRule, check_rule
+from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.op import ShapeError
+from ...ir.graph.own_rules import given_rule, own_rule
 from ..base import Rules
 
 
@@ -21,29 +21,20 @@ def rule_of(instruction: Instruction, rules: Rules) -> ShardingRule:
     """Returns the rule that propagation uses for an instruction: the one in `rules` for its opcode, else the op's own.
 
     A text applies where it fits the shapes; a function may return None to use the op's own rule. Raises CompileError
-    for a text that is not a rule, and for a function's rule that does not fit.
+    for a text that is not a rule, and for a function that raises or whose rule does not fit.
     """
     given = rules.get(instruction.opcode) if rules else None
-    call = instruction.call
-    if given is None:
-        return instruction.op.sharding_rule(call)
-    results = tuple(call.shape.leaves())
+    call, location = instruction.call, instruction.location
     if isinstance(given, str):
         try:
-            return _parsed(given, instruction.opcode).rule(call.operands, results)
+            return _parsed(given, instruction.opcode).rule(call.operands, tuple(call.shape.leaves()))
         except ShapeError:
-            return instruction.op.sharding_rule(call)
-    rule = given(call)
-    problem = check_rule(rule, call.operands, results) if rule is not None else None
-    if problem is not None:
-        fail(f"the sharding rule given for {instruction.opcode} does not fit {instruction.name}: {problem}",
-             instruction.location)
-    return rule or instruction.op.sharding_rule(call)
+            given = None
+    rule = None if given is None else given_rule(
+        given, f"the sharding rule given for {instruction.opcode}", call, location)
+    return own_rule(instruction.op, call, location) if rule is None else rule
 
 
 @lru_cache(maxsize=256)
 def _parsed(text: str, opcode: str) -> RuleText:
-    try:
-        return parse_rule(text)
-    except ValueError as error:
-        fail(f"the sharding rule given for {opcode}: {error}")
+    return parse_rule(text, f"the sharding rule given for {opcode}")

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from ...ir.checked_call import checked
 from ...ir.diagnostics import fail
 from ...ir.sharding.sharding import Sharding, ShardingKind
 from ...ir.types.shape import Shape
@@ -52,6 +53,7 @@ class ReshardPlan:
         return sum(self.bytes_between.values())
 
 
+@checked
 def reshard_plan(source: Sharding, target: Sharding, shape: Shape) -> ReshardPlan:
     """Plans which slices each device of `target` reads from which device of `source`, for an array of this (global)
     shape.
@@ -60,12 +62,14 @@ def reshard_plan(source: Sharding, target: Sharding, shape: Shape) -> ReshardPla
         for read in hloom.reshard_plan(old.sharding, new.sharding, new.shape).reads:
             print(read.receiver, "reads", read.region, "from", read.sender)
 
-    A sharding without a mesh (replicated) means the one device 0, `maximal` its device. Raises CompileError for
+    A sharding without a mesh (replicated) is over the devices of the other one, or device 0 if both have none;
+    `maximal` is on its device. Raises CompileError for
     shardings that do not fit the shape or do not say how the array is divided.
     """
     if not shape.is_array or shape.is_dynamic:
         fail(f"{shape} is not the shape of an array with fixed dimensions")
-    sizes = [s.mesh.size if s.mesh else s.device + 1 if s.kind is ShardingKind.MAXIMAL else 1 for s in (source, target)]
+    known = [_devices(s) for s in (source, target)]
+    sizes = [number or max(known) or 1 for number in known]
     before, after = (tiling_of(s, shape, n) for s, n in zip((source, target), sizes, strict=True))
     if before.unreduced or after.unreduced or ShardingKind.UNREDUCED in (source.kind, target.kind):
         fail("partial sums cannot be read from devices: neither sharding may be unreduced")
@@ -77,3 +81,10 @@ def reshard_plan(source: Sharding, target: Sharding, shape: Shape) -> ReshardPla
         region = tuple((a, a + n) for a, n in zip(start, extent, strict=True))
         reads.append(Transfer(sender, receiver, region, math.prod(extent) * shape.element.byte_size))
     return ReshardPlan(tuple(sorted(reads, key=lambda read: (read.receiver, read.region))))
+
+
+def _devices(sharding: Sharding) -> int:
+    """Returns how many devices a sharding names, 0 if it is over any number of them."""
+    if sharding.mesh is not None and sharding.mesh.axes:
+        return sharding.mesh.size
+    return sharding.device + 1 if sharding.kind is ShardingKind.MAXIMAL else 0

@@ -29,6 +29,7 @@ Array = np.ndarray[Any, Any]
 GROUPS = (Call, Fusion, While, Conditional)
 
 
+@runtime_checkable
 class KernelProvider(Protocol):
     """Computes instructions. A provider whose values have the program's own types implements the meaning of the ops;
     one with other types (`numpy_type`) defines it.
@@ -80,7 +81,7 @@ class StackedKernel:
         return self.kernel(*operands)
 
 
-class NumpyKernels:
+class NumpyKernels(KernelProvider):
     """Computes every op by its own numpy kernel. This is the default."""
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:

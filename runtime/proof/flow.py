@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...ir.brief import brief
 from ...ir.graph.instruction import Instruction
@@ -43,18 +44,23 @@ class Flow:
     """The values that each value of a program is made from.
 
     `owners` names the value of each buffer, by plan; `making` tells how values are made, those of calls and loops left
-    out.
+    out. Pickles leave it out too, because steps are code. `entry` is the computation that runs first.
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.entry = plan
+        self.entry = plan.computation
         self.owners: dict[int, Owners] = {}
         self.making: dict[Place, Making] = {}
         self.ends: list[Place] = []  # the conditions of loops
         self._operands: dict[Place, dict[Place, None]] = {}
         self._ends_of: dict[Place, list[Place]] = {}  # the conditions that end the loop of a result
         self._visit(plan)
-        self.inputs = frozenset(self.owners[id(plan)][b] for b in plan.parameters)
+        owners = self.owners[id(plan)]
+        self.inputs = frozenset(owners[b] for b in plan.parameters)
+        self._outputs = [owners.get(b) for b in plan.results]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"making": {}}
 
     def operands(self, place: Place) -> Iterable[Place]:
         """The values that a value is made from: of a parameter those at calls, of a loop the results of its body."""
@@ -62,7 +68,7 @@ class Flow:
 
     def results(self) -> list[Place | None]:
         """The leaves of the program's result; None where nothing computes one."""
-        return [self.owners[id(self.entry)].get(b) for b in self.entry.results]
+        return self._outputs
 
     def made_from(self, places: Iterable[Place]) -> set[Place]:
         """These values and all that depend on them, also by the number of trips of a loop."""

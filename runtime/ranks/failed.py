@@ -43,6 +43,9 @@ class RankFailed(Exception):
         self.exit_code = exit_code
         self.reported = reported
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.rank, self.host, self.exit_code, self.reported)
+
 
 def deadline(seconds: float | None) -> float | None:
     """Returns how many seconds one wait may take: `seconds`, or else HLOOM_TIMEOUT; None means no limit.

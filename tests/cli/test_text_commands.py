@@ -243,7 +243,7 @@ def test_internal_error_leaves_a_reproducer(
     assert main(["partition", "library.hlo"]) == 70
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "hloom: internal error: ZeroDivisionError: on purpose\n" in shown.err
+    assert "hloom: internal error: pass propagate: raised ZeroDivisionError: on purpose\n" in shown.err
     assert "with hloom-reproducer-0.hlo" in shown.err
     assert "with hloom-reproducer-1.hlo" in shown.err
     kept = (tmp_path / "hloom-reproducer-0.hlo").read_text()
@@ -265,7 +265,7 @@ def test_pass_that_leaves_a_broken_module_is_an_internal_error(
     (tmp_path / "library.hlo").write_text(LIBRARY)
     assert main(["opt", "library.hlo", "--passes=propagate"]) == 70
     error = capsys.readouterr().err
-    assert "hloom: internal error: InternalError: propagate: left an invalid module: " in error
+    assert "hloom: internal error: pass propagate: left an invalid module: " in error
     assert "x: sharding is over " in error
 
 

@@ -137,7 +137,7 @@ def problem_after(line: str, text: str, is_small: bool) -> str:
     pipeline = parse_pipeline(passes)
     was_sound = not verify(before) and not hloom.find_deadlocks(before)
     old = timeline(before, machine).seconds, live_memory(before).peak
-    run_pipeline(pipeline, module, PassContext(verify=was_sound, machine=machine))
+    run_pipeline(pipeline, module, PassContext(verify="each" if was_sound else "none", machine=machine))
     new = timeline(module, machine).seconds, live_memory(module).peak
     limit = getattr(pipeline[-1], "memory", 0) or math.inf
     first = pipeline[0].name

@@ -159,7 +159,7 @@ def run_pipeline(text: str) -> str:
     devices = None if "sharding" in text else 4
     reached = ["parsed"]
     with refusals():
-        context = PassContext(num_devices=devices, verify=True)
+        context = PassContext(num_devices=devices, verify="each")
         found = solved(_made("cloning", lambda: hloom.parse(module.to_text())), context)
         _reprinted(found.module)
         list(found.rows())

@@ -218,7 +218,7 @@ ENTRY e {
 def test_partitioned_programs_draw_the_numbers_of_one_device() -> None:
     module = parse("HloModule m, num_partitions=4\n" + PARTITIONED)
     wanted = evaluate(module, [])
-    found = simulate(partition(module, PassContext(verify=True)), [])
+    found = simulate(partition(module, PassContext(verify="each")), [])
     for mine, yours in zip(found, wanted, strict=True):
         assert mine.tobytes() == yours.tobytes()
 
@@ -230,7 +230,7 @@ def test_partitioned_programs_take_the_numbers_of_one_device_in_xla() -> None:
     ENTRY e { a = f32[] constant(0) b = f32[] constant(1)
       x = f32[64] rng(a, b), distribution=rng_uniform, sharding={devices=[4]<=[4]}
       ROOT r = (f32[64], f32[64]) tuple(x, x), sharding={{devices=[4]<=[4]}, {replicated}} }"""
-    module = partition(parse(text), PassContext(verify=True))
+    module = partition(parse(text), PassContext(verify="each"))
     parts, whole = run_manual(manual_module(module).to_text(), [], 4, [(64,), (64,)])
     np.testing.assert_array_equal(parts, whole)
     assert len(set(whole.tolist())) > 60

@@ -140,19 +140,21 @@ def test_targets_are_defined_once_and_built_in_ones_never() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "message"),
+    ("rule", "culprit", "message"),
     [
-        ("([i]) -> [i", "expected the name of a factor"),
-        ("([i]) -> [i] permutation={i}", "cannot exchange data along i"),
-        ("([i]) -> [i] reduction={i}", "the reduction factor i must occur in operands only"),
-        ("([i j]) -> [i]", "j occurs in operands only: it must be listed in replicate={j} or reduction={j}"),
-        ("([i]) -> [i j]", "j occurs in results only: it must be listed in replicate={j}"),
+        ("([i]) -> [i 7", "7", "expected the name of a factor"),
+        ("([i]) -> [i] permutation={i}", "i", "cannot exchange data along i"),
+        ("([i]) -> [i] reduction={i}", "i", "the reduction factor i must occur in operands only"),
+        ("([i j]) -> [i]", "j", "j occurs in operands only: it must be listed in replicate={j} or reduction={j}"),
+        ("([i]) -> [i j]", "j", "j occurs in results only: it must be listed in replicate={j}"),
     ],
 )
-def test_rules_without_sense(rule: str, message: str) -> None:
-    with pytest.raises(ValueError, match="sharding rule") as error:
+def test_rules_without_sense(rule: str, culprit: str, message: str) -> None:
+    with pytest.raises(hloom.CompileError) as error:
         hloom.custom_call("mine", rule=rule)
-    assert message in str(error.value)
+    (found,) = error.value.diagnostics
+    assert message in found.message
+    assert str(found).startswith(f'sharding rule of target "mine":1:{rule.index(culprit) + 1}: error: ')
     assert "mine" not in USER_BEHAVIOURS
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hloom
 import pytest
 from comm_programs.cases import programs
-from hloom.ir.diagnostics import InternalError
 from hloom.passes.base import Pass, PassContext, run_pass, run_pipeline
 from hloom.passes.pipelines import PIPELINE
 from support.command_line import EXAMPLES
@@ -47,8 +49,64 @@ class Broken(Pass):
         return True
 
 
-def test_a_pass_that_breaks_a_module_is_named() -> None:
-    module = hloom.parse("ENTRY e { x = f32[4] parameter(0) ROOT y = f32[4] negate(x) }")
-    with pytest.raises(InternalError, match="broken: left an invalid module"):
-        run_pipeline([Broken()], module, PassContext(verify=True))
-    run_pipeline([Broken()], module, PassContext())
+@dataclass(frozen=True)
+class Raising(Pass):
+    """Raises whatever it is given."""
+
+    error: Exception
+    name = "raising"
+
+    def run(self, module: hloom.Module, context: PassContext) -> bool:
+        raise self.error
+
+
+NEGATION = "ENTRY e { x = f32[4] parameter(0), sharding={devices=[2]<=[2]} ROOT y = f32[4] negate(x) }"
+WHOSE = rf"pass broken \(Broken of {re.escape(__name__)}\): left an invalid module: .*declared shape f32\[3\]"
+
+
+@pytest.mark.parametrize("verify", ["foreign", "each"])
+def test_a_pass_that_breaks_a_module_is_named(verify: Any) -> None:
+    module = hloom.parse(NEGATION)
+    with pytest.raises(hloom.InternalError, match=WHOSE):
+        run_pipeline([Broken()], module, PassContext(verify=verify))
+
+
+def test_passes_of_an_embedder_are_checked_unless_it_says_otherwise() -> None:
+    module = hloom.parse(NEGATION)
+    passes = (*PIPELINE, Broken())
+    with pytest.raises(hloom.InternalError, match=WHOSE):
+        hloom.partition(module, passes=passes)
+    with pytest.raises(hloom.InternalError, match="the pipeline: left an invalid module"):
+        hloom.partition(module, passes=passes, verify="end")
+    assert hloom.partition(module, passes=passes, verify="none").entry.root.shape == hloom.parse_shape("f32[3]")
+    with pytest.raises(TypeError, match="verify must be 'foreign', 'each', 'end' or 'none', found str 'all'"):
+        hloom.partition(module, verify="all")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_pass_that_raises_is_named() -> None:
+    module, error = hloom.parse(NEGATION), KeyError("x")
+    with pytest.raises(hloom.InternalError, match="raised KeyError: 'x'") as raised:
+        hloom.partition(module, passes=(Raising(error), *PIPELINE))
+    assert raised.value.pass_name == f"pass raising (Raising of {__name__})"
+    assert raised.value.__cause__ is error
+    refusal = hloom.CompileError([])
+    with pytest.raises(hloom.CompileError) as refused:
+        hloom.partition(module, passes=(Raising(refusal), *PIPELINE))
+    assert refused.value is refusal
+
+
+def _wrong_shape(local: hloom.LocalOp) -> hloom.Instruction:
+    return local.emitter.constant(0.0, local.instruction.shape.element)
+
+
+def _raising(local: hloom.LocalOp) -> hloom.Instruction:
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize(("form", "message"), [(_wrong_shape, r"gives f32\[\], the tile is f32\[2\]"),
+                                               (_raising, "raised ValueError: no")])  # fmt: skip
+def test_a_local_form_that_fails_is_named(form: Callable[[Any], hloom.Instruction], message: str) -> None:
+    forms = hloom.local_forms().override("negate", hloom.LocalForm(form))
+    with pytest.raises(hloom.InternalError, match=message) as raised:
+        hloom.partition(hloom.parse(NEGATION), forms=forms)
+    assert raised.value.pass_name == f"local form of negate ({form.__name__} of {__name__})"

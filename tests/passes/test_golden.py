@@ -42,7 +42,7 @@ def test_golden(case: Case, request: pytest.FixtureRequest) -> None:
 
 def _run(case: Case, pipeline: str, bless: bool) -> None:
     module = hloom.parse(case.text)
-    run_pipeline(parse_pipeline(pipeline), module, PassContext(verify=True))
+    run_pipeline(parse_pipeline(pipeline), module, PassContext(verify="each"))
     found = module.to_text().strip()
     if bless and found != case.expected:
         # Cases run from the last to the first, so that the places of earlier ones stay right.

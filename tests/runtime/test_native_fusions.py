@@ -233,7 +233,7 @@ ENTRY e {{ x = {shape} parameter(0) ROOT r = f32[1] fusion(x), kind=kLoop, calls
 
 def test_all_fusions_of_a_training_step_are_native() -> None:
     module = parse((EXAMPLES / "transformer_train.hlo").read_text())
-    run_pipeline([FusionPass()], module, PassContext(verify=True))
+    run_pipeline([FusionPass()], module, PassContext(verify="each"))
     fusions = [i for c in module for i in c if isinstance(i.op, Fusion)]
     assert len(fusions) > 30
     assert [i.name for i in fusions if not lower(i.called()[0]).kernel.nests] == []

@@ -28,7 +28,7 @@ def partitioned(module: Module, windowed: int = 0) -> Module:
     """A LOCAL copy of a GLOBAL module, verified after every pass."""
     local = clone_module(module)
     passes: list[Pass] = [SpmdPartition(windowed=windowed) if isinstance(p, SpmdPartition) else p for p in PARTITION]
-    run_pipeline([*PROPAGATE, *passes], local, PassContext(verify=True))
+    run_pipeline([*PROPAGATE, *passes], local, PassContext(verify="each"))
     return local
 
 

@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 def rewritten(program: str | Module, passes: str, machine: Machine = DEFAULT) -> tuple[Module, list[str]]:
     """The module after the passes, verified after each, and the remarks. A text is a program of each device."""
     module = hloom.parse(program) if isinstance(program, str) else program
-    context = PassContext(verify=True, machine=machine)
+    context = PassContext(verify="each", machine=machine)
     run_pipeline(parse_pipeline(passes), module, context)
     return module, [d.message for d in context.diagnostics.found]
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ...checked_call import checked
 from ...diagnostics import fail
 from ...factors.rule_text import RuleText, parse_rule
 from ...factors.sharding_rule import FactorKind, ShardingRule
@@ -28,6 +29,7 @@ USER_BEHAVIOURS: dict[str, Behaviour] = {}
 """The targets defined so far, by name."""
 
 
+@checked
 def custom_call(target: str, *, rule: str | None = None, replace: bool = False) -> Callable[[Function], Function]:
     """Defines the function and the sharding rule of a custom-call target; usable as a decorator.
 
@@ -47,14 +49,14 @@ def custom_call(target: str, *, rule: str | None = None, replace: bool = False) 
     reduction factor. Without a rule every device computes the full op, with a warning.
 
     The definition and its rule are valid from this call on. As a decorator, it returns the function unchanged. Built-in
-    targets cannot be redefined, others only with `replace`. Raises ValueError if the target is taken or the rule is
-    malformed or unsupported.
+    targets cannot be redefined, others only with `replace`. Raises ValueError if the target is taken, CompileError with
+    the place in the rule if that is malformed or unsupported.
     """
     if target in BEHAVIOURS:
         raise ValueError(f'custom-call target "{target}" is built in')
     if target in USER_BEHAVIOURS and not replace:
         raise ValueError(f'custom-call target "{target}" is already defined; replace=True replaces it')
-    made = UserCall(target, None if rule is None else _checked_rule(rule))
+    made = UserCall(target, None if rule is None else _checked_rule(target, rule))
     USER_BEHAVIOURS[target] = made
 
     def define(function: Function) -> Function:
@@ -64,19 +66,19 @@ def custom_call(target: str, *, rule: str | None = None, replace: bool = False) 
     return define
 
 
-def _checked_rule(text: str) -> RuleText:
-    """Parses a rule and checks that it is valid for a function on tiles. Raises ValueError."""
-    rule = parse_rule(text)
+def _checked_rule(target: str, text: str) -> RuleText:
+    """Parses a rule and checks that it is valid for a function on tiles. Raises CompileError."""
+    rule = parse_rule(text, f'sharding rule of target "{target}"')
     taken, given = ({n for v in values for dim in v for n in dim} for values in (rule.operands, rule.results))
     for name in rule.factors:
         kind = rule.kind(name)
         if kind is FactorKind.PERMUTATION:
-            raise ValueError(f"sharding rule: the function of a custom-call cannot exchange data along {name}")
+            raise rule.error(name, f"the function of a custom-call cannot exchange data along {name}")
         if kind is FactorKind.REDUCTION and (name in given or name not in taken):
-            raise ValueError(f"sharding rule: the reduction factor {name} must occur in operands only")
+            raise rule.error(name, f"the reduction factor {name} must occur in operands only")
         if kind is FactorKind.PASS and (name not in taken or name not in given):
             where = "operands" if name in taken else "results"
-            raise ValueError(f"sharding rule: {name} occurs in {where} only: it must be listed in replicate={{{name}}}"
+            raise rule.error(name, f"{name} occurs in {where} only: it must be listed in replicate={{{name}}}"
                              + (f" or reduction={{{name}}}" if name in taken else ""))
     return rule
 

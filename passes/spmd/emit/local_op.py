@@ -12,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ....cost.machine import Transfer
+from ....ir import origin
 from ....ir.brief import brief
+from ....ir.diagnostics import CompileError, InternalError
 from ....ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import identity
@@ -21,7 +23,7 @@ from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.sharding.digit import Digits
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.shape import Shape, tuple_shape
-from ...op_sharding.assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
 from .emitter import Emitter, LocalValue
 from .resharder import Resharder
 
@@ -98,7 +100,7 @@ def emit_local(op: OpSharding, local: LocalOp) -> list[LocalValue]:
     """Emits one op; returns its result leaves, unreduced over the digits of divided reduction factors."""
     operands = [masked(local, i) for i in range(len(local.operands))]
     clean = local if operands == local.operands else replace(local, operands=operands)
-    result = op.form.emit(clean) if op.form is not None else clean.emit()
+    result = _formed(op.form, clean) if op.form is not None else clean.emit()
     reduced = op.reduced(local.assignment)
     leaves = list(local.instruction.shape.leaves())
     monoid = Monoid.ADD if op.partial_digits else local.rule.monoid
@@ -107,6 +109,24 @@ def emit_local(op: OpSharding, local: LocalOp) -> list[LocalValue]:
         LocalValue(part, shape, t.partial(reduced, op.order) if reduced else t, monoid)
         for part, shape, t in zip(parts, leaves, local.results, strict=True)
     ]
+
+
+def _formed(form: LocalForm, local: LocalOp) -> Instruction:
+    """Runs a local form. Raises InternalError with the name of a form that fails or gives another shape than that of
+    the tile.
+    """
+    name = f"local form of {local.instruction.opcode}" + (
+        f" ({origin.described(form.emit)})" if origin.is_foreign(form.emit) else "")
+    try:
+        result = form.emit(local)
+    except (CompileError, InternalError, MemoryError):
+        raise
+    except Exception as error:
+        raise InternalError(f"raised {type(error).__name__}: {error}", name) from error
+    wanted = local.local_shape()
+    if not result.shape.compatible(wanted):
+        raise InternalError(f"gives {result.shape.without_layout()}, the tile is {wanted.without_layout()}", name)
+    return result
 
 
 def elements(emitter: Emitter, value: Instruction, shape: Shape) -> list[Instruction]:

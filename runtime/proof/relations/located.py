@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.checked_call import checked
 from ....ir.graph.module import Module
 from ....ir.time_limit import TimeLimit, time_limit
 from ....ir.tools.placement import placed_like
@@ -25,6 +26,7 @@ from .shown import on_terms, shown
 Array = np.ndarray[Any, Any]
 
 
+@checked
 def prove(
     original: Module, local: Module, trials: int | None = None, seed: int = 0, all_inputs: bool = False,
     timeout: float = TIMEOUT, tell: Tell | None = None,

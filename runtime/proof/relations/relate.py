@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.brief import brief
+from ....ir.checked_call import checked
 from ....ir.diagnostics import CompileError
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
@@ -89,7 +90,7 @@ class Relations:
     def _row(self, value: Related) -> Row:
         shape = list(value.instruction.shape.leaves())[value.place.leaf]
         relation, parent = value.relation, value.instruction.parent
-        inside = f"{parent.name}/" if parent is not None and parent is not self.flow.entry.computation else ""
+        inside = f"{parent.name}/" if parent is not None and parent is not self.flow.entry else ""
         return Row(
             inside + str(value.place),
             value.instruction.opcode,
@@ -102,6 +103,7 @@ class Relations:
 
     @cached_property
     def by_place(self) -> dict[Place, Related]:
+        """The relation of each value, by the value."""
         return {v.place: v for v in self.values}
 
     def counts(self) -> dict[str, int]:
@@ -134,6 +136,7 @@ def related(
     return Relations(flow, whole.flow, finder.index, devices, values, complete)
 
 
+@checked
 def relate(original: Module, local: Module, seed: int = 0) -> Relations:
     """Relates the values of a program per device to those of the program that it was made from.
 

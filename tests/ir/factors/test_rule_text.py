@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hloom.frontends import parse
+from hloom.ir.diagnostics import CompileError
 from hloom.ir.factors.rule_text import parse_rule, rule_text
 from hloom.ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule, check_rule
 from hloom.ir.graph.op import ShapeError
@@ -92,9 +93,10 @@ def test_rules_that_do_not_fit(operands: str, results: str, message: str) -> Non
     ],
 )
 def test_texts_that_are_no_rules(text: str, column: int, message: str) -> None:
-    with pytest.raises(ValueError, match="sharding rule, column") as error:
-        parse_rule(text)
-    first, shown, caret = str(error.value).splitlines()
-    assert first.startswith(f"sharding rule, column {column}: {message}")
-    assert shown.strip() == text
-    assert caret.index("^") == column + 1
+    with pytest.raises(CompileError) as error:
+        parse_rule(text, "rule of mine")
+    first, shown, caret, help = str(error.value).splitlines()
+    assert first.startswith(f"rule of mine:1:{column}: error: {message}")
+    assert shown == f"  1 | {text}"
+    assert caret.index("^") == column + 5
+    assert help.startswith("  help: a rule looks like")

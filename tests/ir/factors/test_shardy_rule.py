@@ -116,7 +116,7 @@ def test_partitioned_by_the_rule_of_the_program(rule: str, result: str, tile: tu
     """A target of which only the meaning is known is run on tiles as the program says."""
     hloom.custom_call("test.shardy_rule", replace=True)(function)
     text = call(rule, result)
-    context = PassContext(verify=True)
+    context = PassContext(verify="each")
     local = partition(hloom.parse(text), context)
     (made,) = (i for i in local.entry if i.opcode == "custom-call")
     assert made.operands[0].shape.dims == tile

@@ -19,10 +19,10 @@ EXAMPLES = ROOT / "examples"
 
 def divided(module: Module, options: str = "") -> tuple[Module, Module, list[str]]:
     """The annotated program, the program of each device, and the remarks of the pass."""
-    whole, context = clone_module(module), PassContext(verify=True)
+    whole, context = clone_module(module), PassContext(verify="each")
     run_pipeline(parse_pipeline(f"synchronous,call-inliner,sharded-optimizer{options}"), whole, context)
     local = clone_module(whole)
-    partition(local, PassContext(verify=True))
+    partition(local, PassContext(verify="each"))
     return whole, local, [d.message for d in context.diagnostics.found]
 
 

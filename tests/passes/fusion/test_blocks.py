@@ -64,7 +64,7 @@ def attention(rows: int, columns: int, mask: str = "causal", fill: str = "-inf",
 
 def fused(module: Module, explain: str | None = None) -> tuple[Module, list[str]]:
     """A fused copy, verified, and what the pass explains about an op."""
-    copy, context = clone_module(module), PassContext(verify=True, explain=explain)
+    copy, context = clone_module(module), PassContext(verify="each", explain=explain)
     run_pipeline([Fusion()], copy, context)
     return copy, [d.message for d in context.diagnostics.found]
 

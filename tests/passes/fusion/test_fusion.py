@@ -30,7 +30,7 @@ max { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] maximum(a, 
 def fused(module: Module, most: int = 128) -> Module:
     """A fused copy, verified."""
     copy = clone_module(module)
-    run_pipeline([Fusion(most)], copy, PassContext(verify=True))
+    run_pipeline([Fusion(most)], copy, PassContext(verify="each"))
     return copy
 
 

@@ -36,7 +36,7 @@ def entry(body: str) -> Module:
 
 
 def fused(module: Module, explain: str | None = None) -> tuple[Module, PassContext]:
-    copy, context = clone_module(module), PassContext(verify=True, explain=explain)
+    copy, context = clone_module(module), PassContext(verify="each", explain=explain)
     run_pipeline([Fusion()], copy, context)
     return copy, context
 

@@ -47,7 +47,7 @@ BODIES = {**{f"rows {name}": ROWS.format(index=name) for name in ("s32", "u8", "
 
 def fused(body: str) -> tuple[Module, Module]:
     module, result = (hloom.parse(f"HloModule m\nENTRY e {{\n{body}\n}}\n") for _ in range(2))
-    run_pipeline([Fusion()], result, PassContext(verify=True))
+    run_pipeline([Fusion()], result, PassContext(verify="each"))
     return module, result
 
 

@@ -334,8 +334,12 @@ def test_rules_from_outside_steer_propagation() -> None:
     assert got(lambda call: None) == "[x, -]"  # pyright: ignore
     with pytest.raises(hloom.CompileError, match="the sharding rule given for negate"):
         got("([i j) -> [i j]")
-    with pytest.raises(hloom.CompileError, match="does not fit r: rule has 0 operands, op has 1"):
+    with pytest.raises(hloom.CompileError, match="given for negate does not fit: rule has 0 operands, op has 1"):
         got(lambda call: replicated_rule((), (call.shape,)))  # pyright: ignore
+    with pytest.raises(hloom.CompileError, match=r"3:12: error: the sharding rule given for negate raised Zero"):
+        got(lambda call: 1 // 0)  # pyright: ignore
+    with pytest.raises(hloom.CompileError, match=r"3:12: error: the sharding rule given for negate is a str, not a"):
+        got(lambda call: "([i j]) -> [i j]")  # pyright: ignore
 
 
 def test_gspmd_regions_with_free_axes() -> None:

@@ -14,8 +14,8 @@ CASES = [
     ("f32[10,6]", "{devices=[2,1,3]<=[6] last_tile_dim_replicate}", "{devices=[1,2]<=[2]}", 6, 2),
     ("bf16[7,9,4]", "{devices=[2,2,2]<=[4,2]T(1,0)}", "{devices=[1,5,1]<=[5]}", 8, 5),
     ("f32[16]", "{devices=[8]<=[8]}", "{devices=[8]7,6,5,4,3,2,1,0}", 8, 8),
-    ("f32[6,4]", "{replicated}", "{devices=[3,1]<=[3]}", 1, 3),
-    ("f32[]", "{replicated}", "{mesh['x'=3], []}", 1, 3),
+    ("f32[6,4]", "{replicated}", "{devices=[3,1]<=[3]}", 3, 3),
+    ("f32[]", "{replicated}", "{mesh['x'=3], []}", 3, 3),
     ("f32[6,4]", "{devices=[3,1]<=[3]}", "{maximal device=4}", 3, 5),
 ]
 
@@ -56,6 +56,19 @@ def test_replicas_are_read_in_turn() -> None:
     assert len(plan.bytes_between) == 8
     assert len({sender for sender, _ in plan.bytes_between}) == 8
     assert set(plan.bytes_between.values()) == {16}
+
+
+@pytest.mark.parametrize("replicated", ["{replicated}", "{mesh[], replicated}"])
+def test_what_all_devices_have_they_read_from_themselves(replicated: str) -> None:
+    """A replicated value is on the devices of the other sharding, not on device 0 alone."""
+    everywhere, divided = _sharding(replicated), _sharding("{devices=[4]<=[4]}")
+    shape = parse_shape("f32[8]")
+    assert [(r.sender, r.receiver) for r in hloom.reshard_plan(everywhere, divided, shape).reads] == [
+        (n, n) for n in range(4)]  # fmt: skip
+    assert {r.receiver for r in hloom.reshard_plan(divided, everywhere, shape).reads} == {0, 1, 2, 3}
+    assert len(hloom.reshard_plan(everywhere, everywhere, shape).reads) == 1
+    few = hloom.reshard_plan(_sharding("{mesh['x'=2], [{}]}"), _sharding("{devices=[8]<=[8]}"), shape)
+    assert sorted(r.sender for r in few.reads) == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_what_cannot_be_read() -> None:

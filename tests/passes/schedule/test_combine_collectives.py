@@ -39,7 +39,7 @@ ENTRY e {
 
 def combined(most_bytes: int = 1 << 20) -> tuple[bool, Module]:
     module = hloom.parse(PROGRAM)
-    changed = CombineCollectives(most_bytes).run(module, PassContext(verify=True))
+    changed = CombineCollectives(most_bytes).run(module, PassContext(verify="each"))
     hloom.verify(module)
     return changed, module
 

@@ -74,7 +74,7 @@ def step(devices: int, width: int, donated: bool = True, layers: int = 3) -> str
 def both(text: str, form: str = "variadic") -> tuple[Module, Module, Module]:
     """The whole program, the scheduled one, and that with flat parameters."""
     whole = hloom.parse(text)
-    context = PassContext(machine=CLUSTER, verify=True)
+    context = PassContext(machine=CLUSTER, verify="each")
     local = schedule(hloom.partition(whole).module, context, form=form)
     flat, messages = rewritten(clone_module(local), "flat-parameters")
     assert any("are gathered by" in message for message in messages), messages

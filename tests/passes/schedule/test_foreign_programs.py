@@ -61,7 +61,7 @@ def count(module: Module) -> int:
 
 def rewritten(module: Module, passes: str) -> Module:
     module = clone_module(module)
-    run_pipeline(parse_pipeline(passes), module, PassContext(machine=PRESETS["h100"], verify=True))
+    run_pipeline(parse_pipeline(passes), module, PassContext(machine=PRESETS["h100"], verify="each"))
     assert module.stage is Stage.GLOBAL
     return hloom.parse(module.to_text())
 

@@ -45,7 +45,7 @@ ENTRY e {
 
 
 def again(module: Module, limit: int, options: str = "") -> tuple[Module, PassContext]:
-    module, context = clone_module(module), PassContext(machine=MACHINE, verify=True)
+    module, context = clone_module(module), PassContext(machine=MACHINE, verify="each")
     run_pipeline(parse_pipeline(f"rematerialize{{memory={limit}B{options}}}"), module, context)
     return module, context
 
@@ -88,7 +88,7 @@ def test_a_limit_is_reached_that_plans_and_gathers_do_not_reach() -> None:
     whole = hloom.parse(fsdp_step(4, layers=6, width=16, batch=256))
     inputs, local = inputs_for_module(whole), hloom.partition(whole).module
     limit = int(0.6 * live_memory(local).peak)
-    module, context = clone_module(local), PassContext(machine=MACHINE, verify=True)
+    module, context = clone_module(local), PassContext(machine=MACHINE, verify="each")
     with pytest.raises(hloom.CompileError, match="more than the limit"):
         run_pipeline([Overlap(memory=Bytes(limit))], clone_module(local), context)  # which repeats nothing
     schedule(module, context, limit)
@@ -124,7 +124,7 @@ def test_behind_barriers_it_survives_the_merging_of_equal_values() -> None:
     assert live_memory(kept).peak <= limit
     assert count(kept, "tanh") == count(plain, "tanh") > count(local, "tanh")
     for module in (plain, kept):
-        run_pipeline(parse_pipeline("cse,dce"), module, PassContext(verify=True))
+        run_pipeline(parse_pipeline("cse,dce"), module, PassContext(verify="each"))
         assert same_bits(simulate(module, inputs), simulate(local, inputs))
     assert count(plain, "tanh") == count(local, "tanh") < count(kept, "tanh")
     assert prove(whole, kept).is_equal
@@ -135,7 +135,7 @@ def test_schedules_for_xla_have_barriers() -> None:
     inputs, local = inputs_for_module(whole), hloom.partition(whole).module
     limit = int(0.6 * live_memory(local).peak)
     for form in ("variadic", "xla"):
-        module = schedule(clone_module(local), PassContext(machine=MACHINE, verify=True), limit, form)
+        module = schedule(clone_module(local), PassContext(machine=MACHINE, verify="each"), limit, form)
         assert (count(module, "opt-barrier") > 0) == (form == "xla")
         assert live_memory(module).peak <= limit
         assert same_bits(simulate(module, inputs), simulate(local, inputs))

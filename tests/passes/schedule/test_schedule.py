@@ -50,7 +50,7 @@ def local_of(text: str) -> Module:
 
 def scheduled(local: Module, machine: str = "cpu-cluster", memory: int = 0, form: str = "variadic") -> Module:
     module = clone_module(local)
-    schedule(module, PassContext(machine=MACHINES[machine], verify=True), memory, form)
+    schedule(module, PassContext(machine=MACHINES[machine], verify="each"), memory, form)
     assert module.stage is Stage.SCHEDULED
     return module
 
@@ -205,7 +205,7 @@ def test_values_are_gathered_again_where_memory_is_short() -> None:
     inputs, local = inputs_for_module(whole), hloom.partition(whole).module
     limit = int(0.55 * live_memory(local).peak)
     module = clone_module(local)
-    context = PassContext(machine=MACHINES["cpu-cluster"], verify=True)
+    context = PassContext(machine=MACHINES["cpu-cluster"], verify="each")
     schedule(module, context, limit)
     assert re.match(r"schedule: \d+ values are gathered again, \d+ collectives became \d+; ", _last(context))
     assert live_memory(module).peak <= limit

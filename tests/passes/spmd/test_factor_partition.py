@@ -160,11 +160,11 @@ def _run(use: Use, mesh: Mesh, patch: pytest.MonkeyPatch) -> bool:
             divided.append(bool(choice.get(use.factor)))
         return op, choice
 
-    propagate(module, PassContext(verify=True))
+    propagate(module, PassContext(verify="each"))
     with patch.context() as inner:
         inner.setattr(choosing, "cost", cost)
         inner.setattr(decide, "choose_rule", choose)
-        local = partition(module, PassContext(verify=True))
+        local = partition(module, PassContext(verify="each"))
     with np.errstate(all="ignore"):
         expected = evaluate(parse(use.text), inputs)
         result = compare(simulate(local, inputs, poison=True), expected)
@@ -262,7 +262,7 @@ def test_ops_with_handlers(opcode: str, mesh: int) -> None:
             if not count or not _means_something(text):
                 continue
             inputs = make_inputs([leaf for p in module.entry.parameters for leaf in p.shape.leaves()], seed=1)
-            local = partition(module, PassContext(verify=True))
+            local = partition(module, PassContext(verify="each"))
             result = compare(simulate(local, inputs, poison=True), evaluate(parse(text), inputs))
             assert result.equal, f"{result}\n{text}"
             divided.add(even)

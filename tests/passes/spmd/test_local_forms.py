@@ -69,7 +69,7 @@ def _check(module: Module) -> None:
     expected = evaluate(module, inputs)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choose, "cost", _eager)
-        local = partition(clone_module(module), PassContext(verify=True))
+        local = partition(clone_module(module), PassContext(verify="each"))
     result = compare(simulate(local, inputs, poison=True), expected)
     assert result.equal, f"{result}\n{module.to_text()}\n{local.to_text()}"
 
@@ -99,7 +99,7 @@ def _check_sample(text: str, meshes: Iterable[int]) -> None:
     for trial in meshes:
         module = parse(text)
         _annotate(module, MESHES[trial], np.random.default_rng([zlib.crc32(text.encode()), trial]))
-        local = partition(module, PassContext(verify=True))
+        local = partition(module, PassContext(verify="each"))
         result = compare(simulate(local, inputs, poison=True), expected)
         assert result.equal, f"{result}\n{module.to_text()}\n{local.to_text()}"
 

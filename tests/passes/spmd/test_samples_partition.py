@@ -58,7 +58,7 @@ def _is_alone(module: Module) -> bool:
 def _partitioned(module: Module) -> Module | None:
     """The LOCAL module; None if the partitioner says that it cannot do this."""
     try:
-        return partition(module, PassContext(verify=True))
+        return partition(module, PassContext(verify="each"))
     except CompileError as error:
         refusals = ("cannot be partitioned", "not partitioned yet")
         if all(any(r in d.message for r in refusals) for d in error.diagnostics):

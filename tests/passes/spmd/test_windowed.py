@@ -20,7 +20,7 @@ PASSES = "synchronous,call-inliner,dce,propagate,spmd-partition{windowed=1},cse,
 
 def windowed(text: str) -> Module:
     module = hloom.parse(text)
-    run_pipeline(parse_pipeline(PASSES), module, PassContext(verify=True))
+    run_pipeline(parse_pipeline(PASSES), module, PassContext(verify="each"))
     return module
 
 

@@ -1,0 +1,99 @@
+"""Ops of an embedder: proved by their algebra, and told where their sharding rules are wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hloom
+import numpy as np
+import pytest
+from hloom.ir.graph.op import OPS
+
+PROGRAM = """HloModule m
+ENTRY e {
+  x = f32[8,4] parameter(0), sharding={devices=[4,1]<=[4]}
+  ROOT y = f32[8,4] center(x)
+}"""
+
+
+def centered(x: Any) -> Any:
+    return x - x.mean(1, keepdims=True)
+
+
+class Center(hloom.Op[Any]):
+    """Subtracts the mean of each row."""
+
+    opcode = "center"
+    algebra = hloom.Algebra.OPAQUE
+
+    def sharding_rule(self, call: hloom.OpCall[Any]) -> Any:
+        return call.parse_rule("([i j]) -> [i j] replicate={j}")
+
+    def kernel(self, call: hloom.OpCall[Any], compile: Any) -> Any:
+        return centered
+
+
+def _registered(monkeypatch: pytest.MonkeyPatch, op: type[hloom.Op[Any]]) -> hloom.Module:
+    monkeypatch.setitem(OPS, op.opcode, op())
+    return hloom.parse(PROGRAM)
+
+
+def test_programs_with_them_are_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = _registered(monkeypatch, Center)
+    local = hloom.partition(module)
+    x = np.arange(32, dtype=np.float32).reshape(8, 4) ** 2
+    np.testing.assert_array_equal(hloom.simulate(local, [x])[0], hloom.evaluate(module, [x])[0])
+    assert hloom.prove(module, local).outcome == "equal"
+    monkeypatch.setattr(Center, "algebra", None)
+    assert hloom.prove(module, hloom.partition(module)).outcome == "unproved"
+
+
+Call = hloom.OpCall[Any]
+
+
+def _unfinished(call: Call) -> Any:
+    return call.parse_rule("([i j]) -> [i j")
+
+
+def _of_another_rank(call: Call) -> Any:
+    return call.parse_rule("([i j]) -> [i]")
+
+
+def _of_another_op(call: Call) -> Any:
+    return OPS["negate"].sharding_rule(hloom.OpCall((call.shape,) * 2, call.attributes, call.shape))
+
+
+def _nothing(call: Call) -> Any:
+    return None
+
+
+def _text(call: Call) -> Any:
+    return "([i j]) -> [i j]"
+
+
+def _mistake(call: Call) -> Any:
+    return call.shape.dims[7]
+
+
+OF = "4:8: error: the sharding rule of center"
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (_unfinished, r"sharding rule:1:16: error: expected the(.|\n)*4:8: note: the sharding rule of center is"),
+        (_of_another_rank, f"{OF}: result 0 is f32"),
+        (_of_another_op, f"{OF} does not fit: rule has 2 operands, op has 1"),
+        (_nothing, f"{OF} is None"),
+        (_text, f"{OF} is a str, not a ShardingRule"),
+        (_mistake, f"{OF} raised IndexError"),
+    ],
+)
+def test_wrong_rules_are_errors_with_a_place(monkeypatch: pytest.MonkeyPatch, rule: Any, message: str) -> None:
+    module = _registered(monkeypatch, Center)
+    sharded = hloom.propagate(module)
+    monkeypatch.setattr(Center, "sharding_rule", lambda _, call: rule(call))  # pyright: ignore
+    with pytest.raises(hloom.CompileError, match=message):
+        hloom.partition(module)
+    with pytest.raises(hloom.CompileError, match=message.split("error:")[1].split("(")[0].strip()):
+        hloom.partition(sharded)
