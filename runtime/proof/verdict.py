@@ -119,8 +119,9 @@ class Verdict:
     `difference` is the first one found; `problem` says what else ended it (devices that disagree about a result);
     `undefined` lists results that were undefined on both sides in every trial, `uncovered` ops without a meaning over a
     field, `tested` the outputs that are tested only, `never_run` the branches and loop bodies that no trial took.
-    `shown` counts outputs and values that are right for all inputs, integers included, where that was asked for. `unfinished` says what was
-    running when the time was up: of an undecided proof a trial, of another one the search for more about it.
+    `shown` counts outputs and values that are right for all inputs, integers included, where that was asked for.
+    `unfinished` says what was running when the time was up: of an undecided proof a trial, of another one the search
+    for more about it, or further trials.
     """
 
     outcome: Outcome
