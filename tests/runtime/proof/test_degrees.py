@@ -23,6 +23,8 @@ body {{ s = (s32[], f32[8]) parameter(0)  i = s32[] get-tuple-element(s), index=
   ROOT t = (s32[], f32[8]) tuple(j, z) }}
 more {{ s = (s32[], f32[8]) parameter(0)  i = s32[] get-tuple-element(s), index=0  n = s32[] constant(3)
   ROOT r = pred[] compare(i, n), direction=LT }}
+some {{ s = (s32[], f32[8]) parameter(0)  i = s32[] get-tuple-element(s), index=0  n = s32[] constant(9)
+  k = s32[] multiply(i, i)  ROOT r = pred[] compare(k, n), direction=LT }}
 ENTRY e {{ x = f32[8] parameter(0), sharding={{devices=[4]<=[4]}}  y = f32[8] parameter(1)
   zero = s32[] constant(0)  o = f32[] constant(0)  w = f32[8,8] parameter(2)
   s = (s32[], f32[8]) tuple(zero, x)
@@ -75,7 +77,7 @@ def test_the_bound_falls_with_trials_on_random_elements() -> None:
 
 
 def test_programs_without_a_bound_say_so() -> None:
-    verdict = _proved("f32[8] map(x, y), dimensions={0}, to_apply=odd", 1)
+    verdict = _proved("(s32[], f32[8]) while(s), condition=some, body=body", 1)
     assert verdict.chance == 1
     assert verdict.outcome == "agrees"
     assert "tested only: output 0 (no bound is known)" in str(verdict)
