@@ -1,8 +1,9 @@
 """Runs the command line: dispatches commands and sets exit codes. `cli` has the commands and their arguments.
 
-Exit codes: 0 ok, 1 a check failed or programs differ, 2 usage, 3 nothing could be proved, 65 the input does
-not parse or verify (or, with --werror, leads to a remark), 69 MPI is missing, 70 internal error (a reproducer file is
-written), 71 out of memory, 74 output cannot be written, 75 an MPI rank died, or others waited for it in vain.
+Exit codes: 0 ok, 1 a check failed or programs differ, 2 usage, 3 nothing could be proved, 4 programs agree, but some
+results are tested only, 65 the input does not parse or verify (or, with --werror, leads to a remark), 69 MPI is
+missing, 70 internal error (a reproducer file is written), 71 out of memory, 74 output cannot be written, 75 an MPI rank
+died, or others waited for it in vain.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from ..plan.interpreter import Plan
 
-_LEAST, _MOST = 4, 64
+LEAST, _MOST = 4, 64
 _WORK = 300_000  # steps in all trials, a step being some 10 us
 _ELEMENTS = 500  # that take as long as a step
 _COMPARISON = 5  # steps that take as long as a comparison, as a sort makes them
@@ -21,7 +21,7 @@ def trials_for(plans: Sequence[Plan], comparisons: int, done: int) -> int:
     floats so often.
     """
     steps = sum(_work(plan) for top in plans for plan in _all(top, set())) / done
-    return max(_LEAST, min(_MOST, int(_WORK / (steps + comparisons * _COMPARISON + 1))))
+    return max(LEAST, min(_MOST, int(_WORK / (steps + comparisons * _COMPARISON + 1))))
 
 
 def _work(plan: Plan) -> float:

@@ -27,7 +27,7 @@ from ..simulator import SimulatedProgram
 from .bounds import Bounds, ShowOnTerms
 from .control import forget_runs, never_run, unlike
 from .decisions import ending_inputs, hanging
-from .effort import trials_for
+from .effort import LEAST, trials_for
 from .inputs import Mode, TrialInputs, mode_of
 from .kernels import FieldKernels
 from .oracle import Oracle, Place
@@ -75,7 +75,13 @@ def prove(
 def _tried(both: _Pair, trials: int | None, seed: int, on_terms: ShowOnTerms | None) -> Verdict:
     number = 0
     while number < (both.trials(number) if trials is None else trials):
-        found = both.trial(np.random.SeedSequence((seed, number)), number)
+        try:
+            found = both.trial(np.random.SeedSequence((seed, number)), number)
+        except TimeLimit as limit:
+            if trials is not None or number < LEAST:
+                raise
+            both.progress.limit = limit  # fewer trials than the decisions need, but some
+            return both.verdict(number)
         if found is not None:
             return found
         number += 1
@@ -155,6 +161,8 @@ class _Pair:
         try:
             oracle, expected = self._expected(of_oracle, mode, inputs)
         except CompileError as error:
+            if mode.integers == "any":
+                return None  # such integers have no meaning for the program
             return self.verdict(number, problem=f"the original cannot be run: {error.diagnostics[0].message}")
         self.progress.begin(f"trial {number + 1}: the partitioned program", number)
         try:

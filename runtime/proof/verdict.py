@@ -121,7 +121,7 @@ class Verdict:
     field, `tested` the outputs that are tested only, `never_run` the branches and loop bodies that no trial took.
     `shown` counts outputs and values that are right for all inputs, integers included, where that was asked for.
     `unfinished` says what was running when the time was up: of an undecided proof a trial, of another one the search
-    for more about it.
+    for more about it, or further trials.
     """
 
     outcome: Outcome

@@ -28,7 +28,25 @@ ENTRY e { x = c64[2,1025] parameter(0), sharding={devices=[2,1]<=[2]}
 
 def test_a_right_program_is_equal(tmp_path: Path) -> None:
     done = hloom("prove", NAMED, cwd=tmp_path)
-    assert (done.code, done.out) == (0, "equal: 2 outputs, 4 trials; value flow: wrong with probability <= 9e-22\n")
+    assert (done.code, done.out) == (0, "equal: 2 outputs, 2 trials; wrong with probability <= 9e-22\n")
+
+
+SORTED = """HloModule m
+f { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = pred[] compare(a, b), direction=LT }
+ENTRY e { x = f32[8] parameter(0), sharding={devices=[2]<=[2]}  y = f32[8] tanh(x)
+  s = f32[8] sort(x), dimensions={0}, to_apply=f  ROOT t = (f32[8], f32[8]) tuple(y, s) }"""
+
+
+def test_tested_only_is_another_word_and_code(tmp_path: Path) -> None:
+    done = hloom("prove", "-", cwd=tmp_path, text=SORTED)
+    assert done.code == 4
+    assert done.out.startswith("agrees: 2 outputs, ")
+    assert done.out.endswith("; tested only: output 1 (sort s)\n")
+    done = hloom("prove", "-", "--json", "--trials", "1", cwd=tmp_path, text=SORTED)
+    found = json.loads(done.out)
+    assert done.code == 4
+    assert (found["outcome"], found["trials"]) == ("agrees", 1)
+    assert found["tested"] == [{"output": 1, "decision": "sort s"}]
 
 
 def test_an_uncovered_op_is_named_with_its_place(tmp_path: Path) -> None:
@@ -67,7 +85,7 @@ def test_the_work_of_another_partitioner(tmp_path: Path) -> None:
     (tmp_path / "wrong.hlo").write_text(local.replace(" multiply(", " subtract("))
     done = hloom("prove", NAMED, "right.hlo", cwd=tmp_path)
     assert done.code == 0
-    assert done.out.startswith("equal: 2 outputs, 4 trials")
+    assert done.out.startswith("equal: 2 outputs, 2 trials")
     assert hloom("prove", NAMED, "wrong.hlo", cwd=tmp_path).code == 1
     assert hloom("prove", NAMED, "right.hlo", "--devices", "4", cwd=tmp_path).code == 2
 

@@ -119,9 +119,13 @@ class SymbolicKernels:
             return lambda *operands: run(*map(code, operands))
         if not all(s.is_array for s in (*call.operands, call.shape)):
             raise NotEvaluable("not known")
+        algebra, floats = op.algebra_of(call), all(s.element.is_float for s in leaves)
+        if floats and algebra in (Algebra.FIELD, Algebra.FUNCTION, Algebra.BILINEAR, Algebra.CONVERSION):
+            found = self._field.kernel(instruction, compile)
+            assert found is not None
+            return found
         if mixed_precision.computed(instruction) is not None:
             raise NotEvaluable("not known")
-        algebra, floats = op.algebra_of(call), all(s.element.is_float for s in leaves)
         if algebra is Algebra.MADE:
             made = embed(op.kernel(call, compile)())
             nan = self.oracle.value("nan", np.zeros(made.shape, np.uint64))
@@ -134,10 +138,6 @@ class SymbolicKernels:
             return self._moved(op, call, compile, sources or [0] * (count == 1))
         if algebra is Algebra.FOLD:
             return self._folded(instruction, compile)
-        if floats and algebra in (Algebra.FIELD, Algebra.FUNCTION, Algebra.BILINEAR, Algebra.CONVERSION):
-            found = self._field.kernel(instruction, compile)
-            assert found is not None
-            return found
         if algebra is Algebra.BITS:
             return recast(op.kernel(call, compile), call, self.oracle)
         if op.is_elementwise:
@@ -201,7 +201,11 @@ class SymbolicKernels:
     def _elementwise(self, instruction: Instruction, compile: Compile) -> Kernel:
         """The op itself where all operands are exact, else its laws, else a random function."""
         op, call = instruction.op, instruction.call
-        own, symbolic = op.kernel(call, compile), self._law(instruction)
+        symbolic = self._law(instruction)
+        try:
+            own = op.kernel(call, compile)
+        except NotEvaluable:  # the numbers are not known, so that none are exact
+            return lambda *x: symbolic(*map(code, x))
 
         def once(*codes: Array) -> Array:
             exact = np.logical_and.reduce(np.broadcast_arrays(*map(self._is_exact, codes, call.operands)))
