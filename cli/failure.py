@@ -7,10 +7,12 @@ import traceback
 from pathlib import Path
 
 from ..ir.diagnostics import CompileError
+from ..ir.shown import brief
 from ..runtime.ranks.failed import RankFailed
 from ..runtime.ranks.library import MpiMissing
 from .exit_codes import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MEMORY, EXIT_USAGE
 from .imports import user_place
+from .messages import show_diagnostics
 from .streams import output_failed, tell
 
 
@@ -19,8 +21,7 @@ def failed(error: BaseException, args: argparse.Namespace, argv: list[str]) -> i
     if isinstance(error, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     if isinstance(error, CompileError):
-        for diagnostic in error.diagnostics:
-            tell(diagnostic.render())
+        show_diagnostics(error.diagnostics)
         return int(getattr(error, "exit_code", EXIT_BAD_INPUT))
     if isinstance(error, argparse.ArgumentTypeError):
         tell(f"hloom {args.command}: error: {error}")
@@ -43,10 +44,10 @@ def _internal(error: BaseException, args: argparse.Namespace, argv: list[str]) -
     """
     place = user_place(error, getattr(args, "imports", ()))
     if place is not None:
-        tell(f"{place}: error: {type(error).__name__}: {error}")
+        tell(brief(f"{place}: error: {type(error).__name__}: {error}"))
         return EXIT_BAD_INPUT
     path = write_reproducer(argv, error)
-    tell(f"hloom: internal error: {type(error).__name__}: {error}")
+    tell(brief(f"hloom: internal error: {type(error).__name__}: {error}"))
     tell(f"  help: please report this{f' with {path}' if path else ''}")
     return EXIT_INTERNAL
 

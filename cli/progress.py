@@ -8,6 +8,8 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from ..ir.shown import visible
+
 _DELAY_SECONDS = 2.0  # seconds before the line appears
 _INTERVAL_SECONDS = 0.5  # seconds between updates
 _ERASE = "\r\x1b[K"
@@ -30,6 +32,7 @@ def working(what: str) -> Generator[None]:
 
 
 def _tick(what: str, done: threading.Event) -> None:
+    what = visible(what)
     start = time.monotonic()
     if done.wait(_DELAY_SECONDS):
         return

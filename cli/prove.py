@@ -14,6 +14,7 @@ from .common import context_for, read_program, report
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK, EXIT_UNPROVED
 from .messages import print_json
 from .progress import working
+from .streams import say
 
 _CODES = {"equal": EXIT_OK, "differs": EXIT_CHECK_FAILED, "unproved": EXIT_UNPROVED}
 
@@ -31,7 +32,7 @@ def prove_command(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"program": program.name, "devices": local.num_partitions, **asdict(verdict)})
     else:
-        print(verdict)
+        say(verdict)
     return _CODES[verdict.outcome]
 
 
