@@ -24,6 +24,7 @@ from .exit_codes import EXIT_OK
 from .job import Job, prepare
 from .messages import print_json
 from .progress import working
+from .streams import say
 
 _HEAD = ("part", "ms", "share", "reached", "of the peak")
 _RIGHT = (False, True, True, True, True)
@@ -58,13 +59,13 @@ def bench(args: argparse.Namespace) -> int:
             "touched_bytes": done[Part.FUSED] + done[Part.OTHER], "peak": {"flops": flops, "bytes": memory},
         })  # fmt: skip
         return EXIT_OK
-    print(f"{job.program.name}: {job.devices} simulated devices, backend {job.backend.name}")
-    print(f"reading, partitioning and compiling {compiled:.3g} s")
-    print(f"first step {seconds[0] * 1e3:.3g} ms, median of {args.repeat} {median * 1e3:.3g} ms")
+    say(f"{job.program.name}: {job.devices} simulated devices, backend {job.backend.name}")
+    say(f"reading, partitioning and compiling {compiled:.3g} s")
+    say(f"first step {seconds[0] * 1e3:.3g} ms, median of {args.repeat} {median * 1e3:.3g} ms")
     whole = sum(parts.values())
     rows = [_row(part, parts[part], whole, done[part], flops if part is Part.PRODUCTS else memory) for part in Part]
-    print(columns([_HEAD, *rows], _RIGHT))
-    print(f"peak here: {flops / 1e9:.3g} GF/s (product of f32 matrices), {memory / 1e9:.3g} GB/s (copy)")
+    say(columns([_HEAD, *rows], _RIGHT))
+    say(f"peak here: {flops / 1e9:.3g} GF/s (product of f32 matrices), {memory / 1e9:.3g} GB/s (copy)")
     return EXIT_OK
 
 

@@ -17,6 +17,7 @@ from .exit_codes import EXIT_OK
 from .job import Job, job_on_ranks
 from .messages import print_json
 from .progress import working
+from .streams import say
 
 _SHOWN = 8  # collectives
 _RANKS_HEAD = ("rank", "ms", "computing", "starting", "waiting", "other")
@@ -62,20 +63,20 @@ def _report(args: argparse.Namespace, job: Job, seconds: Sequence[float], traces
             "ranks": [asdict(t.trace.parts) for t in traces], "collectives": [asdict(w) for w in waits],
         })  # fmt: skip
         return
-    print(f"{job.program.name}: {job.devices} devices on {len(traces)} MPI ranks, backend {job.backend.name}")
-    print(f"first step {seconds[0] * 1e3:.3g} ms, median of {args.repeat} {median * 1e3:.3g} ms; the last one:")
+    say(f"{job.program.name}: {job.devices} devices on {len(traces)} MPI ranks, backend {job.backend.name}")
+    say(f"first step {seconds[0] * 1e3:.3g} ms, median of {args.repeat} {median * 1e3:.3g} ms; the last one:")
     rows: list[tuple[str, ...]] = [_RANKS_HEAD]
     for trace in traces:
         found = trace.trace.parts
         parts = (found.computing, found.starting, found.waiting, found.other)
         rows.append((str(trace.number), f"{found.whole * 1e3:.3g}", *(share(part, found.whole) for part in parts)))
-    print(columns(rows, [True] * len(_RANKS_HEAD)))
+    say(columns(rows, [True] * len(_RANKS_HEAD)))
     lines = [(w.name, w.kind, str(w.operands), f"{w.bytes:,}", str(w.runs), f"{w.in_flight:.3g}", f"{w.waited:.3g}",
               share(w.in_flight - w.waited, w.in_flight)) for w in waits[:_SHOWN]]  # fmt: skip
     if lines:
-        print(columns([_COLLECTIVES_HEAD, *lines], (False, False, *[True] * 6)))
+        say(columns([_COLLECTIVES_HEAD, *lines], (False, False, *[True] * 6)))
     if len(waits) > _SHOWN:
-        print(f"and {len(waits) - _SHOWN} more collectives, waited for {sum(w.waited for w in waits[_SHOWN:]):.3g} ms")
+        say(f"and {len(waits) - _SHOWN} more collectives, waited for {sum(w.waited for w in waits[_SHOWN:]):.3g} ms")
 
 
 def waits_of(traces: Sequence[ProcessTrace]) -> list[Waits]:

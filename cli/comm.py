@@ -23,6 +23,7 @@ from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .progress import working
+from .streams import say
 
 
 def comm(args: argparse.Namespace) -> int:
@@ -41,13 +42,13 @@ def comm(args: argparse.Namespace) -> int:
                    | {"reshardings": _certificate_json(certificate)})  # fmt: skip
         return EXIT_OK
     if found:
-        print(collectives_table(found), end="\n\n")
+        say(collectives_table(found), end="\n\n")
     devices = module.num_partitions * module.replica_count
-    print(f"{module.name}: {devices} device{'s' * (devices != 1)}; {summary(found)}")
+    say(f"{module.name}: {devices} device{'s' * (devices != 1)}; {summary(found)}")
     if work:
-        print(f"\n{work_table(work)}\n\n{module.name}: {work_summary(work)}")
+        say(f"\n{work_table(work)}\n\n{module.name}: {work_summary(work)}")
     if certificate.seconds:
-        print(f"\nreshardings, each once; {times_text(certificate)}")
+        say(f"\nreshardings, each once; {times_text(certificate)}")
     return EXIT_OK
 
 

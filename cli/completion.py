@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 
 from .exit_codes import EXIT_OK
 from .parser import Parser
+from .streams import show_program
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -71,5 +71,5 @@ def completion_command(args: argparse.Namespace) -> int:
     """Prints the completion script for a shell."""
     from .commands import make_parser  # which lists this command too
 
-    sys.stdout.write(completion(make_parser(), args.shell))
+    show_program(completion(make_parser(), args.shell))
     return EXIT_OK

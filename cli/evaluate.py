@@ -27,6 +27,7 @@ from .backends import Backend
 from .exit_codes import EXIT_OK
 from .messages import print_json, show_diagnostics
 from .progress import working
+from .streams import say
 
 Array = np.ndarray[Any, Any]
 
@@ -70,12 +71,12 @@ def print_outputs(outputs: Sequence[Array], names: Sequence[str], per_device: Se
     """
     for number, (array, name) in enumerate(zip(outputs, names, strict=True)):
         if number not in per_device:
-            print(f"output {number} {name}: {_summary(array)}")
+            say(f"output {number} {name}: {_summary(array)}")
         elif same_bits(array, array[:1]).all():
-            print(f"output {number} {name}, alike on {len(array)} devices: {_summary(array[0])}")
+            say(f"output {number} {name}, alike on {len(array)} devices: {_summary(array[0])}")
         else:
             for device, part in enumerate(array):
-                print(f"output {number} {name}, device {device}: {_summary(part)}")
+                say(f"output {number} {name}, device {device}: {_summary(part)}")
 
 
 def outputs_json(outputs: Sequence[Array], names: Sequence[str]) -> list[dict[str, object]]:

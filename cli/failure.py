@@ -7,11 +7,12 @@ import traceback
 from pathlib import Path
 
 from ..ir.diagnostics import CompileError, InternalError
-from ..ir.strings import shortened
+from ..ir.shown import brief
 from ..runtime.ranks.failed import RankFailed
 from ..runtime.ranks.library import MpiMissing
 from .exit_codes import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MEMORY, EXIT_USAGE
 from .imports import origin_of, user_place
+from .messages import show_diagnostics
 from .streams import output_failed, tell
 
 
@@ -20,8 +21,7 @@ def failed(error: BaseException, args: argparse.Namespace, argv: list[str]) -> i
     if isinstance(error, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     if isinstance(error, CompileError):
-        for diagnostic in error.diagnostics:
-            tell(diagnostic.render())
+        show_diagnostics(error.diagnostics)
         return int(getattr(error, "exit_code", EXIT_BAD_INPUT))
     if isinstance(error, argparse.ArgumentTypeError):
         tell(f"hloom {args.command}: error: {error}")
@@ -45,16 +45,16 @@ def _internal(error: BaseException, args: argparse.Namespace, argv: list[str]) -
     origin = origin_of(error)
     place = user_place(origin, getattr(args, "imports", ()))
     if place is not None:
-        tell(f"{place}: error: {_shown(origin)}")
+        tell(brief(f"{place}: error: {_shown(origin)}"))
         return EXIT_BAD_INPUT
     path = write_reproducer(argv, error)
-    tell(f"hloom: internal error: {error if isinstance(error, InternalError) else _shown(error)}")
+    tell(brief(f"hloom: internal error: {error if isinstance(error, InternalError) else _shown(error)}"))
     tell(f"  help: please report this{f' with {path}' if path else ''}")
     return EXIT_INTERNAL
 
 
 def _shown(error: BaseException) -> str:
-    return shortened(f"{type(error).__name__}: {error}", 2000)
+    return f"{type(error).__name__}: {error}"
 
 
 def write_reproducer(argv: list[str], error: BaseException) -> Path | None:

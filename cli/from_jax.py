@@ -22,6 +22,7 @@ from ..ir.graph.stack_frames import SourceSpan
 from .exit_codes import EXIT_OK
 from .messages import show_diagnostics
 from .progress import working
+from .streams import say, show_program
 
 _DEVICES = "--xla_force_host_platform_device_count"
 
@@ -37,10 +38,10 @@ def from_jax_command(args: argparse.Namespace) -> int:
         module = _program(path, name, args.place)
     show_diagnostics(module.warnings)
     if args.out is None:
-        sys.stdout.write(module.to_text())
+        show_program(module.to_text())
         return EXIT_OK
     Path(args.out).write_text(module.to_text(), encoding="utf-8")
-    print(f"{args.out}: {module.name}, {len(module.entry.parameters)} parameters, {sum(map(len, module))} instructions")
+    say(f"{args.out}: {module.name}, {len(module.entry.parameters)} parameters, {sum(map(len, module))} instructions")
     return EXIT_OK
 
 

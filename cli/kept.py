@@ -2,8 +2,8 @@
 
 The key is all that decides: the file and the files that options name, byte for byte, the options, the environment, the
 versions of Python, of the libraries and of Hloom, down to its source files, and the host. Options that come after the
-program is made, such as those of inputs and outputs, are not part of it. Programs from standard input and those with
-Python files of their own (`--import`) are made anew each time. See `disk_cache` for damage, full disks, races and
+program is made, such as those of inputs and outputs, are not part of it. Programs that are no files, and those
+with Python files of their own (`--import`), are made anew each time. See `disk_cache` for damage, full disks, races and
 folders of others. A kept program is read as values alone (`ir/graph/inert`).
 """
 
@@ -25,6 +25,7 @@ from ..ir.disk_cache import folder, prune, read_kept, write_kept
 from ..ir.gc_pause import paused_collector
 from ..ir.graph.inert import program_values
 from ..ir.inert import plain_values
+from ..ir.user_files import read_bytes
 from ..runtime.ranks.launch import inside_launcher
 
 SUFFIX = ".job"
@@ -40,12 +41,12 @@ _ROOT = Path(__file__).parents[1]
 
 def key_of(args: argparse.Namespace, ranks: int | None) -> tuple[str, ...] | None:
     """Returns the key of a run's program; None if it is not kept."""
-    if not args.keeps or folder() is None or args.file == "-" or args.imports:
+    if not args.keeps or folder() is None or not os.path.isfile(args.file) or args.imports:
         return None
     try:
-        contents = [Path(args.file).read_bytes()]
+        contents = [read_bytes(args.file)]
         named = [getattr(args, option) or "" for option in _FILES]
-        contents += [Path(name).read_bytes() for name in named if os.path.isfile(name)]
+        contents += [read_bytes(name) for name in named if os.path.isfile(name)]
     except OSError:
         return None
     options = {name: value for name, value in vars(args).items() if name not in _LATER and not callable(value)}

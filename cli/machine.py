@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from ..report.columns import columns
 from .backends import AUTO, NATIVE, REFERENCE, Backend, has_native_code
 from .exit_codes import EXIT_OK
 from .messages import print_json
+from .streams import say, show_program
 
 CALIBRATE = "calibrate"
 
@@ -37,7 +37,7 @@ def machine(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(file)
     else:
-        sys.stdout.write(PRESETS.text(args.name) if args.name in PRESETS else machine_text(file))
+        show_program(PRESETS.text(args.name) if args.name in PRESETS else machine_text(file))
     return EXIT_OK
 
 
@@ -53,7 +53,7 @@ def _list(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"machines": list(PRESETS)})
         return EXIT_OK
-    print(columns([("machine", "memory", "bf16", "links"), *((n, *machine_summary(m)) for n, m in PRESETS.items())],
+    say(columns([("machine", "memory", "bf16", "links"), *((n, *machine_summary(m)) for n, m in PRESETS.items())],
                   (False,) * 4))  # fmt: skip
     return EXIT_OK
 
@@ -82,7 +82,7 @@ def _calibrate(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(file)
     elif path is None:
-        sys.stdout.write(machine_text(file))
+        show_program(machine_text(file))
     else:
-        print(f"wrote {path}")
+        say(f"wrote {path}")
     return EXIT_OK

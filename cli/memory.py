@@ -20,6 +20,7 @@ from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .progress import working
+from .streams import say
 
 
 def memory(args: argparse.Namespace) -> int:
@@ -37,13 +38,13 @@ def memory(args: argparse.Namespace) -> int:
         native = {"bytes": arena[0], "bound": arena[1], "run": _run_bytes(found, arena[0])} if arena else None
         print_json({"program": module.name, "devices": devices} | asdict(found) | {"native_arena": native})
         return EXIT_OK
-    print(f"{module.name}: {devices} device{'s' * (devices != 1)}; bytes of each\n")
-    print(totals_table(found), end="\n\n")
-    print(f"largest at the peak\n{buffers_table(found.buffers, args.largest)}", end="\n\n")
-    print(curve_text(found.curve))
+    say(f"{module.name}: {devices} device{'s' * (devices != 1)}; bytes of each\n")
+    say(totals_table(found), end="\n\n")
+    say(f"largest at the peak\n{buffers_table(found.buffers, args.largest)}", end="\n\n")
+    say(curve_text(found.curve))
     if arena:
-        print(f"\nnative arena: {arena[0]:,} bytes, bound {arena[1]:,}")
-        print(f"native run: {_run_bytes(found, arena[0]):,} bytes, with parameters, constants and results")
+        say(f"\nnative arena: {arena[0]:,} bytes, bound {arena[1]:,}")
+        say(f"native run: {_run_bytes(found, arena[0]):,} bytes, with parameters, constants and results")
     return EXIT_OK
 
 

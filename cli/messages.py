@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..ir.diagnostics import CompileError, Diagnostic, Severity
-from .streams import tell
+from .streams import message_width, tell
 
 
 def print_json(value: object) -> None:
@@ -19,7 +19,7 @@ def print_json(value: object) -> None:
 def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
     """Prints diagnostics on standard error."""
     for diagnostic in diagnostics:
-        tell(diagnostic.render())
+        tell(diagnostic.render(message_width()))
 
 
 def tell_found(args: argparse.Namespace, found: Sequence[Diagnostic], quiet: bool) -> None:

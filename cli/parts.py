@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from itertools import groupby
 
 from .. import frontends
@@ -15,6 +14,7 @@ from ..ir.tools.printer import computation_text, instruction_text
 from .common import read_program
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
 from .messages import print_json, show_diagnostics
+from .streams import say, show_program
 
 SHOWN = 5  # differences shown per computation
 LONGEST = 160
@@ -26,11 +26,11 @@ def show(args: argparse.Namespace) -> int:
     if args.form == "stablehlo":
         if args.computation is not None:
             fail("StableHLO is printed of the whole program", help="leave --computation or --as out")
-        sys.stdout.write(module.to_stablehlo())
+        show_program(module.to_stablehlo())
     elif args.computation is None:
-        sys.stdout.write(module.to_text())
+        show_program(module.to_text())
     else:
-        print(computation_text(find_computation(module, args.computation)))
+        say(computation_text(find_computation(module, args.computation)))
     return EXIT_OK
 
 
@@ -38,7 +38,7 @@ def isolate_command(args: argparse.Namespace) -> int:
     """Prints a program of one instruction, and of `--depth` levels of its operands."""
     module = read_program(args)
     instruction = find_instruction(module, args.inst, args.computation)
-    sys.stdout.write(isolate(module, instruction, args.depth).to_text())
+    show_program(isolate(module, instruction, args.depth).to_text())
     return EXIT_OK
 
 
@@ -55,25 +55,25 @@ def diff(args: argparse.Namespace) -> int:
         print_json({"equal": not found, "differences": records})
         return EXIT_CHECK_FAILED if found else EXIT_OK
     if not found:
-        print(f"no differences: {left.name} and {right.name}, {sum(map(len, left))} instructions")
+        say(f"no differences: {left.name} and {right.name}, {sum(map(len, left))} instructions")
         return EXIT_OK
     for names, group in groupby(found, key=lambda d: d.computations):
         _print_group(names, list(group))
-    print(f"{len(found)} difference{'s' * (len(found) > 1)}")
+    say(f"{len(found)} difference{'s' * (len(found) > 1)}")
     return EXIT_CHECK_FAILED
 
 
 def _print_group(names: tuple[str, str], found: list[ModuleDifference]) -> None:
     left, right = names
     title = f"computation {left}" if left == right else f"computations {left} and {right}"
-    print(f"{title}:" if left else "modules:")
+    say(f"{title}:" if left else "modules:")
     for difference in found[:SHOWN]:
-        print(f"  {difference.what}")
+        say(f"  {difference.what}")
         for sign, instruction in (("-", difference.left), ("+", difference.right)):
             if instruction is not None:
-                print(f"  {sign} {_line(instruction)}")
+                say(f"  {sign} {_line(instruction)}")
     if len(found) > SHOWN:
-        print(f"  and {len(found) - SHOWN} more")
+        say(f"  and {len(found) - SHOWN} more")
 
 
 def _line(instruction: Instruction) -> str:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
+from ..ir.shown import visible
+
 _DELAY_SECONDS = 2.0  # seconds before the line appears
 _INTERVAL_SECONDS = 0.5  # seconds between updates
 _ERASE = "\r\x1b[K"
@@ -37,7 +39,7 @@ def _tick(what: str | Callable[[], str], done: threading.Event) -> None:
         return
     try:
         while not done.wait(_INTERVAL_SECONDS):
-            words = what if isinstance(what, str) else what()
+            words = visible(what if isinstance(what, str) else what())
             print(f"{_ERASE}hloom: {words}, {time.monotonic() - start:.0f} s", end="", file=sys.stderr, flush=True)
         print(_ERASE, end="", file=sys.stderr, flush=True)
     except OSError:

@@ -17,6 +17,7 @@ from .common import context_for, read_program, report
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TESTED, EXIT_UNPROVED
 from .messages import print_json
 from .progress import working
+from .streams import say
 
 _CODES = {
     "equal": EXIT_OK, "differs": EXIT_CHECK_FAILED, "unproved": EXIT_UNPROVED, "undecided": EXIT_UNPROVED,
@@ -36,7 +37,7 @@ def prove_command(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"program": program.name, "devices": devices, **asdict(verdict)})
     else:
-        print(verdict)
+        say(verdict)
     return _CODES[verdict.outcome]
 
 

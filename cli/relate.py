@@ -17,6 +17,7 @@ from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .progress import working
+from .streams import say
 
 _HEAD = ("value", "op", "per device", "is")
 
@@ -43,8 +44,8 @@ def relate_command(args: argparse.Namespace) -> int:
     cells = [_HEAD, *((row.name, row.opcode, row.shape, row.relation) for row in shown)]
     widths = [max(len(row[i]) for row in cells) for i in range(3)]
     for row in cells:
-        print("  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3])))
-    print(f"\n{len(rows)} values: {', '.join(f'{n} {kind}' for kind, n in counts.most_common())}"
+        say("  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3])))
+    say(f"\n{len(rows)} values: {', '.join(f'{n} {kind}' for kind, n in counts.most_common())}"
           + ("" if found.is_complete else "; the others are too large to be recorded"))  # fmt: skip
     return EXIT_OK
 

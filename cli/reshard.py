@@ -14,6 +14,7 @@ from ..passes.resharding.certificate import reshard
 from ..report.times import times_text
 from .exit_codes import EXIT_OK
 from .messages import print_json
+from .streams import say
 
 
 def reshard_command(args: argparse.Namespace) -> int:
@@ -29,11 +30,11 @@ def reshard_command(args: argparse.Namespace) -> int:
         print_json(asdict(found))
         return EXIT_OK
     for move in found.moves or ("nothing to do",):
-        print(f"  {move}")
+        say(f"  {move}")
     ratio = f"{found.ratio:.2f}" if found.bound_bytes else "-"
-    print(f"{found.collectives} collectives; {found.received_bytes} bytes received per device, "
+    say(f"{found.collectives} collectives; {found.received_bytes} bytes received per device, "
           f"lower bound {found.bound_bytes}, ratio {ratio}; peak memory {found.peak_bytes} bytes")
-    print(times_text(found))
+    say(times_text(found))
     return EXIT_OK
 
 

@@ -29,6 +29,7 @@ from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
 from .job import Job, job_on_ranks, prepare
 from .messages import print_json
 from .progress import working
+from .streams import say
 
 Array = np.ndarray[Any, Any]
 
@@ -65,7 +66,7 @@ def _describe(args: argparse.Namespace, job: Job, where: str) -> None:
         return
     found = collectives(job.local)
     sent = sum(c.wire_bytes * c.count for c in found)
-    print(f"{job.program.name}: {where}; {kinds_text(found)}; {sent} bytes sent per device")
+    say(f"{job.program.name}: {where}; {kinds_text(found)}; {sent} bytes sent per device")
 
 
 def _facts(job: Job) -> dict[str, object]:
@@ -83,7 +84,7 @@ def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
         save_outputs(Path(args.out), outputs, result_names(job.program))
     times = {"first": seconds[0], "median": statistics.median(seconds), "runs": len(seconds)} if args.repeat else {}
     if outputs is not None and times and not args.json:
-        print(f"first run {_time(times['first'])}, median of {len(seconds)} {_time(times['median'])}")
+        say(f"first run {_time(times['first'])}, median of {len(seconds)} {_time(times['median'])}")
     facts = _facts(job) | ({"seconds": times} if times else {}) if args.json else {}
     if args.check:
         return _check(args, job, outputs, devices, facts)
@@ -115,11 +116,11 @@ def _check(
             passed &= verdict.passed
             checks.append({"seed": seed, **verdict_json(verdict)})
             if not args.json:
-                print(f"seed {seed}: {verdict}" if args.seeds > 1 else verdict)
+                say(f"seed {seed}: {verdict}" if args.seeds > 1 else verdict)
     passed = devices.share(passed)
     if outputs is not None and args.json:
         names = result_names(job.program)
         print_json(facts | {"outputs": outputs_json(outputs, names), "passed": passed, "checks": checks})
     elif outputs is not None:
-        print("check passed" if passed else "check FAILED")
+        say("check passed" if passed else "check FAILED")
     return EXIT_OK if passed else EXIT_CHECK_FAILED

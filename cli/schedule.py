@@ -27,6 +27,7 @@ from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .progress import working
+from .streams import say
 
 
 def schedule(args: argparse.Namespace) -> int:
@@ -51,14 +52,14 @@ def schedule(args: argparse.Namespace) -> int:
         print_json(_json(module, before, found, compared))
         return EXIT_OK
     if compared is not None:
-        print(agreement_text(compared))
+        say(agreement_text(compared))
         return EXIT_OK
     if found.collectives:
-        print(schedule_table(found.collectives), end="\n\n")
+        say(schedule_table(found.collectives), end="\n\n")
     devices = module.num_partitions * module.replica_count
-    print(f"{module.name}: {devices} device{'s' * (devices != 1)}; times in ms\n{schedule_summary(found)}")
+    say(f"{module.name}: {devices} device{'s' * (devices != 1)}; times in ms\n{schedule_summary(found)}")
     if before is not None:
-        print(f"before: {ms(before.seconds)}, {ms(before.exposed)} of it exposed; peak {before.peak:,} bytes")
+        say(f"before: {ms(before.seconds)}, {ms(before.exposed)} of it exposed; peak {before.peak:,} bytes")
     return EXIT_OK
 
 

@@ -5,7 +5,6 @@ sharding).
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -20,6 +19,7 @@ from .exit_codes import EXIT_OK
 from .messages import print_json
 from .progress import working
 from .reshard import parse_one_sharding
+from .streams import say, show_program
 from .tables import folded, matching, print_values, state
 
 _MOST_CONFLICTS = 10
@@ -33,7 +33,7 @@ def shard(args: argparse.Namespace) -> int:
         found = solved(module, context)
     report(args, context)
     if args.text:
-        sys.stdout.write(module.to_text())
+        show_program(module.to_text())
         return EXIT_OK
     rows = list(found.rows())
     shown = matching(rows, args.only)
@@ -46,7 +46,7 @@ def shard(args: argparse.Namespace) -> int:
         _table(shown, args.all)
         if not args.only:
             _conflicts(found)
-        print("\n" + _summary(rows))
+        say("\n" + _summary(rows))
     return EXIT_OK
 
 
@@ -54,7 +54,7 @@ def _table(rows: Sequence[Row], every: bool) -> None:
     lines = [(row, 0) for row in rows] if every else folded(rows)
     print_values(lines)
     if len(lines) < len(rows):
-        print(f"\n(+N) stands for N more values of this shape and sharding, whose names differ in numbers; --all lists "
+        say(f"\n(+N) stands for N more values of this shape and sharding, whose names differ in numbers; --all lists "
               f"all {len(rows)}")
 
 
@@ -85,11 +85,11 @@ def _summary(rows: Sequence[Row]) -> str:
 def _conflicts(found: Solved) -> None:
     disputes = sorted(found.disputes(), key=lambda d: -d.received)
     if disputes:
-        print("\nconflicts, with the bytes that each device receives for what was given up:")
+        say("\nconflicts, with the bytes that each device receives for what was given up:")
     for dispute in disputes[:_MOST_CONFLICTS]:
-        print(f"  {dispute}")
+        say(f"  {dispute}")
     if len(disputes) > _MOST_CONFLICTS:
-        print(f"  .. and {len(disputes) - _MOST_CONFLICTS} smaller ones (--json lists all)")
+        say(f"  .. and {len(disputes) - _MOST_CONFLICTS} smaller ones (--json lists all)")
 
 
 def explain_command(args: argparse.Namespace) -> int:
@@ -105,18 +105,18 @@ def explain_command(args: argparse.Namespace) -> int:
             return EXIT_OK
         names = {e.value for e in found}
         value = [(a, b) for a, b in changes if a.name in names]
-        print(f"without {', '.join(args.without)}:")
+        say(f"without {', '.join(args.without)}:")
         for before, after in value or [(None, None)]:
             same = f"  {args.value} stays as it is"
-            print(same if before is None or after is None else f"  {before.name}: {before.axes} -> {after.axes}")
-        print(f"  {len(changes)} values change")
+            say(same if before is None or after is None else f"  {before.name}: {before.axes} -> {after.axes}")
+        say(f"  {len(changes)} values change")
         for before, after in changes:
-            print(f"    {before.name}: {before.axes} -> {after.axes}")
+            say(f"    {before.name}: {before.axes} -> {after.axes}")
         return EXIT_OK
     if args.json:
         print_json([asdict(e) for e in found])
     else:
-        print("\n".join(_explanation_text(e) for e in found))
+        say("\n".join(_explanation_text(e) for e in found))
     return EXIT_OK
 
 
@@ -154,7 +154,7 @@ def rules(args: argparse.Namespace) -> int:
     if args.json:
         print_json(records)
     else:
-        print("".join(f"{r['name']} = {r['opcode']} {r['rule']}\n" for r in records), end="")
+        say("".join(f"{r['name']} = {r['opcode']} {r['rule']}\n" for r in records), end="")
     return EXIT_OK
 
 
@@ -164,7 +164,7 @@ def picture_command(args: argparse.Namespace) -> int:
     if not shape.is_array:
         fail(f"{shape} is not the shape of an array")
     try:
-        print(picture(shape, parse_one_sharding(args.sharding, args.mesh)))
+        say(picture(shape, parse_one_sharding(args.sharding, args.mesh)))
     except (KeyError, ValueError) as error:
         fail(f"bad sharding: {error}")
     return EXIT_OK

@@ -11,6 +11,8 @@ import re
 import sys
 from typing import IO, Any
 
+from ..ir.diagnostics import WIDTH
+from ..ir.shown import visible
 from .exit_codes import EXIT_OUTPUT
 
 _STYLES = {"error": "1;31", "warning": "1;35", "remark": "1;34", "note": "1;36", "help": "1;32"}
@@ -35,8 +37,35 @@ def prepare_streams() -> bool:
     return True
 
 
+def say(*texts: object, end: str = "\n", styled: str = "") -> None:
+    """Prints text on standard output, where what a terminal could act on is escaped, in a style on a terminal that has
+    colours.
+    """
+    text = visible(" ".join(map(str, texts)))
+    print(colored(text, styled) if styled and has_colors(sys.stdout) else text, end=end)
+
+
+def show_program(text: str, stream: IO[str] | None = None) -> None:
+    """Writes a program to standard output or another stream: as it is to a file, escaped as all other text to a
+    terminal.
+    """
+    target: IO[str] = stream or sys.stdout
+    target.write(visible(text) if target.isatty() else text)
+
+
+def message_width() -> int:
+    """Returns the columns of an excerpt in a message: those of a narrow terminal, else `diagnostics.WIDTH`."""
+    try:
+        return max(40, min(WIDTH, os.get_terminal_size(sys.stderr.fileno()).columns))
+    except (OSError, ValueError):  # no terminal, or no file
+        return WIDTH
+
+
 def tell(text: str) -> None:
-    """Prints a message on standard error if possible, in colours on a terminal."""
+    """Prints a message on standard error if possible, in colours on a terminal, with escapes for what a terminal could
+    act on.
+    """
+    text = visible(text)
     try:
         print(_SEVERITY.sub(_styled, text) if has_colors(sys.stderr) else text, file=sys.stderr, flush=True)
     except OSError:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Sequence
 
 from ..ir.tools.names import fits, name_pattern
 from ..report.columns import columns
 from ..report.shardings import Row
 from ..report.work import amount, share
-from .streams import colored, has_colors
+from .streams import say
 
 _HEAD = ("value", "shape", "per device", "sharding", "work", "repeated", "because of")
 _RIGHT = (4, 5)
@@ -50,7 +49,7 @@ def print_values(rows: Sequence[tuple[Row, int]]) -> None:
     cells = [tuple(cells[i] for i in kept) for cells in (_HEAD, *(_cells(row, more) for row, more in rows))]
     styles = ["", *(_STYLES[state(row)] for row, _ in rows)]
     for style, line in zip(styles, columns(cells, [i in _RIGHT for i in kept]).splitlines(), strict=True):
-        print(colored(line, style) if style and has_colors(sys.stdout) else line)
+        say(line, styled=style)
 
 
 def _cells(row: Row, more: int) -> tuple[str, ...]:

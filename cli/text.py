@@ -16,6 +16,7 @@ from .common import context_for, read_program, report, require_schedule
 from .exit_codes import EXIT_BAD_INPUT, EXIT_OK
 from .messages import print_json, tell_found
 from .progress import working
+from .streams import say, show_program, tell
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -35,7 +36,7 @@ def verify(args: argparse.Namespace) -> int:
                     "diagnostics": [_record(d) for d in found],
                     "computations": len(module.computations), "instructions": instructions})
     else:
-        print(f"{module.name}: ok, {len(module.computations)} computations, {instructions} instructions")
+        say(f"{module.name}: ok, {len(module.computations)} computations, {instructions} instructions")
     return EXIT_OK
 
 
@@ -61,7 +62,7 @@ def opt(args: argparse.Namespace) -> int:
 
     def dump(name: str, after: Module) -> None:
         if name in wanted or "all" in wanted:
-            print(f"// after {name}\n{after.to_text()}", file=sys.stderr)
+            show_program(f"// after {name}\n{after.to_text()}\n", sys.stderr)
 
     context.after = dump
     with nullcontext() if wanted else working("running passes"):
@@ -70,8 +71,8 @@ def opt(args: argparse.Namespace) -> int:
         fail(f"no pass explains a decision about '{context.explain}'", help="the pass fusion explains its own")
     report(args, context)
     for record in context.records if args.time else ():
-        print(f"{record.name}: {record.seconds * 1e3:.1f} ms", file=sys.stderr)
-    sys.stdout.write(module.to_text())
+        tell(f"{record.name}: {record.seconds * 1e3:.1f} ms")
+    show_program(module.to_text())
     return EXIT_OK
 
 
@@ -92,11 +93,11 @@ def partition_command(args: argparse.Namespace) -> int:
         from ..codegen.native.c_file import c_file
 
         run_pipeline([Fusion()], module, context)
-        sys.stdout.write(c_file(module))
+        show_program(c_file(module))
         return EXIT_OK
     if args.form != "local":
         from ..codegen import manual_module, replica_module
 
         module = (manual_module if args.form == "manual" else replica_module)(module)
-    sys.stdout.write(module.to_text())
+    show_program(module.to_text())
     return EXIT_OK

@@ -24,7 +24,7 @@ from itertools import pairwise
 
 from ..ir.diagnostics import fail
 from ..ir.sharding.digit import Digits, cut
-from ..ir.sharding.mesh import AxisRef, Mesh
+from ..ir.sharding.mesh import LARGEST_MESH, AxisRef, Mesh
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _slowest(links: Sequence[Link]) -> Link:
 
 _SECONDS = {"s": "e0", "ms": "e-3", "us": "e-6", "ns": "e-9"}
 _BYTES = {"B": "e0", "KB": "e3", "MB": "e6", "GB": "e9", "TB": "e12"}
-_LINK = re.compile(r"(\d+(?:\.\d+)?)(s|ms|us|ns)/(\d+(?:\.\d+)?)(B|KB|MB|GB|TB)$")
+_LINK = re.compile(r"(\d{1,24}(?:\.\d{1,24})?)(s|ms|us|ns)/(\d{1,24}(?:\.\d{1,24})?)(B|KB|MB|GB|TB)$")
 
 
 def parse_links(text: str, mesh: Mesh | None = None) -> Links:
@@ -135,7 +135,7 @@ def parse_links(text: str, mesh: Mesh | None = None) -> Links:
     for part in rest:
         name, _, value = part.partition(":")
         link = _link(value)
-        if name.isdigit() and int(name) > links.levels[-1][0]:
+        if name.isdecimal() and len(name) < 12 and links.levels[-1][0] < int(name) <= LARGEST_MESH:
             links = Links((*links.levels, (int(name), link)))
         elif mesh is not None and name in dict(mesh.axes):
             links = links.over_axes(mesh, {name: link})

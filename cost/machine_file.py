@@ -26,15 +26,15 @@ stride on. What a file leaves out is as on the default machine.
 from __future__ import annotations
 
 import difflib
-import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, cast, get_args
 
 from ..ir.diagnostics import Location, SourceFile, fail
+from ..ir.sharding.mesh import LARGEST_MESH
 from ..ir.types.element_type import ELEMENT_TYPES
+from ..ir.user_files import read_text, read_toml
 from .fits import Fit
 from .formulas import Kind
 from .links import Link, Links
@@ -62,6 +62,7 @@ ROWS: dict[str, dict[str, Quantity | None]] = {
 }  # fmt: skip
 """The keys of the tables with several rows; None for those that are no quantity."""
 
+_MOST_AXES = 8  # of a torus
 _TABLES = ("memory", "compute", "work", *ROWS, "engines")
 
 
@@ -77,7 +78,7 @@ class MachineFile:
 def load_machine(path: str) -> MachineFile:
     """Reads a machine file. Raises CompileError with the place of the error."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, ValueError) as error:
         fail(f"cannot read the machine file {path}: {getattr(error, 'strerror', None) or error}",
              help="hloom machine NAME > FILE.toml writes one that can be changed")  # fmt: skip
@@ -87,21 +88,7 @@ def load_machine(path: str) -> MachineFile:
 def read_machine(text: str, path: str = "<text>") -> MachineFile:
     """Reads the text of a machine file; `path` names it in errors. Raises CompileError."""
     source = SourceFile(path, text)
-    try:
-        found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        _syntax_error(str(error), source)
-    return _Reader(source, Places(text)).read(found)
-
-
-def _syntax_error(message: str, source: SourceFile) -> NoReturn:
-    place = re.search(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$", message)
-    offset = len(source.text)
-    if place is not None and place[1]:
-        offset = sum(len(line) + 1 for line in source.text.split("\n")[: int(place[1]) - 1]) + int(place[2]) - 1
-    clause = message[: place.start()] if place else message
-    fail(f"this is not TOML: {clause[:1].lower()}{clause[1:]}", Location(source, offset, offset + 1),
-         help="docs/machines.md shows a machine file")  # fmt: skip
+    return _Reader(source, Places(text)).read(read_toml(source, help="docs/machines.md shows a machine file"))
 
 
 Key = tuple[str, int, str]
@@ -200,11 +187,12 @@ class _Reader:
         levels: list[tuple[int, Link]] = []
         for n, row in enumerate(rows):
             first = row.get("from", 1 if not n else None)
-            if not isinstance(first, int) or (first != 1 if not n else first <= levels[-1][0]):
+            least = levels[-1][0] + 1 if n else 1
+            if not isinstance(first, int) or not least <= first <= (LARGEST_MESH if n else 1):
                 self.fail(("links", n, "from"), "'from' is no stride of the device number above those before",
                           "the first row begins with from = 1, each further row with a larger stride")  # fmt: skip
             torus = row.get("torus", 0)
-            if not isinstance(torus, int) or torus < 0:
+            if not isinstance(torus, int) or not 0 <= torus <= _MOST_AXES:
                 self.fail(("links", n, "torus"), f"'{torus}' is not a number of axes", "write 2 or 3, or leave it out")
             latency, bandwidth = (self.of_row("links", n, row, key) for key in ("latency", "bandwidth"))
             step = self.of_row("links", n, row, "step") if "step" in row else 0.0
@@ -223,7 +211,7 @@ class _Reader:
         if kind not in get_args(Kind):
             self.fail(("collectives", n, "kind"), f"'{kind}' is not a kind of collectives", ", ".join(get_args(Kind)))
         sizes = cast(list[Any], devices) if isinstance(devices, list) else []
-        if not sizes or not all(isinstance(k, int) and k > 0 for k in sizes) or sizes[-1] < 2:
+        if not sizes or not all(isinstance(k, int) and 0 < k <= LARGEST_MESH for k in sizes) or sizes[-1] < 2:
             self.fail(("collectives", n, "devices"),
                       f"'{devices}' are not devices of a group along each level of links",
                       "write [8] for groups of eight, [8, 4] for those of four nodes with eight each")  # fmt: skip

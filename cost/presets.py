@@ -83,7 +83,7 @@ def machine_summary(machine: Cluster) -> tuple[str, str, str]:
     return size + Quantity.BANDWIDTH.text(machine.memory_bytes), Quantity.RATE.text(rate), links
 
 
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)B?$")
+_NUMBER = re.compile(r"(\d{1,24}(?:\.\d{1,24})?)([KMGTP]?)B?$")
 _POWERS = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 _HELP = (f"write one of {', '.join(PRESETS)}, a FILE.toml, rates such as 'work=bf16:400T,f32:60T;memory=2TB', "
          "or a machine and rates")  # fmt: skip

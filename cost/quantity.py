@@ -7,7 +7,8 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([A-Za-zµ/]*)\s*$")
+_NUMBER = re.compile(r"\s*(\d{1,40}(?:\.\d{1,40})?(?:e[+-]?\d{1,3})?)\s*([A-Za-zµ/]*)\s*$")
+_POSITIVE = 1e-12, 1e24  # the limits of most quantities
 _TIMES = {"s": 0, "ms": -3, "us": -6, "ns": -9}
 _POWERS = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 
@@ -43,8 +44,8 @@ class Quantity(Enum):
         if match is None or match[2].replace("µ", "u") not in units:
             return None
         found = float(Decimal(match[1]).scaleb(units[match[2].replace("µ", "u")]))
-        limits = (found > 0 or self in (Quantity.SECONDS, Quantity.SHARE)) and found < float("inf")
-        return found if limits and (found <= 1 or self is not Quantity.SHARE) else None
+        least, most = _LIMITS.get(self, _POSITIVE)
+        return found if least <= found <= most else None
 
     def text(self, value: float) -> str:
         """Returns a number with the largest unit in which it is at least 1, six digits of it."""
@@ -53,6 +54,7 @@ class Quantity(Enum):
         return f"{value / 10**power:.6g} {unit}".strip()
 
 
+_LIMITS: dict[Quantity, tuple[float, float]] = {Quantity.SECONDS: (0.0, 1e24), Quantity.SHARE: (0.0, 1.0)}
 _EXAMPLES = {
     Quantity.SECONDS: "25 us", Quantity.BYTES: "80 GB", Quantity.BANDWIDTH: "3350 GB/s", Quantity.RATE: "494 T",
     Quantity.SHARE: "0.9",

@@ -9,6 +9,7 @@ from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.late import late_names
+from ..ir.user_files import read_bytes, read_stream
 from . import hlo_text, proto, stablehlo
 from .hlo_text import parse_replica_groups, parse_shape, parse_sharding
 from .proto import Snapshot
@@ -56,7 +57,7 @@ def _contents(path: str | Path) -> tuple[str, bytes]:
     if name == "<stdin>" and sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] (closed)
         fail("standard input is closed", help="give a file")
     try:
-        return name, sys.stdin.buffer.read() if name == "<stdin>" else Path(path).read_bytes()
+        return name, read_stream(sys.stdin.buffer) if name == "<stdin>" else read_bytes(path)
     except (OSError, ValueError) as error:
         fail(f"{name or repr(name)} cannot be read: {getattr(error, 'strerror', None) or error}")
 

@@ -8,12 +8,13 @@ when a message is shown, because a module has many locations and shows few of th
 from __future__ import annotations
 
 import bisect
+from array import array
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, NoReturn
 
-from .strings import shortened
+from .shown import brief, excerpt
 
 
 class Severity(StrEnum):
@@ -45,8 +46,8 @@ class SourceFile:
         self.text = text
 
     @cached_property
-    def _line_starts(self) -> list[int]:
-        starts = [0]
+    def _line_starts(self) -> array[int]:
+        starts = array("q", [0])
         position = self.text.find("\n")
         while position >= 0:
             starts.append(position + 1)
@@ -57,6 +58,11 @@ class SourceFile:
         """Returns line and column, both counted from 1, of a character offset."""
         line = bisect.bisect_right(self._line_starts, offset) - 1
         return line + 1, offset - self._line_starts[line] + 1
+
+    def offset(self, line: int, column: int) -> int:
+        """Returns the character offset of a line and a column, both counted from 1; the end for a line beyond it."""
+        starts = self._line_starts
+        return starts[line - 1] + column - 1 if line <= len(starts) else len(self.text)
 
     def line_text(self, line: int) -> str:
         """Returns the text of a line (counted from 1), without its line break."""
@@ -85,8 +91,7 @@ class Location:
         return f"{self.source.name}:{self.line}:{self.column}"
 
 
-_LONGEST_EXCERPT = 160
-_LONGEST_MESSAGE = 2000
+WIDTH = 120  # columns of an excerpt where the terminal is not narrower
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,34 +118,35 @@ class Diagnostic:
         """The column, counted from 1; 0 if the message has no location."""
         return self.location.column if self.location else 0
 
-    def render(self) -> str:
-        """Renders `file:line:col: severity: text` with the source line, a caret, notes and help."""
+    def render(self, width: int = WIDTH) -> str:
+        """Renders `file:line:col: severity: text` with the source line, a caret, notes and help. What a terminal could
+        act on is escaped, and excerpts have at most `width` columns.
+        """
+        lines = [brief(self.headline())]
+        if self.location:
+            lines += _excerpt(self.location, width)
+        lines += [note.render(width) for note in self.notes]
+        if self.help:
+            lines.append(brief(f"  help: {self.help}"))
+        return "\n".join(lines)
+
+    def headline(self) -> str:
+        """Returns the first line of the message, as it is: `file:line:col: severity: text [category]`."""
         where = f"{self.location}: " if self.location else "hloom: "
         category = f" [{self.category}]" if self.category else ""
-        lines = [f"{where}{self.severity.value}: {shortened(self.message, _LONGEST_MESSAGE)}{category}"]
-        if self.location:
-            lines += _excerpt(self.location)
-        lines += [note.render() for note in self.notes]
-        if self.help:
-            lines.append(f"  help: {self.help}")
-        return "\n".join(lines)
+        return f"{where}{self.severity.value}: {self.message}{category}"
 
     def __str__(self) -> str:
         return self.render()
 
 
-def _excerpt(location: Location) -> list[str]:
+def _excerpt(location: Location, width: int) -> list[str]:
     line, column = location.source.position(location.start)
-    text = location.source.line_text(line)
-    width = max(1, min(location.end - location.start, len(text) - column + 1))
-    begin = max(0, column - 1 - _LONGEST_EXCERPT // 2) if len(text) > _LONGEST_EXCERPT else 0
-    shown = text[begin : begin + _LONGEST_EXCERPT]
-    column -= begin
-    # Tabs stay in front of the caret, so that it aligns with its character at any tab width.
-    lead = "".join(c if c == "\t" else " " for c in shown[: column - 1])
     number = str(line)
-    caret = "^" * min(width, max(1, len(shown) - column + 1))
-    return [f"  {number} | {shown}", f"  {' ' * len(number)} | {lead}{caret}"]
+    text = location.source.line_text(line)
+    marked = max(1, min(location.end - location.start, len(text) - column + 1))
+    shown, carets = excerpt(text, column - 1, marked, width - len(number) - 5)
+    return [f"  {number} | {shown}", f"  {' ' * len(number)} | {carets}"]
 
 
 class CompileError(Exception):
@@ -161,7 +167,7 @@ class InternalError(Exception):
     """
 
     def __init__(self, message: str, pass_name: str | None = None) -> None:
-        message = shortened(message, _LONGEST_MESSAGE)
+        message = brief(message)
         super().__init__(f"{pass_name}: {message}" if pass_name else message)
         self.pass_name = pass_name
 

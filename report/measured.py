@@ -14,12 +14,12 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from ..ir.diagnostics import fail
+from ..ir.user_files import read_bytes
 from .columns import columns
 from .schedule import Schedule, Scheduled, ms
 
@@ -105,10 +105,10 @@ def kendall(left: Sequence[float], right: Sequence[float]) -> float | None:
 def load_trace(path: str) -> dict[str, Any]:
     """Reads a trace that `hloom run --trace` wrote. Raises CompileError."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = json.loads(read_bytes(path))
     except OSError as error:
         fail(f"cannot read the trace {path}: {error.strerror or error}", help=_HELP)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         fail(f"{path} is not JSON: {error}", help=_HELP)
     if not isinstance(found, dict) or not isinstance(cast(dict[str, Any], found).get("traceEvents"), list):
         fail(f"{path} is not a trace: it has no traceEvents", help=_HELP)

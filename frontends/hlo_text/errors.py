@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_LONGEST_WORD = 100
 DEPTH_LIMIT = 100
 """Brackets may nest this deep. Real programs need fewer than ten levels."""
 
@@ -30,6 +31,8 @@ class TextError(Exception):
 
 def did_you_mean(word: str, choices: Iterable[str], allowed: str = "") -> str | None:
     """Returns `did you mean 'x'?` for the nearest choice; `allowed`, if not empty, is listed after it."""
+    if len(word) > _LONGEST_WORD:  # which takes long to compare
+        return allowed or None
     near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
     parts = ([f"did you mean '{near[0]}'?"] if near else []) + ([allowed] if allowed else [])
     return " ".join(parts) or None

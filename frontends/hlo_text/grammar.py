@@ -19,6 +19,9 @@ from .errors import TextError, check_depth, did_you_mean
 _WORD = re.compile(r"[a-z_]\w*", re.IGNORECASE | re.ASCII)
 
 
+LONGEST = 4_000_000
+"""Characters of a value, whose tree takes 300 times as many bytes; a list of 131,072 devices has 0.9 million."""
+
 STARTS = ["array_shape", "meshes", "replica_groups", "sharding", "shardy", "window"]
 
 
@@ -46,6 +49,8 @@ def read(start: str, what: str, text: str) -> Any:
     """
     from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
+    if len(text) > LONGEST:
+        raise TextError(f"{what} has {len(text):,} characters, more than {LONGEST:,}", 0, len(text))
     check_depth(text)
     try:
         return _parser().parse(text, start)

@@ -7,6 +7,7 @@ distinct text.
 from __future__ import annotations
 
 import re
+from array import array
 
 from .errors import TextError
 
@@ -57,17 +58,18 @@ def bracket_end(text: str, start: int) -> int:
     """Returns the place after the bracket that closes the one at `start`. Raises TextError if it is missing or
     mismatched.
     """
-    stack: list[tuple[str, int]] = []
+    opened, places = bytearray(), array("q")
     for match in _BRACKETS.finditer(text, start):
         if match[1]:
-            stack.append((match[1], match.start()))
+            opened.append(ord(match[1]))
+            places.append(match.start())
         elif match[2]:
-            opening, at = stack.pop()
+            opening, at = chr(opened.pop()), places.pop()
             if _PARTNER[opening] != match[2]:
                 raise TextError(f"'{opening}' is closed by '{match[2]}'", at, at + 1)
         elif match[3]:
             raise TextError("string is not closed", match.start())
-        if not stack:
+        if not opened:
             return match.end()
     raise TextError(f"'{text[start]}' is not closed", start)
 

@@ -23,7 +23,7 @@ from ..graph.instruction import Instruction
 from ..graph.module import Module
 from ..graph.op import Role
 from ..ops.collectives import CollectiveBroadcast
-from ..sharding.replica_groups import Groups
+from ..sharding.replica_groups import LISTED, Groups
 from ..tools.in_flight import in_flight_problems, note
 from ..tools.process_grid import ProcessGrid
 from ..tools.spmd import is_per_device
@@ -49,8 +49,19 @@ def find_waits(module: Module) -> list[Diagnostic]:
     grid = ProcessGrid.of(module) if is_per_device(module) else None
     if grid is None or grid.size == 1:
         return []
+    if grid.size > LISTED:
+        return list(_unlisted(module, grid.size))
     found = [d for computation in module for i in computation if i.op.is_collective for d in _members(i, grid)]
     return found or [*transfer_problems(module), *_Judge(module).found]
+
+
+def _unlisted(module: Module, devices: int) -> Iterator[Diagnostic]:
+    """Yields a warning that nothing can be shown of so many devices, at the first collective."""
+    first = next((i for computation in module for i in computation if i.op.is_collective or is_transfer(i)), None)
+    if first is not None:
+        message = f"cannot show that all devices come to {first.opcode} {first.name}: there are {devices:,} devices"
+        help = f"the groups of up to {LISTED:,} devices can be listed"
+        yield Diagnostic(Severity.WARNING, message, first.location, help, category=_CATEGORY)
 
 
 def _members(instruction: Instruction, grid: ProcessGrid) -> Iterator[Diagnostic]:

@@ -12,10 +12,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..diagnostics import fail
 from .digit import Digits, complement, iota_form, merge, product
 from .mesh import AxisRef, Mesh
 
 Groups = tuple[tuple[int, ...], ...]
+LISTED = 1 << 20
+"""The most devices whose groups are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,12 @@ def over_digits(devices: int, digits: Digits, order: tuple[int, ...] | None = No
 
 @lru_cache(maxsize=1024)
 def enumerate_groups(groups: ReplicaGroups, devices: int) -> Groups:
-    """Returns the groups as lists of device numbers. An empty explicit list gives one group of all `devices`."""
+    """Returns the groups as lists of device numbers. An empty explicit list gives one group of all `devices`. Raises
+    CompileError for more devices than `LISTED`.
+    """
+    size = _devices_of(groups, devices)
+    if size > LISTED:
+        fail(f"the groups of {size:,} devices cannot be listed, only those of {LISTED:,}")
     if isinstance(groups, ExplicitGroups):
         return groups.lists or (tuple(range(devices)),)
     if isinstance(groups, IotaGroups):
@@ -80,6 +88,12 @@ def enumerate_groups(groups: ReplicaGroups, devices: int) -> Groups:
     mesh = groups.mesh
     digits = merge(d for ref in groups.axes for d in mesh.digits(ref))
     return enumerate_groups(over_digits(mesh.size, digits, mesh.order_key), mesh.size)
+
+
+def _devices_of(groups: ReplicaGroups, devices: int) -> int:
+    if isinstance(groups, ExplicitGroups):
+        return 0 if groups.lists else devices
+    return math.prod(groups.dims) if isinstance(groups, IotaGroups) else groups.mesh.size
 
 
 def group_size(groups: ReplicaGroups, devices: int) -> int:

@@ -17,7 +17,7 @@ from ..graph.instruction import Instruction
 from ..graph.module import Module
 from ..ops.async_ops import AsyncStart
 from ..ops.collectives import AllGather, AllReduce, CollectivePermuteAttributes, ReduceScatter
-from ..sharding.replica_groups import Groups, ReplicaGroups, enumerate_groups
+from ..sharding.replica_groups import LISTED, Groups, ReplicaGroups, enumerate_groups
 
 Pairs = tuple[tuple[int, int], ...]
 _REDUCES_OR_GATHERS = (AllReduce, AllGather, ReduceScatter)
@@ -69,8 +69,10 @@ class ProcessGrid:
 
     def members(self, instruction: Instruction) -> tuple[Groups, Pairs]:
         """Returns the groups of a collective, or of its start, or the pairs of a permute, as device numbers. Raises
-        ValueError for numbers that are out of range or repeated.
+        ValueError for numbers that are out of range or repeated, and for more devices than can be listed.
         """
+        if self.size > LISTED:
+            raise ValueError(f"the groups of {self.size:,} devices cannot be listed, only those of {LISTED:,}")
         op, attributes = instruction.op, instruction.attributes
         if isinstance(op, AsyncStart):
             op, attributes = op.unwrap(attributes)

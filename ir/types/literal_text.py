@@ -16,6 +16,7 @@ import numpy as np
 from .element_type import ElementType, Kind, from_numpy
 from .literal import Array, Literal
 
+_AT_ONCE = 1 << 16  # values whose words exist at one time
 MANTISSA_BITS = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7, "f8e5m2": 2, "f8e4m3": 3, "f8e3m4": 4}
 """Explicit mantissa bits of the types that have infinities, and therefore NaNs with payloads."""
 
@@ -26,10 +27,7 @@ def literal_text(literal: Literal) -> str:
         return "{...}"
     if literal.array is None:
         return "(" + ", ".join(map(literal_text, literal.elements)) + ")"
-    words = _words(literal.array)
-    for depth, size in enumerate(reversed(literal.array.shape)):
-        words = _grouped(words, size, literal.array.shape[: literal.array.ndim - depth - 1], depth)
-    return words[0]
+    return _array_text(literal.array) if literal.array.ndim else _words(literal.array)[0]
 
 
 def shaped_literal_text(literal: Literal) -> str:
@@ -42,6 +40,33 @@ def shaped_literal_text(literal: Literal) -> str:
         return "( " + ", ".join(map(shaped_literal_text, literal.elements)) + " )"
     layout = f"{{{','.join(map(str, reversed(range(shape.rank))))}}}" if shape.rank else ""
     return f"{shape}{layout} {literal_text(literal)}"
+
+
+def _array_text(array: Array) -> str:
+    """Returns the text of an array of at least one dimension. Only some of its values are words at one time, and a part
+    with the bits of the one before it has its text.
+    """
+    if not len(array):
+        return "{}"
+    rows = max(1, _AT_ONCE * len(array) // max(1, array.size))
+    texts: list[str] = []
+    before: Array | None = None
+    for start in range(0, len(array), rows):
+        part = array[start : start + rows]
+        if before is None or before.shape != part.shape or before.tobytes() != part.tobytes():
+            before = part
+            texts.append(_array_text(part[0]) if part.size > _AT_ONCE and part.ndim > 1 else ", ".join(_entries(part)))
+        else:
+            texts.append(texts[-1])
+    return f"{{{', '.join(texts)}}}" if array.ndim == 1 else f"{{ {', '.join(texts)} }}"
+
+
+def _entries(array: Array) -> list[str]:
+    """Returns the texts of an array's entries along its first dimension."""
+    words = _words(array)
+    for depth, size in enumerate(reversed(array.shape[1:])):
+        words = _grouped(words, size, array.shape[: array.ndim - depth - 1], depth)
+    return words
 
 
 def _grouped(words: list[str], size: int, outer: tuple[int, ...], depth: int) -> list[str]:

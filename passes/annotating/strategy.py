@@ -20,7 +20,6 @@ as the sharding. Later patterns override earlier ones, and all override what the
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,8 +34,8 @@ from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling
 from ...ir.tools.names import fits, name_pattern, names_of, suggestions
 from ...ir.tools.spmd import parts
+from ...ir.user_files import read_text, read_toml
 
-_WHERE = re.compile(r"\(at (?:line (\d+), column (\d+)|end of document)\)")
 _AXIS = re.compile(r"([A-Za-z_]\w*)(?::\(([1-9]\d*)\)([1-9]\d*))?$")
 
 
@@ -80,8 +79,8 @@ class Strategy:
 def load_strategy(path: str | Path) -> Strategy:
     """Reads the strategy in a TOML file. Raises CompileError with the place in the file."""
     try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path)
+    except (OSError, ValueError) as error:
         fail(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
     return parse_strategy(text, str(path))
 
@@ -89,10 +88,7 @@ def load_strategy(path: str | Path) -> Strategy:
 def parse_strategy(text: str, name: str = "<strategy>") -> Strategy:
     """Reads the strategy in the text of a TOML file called `name` in messages. Raises CompileError."""
     source = SourceFile(name, text)
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        fail(_WHERE.sub("", str(error)).strip(), _place(source, str(error)))
+    content = read_toml(source)
     unknown = sorted(set(content) - {"mesh", "shardings"})
     if unknown:
         fail(f"there is no table '{unknown[0]}' in a strategy", _find(source, unknown[0]), help="mesh, shardings")
@@ -227,13 +223,3 @@ def _find(source: SourceFile, key: str) -> Location | None:
     """Returns the location of a key in the file."""
     match = re.search(rf"""^[ \t\["']*({re.escape(key)})["'\] \t]*(?==|$)""", source.text, re.MULTILINE)
     return Location(source, match.start(1), match.end(1)) if match else None
-
-
-def _place(source: SourceFile, message: str) -> Location:
-    """Returns the location that an error of the TOML reader names."""
-    match = _WHERE.search(message)
-    if match is None or match[1] is None:
-        return Location(source, len(source.text), len(source.text))
-    lines = source.text.splitlines(keepends=True)
-    start = sum(map(len, lines[: int(match[1]) - 1])) + int(match[2]) - 1
-    return Location(source, start, min(start + 1, len(source.text)))

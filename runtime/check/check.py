@@ -2,13 +2,13 @@
 
 The caller runs the partitioned program twice on the same devices, unchanged and in f64 (`wide_program`), and compares
 both runs with a `Reference`. In f64, where rounding hides nothing, a constant that is off by one unit in its last place
-shows. In its own types the program may err about as much as one device does. A reference that holds NaN or infinities
-although the inputs hold none proves nothing, and fails.
+shows. In its own types the program may err about as much as one device does. A reference that holds NaN
+although the inputs hold none proves nothing, and fails; so do infinities, but for those that the program writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from ...ir.brief import brief
 from ...ir.graph.module import Module
+from ...ir.ops.structure import ConstantAttributes
 from .errors import NO_ERROR, LargestError, magnitudes
 from .judge import Judge, Judgement, Mismatch
 from .reference import Reference, float_types, widened
@@ -131,20 +132,44 @@ def _verdict(reference: Reference, judged: list[Judgement], types: tuple[str, ..
 
 
 def _undefined(reference: Reference) -> str:
-    """Returns which results of the reference hold NaN or infinities; empty if inputs hold some."""
+    """Returns which results of the reference hold NaN or infinities that prove nothing; empty if inputs hold some."""
     if any(not _finite(a).all() for a in reference.inputs):
         return ""
+    written = _writes_infinity(reference.program)
     for what, test in (("NaN", np.isnan), ("infinity", np.isinf)):
-        runs = [reference.own, *([reference.wide] if reference.wide is not None else [])]
-        found = [n for n in range(len(reference.own)) if any(test(_floats(run[n])).any() for run in runs)]
+        places = [_places(reference, n, test, written) for n in range(len(reference.own))]
+        found = [n for n, at in enumerate(places) if at.any()]
         if found:
-            first = next(_floats(run[found[0]]) for run in runs if test(_floats(run[found[0]])).any())
-            index = np.argwhere(test(first))[0].tolist()
+            index = np.argwhere(places[found[0]])[0].tolist()
             return (
                 f"{len(found)} of {len(reference.own)} results contain {what}, first at output {found[0]} {index}; "
                 "give other --inputs, or --allow-nan"
             )
     return ""
+
+
+def _places(reference: Reference, output: int, test: Callable[[Array], Array], written: bool) -> Array:
+    """Returns where a result has NaN, or infinity, that proves nothing.
+
+    An infinity proves as much as another value if the program itself writes infinities (the maximum of an empty
+    segment is -inf), f64 gives the same one, so that it is no overflow, and the result has finite values, too.
+    """
+    own = reference.own[output]
+    at = test(_floats(own))
+    if reference.wide is None:
+        return at
+    wide = reference.wide[output]
+    at |= test(_floats(wide))
+    if written and test is np.isinf and np.isfinite(_floats(own)).any():
+        at &= ~np.equal(own.astype(wide.dtype), wide)
+    return at
+
+
+def _writes_infinity(program: Module) -> bool:
+    """Returns whether a constant of the program is infinite."""
+    literals = (i.attributes.literal for c in program for i in c if isinstance(i.attributes, ConstantAttributes))
+    arrays = (leaf.array for literal in literals for leaf in literal.leaves() if leaf.array is not None)
+    return any(np.isinf(_floats(array)).any() for array in arrays)
 
 
 def _floats(array: Array) -> Array:

@@ -32,6 +32,7 @@ from typing import Any
 
 from .cores import core_count
 from .failed import EXIT_RANK_FAILED
+from .leftovers import remove_leftovers
 from .library import EXIT_MPI_MISSING, ONE_SIDED, MpiMissing, load_mpi
 
 EXPECTED_RANKS = "HLOOM_EXPECTED_RANKS"
@@ -103,6 +104,7 @@ def launch(argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom")
     except MpiMissing as error:
         print(f"hloom: error: {error}", file=sys.stderr)
         return EXIT_MPI_MISSING
+    remove_leftovers()
     command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpi4py", *program, *argv]
     with tempfile.TemporaryDirectory(prefix="hloom-", ignore_cleanup_errors=True) as folder:
         environment = _environment(ranks, folder)

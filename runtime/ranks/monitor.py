@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ...ir.graph.instruction import Instruction
+from ...ir.shown import visible
 from .failed import Comm, RankFailed, first_report
 
 SILENT_SECONDS = 3600.0
@@ -146,7 +147,7 @@ class Monitor:
             self.due = float("inf")
         else:
             for line in self._report(self._late(waited), waited):
-                print(f"hloom: {line}", file=sys.stderr, flush=True)
+                print(visible(f"hloom: {line}"), file=sys.stderr, flush=True)
             self.due = self._next(waited)
 
     def _next(self, waited: float) -> float:

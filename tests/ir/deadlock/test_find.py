@@ -127,6 +127,19 @@ def test_the_command(tmp_path: Path) -> None:
     assert "error: all-reduce y: device 0 waits for ever for device 1, both of group {0,1}" in done.err
 
 
+def test_more_devices_than_can_be_listed_are_a_warning(tmp_path: Path) -> None:
+    text = """HloModule a, num_partitions=1073741824
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+ENTRY e { x = f32[8] parameter(0)
+  ROOT y = f32[8] all-reduce(x), channel_id=1, replica_groups=[1,1073741824]<=[1073741824], use_global_device_ids=true,
+    to_apply=add }"""
+    done = command_line("verify", "-", cwd=tmp_path, text=text)
+    assert done.code == 0
+    assert "<stdin>:4:8: warning: cannot show that all devices come to all-reduce y" in done.err
+    for ranks in ((), ("--ranks", "2")):
+        assert command_line("run", "-", *ranks, cwd=tmp_path, text=text).code == 65
+
+
 def _refuse(*_: object, **__: object) -> int:
     raise AssertionError("ranks were started")
 

@@ -128,6 +128,35 @@ def test_nan_proves_nothing() -> None:
     assert not verdict(found, other, allow_nan=True).passed
 
 
+SEGMENTS = """max { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT m = f32[] maximum(a, b) }
+ENTRY e {
+  x = f32[4] parameter(0)
+  i = s32[4,1] parameter(1)
+  none = f32[] constant(-inf)
+  empty = f32[6] broadcast(none), dimensions={}
+  ROOT r = f32[6] scatter(empty, i, x), update_window_dims={}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=max
+}"""
+
+
+def test_infinities_that_the_program_writes_are_values() -> None:
+    places = np.array([[0], [2], [2], [5]], np.int32)
+    found = reference(SEGMENTS, normal(4), places)
+    assert np.isneginf(found.own[0]).sum() == 3
+    assert verdict(found, found.own).passed
+    for other in (np.inf, 0.0):
+        wrong = found.own[0].copy()
+        wrong[1] = other
+        assert [d.output for d in verdict(found, [wrong]).differences] == [0]
+    nothing = reference(SEGMENTS, normal(4), places + 6)  # all outside
+    assert "1 of 1 results contain infinity, first at output 0 [0]" in str(verdict(nothing, nothing.own))
+    overflow = SEGMENTS.replace("r = f32[6] scatter(empty", "r = f32[6] scatter(large").replace(
+        "empty =", "big = f32[] constant(3e38)\n  two = f32[] add(big, big)\n"
+        "  large = f32[6] broadcast(two), dimensions={}\n  empty =")  # fmt: skip
+    found = reference(overflow, normal(4), places)
+    assert "results contain infinity" in str(verdict(found, found.own))
+
+
 def test_nan_in_own_types_alone_is_no_difference() -> None:
     """Where f32 overflows and f64 does not, equal results are equal."""
     text = """ENTRY e {

@@ -1,0 +1,84 @@
+"""Reads files that users name: at most so much of them, and only those whose reading ends."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import select
+import stat
+import tomllib
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from .diagnostics import Location, SourceFile, fail
+
+MOST_BYTES = 2 << 30  # as of a serialized module
+MOST_SETTINGS = 16 << 20  # of a machine or a strategy
+_PIPE_SECONDS = 5.0
+_DEEPEST = 100  # brackets of TOML
+
+_AT = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+
+def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
+    """Returns the contents of a file. Raises OSError if it cannot be read, has more than `most` bytes, is a device, or
+    is a pipe without a writer: their reading might never end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer would block
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
+        os.close(descriptor)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    with os.fdopen(descriptor, "rb") as file:
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise OSError(0, "it is a device")
+        if stat.S_ISFIFO(mode) and not select.select([file], [], [], _PIPE_SECONDS)[0]:
+            raise OSError(0, f"it is a pipe into which nobody has written for {_PIPE_SECONDS:.0f} s")
+        os.set_blocking(descriptor, True)
+        return read_stream(file, most)
+
+
+def read_stream(stream: IO[bytes], most: int = MOST_BYTES) -> bytes:
+    """Returns the rest of a stream. Raises OSError if it has more than `most` bytes."""
+    data = stream.read(most + 1)
+    if len(data) > most:
+        raise OSError(0, f"it has more than {most:,} bytes")
+    return data
+
+
+def read_text(path: str | Path, most: int = MOST_SETTINGS) -> str:
+    """Returns the text of a small file. Raises OSError, and ValueError if it is not UTF-8."""
+    return read_bytes(path, most).decode("utf-8").replace("\r\n", "\n")
+
+
+def read_toml(source: SourceFile, help: str | None = None) -> dict[str, Any]:
+    """Returns the tables of TOML text. Raises CompileError with the place of an error."""
+    try:
+        return tomllib.loads(source.text)
+    except tomllib.TOMLDecodeError as error:
+        _refuse(str(error), source, help)
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, ValueError):  # of Python, for a number of thousands of digits
+            _refuse("a number has too many digits", source, help)
+        _refuse(f"nested deeper than {_DEEPEST} levels", source, help, _too_deep(source.text))
+
+
+def _refuse(message: str, source: SourceFile, help: str | None, offset: int | None = None) -> NoReturn:
+    place = _AT.search(message)
+    clause = message[: place.start()] if place else message
+    if offset is None:
+        offset = len(source.text)
+        if place is not None and place[1]:
+            offset = source.offset(int(place[1]), int(place[2]))
+    fail(f"this is not TOML: {clause[:1].lower()}{clause[1:]}", Location(source, offset, offset + 1), help)
+
+
+def _too_deep(text: str) -> int:
+    """Returns the place of the first bracket that is nested too deep, as if no string held brackets."""
+    depth = 0
+    for match in re.finditer(r"[\[{]|[\]}]", text):
+        depth += 1 if match[0] in "[{" else -1
+        if depth > _DEEPEST:
+            return match.start()
+    return 0

@@ -1,0 +1,57 @@
+"""Removes segments of shared memory that MPI jobs left behind when they were killed.
+
+Open MPI gives each rank a file in /dev/shm, which its mpiexec removes at an orderly end, but not after SIGKILL. The
+next start removes those that are this user's, of this host, older than a job takes to open them, and open in no
+process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from pathlib import Path
+
+_FOLDER = Path("/dev/shm")
+_NAMES = ("sm_segment.", "vader_segment.")  # of Open MPI 5 and 4, followed by host and user
+_OPENED_SECONDS = 60.0  # after this time the ranks of a job have opened the segments
+
+
+def remove_leftovers(folder: Path = _FOLDER, processes: Path = Path("/proc")) -> list[Path]:
+    """Removes what jobs of this user on this host have left in the folder, and returns it."""
+    old = _old_segments(folder)
+    if not old or not (processes / "self" / "maps").exists():
+        return []
+    used = _open_files(processes)
+    removed: list[Path] = []
+    for path in old:
+        if str(path) not in used:
+            with contextlib.suppress(OSError):
+                path.unlink()
+                removed.append(path)
+    return removed
+
+
+def _old_segments(folder: Path) -> list[Path]:
+    host, user, now = socket.gethostname(), os.geteuid(), time.time()
+    found: list[Path] = []
+    for name in _NAMES:
+        for path in folder.glob(f"{name}{host}.*"):
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                if status.st_uid == user and now - status.st_mtime > _OPENED_SECONDS:
+                    found.append(path)
+    return found
+
+
+def _open_files(processes: Path) -> set[str]:
+    """Returns the files that processes have mapped, of all processes whose maps this user may read."""
+    used: set[str] = set()
+    for maps in processes.glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            for line in maps.read_text(errors="replace").splitlines():
+                place = line.find("/")
+                if place >= 0:
+                    used.add(line[place:].removesuffix(" (deleted)"))
+    return used

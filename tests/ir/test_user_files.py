@@ -1,0 +1,65 @@
+"""Files that users name: reading them ends, and says why not."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hloom.ir import user_files
+from hloom.ir.diagnostics import CompileError, SourceFile
+from hloom.ir.user_files import read_bytes, read_toml
+from support.command_line import hloom as command_line
+
+
+def test_devices_folders_and_large_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(101))
+    assert len(read_bytes(tmp_path / "large", 101)) == 101
+    for path, reason in ((tmp_path, "directory"), ("/dev/zero", "device"), (tmp_path / "large", "more than 100 bytes")):
+        with pytest.raises(OSError, match=reason):
+            read_bytes(path, 100)
+
+
+def test_a_pipe_is_read_if_someone_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setattr(user_files, "_PIPE_SECONDS", 0.05)
+    with pytest.raises(OSError, match="nobody has written"):
+        read_bytes(pipe)
+    monkeypatch.setattr(user_files, "_PIPE_SECONDS", 5.0)
+    writer = threading.Thread(target=pipe.write_bytes, args=(bytes(200_000),))
+    writer.start()
+    assert len(read_bytes(pipe)) == 200_000
+    writer.join()
+
+
+@pytest.mark.parametrize("command", ["run", "verify", "show", "diff"])
+def test_commands_say_so(tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = ["/dev/zero"] if command == "diff" else []
+    done = command_line(command, "/dev/zero", *more, cwd=tmp_path, HLOOM_CACHE=str(tmp_path))
+    assert (done.code, done.err) == (65, "hloom: error: /dev/zero cannot be read: it is a device\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a = " + "[" * 5000, "f:1:105: error: this is not TOML: nested deeper than 100 levels"),
+        ("a = 1" + "0" * 5000, "this is not TOML: a number has too many digits"),
+        ("a = 1\nb = [1,\n", "f:3:1: error: this is not TOML: "),
+        ("a = 1\nb ? 2\n", "f:2:3: error: this is not TOML: "),
+    ],
+)
+def test_toml_that_cannot_be_read(text: str, message: str) -> None:
+    with pytest.raises(CompileError) as error:
+        read_toml(SourceFile("f", text))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("option", ["--machine", "--strategy"])
+def test_deep_settings_are_an_error(tmp_path: Path, option: str) -> None:
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 100_000)
+    program = "HloModule m\nENTRY e { ROOT x = f32[2] parameter(0) }"
+    done = command_line("partition", "-", option, "deep.toml", cwd=tmp_path, text=program)
+    assert done.code == 65
+    assert "deep.toml:1:105: error: this is not TOML: nested deeper than 100 levels" in done.err
