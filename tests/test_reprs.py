@@ -118,7 +118,7 @@ def test_a_leaf_of_a_long_program_shows_itself_alone() -> None:
 
 
 def test_messages_are_bounded() -> None:
-    assert len(str(InternalError("x" * 100_000))) == 2000
+    assert len(str(InternalError("x" * 100_000))) < 2100
     assert len(Diagnostic(Severity.REMARK, "x" * 100_000).render()) < 2100
     module = hloom.parse("HloModule m\nENTRY e { ROOT t = (" + ", ".join(["f32[]"] * 5000) + ") parameter(0) }")
     assert repr(module.entry.root).startswith("<t = (f32[], f32[], ")
