@@ -34,8 +34,8 @@ def looked_up(
     kernel: Callable[[OpCall[GatherAttributes]], Kernel], call: OpCall[GatherAttributes], cases: Cases, x: Array,
     index: Array,
 ) -> Array | None:  # fmt: skip
-    """The result of a gather at an index that is not exact. `kernel` gives the op's own kernel for a call. None if it is
-    not known: of an index vector of several numbers, for very many cases, or where indices depend on integers of
+    """The result of a gather at an index that is not exact. `kernel` gives the op's own kernel for a call. None if
+    nothing is known: of an index vector of several numbers, for very many cases, or where indices depend on integers of
     different ranges.
     """
     a, (operand, indices) = call.attributes, call.operands
