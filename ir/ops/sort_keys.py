@@ -10,7 +10,7 @@ invalidate it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,7 +37,7 @@ class Ordering:
     """Compiles computations whose floats are other numbers than floats. `keys` gives numbers in the order of these."""
 
     compile: Compile
-    keys: Kernel
+    keys: Callable[[Array], Array]
 
     def __call__(self, callee: Callee) -> Kernel:
         return self.compile(callee)
@@ -51,7 +51,7 @@ class SortKey:
     total: bool
     descending: bool
 
-    def numbers(self, values: Array, order: Kernel | None = None) -> Array:
+    def numbers(self, values: Array, order: Callable[[Array], Array] | None = None) -> Array:
         """Returns numbers of a numpy type whose ascending order is that of the key's values. `order` gives those of
         floats, if these are other numbers.
         """

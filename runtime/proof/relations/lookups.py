@@ -9,6 +9,8 @@ numbers. On terms e is a random function of integers of a type. As these wrap ar
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import numpy as np
 from ....ir.graph.op import Kernel, OpCall
 from ....ir.ops.gather import GatherAttributes
 from ....ir.ops.scatter import ScatterAttributes
+from ....ir.types.shape import array
 from .. import field
 from ..embedding import embed
 from ..field import ONE, ZERO, has_special
@@ -27,9 +30,13 @@ from .codes import is_exact, number
 Array = np.ndarray[Any, Any]
 
 
-def looked_up(run: Kernel, call: OpCall[GatherAttributes], cases: Cases, x: Array, index: Array) -> Array | None:
-    """The result of a gather, whose own kernel is `run`, at an index that is not exact. None if it is not known: of an
-    index vector of several numbers, for very many cases, or where indices depend on integers of different ranges.
+def looked_up(
+    kernel: Callable[[OpCall[GatherAttributes]], Kernel], call: OpCall[GatherAttributes], cases: Cases, x: Array,
+    index: Array,
+) -> Array | None:  # fmt: skip
+    """The result of a gather at an index that is not exact. `kernel` gives the op's own kernel for a call. None if
+    nothing is known: of an index vector of several numbers, for very many cases, or where indices depend on integers of
+    different ranges.
     """
     a, (operand, indices) = call.attributes, call.operands
     if len(a.start_index_map) != 1 or not indices.element.is_integer:
@@ -43,10 +50,21 @@ def looked_up(run: Kernel, call: OpCall[GatherAttributes], cases: Cases, x: Arra
         integers, numbers = cases.clamped(str(indices.element), index, 0, limit)
     if not is_exact(numbers, indices).all() or len(numbers) * int(np.prod(call.shape.dims)) > MOST:
         return None
-    results = np.stack([run(x, number(part, indices)) for part in numbers])
+    results = kernel(_in_all_cases(call, len(numbers)))(x, number(numbers, indices))
     batch = integers.reshape([n for d, n in enumerate(indices.dims) if d != a.index_vector_dim])
     of_windows = np.broadcast_to(np.expand_dims(batch, tuple(a.offset_dims)), call.shape.dims)
     return cases.joined(of_windows, results)
+
+
+def _in_all_cases(call: OpCall[GatherAttributes], count: int) -> OpCall[GatherAttributes]:
+    """The gather at indices that have cases in a new first dimension, as the result then has."""
+    a, (operand, indices) = call.attributes, call.operands
+    attributes = replace(
+        a, index_vector_dim=a.index_vector_dim + 1, offset_dims=tuple(d + 1 for d in a.offset_dims),
+        start_indices_batching_dims=tuple(d + 1 for d in a.start_indices_batching_dims),
+    )  # fmt: skip
+    wider, result = (array(s.element, (count, *s.dims)) for s in (indices, call.shape))
+    return OpCall((operand, wider), attributes, result)
 
 
 def scattered(

@@ -151,8 +151,10 @@ class SymbolicKernels:
         if not sources:
             raise NotEvaluable("it does not say which operands it moves")
         operands = tuple(s.with_element(ELEMENTS) if n in sources else s for n, s in enumerate(call.operands))
-        run = op.kernel(replace(call, operands=operands, shape=call.shape.with_element(ELEMENTS)), compile)
-        symbolic = partial(looked_up, run, call, self._cases) if isinstance(op, Gather) else None
+        on_codes = replace(call, operands=operands, shape=call.shape.with_element(ELEMENTS))
+        run = op.kernel(on_codes, compile)
+        make = partial(op.kernel, compile=compile)
+        symbolic = partial(looked_up, make, on_codes, self._cases) if isinstance(op, Gather) else None
         return self._indexed(run, call, sources, symbolic)
 
     def _indexed(self, run: Kernel, call: OpCall[Any], sources: list[int], symbolic: Kernel | None = None) -> Kernel:

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.op import Kernel
+from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.proof import field, matrices, oracle, sums
 from hloom.runtime.proof.field import GREATEST, LEAST, PRIME, UNDEFINED
 from hloom.runtime.proof.field_native import NativeField, native_field
 from hloom.runtime.proof.kernels import FieldKernels
 from hloom.runtime.proof.memo import Elements
 from hloom.runtime.proof.oracle import Oracle
+from hloom.runtime.proof.relations import lookups
+from hloom.runtime.proof.relations.symbolic import SymbolicKernels
 from support.loop_kernels import needs_llvm
 
 Array = np.ndarray[Any, Any]
@@ -35,7 +38,7 @@ def native() -> NativeField:
 
 
 def with_numpy(patch: pytest.MonkeyPatch) -> None:
-    for module in (field, oracle, sums, matrices):
+    for module in (field, oracle, sums, matrices, lookups):
         patch.setattr(module, "native_field", without_native)
 
 
@@ -163,3 +166,38 @@ def test_a_set_of_elements() -> None:
     assert not made.has(SPECIAL).any()
     made.add(SPECIAL)
     assert made.has(SPECIAL.reshape(3, 4)).all()
+
+
+SCATTERS = {
+    "rows": ("f32[9,4]", "s32[5,1]", "f32[5,4]", "update_window_dims={1}, inserted_window_dims={0}, "
+             "scatter_dims_to_operand_dims={0}, index_vector_dim=1"),
+    "windows": ("f32[9,4]", "s32[5,1]", "f32[3,5,2]", "update_window_dims={0,2}, inserted_window_dims={}, "
+                "scatter_dims_to_operand_dims={0}, index_vector_dim=1"),
+    "columns of batches": ("f32[3,9]", "s32[3,5,1]", "f32[3,5]", "update_window_dims={}, inserted_window_dims={1}, "
+                           "scatter_dims_to_operand_dims={1}, input_batching_dims={0}, "
+                           "scatter_indices_batching_dims={0}, index_vector_dim=2"),
+    "batches behind": ("f32[9,3,2]", "s32[5,3]", "f32[5,2,3]", "update_window_dims={1}, inserted_window_dims={0}, "
+                       "scatter_dims_to_operand_dims={0}, input_batching_dims={1}, "
+                       "scatter_indices_batching_dims={1}, index_vector_dim=2"),
+}  # fmt: skip
+
+
+@needs_llvm
+@pytest.mark.parametrize("name", SCATTERS)
+def test_scatters_on_terms(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    operand, indices, update, attributes = SCATTERS[name]
+    module = hloom.parse(f"""HloModule m
+add {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }}
+ENTRY e {{ x = {operand} parameter(0)  i = {indices} parameter(1)  u = {update} parameter(2)
+  ROOT y = {operand} scatter(x, i, u), {attributes}, to_apply=add }}""")
+    inputs = [random(*p.shape.dims) for p in module.entry.parameters]
+    inputs[1].reshape(-1)[:2] = 0, 7  # exact, one of them twice
+
+    def run() -> Array:
+        made = SymbolicKernels(module, Oracle(np.random.SeedSequence(0)), np.random.default_rng(0))
+        return UnpartitionedProgram(module, made).run(inputs)[0]
+
+    by_products = run()
+    with_numpy(monkeypatch)
+    np.testing.assert_array_equal(by_products, run())
+    assert (by_products != inputs[0]).any()

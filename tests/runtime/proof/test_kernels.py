@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.op import Kernel
+from hloom.ir.ops import sort
+from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.plan.kernels import StackedKernel
 from hloom.runtime.proof import field
 from hloom.runtime.proof.field import PRIME, UNDEFINED
@@ -100,3 +102,24 @@ def test_repeated_elements_are_computed_once() -> None:
     assert both.shape == x.shape
     assert (field.multiply(divide(x, repeated)[2], np.array(7, np.uint64)) == x[2]).all()
     assert divide(repeated, repeated).strides[1] == 0
+
+
+@pytest.mark.parametrize("direction", ["LT", "GT"])
+@pytest.mark.parametrize("kind", ["", ", type=TOTALORDER"])
+def test_sorts_go_by_keys_in_the_random_order(direction: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = hloom.parse(f"""HloModule m
+less {{ a = f32[] parameter(0)  b = f32[] parameter(1)  i = s32[] parameter(2)  j = s32[] parameter(3)
+  na = f32[] negate(a)  nb = f32[] negate(b)  ROOT r = pred[] compare(na, nb), direction={direction}{kind} }}
+ENTRY e {{ x = f32[4,500] parameter(0)  i = s32[4,500] iota(), iota_dimension=1
+  s = (f32[4,500], s32[4,500]) sort(x, i), dimensions={{1}}, to_apply=less
+  ROOT y = s32[4,500] get-tuple-element(s), index=1 }}""")
+    oracle = Oracle(np.random.SeedSequence(0))
+    x = np.random.default_rng(0).integers(0, PRIME, (4, 500), np.uint64)
+
+    def refused(*_: object) -> None:
+        raise AssertionError("a merge sort, which calls the comparator again and again")
+
+    monkeypatch.setattr(sort, "merged_order", refused)
+    (found,) = UnpartitionedProgram(module, FieldKernels(module, oracle)).run([x])
+    keys = oracle.keys(field.negate(x))
+    np.testing.assert_array_equal(found, np.argsort(keys if direction == "LT" else ~keys, 1, kind="stable"))
