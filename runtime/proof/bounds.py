@@ -1,4 +1,4 @@
-"""Says of each output of a program how it is shown: by the flow of values, by terms, or not, so that it is tested only."""
+"""Says how each output of a program is shown: by the flow of values, by terms, or not, so that it is tested only."""
 
 from __future__ import annotations
 
