@@ -1,4 +1,4 @@
-"""What is shown of each output of a program: by the flow of values, by terms, or by trials alone."""
+"""Says how each output of a program is shown: by the flow of values, by terms, or not, so that it is tested only."""
 
 from __future__ import annotations
 

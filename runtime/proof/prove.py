@@ -114,6 +114,7 @@ class _Pair:
         self.divided = _Side("partitioned", FieldKernels(local, oracle))
         self.inputs = TrialInputs(original)
         self.defined: list[Any] = []
+        self.decided = ""  # what devices decide otherwise
         self.uncovered: list[Uncovered] = []
         self._prepare(self.whole, UnpartitionedProgram, original)
         self._prepare(self.divided, SimulatedProgram, local)
@@ -131,12 +132,12 @@ class _Pair:
 
     @cached_property
     def bounds(self) -> Bounds:
-        """What the trials show."""
+        """Says which outputs are shown."""
         return Bounds(self.original, self.local, hanging(*self._plans))
 
     def trials(self, done: int) -> int:
         """The number of trials that are enough, as far as is known after some."""
-        if done < _FIRST or (self.bounds.are_small and not self._undefined()):
+        if done < _FIRST or (self.bounds.are_small and not self._undefined() and not self.decided):
             return max(done, _FIRST)
         return trials_for(self._plans, self.whole.kernels.oracle.made.compared, done)
 
@@ -158,11 +159,12 @@ class _Pair:
         mode = mode_of(number, self.bounds.flow_only)
         inputs = self.inputs.draw(of_inputs, mode)
         self.progress.begin(f"trial {number + 1}: the original program", number)
+        forget = forget_runs(self._plans[0])
         try:
             oracle, expected = self._expected(of_oracle, mode, inputs)
         except CompileError as error:
-            if mode.integers == "any":
-                return None  # such integers have no meaning for the program
+            if mode.integers == "any":  # such integers have no meaning for the program
+                return forget()
             return self.verdict(number, problem=f"the original cannot be run: {error.diagnostics[0].message}")
         self.progress.begin(f"trial {number + 1}: the partitioned program", number)
         try:
@@ -177,8 +179,7 @@ class _Pair:
             return self.verdict(number + 1, problem=oracle.exhausted)
         if difference is not None:
             return self.verdict(number + 1, difference=difference, origin=self._origin(inputs))
-        if problem := self._other_decision():
-            return self.verdict(number + 1, problem=problem)
+        self.decided = self.decided or self._other_decision()  # another trial may find a difference
         if mode.floats == "random":
             self.bounds.after_trial(oracle.made, sum(x.size for x in expected))
         defined = [is_integer or ~undefined(x) for x, is_integer in zip(expected, exact, strict=True)]
@@ -234,9 +235,9 @@ class _Pair:
         self, trials: int, difference: Difference | None = None, problem: str = "", differs: bool = False,
         uncovered: Sequence[Uncovered] = (), origin: Origin | None = None,
     ) -> Verdict:  # fmt: skip
-        missing = self._undefined()
+        missing, problem = self._undefined(), problem or self.decided
         if difference is not None or differs:
-            outcome, missing = "differs", ()
+            outcome, missing, problem = "differs", (), problem if differs else ""
         else:
             outcome = "unproved" if uncovered or missing or problem else "equal"
         tested, missed = (self.bounds.tested, self.bounds.chance) if outcome == "equal" else ((), 1.0)
