@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..codegen import replica_module
+from ..codegen.for_cpu import for_cpu
 from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
@@ -39,8 +40,12 @@ def run_on_xla(module: Module, inputs: Sequence[Array], platform: str = "cpu") -
     parameters, results = placements(module)
     tiles = packed_inputs(module, split_inputs(inputs, parameters, range(grid.size), grid))
     client = _Client(platform, grid.size)
-    outputs = unpacked_outputs(module, client.run(replica_module(module), tiles))
+    outputs = unpacked_outputs(module, client.run(_replicas(module, platform), tiles))
     return join_outputs(outputs, results, grid)
+
+
+def _replicas(module: Module, platform: str) -> Module:
+    return replica_module(for_cpu(module) if platform == "cpu" else module)
 
 
 class _Client:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..codegen import body_module
+from ..codegen.for_cpu import for_cpu
 from ..frontends.extras import INSTALL, imported
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
@@ -28,7 +29,7 @@ def local_function(local: Module, platform: str, host: Host = NO_HOST, first: in
 
     Raises CompileError for what StableHLO cannot express, or if this version of JAX has no such artifacts.
     """
-    module = body_module(local)
+    module = body_module(for_cpu(local) if platform == "cpu" else local)
     number_calls(module, first)
     return dataclasses.replace(with_program(module, platform), ordered_effects=host.ordered).call
 

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -16,11 +15,9 @@ from typing import Any
 import hloom.jax
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from support.jax_arrays import data
 from support.jax_rows import Function, row
 
-P: Any = PartitionSpec
 HAS_EQUINOX = find_spec("equinox") is not None
 HAS_FLAX = find_spec("flax") is not None and find_spec("optax") is not None
 
@@ -45,12 +42,6 @@ def nnx_jit(jit: Any) -> Any:
     return package("flax.nnx").jit if jit is jax.jit else hloom.jax.nnx_jit
 
 
-@functools.cache
-def data() -> Any:
-    mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
-    return jax.device_put(np.arange(64, dtype=np.float32).reshape(8, 8) / 50, NamedSharding(mesh, P("x")))
-
-
 # -- Equinox
 
 
@@ -68,12 +59,12 @@ def squares(model: Any, x: Any) -> Any:
 
 @equinox_row("a module as an argument")
 def module_argument(jit: Any) -> Any:
-    return filter_jit(jit)(squares)(perceptron(), data())
+    return filter_jit(jit)(squares)(perceptron(), data("x"))
 
 
 @equinox_row("a module as the function", slow=True)
 def module_function(jit: Any) -> Any:
-    return filter_jit(jit)(perceptron())(data()[0])
+    return filter_jit(jit)(perceptron())(data("x")[0])
 
 
 @equinox_row("a step of training", slow=True)
@@ -84,24 +75,24 @@ def module_step(jit: Any) -> Any:
         loss, gradient = equinox.filter_value_and_grad(squares)(model, x)
         return loss, equinox.apply_updates(model, jax.tree.map(lambda g: -0.1 * g, gradient))
 
-    loss, model = filter_jit(jit)(step)(perceptron(), data())
-    return loss, arrays(model), filter_jit(jit)(model)(data()[0])
+    loss, model = filter_jit(jit)(step)(perceptron(), data("x"))
+    return loss, arrays(model), filter_jit(jit)(model)(data("x")[0])
 
 
 @equinox_row("gradient of a compiled function", slow=True)
 def module_gradient(jit: Any) -> Any:
-    return arrays(package("equinox").filter_grad(filter_jit(jit)(squares))(perceptron(), data()))
+    return arrays(package("equinox").filter_grad(filter_jit(jit)(squares))(perceptron(), data("x")))
 
 
 @equinox_row("values that are no arrays", slow=True)
 def module_constants(jit: Any) -> Any:
     f = filter_jit(jit)(lambda x, double, *, text: (x * 2 if double else x, text, jnp.sin, None))
-    return [f(data(), double, text="a")[:2] for double in (True, False)]
+    return [f(data("x"), double, text="a")[:2] for double in (True, False)]
 
 
 @equinox_row("donation", slow=True)
 def module_donation(jit: Any) -> Any:
-    x = data() + 1
+    x = data("x") + 1
     return filter_jit(jit)(lambda x: x * 2, donate="all")(x), x.is_deleted()
 
 
@@ -114,13 +105,13 @@ def module_method(jit: Any) -> Any:
         def __call__(self, x: Any) -> Any:
             return x @ self.w
 
-    return Linear(data().T)(data())
+    return Linear(data("x").T)(data("x"))
 
 
 @equinox_row("mapped", slow=True)
 def module_mapped(jit: Any) -> Any:
     f = filter_jit(jit)(perceptron())
-    return jax.vmap(lambda x: f(x))(data())
+    return jax.vmap(lambda x: f(x))(data("x"))
 
 
 @equinox_row("a static value without a hash", slow=True)
@@ -128,7 +119,7 @@ def module_without_hash(jit: Any) -> Any:
     class Odd:
         __hash__ = None  # pyright: ignore[reportAssignmentType]
 
-    return filter_jit(jit)(lambda x, _: x)(data(), Odd())
+    return filter_jit(jit)(lambda x, _: x)(data("x"), Odd())
 
 
 # -- Flax
@@ -155,7 +146,7 @@ def state(module: Any) -> Any:
     return jax.tree.leaves(package("flax.nnx").state(module))
 
 
-@flax_row("steps of training")
+@flax_row("steps of training", slow=True)
 def train(jit: Any) -> Any:
     nnx, optax = package("flax.nnx"), package("optax")
     model = network()(nnx.Rngs(0))
@@ -167,7 +158,7 @@ def train(jit: Any) -> Any:
         return loss
 
     compiled = nnx_jit(jit)(step)
-    return [compiled(model, optimizer, data()) for _ in range(3)], state(model), state(optimizer)
+    return [compiled(model, optimizer, data("x")) for _ in range(3)], state(model), state(optimizer)
 
 
 @flax_row("a module is made", slow=True)
@@ -175,10 +166,10 @@ def made(jit: Any) -> Any:
     return state(nnx_jit(jit)(lambda: network()(package("flax.nnx").Rngs(0)))())
 
 
-@flax_row("a module is called", slow=True)
+@flax_row("a module is called")
 def module_called(jit: Any) -> Any:
     nnx = package("flax.nnx")
-    return nnx_jit(jit)(lambda model, x, scale: model(x) * scale)(nnx.Linear(8, 4, rngs=nnx.Rngs(0)), data(), 3)
+    return nnx_jit(jit)(lambda model, x, scale: model(x) * scale)(nnx.Linear(8, 4, rngs=nnx.Rngs(0)), data("x"), 3)
 
 
 @flax_row("attributes are added", slow=True)
@@ -218,7 +209,7 @@ def method(jit: Any) -> Any:
         def __call__(self, x: Any) -> Any:
             return x * self.w[...]
 
-    return Scale()(data())
+    return Scale()(data("x"))
 
 
 @flax_row("random numbers go on", slow=True)

@@ -6,32 +6,16 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from support.jax_arrays import P, data, line, on
 from support.jax_rows import row
 
-P: Any = PartitionSpec
 export: Any = importlib.import_module("jax.export")
-
-
-@functools.cache
-def mesh() -> Any:
-    return jax.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
-
-
-@functools.cache
-def data() -> Any:
-    return jax.device_put(np.arange(64, dtype=np.float32).reshape(8, 8) / 50, NamedSharding(mesh(), P("x", "y")))
-
-
-def line() -> Any:
-    return jnp.linspace(0.1, 0.9, 8, dtype=jnp.float32)
 
 
 def product(x: Any) -> Any:
@@ -78,8 +62,8 @@ def exported_gradient(jit: Any) -> Any:
 
 @row("jax.export of shapes with shardings", slow=True)
 def exported_shapes(jit: Any) -> Any:
-    shape = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh(), P("x")))
-    return export.export(jit(product))(shape).call(jax.device_put(data(), NamedSharding(mesh(), P("x"))))
+    shape = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=on("x"))
+    return export.export(jit(product))(shape).call(data("x"))
 
 
 @row("jax.export over an abstract mesh", slow=True)
@@ -88,7 +72,7 @@ def exported_abstract(jit: Any) -> Any:
     shape = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(abstract, P("x")))
     with jax.sharding.use_abstract_mesh(abstract):
         made = export.export(jit(lambda x: jnp.sin(x) * 2), platforms=("cpu",))(shape)
-    return made.call(jax.device_put(data(), NamedSharding(mesh(), P("x"))))
+    return made.call(data("x"))
 
 
 @row("jax.export for two platforms", devices=1, refused="for one platform at a time, not for cpu and cuda")
