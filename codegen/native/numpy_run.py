@@ -2,7 +2,7 @@
 
 Numpy has no fused multiply-add: in f32 its place is taken by f64 arithmetic, rounded twice, in f64 by a product and a
 sum. Functions are numpy's own unless they were expanded, and so is the order of sums. So floats may differ from those
-of compiled kernels in the last bits, integers and masks do not. Of zeros of both signs numpy's maximum takes either.
+of compiled kernels in the last bits, integers and masks do not.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.graph.extremes import MAXIMUM, MINIMUM, ArrayFold
 from .loops import COMPARISONS, LOADS, Access, Do, Fold, Function, Kernel, Lane, Nest, Node, Row, Store, Strip
 
 Array = np.ndarray[Any, Any]
@@ -52,7 +53,7 @@ _PLAIN: dict[Do, Callable[..., Any]] = {
     Do.FLOOR: np.floor, Do.CEIL: np.ceil, Do.TRUNC: np.trunc, Do.RINT: np.rint, Do.SDIV: _signed_quotient,
     Do.SREM: np.fmod, Do.UDIV: _as_unsigned(np.floor_divide), Do.UREM: _as_unsigned(np.remainder),
     Do.AND: np.bitwise_and, Do.OR: np.bitwise_or, Do.XOR: np.bitwise_xor, Do.SHL: np.left_shift,
-    Do.LSHR: _as_unsigned(np.right_shift), Do.ASHR: np.right_shift, Do.MAXIMUM: np.maximum, Do.MINIMUM: np.minimum,
+    Do.LSHR: _as_unsigned(np.right_shift), Do.ASHR: np.right_shift, Do.MAXIMUM: MAXIMUM, Do.MINIMUM: MINIMUM,
     Do.UMAXIMUM: _as_unsigned(np.maximum), Do.UMINIMUM: _as_unsigned(np.minimum), Do.EQ: np.equal, Do.NE: np.not_equal,
     Do.LT: np.less, Do.LE: np.less_equal, Do.ULT: _as_unsigned(np.less), Do.ULE: _as_unsigned(np.less_equal),
     Do.SELECT: np.where,
@@ -82,8 +83,8 @@ _FUNCTIONS: dict[Function, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-_FOLDS: dict[Do, np.ufunc] = {
-    Do.ADD: np.add, Do.MUL: np.multiply, Do.MAXIMUM: np.maximum, Do.MINIMUM: np.minimum, Do.UMAXIMUM: np.maximum,
+_FOLDS: dict[Do, ArrayFold] = {
+    Do.ADD: np.add, Do.MUL: np.multiply, Do.MAXIMUM: MAXIMUM, Do.MINIMUM: MINIMUM, Do.UMAXIMUM: np.maximum,
     Do.UMINIMUM: np.minimum, Do.AND: np.bitwise_and, Do.OR: np.bitwise_or, Do.XOR: np.bitwise_xor,
 }  # fmt: skip
 _UNSIGNED_FOLDS = (Do.UMAXIMUM, Do.UMINIMUM)

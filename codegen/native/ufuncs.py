@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.errors import NotEvaluable
+from ...ir.graph.extremes import MAXIMUM, MINIMUM
 from ...ir.types.element_type import PRED, ElementType, Kind, from_numpy
 from .builder import Builder
 from .functions import EXPANSIONS
@@ -173,7 +174,8 @@ UFUNCS: dict[Any, Make] = {
     np.fmod: _fmod, np.negative: _negate, np.absolute: _absolute, np.sign: _sign, np.invert: _invert,
     np.bitwise_and: _plain(Do.AND, Do.AND), np.bitwise_or: _plain(Do.OR, Do.OR), np.bitwise_xor: _plain(Do.XOR, Do.XOR),
     np.left_shift: _shift(Do.SHL, Do.SHL), np.right_shift: _shift(Do.ASHR, Do.LSHR), np.bitwise_count: _bit_count,
-    np.maximum: _signed(Do.MAXIMUM, Do.UMAXIMUM, Do.OR), np.minimum: _signed(Do.MINIMUM, Do.UMINIMUM, Do.AND),
+    **dict.fromkeys((np.maximum, MAXIMUM), _signed(Do.MAXIMUM, Do.UMAXIMUM, Do.OR)),
+    **dict.fromkeys((np.minimum, MINIMUM), _signed(Do.MINIMUM, Do.UMINIMUM, Do.AND)),
     np.equal: _compare(Do.EQ, Do.EQ), np.not_equal: _compare(Do.NE, Do.NE), np.less: _compare(Do.LT, Do.ULT),
     np.less_equal: _compare(Do.LE, Do.ULE), np.greater: _compare(Do.LT, Do.ULT, True),
     np.greater_equal: _compare(Do.LE, Do.ULE, True),

@@ -1,8 +1,8 @@
 """Reductions: recognizes the monoid of a called computation, and runs scalar computations on arrays.
 
 Collectives, `reduce` and `scatter` call a computation as their combiner. A single binary op of the two parameters is a
-known monoid, with an identity and a numpy ufunc; only then may partial results of several devices be combined. All
-other combiners run through `elementwise_kernel`.
+known monoid, with an identity and a function of arrays; only then may partial results of several devices be combined.
+All other combiners run through `elementwise_kernel`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import numpy as np
 
 from ..factors.sharding_rule import Monoid
 from ..types.element_type import ElementType, Kind
+from .extremes import MAXIMUM, MINIMUM, ArrayFold
 from .op import Compile, Kernel, NotEvaluable, Role
 
 if TYPE_CHECKING:
     from .computation import Computation
     from .instruction import Instruction
 
-MONOID_OPS: dict[Monoid, np.ufunc] = {
+MONOID_OPS: dict[Monoid, ArrayFold] = {
     Monoid.ADD: np.add,
     Monoid.MULTIPLY: np.multiply,
-    Monoid.MAXIMUM: np.maximum,
-    Monoid.MINIMUM: np.minimum,
+    Monoid.MAXIMUM: MAXIMUM,
+    Monoid.MINIMUM: MINIMUM,
     Monoid.AND: np.bitwise_and,
     Monoid.OR: np.bitwise_or,
     Monoid.XOR: np.bitwise_xor,

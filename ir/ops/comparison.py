@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from ..graph.attributes import Attributes
+from ..graph.extremes import MAXIMUM, MINIMUM
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import ALL, Demand, Fact, Range, Visitor, joined
 from ..types.element_type import PRED, Kind
@@ -193,7 +194,7 @@ class Clamp(Op[Attributes]):
 
 
 def _clamp(least: Array, value: Array, greatest: Array) -> Array:
-    return as_array(np.minimum(np.maximum(value, least), greatest))
+    return as_array(MINIMUM(MAXIMUM(value, least), greatest))
 
 
 def _clamp_complex(least: Array, value: Array, greatest: Array) -> Array:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..graph.attributes import Attributes, Callee
+from ..graph.extremes import MAXIMUM, MINIMUM
 from ..graph.op import OPS, A, Algebra, AnyOp, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, joined
 from ..types.element_type import ELEMENT_TYPES, PRED, ElementType, Kind, component
@@ -236,10 +237,12 @@ _binary("divide", "x / y; integers round toward zero, and x / 0 has all bits set
 _binary("remainder", "What the division x / y, rounded toward zero, leaves; has the sign of x; integer x % 0 is x.",
         {S: n.remainder_signed, U: n.remainder_unsigned, F: np.fmod}, ranges=r.REMAINDER)  # fmt: skip
 _binary("power", "x to the y.", {S: n.power_integer, U: n.power_integer, F: np.power, C: np.power}, ranges=r.POWER)
-_binary("maximum", "The larger; NaN if one is NaN. Of complex numbers that with the larger real part.",
-        {**_all(np.maximum, P, S, U, F), C: n.maximum_complex}, ranges=r.MAXIMUM, algebra=Algebra.ORDER)  # fmt: skip
-_binary("minimum", "The smaller; NaN if one is NaN. Of complex numbers that with the smaller real part.",
-        {**_all(np.minimum, P, S, U, F), C: n.minimum_complex}, ranges=r.MINIMUM, algebra=Algebra.ORDER)  # fmt: skip
+_binary("maximum", "The larger, where 0 is more than -0; NaN if one is NaN. Of complex numbers that with the "
+        "larger real part.",
+        {**_all(MAXIMUM, P, S, U, F), C: n.maximum_complex}, ranges=r.MAXIMUM, algebra=Algebra.ORDER)  # fmt: skip
+_binary("minimum", "The smaller, where -0 is less than 0; NaN if one is NaN. Of complex numbers that with the "
+        "smaller real part.",
+        {**_all(MINIMUM, P, S, U, F), C: n.minimum_complex}, ranges=r.MINIMUM, algebra=Algebra.ORDER)  # fmt: skip
 _binary("atan2", "The angle of the point (y, x), from -pi to pi.", {F: np.arctan2, C: n.atan2_complex})
 _row(Composition, "complex", "x + iy.", {F: n.make_complex}, algebra=Algebra.FIELD)
 _binary("and", "Logical and of preds, bitwise and of integers.", _all(np.bitwise_and, P, S, U), ranges=r.BITS)

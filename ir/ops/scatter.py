@@ -15,6 +15,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
+from ..graph.extremes import ArrayFold
 from ..graph.monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.source import FIXED, Along, Start, Updates
@@ -184,7 +185,7 @@ def _combiner(call: OpCall[ScatterAttributes], compile: Compile) -> Combiner:
     return one_by_one(elementwise_kernel(computation, compile), root.shape.is_tuple, call.attributes.unique_indices)
 
 
-def accumulate(ufunc: np.ufunc, element: ElementType) -> Combiner:
+def accumulate(ufunc: ArrayFold, element: ElementType) -> Combiner:
     """Returns the combiner of a monoid, which applies all updates at once."""
     compute = accumulator(element)
 

@@ -19,6 +19,7 @@ import numpy as np
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Window, WindowDim
+from ..graph.extremes import ArrayFold
 from ..graph.monoid import MONOID_OPS, elementwise_kernel, exact_identity, reduction_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Visitor
@@ -208,7 +209,7 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
         return run_any
 
 
-def _reduced_along(ufunc: np.ufunc, x: Any, fill: Any, axis: int, w: WindowDim) -> Any:
+def _reduced_along(ufunc: ArrayFold, x: Any, fill: Any, axis: int, w: WindowDim) -> Any:
     """Reduces the windows of one dimension: one position of all windows after the other, or what lies before each
     element and has been reduced before.
     """

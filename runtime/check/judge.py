@@ -127,7 +127,26 @@ class Judge:
         wrong = self._beyond(errors[1], self._in_own_types(output, bands, truth, errors[2]))
         wrong &= distance(actual, own) > 0.0  # both may be infinite or NaN where f64 is finite
         difference = _differs(output, wrong, actual, own, "", errors[1]) if wrong.any() else None
-        return Judgement(difference, worst[0], worst[1], worst[2])
+        return Judgement(difference or self._turned_zeros(output, in_f64, truth), worst[0], worst[1], worst[2])
+
+    def _turned_zeros(self, output: int, in_f64: Array, truth: Array) -> Mismatch | None:
+        """Returns that zeros have the other sign, unless rounding decides about one of them: a number that is zero only
+        where nothing rounds, or is as small as rounding errors, may bring either sign. A sum that is exactly zero has
+        the same sign in every order. Complex numbers are left out, whose products have no such order.
+        """
+        turned = (in_f64 == 0) & (truth == 0) & (np.signbit(in_f64.real) != np.signbit(truth.real))
+        if self.tolerance is not None or truth.dtype.kind == "c" or not turned.any():
+            return None
+        for seed in range(1, _SAMPLES + 1):
+            sample = self.reference.sample(FINE_BITS, seed)
+            if sample is None or (sample[output].astype(np.float64) != 0)[turned].any():
+                return None
+            if (np.signbit(sample[output]) != np.signbit(truth))[turned].any():
+                return None
+        index = tuple(int(i) for i in np.argwhere(turned)[0])
+        count = int(np.count_nonzero(turned))
+        return Mismatch(output, f"{count} of {turned.size} elements are zeros of the other sign in f64, first at "
+                        f"{list(index)}: {in_f64[index]} instead of {truth[index]}")  # fmt: skip
 
     def _beyond(self, errors: Array, allowances: Iterator[Allowance]) -> Array:
         """Returns where errors exceed all allowances; allowances are computed only while needed."""

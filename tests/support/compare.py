@@ -88,9 +88,11 @@ class Comparison:
         return "\n".join([head, *(f"  {difference}" for difference in self.differences)])
 
 
-def compare(actual: Sequence[Array], expected: Sequence[Array], scale: float = 1.0) -> Comparison:
+def compare(
+    actual: Sequence[Array], expected: Sequence[Array], scale: float = 1.0, signs: bool = False
+) -> Comparison:
     """Compares output by output: types and dimensions exactly, numbers within `scale` times the tolerance of their
-    type. NaNs are equal to each other, infinities only to themselves.
+    type. NaNs are equal to each other, infinities only to themselves; zeros of both signs are, too, unless `signs`.
     """
     if len(actual) != len(expected):
         reason = f"there are {len(actual)} outputs, {len(expected)} were expected"
@@ -101,7 +103,7 @@ def compare(actual: Sequence[Array], expected: Sequence[Array], scale: float = 1
         if a.dtype != b.dtype or a.shape != b.shape:
             found.append(Difference(number, f"{_type(a)} instead of {_type(b)}"))
             continue
-        errors, difference = _compare(number, a, b, scale)
+        errors, difference = _compare(number, a, b, scale, signs)
         absolute = max(absolute, errors[0], key=lambda w: w.error)
         relative = max(relative, errors[1], key=lambda w: w.error)
         if difference is not None:
@@ -113,7 +115,9 @@ def _type(array: Array) -> str:
     return f"{from_numpy(array.dtype)}[{','.join(map(str, array.shape))}]"
 
 
-def _compare(number: int, a: Array, b: Array, scale: float) -> tuple[tuple[Worst, Worst], Difference | None]:
+def _compare(
+    number: int, a: Array, b: Array, scale: float, signs: bool
+) -> tuple[tuple[Worst, Worst], Difference | None]:
     element = from_numpy(a.dtype)
     if a.size == 0:
         return (Worst(), Worst()), None
@@ -127,6 +131,8 @@ def _compare(number: int, a: Array, b: Array, scale: float) -> tuple[tuple[Worst
         largest = max(1.0, float(finite.max())) if finite.size else 1.0
         bound = scale * tolerance(element)
         wrong = ~same & ~((error <= bound * (magnitude + largest)) & (bound > 0))
+        if signs:
+            wrong |= (x == 0) & (y == 0) & (_signs(x) != _signs(y))
         relative = np.where(error > 0, error / np.maximum(magnitude, 1e-300), 0.0)
     worst = tuple(Worst(float(e.max()), number, _place(e)) for e in (error, relative))
     if not wrong.any():
@@ -136,6 +142,11 @@ def _compare(number: int, a: Array, b: Array, scale: float) -> tuple[tuple[Worst
     count = int(np.count_nonzero(wrong))
     sizes = (worst[0].error, worst[1].error)
     return (worst[0], worst[1]), Difference(number, reason, count, a.size, *sizes, index)
+
+
+def _signs(values: Array) -> Array:
+    """The signs of numbers, of both parts of complex ones."""
+    return np.signbit(values.real) + 2 * np.signbit(values.imag)
 
 
 def _place(values: Array) -> tuple[int, ...]:

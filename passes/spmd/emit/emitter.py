@@ -19,7 +19,7 @@ from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.attributes import NONE, Attributes, PadDim, PaddingConfig, SliceDim
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import FrontendAttributes, Instruction
-from ....ir.graph.monoid import identity
+from ....ir.graph.monoid import exact_identity
 from ....ir.graph.op import AnyOp
 from ....ir.ops.comparison import CompareAttributes, ComparisonDirection
 from ....ir.ops.shaping import BroadcastAttributes, IotaAttributes, TransposeAttributes
@@ -253,7 +253,8 @@ class Emitter:
         mask = self.inside(value.shape, value.tiling, dims)
         if mask is None:
             return value
-        fill = self.splat(self.constant(identity(monoid, value.shape.element), value.shape.element), mask.shape.dims)
+        element = value.shape.element
+        fill = self.splat(self.constant(exact_identity(monoid, element), element), mask.shape.dims)
         return LocalValue(self.add("select", (mask, value.instruction, fill)), value.shape, value.tiling, value.monoid)
 
 

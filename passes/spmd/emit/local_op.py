@@ -17,7 +17,7 @@ from ....ir.brief import brief
 from ....ir.diagnostics import CompileError, InternalError
 from ....ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ....ir.graph.instruction import Instruction
-from ....ir.graph.monoid import identity
+from ....ir.graph.monoid import exact_identity
 from ....ir.graph.op import Role
 from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.sharding.digit import Digits
@@ -73,7 +73,7 @@ class LocalOp:
         """Returns `value` on the first of the devices that reduce together, the monoid's identity on the others."""
         assert self.rule.monoid is not None
         digits = tuple(d for f in self.reduced_factors() for d in self.assignment[f])
-        return self.emitter.only_first(digits, value, identity(self.rule.monoid, value.shape.element))
+        return self.emitter.only_first(digits, value, exact_identity(self.rule.monoid, value.shape.element))
 
     def rounds(self, digits: Digits) -> Transfer:
         """Returns the cost of a collective-permute along these digits."""

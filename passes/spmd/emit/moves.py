@@ -13,7 +13,7 @@ from ....ir.diagnostics import InternalError
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.attributes import NONE
 from ....ir.graph.instruction import FrontendAttributes, Instruction
-from ....ir.graph.monoid import identity
+from ....ir.graph.monoid import exact_identity
 from ....ir.ops.collectives import (
     AllGatherAttributes,
     AllReduceAttributes,
@@ -165,7 +165,7 @@ class MoveEmitter:
 
     def _identities(self, array: Instruction, dims: tuple[int, ...]) -> Instruction:
         element = array.shape.element
-        return self.emitter.splat(self.emitter.constant(identity(self.monoid, element), element), dims)
+        return self.emitter.splat(self.emitter.constant(exact_identity(self.monoid, element), element), dims)
 
     def _mask(self, array: Instruction, move: Mask) -> Instruction:
         self.order = move.order

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ....cost.formulas import received
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.instruction import Instruction
-from ....ir.graph.monoid import identity
+from ....ir.graph.monoid import exact_identity
 from ....ir.sharding.digit import complement, product
 from ....ir.types.element_type import PRED
 from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
@@ -34,7 +34,7 @@ def rng(local: LocalOp) -> Instruction:
     if not together:
         return value
     monoid = Monoid.OR if value.shape.element is PRED else Monoid.ADD
-    own = emitter.only_first(together, value, identity(monoid, value.shape.element))
+    own = emitter.only_first(together, value, exact_identity(monoid, value.shape.element))
     parts = LocalValue(own, value.shape, tiling.partial(together, emitter.order), monoid)
     return resharder.reshard(parts, tiling, f"state of {local.why}").instruction
 

@@ -307,3 +307,33 @@ def test_bands_of_few_elements_take_the_errors_of_the_next() -> None:
     allowed = bands.per_element(bands.largest(errors))
     assert allowed[100] == 1e-5
     assert allowed[101] == 0
+
+
+ZEROS = """HloModule zeros
+ENTRY e {
+  x = f32[4] parameter(0)
+  y = f32[4] parameter(1)
+  a = f32[4] exponential(x)
+  b = f32[4] exponential(y)
+  total = f32[4] add(a, b)
+  rest = f32[4] subtract(total, a)
+  nothing = f32[4] subtract(rest, b)
+  zero = f32[] constant(0)
+  zeros = f32[4] broadcast(zero), dimensions={}
+  decided = f32[4] multiply(nothing, zeros)
+  ROOT out = (f32[4], f32[4]) tuple(x, decided)
+}
+"""
+
+
+def test_zeros_keep_their_signs_unless_rounding_decides() -> None:
+    x = np.array([0.0, -0.0, 1.0, -0.0], np.float32)
+    found = reference(ZEROS, x, np.array([0.1, 0.7, 0.3, 0.2], np.float32))
+    assert found.wide is not None
+    moved, decided = found.wide
+    lost = verdict(found, list(found.own), [moved + 0.0, decided])
+    assert [str(d) for d in lost.differences] == [
+        "output 0: 2 of 4 elements are zeros of the other sign in f64, first at [1]: 0.0 instead of -0.0"
+    ]
+    assert verdict(found, list(found.own), [moved, -decided]).passed
+    assert verdict(found, list(found.own), [moved + 0.0, decided], tolerance=1e-3).passed
