@@ -1,0 +1,171 @@
+"""Every public name works as the first that a process uses: no other import had to come before.
+
+Names are used in the least way that needs what they promise. A process that used a name of Hloom first partitions a
+program then, and its numbers are right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hloom
+import hloom.jax
+import hloom.runtime
+import pytest
+from support.command_line import ROOT
+from support.nursery import cold
+
+PROGRAM = """HloModule m
+ENTRY e {
+  x = f32[16] parameter(0), sharding={devices=[4]<=[4]}
+  ROOT y = f32[9] slice(x), slice={[3:12]}
+}"""
+BEGIN = f"""
+import numpy as np
+import hloom
+it = hloom.%s
+text = '''{PROGRAM}'''
+x = np.arange(16, dtype=np.float32)
+"""
+PARTS = "module = hloom.parse(text)\nlocal = hloom.partition(module)\n"
+END = """
+(y,) = hloom.simulate(hloom.partition(hloom.parse(text)), [x])
+np.testing.assert_array_equal(y, x[3:12])
+"""
+SAME = "text = text.replace('slice(x), slice={[3:12]}', OP + '(x)').replace('f32[9]', 'f32[16]')\n"
+REFUSED = "try:\n    hloom.parse('x')\nexcept hloom.CompileError as e:\n    error = e\n"
+NEGATION = "c = hloom.Module('n').new_computation('e', entry=True)\nv = c.build('negate', c.parameter(0, 'f32[2]'))\n"
+SHARDING = "s = hloom.Sharding.over(hloom.Mesh.of(x=4), 'x')\n"
+
+# How a name is used, after `it` is the name.
+USES: dict[str, str] = {
+    "export": PARTS + "assert it(local, 'replica').replica_count == 4",
+    "Collective": PARTS + "assert isinstance(hloom.collectives(local)[0], it)",
+    "collectives": PARTS + "assert len(it(local))",
+    "Machine": "class M(it):\n    pass\nassert isinstance(hloom.parse_machine(), it)",
+    "Transfer": "assert it(1.0, 2.0).latency == 1",
+    "LiveBuffer": PARTS + "assert isinstance(hloom.live_memory(local).buffers[0], it)",
+    "LiveMemory": PARTS + "assert isinstance(hloom.live_memory(local), it)",
+    "live_memory": PARTS + "assert it(local).peak",
+    "parse_machine": "assert it('tpu-v4').fastest",
+    "Timeline": PARTS + "assert isinstance(hloom.timeline(local, 'h100'), it)",
+    "timeline": PARTS + "assert it(local, 'h100').seconds > 0",
+    "Contraction": "assert it('dot', 'd', 2, 1).count == 1",
+    "contractions": "assert it(hloom.parse(text)) == []",
+    "builder": "assert it.trace(it.negative, 'f32[4]').entry.root.opcode == 'negate'",
+    "jax": "assert 'jit' in it.__all__",
+    "Snapshot": "assert it(hloom.parse(text), (), None, 'cpu').platform == 'cpu'",
+    "load": "assert it('examples/mlp_named.hlo').name == 'mlp'",
+    "load_snapshot": "try:\n    it('examples/mlp_named.hlo')\nexcept hloom.CompileError:\n    pass",
+    "parse": "assert it(text).name == 'm'",
+    "parse_shape": "assert it('f32[2]').dims == (2,)",
+    "parse_sharding": "assert str(it('{replicated}')) == '{replicated}'",
+    "find_deadlocks": PARTS + "assert it(local) == []",
+    "CompileError": REFUSED + "assert isinstance(error, it)",
+    "Diagnostic": REFUSED + "assert isinstance(error.diagnostics[0], it)",
+    "InternalError": "assert it('a', 'b').pass_name == 'b'",
+    "Severity": "assert it.ERROR.value == 'error'",
+    "Algebra": "assert it('opaque') is it.OPAQUE",
+    "Instruction": NEGATION + "assert isinstance(v, it)",
+    "Module": NEGATION.replace("hloom.Module", "it") + "assert c.parent.to_text()",
+    "Stage": "assert hloom.parse(text).stage is it.GLOBAL",
+    "Op": "class O(it):\n    opcode = 'own'\nhloom.register(O)\n" + SAME.replace("OP", "'own'") + "hloom.parse(text)",
+    "OpCall": NEGATION + "assert isinstance(v.call, it)",
+    "register": "class O(hloom.Op):\n    opcode = 'own'\nassert it(O) is O",
+    "custom_call": "it('t', rule='([i]) -> [i]')(lambda x: x)",
+    "Mesh": "assert it.of(x=4).size == 4",
+    "Sharding": "assert str(it.over(hloom.Mesh.of(x=4), 'x'))",
+    "P": NEGATION + "assert hloom.match(v, it('negate')) is not None",
+    "find_all": "assert it(hloom.parse(text).entry, hloom.P('slice'))",
+    "match": NEGATION + "assert it(v, hloom.P('negate')) is not None",
+    "to_networkx": "assert len(it(hloom.parse(text))) == 2",
+    "apply_strategy": "m = hloom.parse(text)\nit(m, {'x': 'a'}, {'a': 4})\nassert m.entry.parameters[0].sharding.mesh",
+    "load_strategy": "try:\n    it('examples/none.toml')\nexcept hloom.CompileError:\n    pass",
+    "partition": "assert it(hloom.parse(text), forms=hloom.local_forms()).num_partitions == 4",
+    "propagate": "assert it(hloom.parse(text)).stage.value",
+    "verify": "it(hloom.parse(text))",
+    "Pass": "class D(it):\n    def run(self, module, context):\n        return False\n"
+            "hloom.partition(hloom.parse(text), passes=(D(), *hloom.PIPELINE))",
+    "PassContext": "assert len(it().forms.entries) > 20",
+    "LocalForm": "assert it(lambda local: local.emit()).exchanged is None",
+    "LocalForms": "assert isinstance(hloom.local_forms(), it)",
+    "local_forms": "forms = it()\nassert len(forms.entries) > 20\n"
+                   "local = hloom.partition(hloom.parse(text), forms=forms)\n"
+                   "np.testing.assert_array_equal(hloom.simulate(local, [x])[0], x[3:12])",
+    "PIPELINE": "hloom.partition(hloom.parse(text), passes=it)",
+    "reshard_plan": SHARDING + "assert it(s, s, hloom.parse_shape('f32[8]')).moved_bytes == 0",
+    "Partitioned": PARTS + "assert isinstance(local, it)",
+    "LocalOp": "forms = hloom.local_forms().override('negate', hloom.LocalForm(it.emit))\n"
+               + SAME.replace("OP", "'negate'") + "hloom.partition(hloom.parse(text), forms=forms)",
+    "assert_collectives": PARTS + "it(local, total=range(9))",
+    "explain": "assert it(hloom.parse(text), 'y')",
+    "RankFailed": "assert it('a', 1).rank == 1",
+    "evaluate": "assert it(hloom.parse(text), [x])[0].shape == (9,)",
+    "run": "try:\n    it(hloom.parse(text), [], None)\nexcept (hloom.CompileError, AttributeError):\n    pass",
+    "simulate": PARTS + "assert it(local, [x])[0].shape == (9,)",
+    "prove": PARTS + "assert it(hloom.parse(text), local).is_equal",
+    "Relations": PARTS + "assert isinstance(hloom.relate(module, local), it)",
+    "relate": PARTS + "assert it(module, local).rows()",
+    "Verdict": PARTS + "assert isinstance(hloom.prove(module, local), it)",
+    "run_on_xla": PARTS + "try:\n    it(local, [x], 'none')\nexcept Exception as e:\n    assert 'none' in str(e)",
+    "__version__": "assert it",
+}  # fmt: skip
+
+JAX = """
+import numpy as np
+import hloom
+it = hloom.jax.%s
+import jax
+module = lambda: hloom.jax.from_jax(lambda x: x + 1, np.ones(4, np.float32))
+"""
+JAX_USES = {
+    "from_jax": "assert it(lambda x: x + 1, np.ones(4, np.float32)).entry.root.opcode == 'add'",
+    "exported": "assert it(hloom.partition(module()))",
+    "jit": "np.testing.assert_array_equal(it(lambda x: x + 1)(np.ones(4, np.float32)), np.full(4, 2))",
+    "Lowered": "assert isinstance(hloom.jax.jit(lambda x: x + 1).lower(np.ones(4, np.float32)), it)",
+    "Compiled": "assert isinstance(hloom.jax.jit(lambda x: x + 1).lower(np.ones(4, np.float32)).compile(), it)",
+    "passes": "with it('cse'):\n    jax.jit(lambda x: x + 1)(np.ones(4, np.float32))",
+}
+
+def test_names_are_all_here() -> None:
+    assert USES.keys() == set(hloom.__all__)
+    assert set(hloom.runtime.__all__) - {"KernelProvider", "NumpyKernels"} <= USES.keys()
+
+
+def _succeeds(code: str) -> None:
+    ended = cold(code, ROOT)
+    assert (ended.code, ended.err) == (0, ""), ended.err
+
+
+def _some() -> list[Any]:
+    """The names, slow ones but for one of each module that names come from."""
+    places = dict.fromkeys(USES) | {name: place.partition(":")[0] for name, place in vars(hloom)["_PLACES"].items()}
+    first = {place: name for name, place in reversed(places.items())}
+    return [name if first[place] == name and name != "run_on_xla" else pytest.param(name, marks=pytest.mark.slow)
+            for name, place in places.items()]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _some())
+def test_name_comes_first(name: str) -> None:
+    _succeeds(BEGIN % name + USES[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", USES)
+def test_numbers_are_right_after(name: str) -> None:
+    _succeeds(BEGIN % name + USES[name] + f"\ntext = '''{PROGRAM}'''" + END)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", JAX_USES)
+def test_name_of_jax_comes_first(name: str) -> None:
+    pytest.importorskip("jax")
+    _succeeds(JAX % name + JAX_USES[name])
+
+
+def test_a_process_is_cold() -> None:
+    """Nothing is there that the test's own process has imported."""
+    ended = cold("import sys\nprint([m for m in sys.modules if 'hloom' in m], 'numpy' in sys.modules)")
+    assert (ended.code, ended.out) == (0, "[] True\n")
+    assert cold("import sys\nsys.exit(3)").code == 3
+    assert "ZeroDivisionError" in cold("1 / 0").err
