@@ -46,7 +46,8 @@ def all_names(jit: Any) -> Any:
 
 @row("eval_shape")
 def eval_shape(jit: Any) -> Any:
-    return shapes(jit(tanh_sum).eval_shape(SHAPE, SHAPE.update(shape=(8, 4)))), shapes(jax.eval_shape(jit(jnp.sin), SHAPE))
+    found = jit(tanh_sum).eval_shape(SHAPE, SHAPE.update(shape=(8, 4)))
+    return shapes(found), shapes(jax.eval_shape(jit(jnp.sin), SHAPE))
 
 
 @row("trace: names, shapes and trees")
@@ -62,7 +63,7 @@ def lower(jit: Any) -> Any:
     return shapes(lowered.in_avals), shapes(lowered.out_info), lowered.in_tree, lowered.out_tree, lowered.donate_argnums
 
 
-@row("lower: the text before partitioning")
+@row("lower: the text before partitioning", slow=True)
 def lowered_text(jit: Any) -> Any:
     lowered = jit(tanh_sum).lower(*divided())
     texts = [lowered.as_text(), lowered.as_text("hlo"), lowered.as_text("stablehlo", debug_info=True)]
@@ -72,7 +73,8 @@ def lowered_text(jit: Any) -> Any:
 @row("lower: the program as an object")
 def compiler_ir(jit: Any) -> Any:
     lowered = jit(tanh_sum).lower(*divided())
-    return str(lowered.compiler_ir("stablehlo")).count("stablehlo.dot_general"), type(lowered.compiler_ir("hlo")).__name__
+    products = str(lowered.compiler_ir("stablehlo")).count("stablehlo.dot_general")
+    return products, type(lowered.compiler_ir("hlo")).__name__
 
 
 @row("lower: costs of the program")

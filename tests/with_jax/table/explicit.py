@@ -64,7 +64,7 @@ def out_sharding(jit: Any) -> Any:
 @row("explicit: partial sums that stay unreduced")
 def unreduced(jit: Any) -> Any:
     def f(note: Any, x: Any, w: Any) -> Any:
-        partial = note(jnp.einsum("ij,jk->ik", x, w, out_sharding=P("x", None, unreduced={"y"})))
+        partial = note(jnp.einsum("ij,jk->ik", x, w, out_sharding=P("x", None, unreduced=frozenset({"y"}))))
         return jax.sharding.reshard(partial, P("x", None))
 
     return under(jit, f, ("x", "y"), ("y", None))
@@ -93,7 +93,8 @@ def reshape(jit: Any) -> Any:
 
 @row("explicit: slices, gathers and scatters")
 def indexing(jit: Any) -> Any:
-    return under(jit, lambda note, x: (note(x[:, 2:6]), note(x.at[:, jnp.array([1, 2])].get(out_sharding=P("x", None)))),
+    columns = jnp.array([1, 2])
+    return under(jit, lambda note, x: (note(x[:, 2:6]), note(x.at[:, columns].get(out_sharding=P("x", None)))),
                  ("x", None))  # fmt: skip
 
 
@@ -108,19 +109,19 @@ def constants(jit: Any) -> Any:
                  + note(jnp.zeros((8, 8), out_sharding=P("x", "y"))), ("x", "y"))  # fmt: skip
 
 
-@row("explicit: random numbers with out_sharding")
+@row("explicit: random numbers with out_sharding", slow=True)
 def random(jit: Any) -> Any:
     return under(jit, lambda note, x: x + note(jax.random.normal(jax.random.key(0), (8, 8), out_sharding=P("x", None))),
                  ("x", None))  # fmt: skip
 
 
-@row("explicit: sorting, cumulative sums and softmax")
+@row("explicit: sorting, cumulative sums and softmax", slow=True)
 def sorting(jit: Any) -> Any:
     return under(jit, lambda note, x: (note(jnp.sort(x, 1)), note(jnp.cumsum(x, 1)), note(jax.nn.softmax(x, 1))),
                  ("x", None))  # fmt: skip
 
 
-@row("explicit: loops, branches and scans")
+@row("explicit: loops, branches and scans", slow=True)
 def control_flow(jit: Any) -> Any:
     def f(note: Any, x: Any) -> Any:
         x = jax.lax.fori_loop(0, 3, lambda _, v: jnp.sin(note(v)) + 1, x)
@@ -169,7 +170,7 @@ def without_context(jit: Any) -> Any:
 @row("explicit: auto_axes")
 def auto_axes(jit: Any) -> Any:
     def f(note: Any, x: Any, w: Any) -> Any:
-        inner = jax.sharding.auto_axes(lambda a, b: a @ b, axes=("x", "y"))
+        inner: Any = jax.sharding.auto_axes(lambda a, b: a @ b, axes=("x", "y"))
         return note(inner(x, w, out_sharding=P("x", "y")))
 
     return under(jit, f, ("x", "y"), ("y", None))
@@ -178,7 +179,8 @@ def auto_axes(jit: Any) -> Any:
 @row("explicit: explicit_axes in an automatic mesh")
 def explicit_axes(jit: Any) -> Any:
     def f(note: Any, x: Any) -> Any:
-        return jax.sharding.explicit_axes(lambda a: note(jnp.sin(a)), axes=("x", "y"), in_sharding=P("x", "y"))(x) * 2
+        sine: Any = jax.sharding.explicit_axes(lambda a: note(jnp.sin(a)), axes=("x", "y"), in_sharding=P("x", "y"))
+        return sine(x) * 2
 
     return under(jit, f, ("x",), mesh=jax.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2))
 
@@ -191,8 +193,7 @@ def mixed(jit: Any) -> Any:
         return note(jax.lax.with_sharding_constraint(note(x @ w), P(None, "y")))
 
     with jax.set_mesh(mesh):
-        found = jit(lambda x, w: f(lambda v: v, x, w))(jax.device_put(X, P("x")), jax.device_put(X, P(None, "y")))
-        return found
+        return jit(lambda x, w: f(lambda v: v, x, w))(jax.device_put(X, P("x")), jax.device_put(X, P(None, "y")))
 
 
 @row("explicit: sharding of a scalar and of a small array")
@@ -206,7 +207,7 @@ def weak(jit: Any) -> Any:
         return jit(lambda x, k: (x * k, k + 1, jnp.asarray(2.0)))(jax.device_put(X, P("x")), 3)
 
 
-@row("explicit: random keys that are divided")
+@row("explicit: random keys that are divided", slow=True)
 def keys(jit: Any) -> Any:
     with jax.set_mesh(explicit_mesh()):
         keys = jax.device_put(jax.random.split(jax.random.key(0), 8), P("x"))
@@ -233,7 +234,7 @@ def uneven(jit: Any) -> Any:
         return jit(lambda x: jnp.zeros((7, 8), out_sharding=P("y")) + x.sum())(jax.device_put(X, P("x")))
 
 
-@row("explicit: a training step, its optimizer and its types")
+@row("explicit: a training step, its optimizer and its types", slow=True)
 def training(jit: Any) -> Any:
     def step(params: Any, x: Any) -> Any:
         def loss(p: Any) -> Any:

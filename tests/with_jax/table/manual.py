@@ -105,7 +105,7 @@ def gradients(jit: Any) -> Any:
     return jit(jax.grad(lambda x: region(x).sum() ** 2))(put(mesh, X, "x", "y"))
 
 
-@row("manual: regions mapped by jax.vmap")
+@row("manual: regions mapped by jax.vmap", slow=True)
 def vmapped(jit: Any) -> Any:
     mesh = auto_mesh()
     region = jax.shard_map(lambda x: lax.psum(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
@@ -136,7 +136,7 @@ def only_region(jit: Any) -> Any:
     return found, found.sharding.device_set
 
 
-@row("manual: two regions, and constraints between")
+@row("manual: two regions, and constraints between", slow=True)
 def two_regions(jit: Any) -> Any:
     mesh = auto_mesh()
     one = jax.shard_map(lambda x: lax.psum(x, "x"), mesh=mesh, in_specs=P("x", "y"), out_specs=P(None, "y"))
@@ -147,7 +147,7 @@ def two_regions(jit: Any) -> Any:
         put(mesh, X, "x", "y"))
 
 
-@row("manual: random numbers, different on each device")
+@row("manual: random numbers, different on each device", slow=True)
 def random(jit: Any) -> Any:
     def body(x: Any) -> Any:
         key = jax.random.fold_in(jax.random.key(0), lax.axis_index("x"))
@@ -172,7 +172,7 @@ def unknown_axis(jit: Any) -> Any:
     return divided(jit, lambda x: lax.psum(x, "z"), P(None, "y"))
 
 
-@row("manual: pipelined stages")
+@row("manual: pipelined stages", slow=True)
 def pipeline(jit: Any) -> Any:
     mesh = jax.make_mesh((4,), ("stage",), axis_types=(jax.sharding.AxisType.Auto,))
 

@@ -113,7 +113,7 @@ def constraint_under_set_mesh(jit: Any) -> Any:
         return found, found.sharding
 
 
-@row("jax.set_mesh for a device each call, one function")
+@row("jax.set_mesh for a device each call, one function", slow=True)
 def two_meshes(jit: Any) -> Any:
     f = jit(lambda a: a.sum(0), out_shardings=P("x"))
     found: list[Any] = []
@@ -215,7 +215,7 @@ def uncommitted(jit: Any) -> Any:
     return found, found.sharding.device_set
 
 
-@row("results feed the next call")
+@row("results feed the next call", slow=True)
 def next_call(jit: Any) -> Any:
     f = jit(lambda x: jnp.roll(x @ x.T, 1, 0) / 100)
     x = jax.device_put(X, on("x", "y"))
@@ -236,7 +236,7 @@ def inside_jit_with_shardings(jit: Any) -> Any:
     return jax.jit(lambda x: inner(x + 1) * 2)(jax.device_put(X, on("x")))
 
 
-@row("inside of jax.jit, in a loop and a branch")
+@row("inside of jax.jit, in a loop and a branch", slow=True)
 def inside_loops(jit: Any) -> Any:
     inner = jit(lambda x: jnp.roll(x, 1, 0) * 0.5)
 
@@ -247,19 +247,19 @@ def inside_loops(jit: Any) -> Any:
     return jax.jit(run)(jax.device_put(X, on("x")))
 
 
-@row("inside of itself, and of another")
+@row("inside of itself, and of another", slow=True)
 def nested(jit: Any) -> Any:
     inner = jit(lambda x: jnp.cumsum(x, 0))
     return jit(lambda x: inner(inner(x)) + inner(x.T))(jax.device_put(X, on("x")))
 
 
-@row("collectives from products, sums and gathers")
+@row("collectives from products, sums and gathers", slow=True)
 def products(jit: Any) -> Any:
     x = jax.device_put(X, on("x", "y"))
     return jit(lambda x: (x @ x, x.sum(1), x[::2, ::-1], jnp.sort(x, 0), x[jnp.array([3, 1])]))(x)
 
 
-@row("results of sizes that no mesh divides evenly")
+@row("results of sizes that no mesh divides evenly", slow=True)
 def uneven_inside(jit: Any) -> Any:
     return jit(lambda x: (jnp.concatenate([x, x[:3]]), x[:5].sum(0), jnp.pad(x, 1)))(jax.device_put(X, on("y")))
 
