@@ -11,7 +11,7 @@ from ..ir.diagnostics import Diagnostic
 from ..ir.graph.module import Module
 from ..passes.result import Partitioned
 from .body import PURPOSE
-from .primitive import programs_in
+from .primitive import program_in
 from .program import Program
 
 
@@ -26,7 +26,7 @@ class Traced:
 
     def lower(self, **options: Any) -> Lowered:
         """Lowers the function. Raises CompileError for programs that Hloom cannot take over."""
-        return Lowered.of(self._traced.lower(**options))
+        return Lowered.of(self._traced, self._traced.lower(**options))
 
 
 class Lowered(Module):
@@ -39,9 +39,9 @@ class Lowered(Module):
     _program: Program
 
     @staticmethod
-    def of(stage: Any) -> Lowered:
-        """Wraps what JAX has lowered."""
-        program = programs_in(stage)[0]
+    def of(traced: Any, stage: Any) -> Lowered:
+        """Wraps what JAX has traced and lowered."""
+        program = program_in(traced, stage)
         result = Lowered(program.module.name, program.module.source)
         result.take(program.module.__copy__())
         result._stage, result._program = stage, program

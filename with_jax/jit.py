@@ -65,8 +65,8 @@ def jit(
 class Jitted:
     """A function of `jax.jit` whose stages are Hloom's.
 
-    Each has a class of its own, whose `__call__` is JAX's function, so that calls do not pass through Python. The stages
-    are no attributes of JAX's function itself, for functions that wrap it would get them, too.
+    Each has a class of its own, whose `__call__` is JAX's function, so that calls do not pass through Python. JAX's
+    function itself cannot have the stages as attributes, for functions that wrap it would get them, too.
     """
 
     _jitted: Any

@@ -67,12 +67,12 @@ def _mesh(ir: Any, mesh: Any, operation: Any) -> Any:
 
 
 def _abstract(jax: Any, mesh: Any, aval: Any) -> Any:
-    """Returns a mesh of Shardy as one of JAX: that of the value's type if it has the same axes, for the types of axes
-    are not in the program.
+    """Returns a mesh of Shardy as one of JAX: that of the value's type or of the context if it has the same axes, for
+    the types of axes are not in the program.
     """
     sdy = imported("jaxlib.mlir.dialects.sdy", PURPOSE)
     axes = {axis.name: axis.size for axis in map(sdy.MeshAxisAttr, mesh.axes)}
-    own = aval.sharding.mesh
-    if dict(own.shape) == axes:
-        return own
+    for own in (aval.sharding.mesh, jax.sharding.get_abstract_mesh()):
+        if dict(own.shape) == axes:
+            return own
     return jax.sharding.AbstractMesh(tuple(axes.values()), tuple(axes))

@@ -153,16 +153,18 @@ def _lowered(call: Call, shardings: Sequence[Any], platform: str, devices: tuple
         return tuple(call.function(*leaves))
 
     run.__name__ = run.__qualname__ = call.name
+    typed = [_explicit(a) and (s or a.sharding) for a, s in zip(call.jaxpr.in_avals, shardings, strict=True)]
     shapes = [
-        jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, sharding=_placed(jax, s or _explicit(a), devices))
-        for a, s in zip(call.jaxpr.in_avals, shardings, strict=True)
+        jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, sharding=_placed(jax, t, devices))
+        for a, t in zip(call.jaxpr.in_avals, typed, strict=True)
     ]
+    inside = tuple(None if t else _placed(jax, s, devices) for t, s in zip(typed, shardings, strict=True))
     asked = tuple(
         _placed(jax, s or _explicit(a), devices) for a, s in zip(call.jaxpr.out_avals, call.outside, strict=True)
     )
     rules = mlir.LoweringParameters(override_lowering_rules=((primitive(), _lower_flat),))
     with jax.sharding.use_abstract_mesh(call.context):
-        traced = jax.jit(run, out_shardings=asked, keep_unused=True).trace(*shapes)
+        traced = jax.jit(run, in_shardings=inside, out_shardings=asked, keep_unused=True).trace(*shapes)
         return traced.lower(lowering_platforms=(platform,), _private_parameters=rules)
 
 
@@ -213,6 +215,11 @@ def _lower(context: Any, *values: Any, call: Call, **_: Any) -> Any:
 _PROGRAMS: weakref.WeakKeyDictionary[Any, list[Program]] = weakref.WeakKeyDictionary()
 
 
-def programs_in(lowered: Any) -> list[Program]:
-    """Returns the programs of Hloom that a `jax.stages.Lowered` contains."""
-    return _PROGRAMS.get(lowered.compiler_ir("stablehlo"), [])
+def program_in(traced: Any, lowered: Any) -> Program:
+    """Returns the program of Hloom for a traced function of `hloom.jax.jit`, which JAX has lowered."""
+    found = _PROGRAMS.get(lowered.compiler_ir("stablehlo"))
+    if found is not None:
+        return found[0]
+    call = next(e.params["call"] for e in traced.jaxpr.eqns if e.primitive is primitive())
+    platform = call.door.platforms[0]  # JAX does not lower a function without results
+    return Program(call, _lowered(call, [None] * len(call.inside), platform, ()), 1, platform)

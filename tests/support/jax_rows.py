@@ -123,7 +123,7 @@ def run(row: Row) -> Outcome:
     if own is None:
         return Outcome(DIFFERENT, f"JAX raises {type(error).__name__}, Hloom nothing: {error}")
     if isinstance(own, (type(error), CompileError)):
-        return Outcome(NEITHER, f"{type(own).__name__}: {str(own).splitlines()[0]}")
+        return Outcome(NEITHER, f"{type(own).__name__}: {[*str(own).splitlines(), ''][0]}")
     return Outcome(DIFFERENT, f"JAX raises {type(error).__name__}, Hloom {type(own).__name__}: {own}")
 
 

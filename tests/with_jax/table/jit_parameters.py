@@ -46,7 +46,7 @@ def static_both(jit: Any) -> Any:
     return f(3, jnp.arange(8.0), m=2), f(3, jnp.arange(8.0), m=3)
 
 
-@row("static arguments that are tuples, strings, types and functions")
+@row("static arguments that are tuples, strings, types and functions", slow=True)
 def static_kinds(jit: Any) -> Any:
     f = jit(lambda x, kind, how, where: how(x.astype(kind)).reshape(where), static_argnums=(1, 2, 3))
     return f(jnp.arange(6), jnp.float32, jnp.sin, (2, 3)), f(jnp.arange(6), "float32", jnp.cos, (3, 2))
@@ -293,7 +293,7 @@ def callable_object(jit: Any) -> Any:
     return jit(Scale())(jnp.arange(3.0))
 
 
-@row("a function of numpy's interface and a built-in of JAX")
+@row("a function of numpy's interface and a built-in of JAX", slow=True)
 def library_functions(jit: Any) -> Any:
     return jit(jnp.linalg.norm)(jnp.arange(3.0)), jit(jax.nn.softmax)(jnp.arange(3.0)), jit(jnp.add)(1, 2.0)
 
@@ -311,7 +311,7 @@ def generator(jit: Any) -> Any:
     return jit(numbers)(1.0)
 
 
-@row("a function with defaults, *args, keywords and **kwargs")
+@row("a function with defaults, *args, keywords and **kwargs", slow=True)
 def signatures(jit: Any) -> Any:
     f = jit(lambda x, y=2.0, *rest, k=3.0, **more: (x + y * k, rest, more))
     return f(1.0), f(1.0, 1.0, 5, k=2, other=np.ones(2)), f(y=1.0, x=jnp.ones(3))
@@ -390,7 +390,7 @@ def zero_sized(jit: Any) -> Any:
         jnp.zeros(0), jnp.zeros((3, 0)))
 
 
-@row("scalars of Python, numpy and JAX")
+@row("scalars of Python, numpy and JAX", slow=True)
 def scalars(jit: Any) -> Any:
     f = jit(lambda x: x * 2)
     return [f(v) for v in (1, 2.0, True, 1j, np.float32(3), np.int8(4), jnp.float32(5), np.array(6.0, np.float16))]
@@ -408,7 +408,7 @@ def weak_types_in_cache(jit: Any) -> Any:
     return f(1.0), f(jnp.float32(1)), f(1.0), f._cache_size()
 
 
-@row("64-bit numbers under x64")
+@row("64-bit numbers under x64", slow=True)
 def x64(jit: Any) -> Any:
     with jax.enable_x64(True):
         return jit(lambda x, y: (x + 1, y * 2, x.sum()))(np.arange(3), np.arange(3.0)), jit(lambda n: n + 2**40)(1)
@@ -424,7 +424,7 @@ def overflow(jit: Any) -> Any:
     return jit(lambda x: x)(2**70)
 
 
-@row("small, unsigned, complex and boolean types")
+@row("small, unsigned, complex and boolean types", slow=True)
 def types(jit: Any) -> Any:
     kinds = ("int4", "int8", "uint16", "bool", "float16", "bfloat16", "float8_e4m3fn", "complex64")
     return [jit(lambda x: (x, x[::-1]))(jnp.arange(4).astype(kind)) for kind in kinds]
@@ -435,13 +435,13 @@ def no_arrays(jit: Any) -> Any:
     return jit(lambda x: x)("text")
 
 
-@row("random keys, typed and raw")
+@row("random keys, typed and raw", slow=True)
 def keys(jit: Any) -> Any:
     f = jit(lambda k: (jax.random.split(k), jax.random.normal(k, (3,)), k))
     return f(jax.random.key(0)), f(jax.random.PRNGKey(1)), f(jax.random.key(2, impl="rbg"))
 
 
-@row("divided random keys")
+@row("divided random keys", slow=True)
 def divided_keys(jit: Any) -> Any:
     keys = put(auto_mesh(), jax.random.split(jax.random.key(0), 8), "x")
     return jit(jax.vmap(lambda k: (jax.random.uniform(k, (2,)), jax.random.fold_in(k, 1))))(keys)
@@ -454,7 +454,7 @@ def other_device(jit: Any) -> Any:
     return found, found.devices(), found.committed
 
 
-@row("committed and uncommitted results")
+@row("committed and uncommitted results", slow=True)
 def committed(jit: Any) -> Any:
     f = jit(lambda x: x + 1)
     found = [f(v) for v in (jnp.ones(2), jax.device_put(jnp.ones(2), jax.devices()[0]), np.ones(2), 1.0)]
@@ -499,7 +499,7 @@ def disable_jit(jit: Any) -> Any:
         return jit(lambda x: x * 2 if x > 0 else x)(3.0)
 
 
-@row("jax.clear_caches and clear_cache")
+@row("jax.clear_caches and clear_cache", slow=True)
 def clear_caches(jit: Any) -> Any:
     f = jit(lambda x: x + 1)
     sizes = [f._cache_size(), f(1.0), f._cache_size()]
