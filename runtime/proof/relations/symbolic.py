@@ -19,6 +19,7 @@ import numpy as np
 
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.computation import Computation
+from ....ir.graph.extremes import MAXIMUM, MINIMUM
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
 from ....ir.graph.monoid import reduction_monoid
@@ -238,9 +239,9 @@ class SymbolicKernels:
             return _LAWS[function]
         if isinstance(op, Convert) and call.operands[0].element.kind is Kind.PRED:
             return _same
-        if function is np.maximum and Kind.PRED not in kinds:
+        if function is MAXIMUM and Kind.PRED not in kinds:
             return self._extremes[Monoid.MAXIMUM].of_two
-        if function is np.minimum and Kind.PRED not in kinds:
+        if function is MINIMUM and Kind.PRED not in kinds:
             return self._extremes[Monoid.MINIMUM].of_two
         if isinstance(op, Clamp) and call.shape.element.is_integer:
             return partial(self._clamp, call)
