@@ -12,7 +12,9 @@ from .verdict import OnTerms, Tested
 ShowOnTerms = Callable[[Module, Module, Sequence[bool], int], OnTerms | None]  # of outputs that are asked for
 
 _SMALL = 1e-9  # a chance that needs no further trials
+_WEAK = 1e-3  # a chance of which nobody would say that it shows something
 _UNBOUNDED = "no bound is known"
+_WEAKLY = "only a weak bound is known"
 
 
 class Bounds:
@@ -42,8 +44,10 @@ class Bounds:
     @property
     def tested(self) -> tuple[Tested, ...]:
         """The outputs that are tested only."""
-        shown = self._on_terms.outputs if self._on_terms is not None else (False,) * len(self._decisions)
-        found = enumerate(zip(self._decisions, shown, strict=True))
+        terms = self._on_terms
+        shown = terms.outputs if terms is not None and terms.chance <= _WEAK else (False,) * len(self._decisions)
+        weakly = _WEAKLY * (self._of_flow > _WEAK)
+        found = enumerate(zip((d or weakly for d in self._decisions), shown, strict=True))
         return tuple(Tested(n, decision) for n, (decision, is_shown) in found if decision and not is_shown)
 
     @property
@@ -51,8 +55,9 @@ class Bounds:
         """The probability that one of the outputs that are shown is wrong, at most; 1 if there are none."""
         if self._decisions and len(self.tested) == len(self._decisions):
             return 1.0
-        of_flow = 0.0 if self._decisions and all(self._decisions) else self._of_flow
-        return min(1.0, of_flow + (self._on_terms.chance if self._on_terms is not None else 0.0))
+        of_flow = self._of_flow if self._of_flow <= _WEAK and not all(self._decisions) else 0.0
+        on_terms = self._on_terms.chance if self._on_terms is not None else 0.0
+        return of_flow + (on_terms if on_terms <= _WEAK else 0.0)
 
     def after_trial(self, made: Counts, outputs: int) -> None:
         """Takes in a trial on random elements that found no difference."""

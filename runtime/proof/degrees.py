@@ -20,12 +20,13 @@ from ...ir.graph.op import Algebra, Role
 from ...ir.ops.comparison import Select
 from ...ir.ops.elementwise import Elementwise
 from ...ir.ops.fft import FftAttributes
+from ...ir.ops.numerics import numpy_type
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.time_limit import check_time
 from ...ir.tools.trip_count import trip_count
 from ...ir.types.element_type import Kind
 from .field import PRIME
-from .oracle import ROUNDED_BITS, UNCOUNTED_BITS, Counts
+from .oracle import UNCOUNTED_BITS, Counts
 
 _PRODUCTS = (np.multiply, np.bitwise_and, np.bitwise_or)
 _SUMS = (np.add, np.subtract, np.negative, np.invert)
@@ -53,10 +54,10 @@ def largest_degree(module: Module, on_terms: bool = False) -> int | None:
 
 def chance(made: Counts, outputs: int, degree: int) -> float:
     """The probability that a trial on random elements misses a difference, at most: that two different arguments of
-    functions, or two different elements of results, are equal; that two roundings are; that a divisor is a count.
+    functions, or two different elements of results, are equal; that a divisor is a count.
     """
     collisions = (made.pairs + outputs) * degree / PRIME
-    return min(1.0, collisions + made.rounded**2 / 2**ROUNDED_BITS / 2 + made.inverted / 2**UNCOUNTED_BITS)
+    return min(1.0, collisions + made.inverted / 2**UNCOUNTED_BITS)
 
 
 class _Degrees:
@@ -131,8 +132,8 @@ class _Degrees:
                 return self._closed(i, highest)
             case Algebra.MOVE | Algebra.ORDER:
                 return highest
-            case Algebra.CONVERSION:
-                return max(highest, 1)
+            case Algebra.CONVERSION:  # a rounding is a function
+                return 1 if _rounds(i) else max(highest, 1)
             case Algebra.TRANSFORM:  # at most one random linear map of rows for each dimension
                 return highest + len(i.attributes_as(FftAttributes).fft_length)
             case Algebra.FORMULA:  # of sums, products, and quotients by what is a function
@@ -163,6 +164,14 @@ class _Degrees:
         return highest
 
 
+def _rounds(i: Instruction) -> bool:
+    """Whether a conversion of floats goes to a type that does not hold all of them."""
+    source, target = i.operands[0].shape.element, i.shape.element
+    if not (source.is_float and target.is_float):
+        return False
+    return not np.can_cast(numpy_type(source), numpy_type(target), "safe")
+
+
 class _DegreesOnTerms(_Degrees):
     """The degrees of a program that runs on terms (see `relations/symbolic`), where a value may have been multiplied by
     the unknown case of an index.
@@ -174,6 +183,8 @@ class _DegreesOnTerms(_Degrees):
             return 1
         if i.op.applies_calls:
             return self._applied(i, degrees) + 1
+        if i.op.algebra_of(i.call) is Algebra.CONVERSION and _rounds(i):
+            return 1
         if isinstance(i.op, Select):
             return degrees[0] + max(degrees[1:]) + 1
         if isinstance(i.op, Elementwise):

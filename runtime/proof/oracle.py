@@ -19,7 +19,7 @@ from ...ir.types.element_type import ElementType
 from .embedding import held, is_small
 from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, P, inverse, is_special, product, reduced, shifted
 from .field_native import native_field
-from .memo import Memo
+from .memo import Elements, Memo
 
 Array = np.ndarray[Any, Any]
 
@@ -29,21 +29,17 @@ _MIXING = [(np.uint64(shift), np.uint64(factor)) for shift, factor in (
     (30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 0xD6E8FEB86659FD93))]  # fmt: skip
 _PLACES: dict[Place, np.uint64] = {"least": ZERO, "middle": P >> ONE, "greatest": P - ONE}
 _FIRST, _LAST = ZERO, np.uint64(1 << 62)  # keys of the infinities; those of elements lie between
-_MARKED = 20  # bits of rounded elements that say that they are
-_MARK = np.uint64((1 << _MARKED) - 1)
 _COUNT = 20  # bits of counts, which have exact inverses
-ROUNDED_BITS = 61 - _MARKED  # random bits of a rounded element
 UNCOUNTED_BITS = 61 - _COUNT - 4 - 1  # a random element is a count, or a fraction of one, once in two to this
 
 
 @dataclass
 class Counts:
-    """Counts the values of functions in a trial: those of each function, of roundings, and of reciprocals; and the runs
-    of comparisons of floats.
+    """Counts the values of functions in a trial: those of each function, and of reciprocals; and the runs of
+    comparisons of floats.
     """
 
     hashed: Counter[str] = field(default_factory=Counter[str])
-    rounded: int = 0
     inverted: int = 0
     compared: int = 0
 
@@ -70,6 +66,7 @@ class Oracle:
         self._shift = np.uint64(words[3]) if zero is None else _PLACES[zero]
         self._inverse = np.uint64(pow(words[2], -1, PRIME))
         self._memos: dict[tuple[str, ...], Memo] = {}
+        self._roundings: dict[str, Elements] = {}  # by type
 
     def memo(self, *name: str) -> Memo:
         """A function of this name that is made up as it is asked."""
@@ -131,10 +128,11 @@ class Oracle:
 
     def rounded(self, element: ElementType, x: Array) -> Array:
         """A random rounding to a type: rounding twice is rounding once, and short numbers of the type stay."""
-        mark = _number(element.name) & _MARK
-        stays = ((x & _MARK) == mark) | is_special(x) | held(x, numpy_type(element))
-        self.made.rounded += x.size
-        return np.where(stays, x, (self.value(f"round to {element}", x) & ~_MARK) | mark)
+        known = self._roundings.setdefault(element.name, Elements())
+        stays = is_special(x) | held(x, numpy_type(element)) | known.has(x)
+        found = np.where(stays, x, self.value(f"round to {element}", x))
+        known.add(found[~stays])
+        return found
 
     def _mixed(self, x: Array) -> Array:
         x = x + self._added

@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 
 import hloom
 import numpy as np
-from hloom.ir.diagnostics import CompileError
+from hloom.ir.diagnostics import CompileError, InternalError
 from hloom.ir.graph.module import Module
 from hloom.ir.tools.verifier import verify
 from hloom.runtime.check.retype import retyped
@@ -88,7 +88,7 @@ class Census:
         try:
             with _limited(_SECONDS):
                 return self._outcome(fault)
-        except _OutOfTime:
+        except (_OutOfTime, InternalError):
             return "no program"
 
     def _outcome(self, fault: Fault) -> Outcome:

@@ -65,7 +65,7 @@ def _is_integer(i: Instruction) -> bool:
 
 def _one_less(_: Computation, i: Instruction) -> None:
     array = literal_of(i)
-    change(i, literal=Literal(np.asarray(array - 1).astype(array.dtype)))
+    change(i, literal=Literal(np.asarray(array - array.dtype.type(1), array.dtype)))
 
 
 def _ends_loop(i: Instruction) -> bool:
@@ -76,7 +76,8 @@ def _ends_loop(i: Instruction) -> bool:
 
 def _another_trip(_: Computation, i: Instruction) -> None:
     array = literal_of(i)
-    change(i, literal=Literal(np.asarray(array + chosen(i, [-1, 1])).astype(array.dtype)))
+    one = array.dtype.type(1)
+    change(i, literal=Literal(np.asarray(chosen(i, [array - one, array + one]), array.dtype)))
 
 
 def _indices(i: Instruction) -> range:
@@ -103,7 +104,9 @@ def _has_narrow_clamp(i: Instruction) -> bool:
 
 def _narrow_clamp(computation: Computation, i: Instruction) -> None:
     bound = i.operands[2]
-    made = constant_like(computation, bound, literal_of(bound) + chosen(i, [-1, 1]))
+    array = literal_of(bound)
+    one = array.dtype.type(1)
+    made = constant_like(computation, bound, chosen(i, [array - one, array + one]))
     if made.shape.compatible(bound.shape):
         computation.set_operand(i, 2, made)
     computation.sort()
