@@ -59,7 +59,8 @@ def jit(
             return function(*args, **kwargs)
         return called(door, inner, args, kwargs)
 
-    return Jitted.of(function, jax.jit(run, **jit_options))
+    options_here = {**jit_options, "inline": True}  # inside of others, the equation sees the shardings of its operands
+    return Jitted.of(function, jax.jit(run, **options_here))
 
 
 class Jitted:

@@ -288,3 +288,22 @@ def test_static_arguments_by_number_and_name(options: dict[str, Any], mesh: Any)
     assert f._cache_size() == 4
     with pytest.raises(ValueError, match="hashable"):
         f([3], ramp(8))
+
+
+def test_functions_around_have_stages_of_their_own(mesh: Any) -> None:
+    double = hloom.jax.jit(lambda x: x * 2, mesh=mesh)
+    outer = jax.jit(double).lower(ramp(8))
+    assert isinstance(outer, jax.stages.Lowered)
+    assert not isinstance(outer, hloom.Module)
+    assert "tanh" in jax.jit(lambda x: jnp.tanh(double(x))).lower(ramp(8)).as_text()
+
+
+def test_arguments_of_an_outer_function_keep_their_shardings(mesh: Any) -> None:
+    """Hloom sees them in the program that JAX is writing, and neither gathers nor repeats."""
+    rows = hloom.jax.jit(lambda x: jnp.cumsum(x, 1))
+    outer = jax.jit(lambda x: rows(rows(x)))
+    x = put(mesh, ramp(8, 8), "y")
+    compiled = outer.lower(x).compile()
+    assert not hloom.collectives(hloom.parse(compiled.as_text(), verify=False))
+    assert compiled.output_shardings.shard_shape((8, 8)) == (2, 8)
+    assert_same(outer(x), jnp.cumsum(jnp.cumsum(ramp(8, 8), 1), 1))
