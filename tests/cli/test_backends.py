@@ -21,7 +21,7 @@ from hloom.runtime.plan.kernels import NUMPY, KernelProvider
 from hloom.runtime.ranks.launch import find_mpiexec
 from hloom.runtime.simulator import simulate
 from hypothesis import HealthCheck, given, settings
-from programs.random.generate import REGIONS, programs
+from programs.random.generate import REGIONS, programs, special_inputs_of
 from support.command_line import EXAMPLES, ROOT, have_mpi, hloom, process
 from support.compare import compare
 from support.loop_kernels import needs_llvm
@@ -181,9 +181,12 @@ def test_unknown_backends_are_refused(tmp_path: Path) -> None:
         assert "fast" in done.err
 
 
-def agree(module: Module, by_numpy: bool) -> None:
-    """Compares both programs, fused and with native kernels for all sizes, with the reference."""
-    inputs = make_inputs([p.shape for p in module.entry.parameters], seed=3)
+def agree(module: Module, by_numpy: bool, special: bool = False) -> None:
+    """Compares both programs, fused and with native kernels for all sizes, with the reference; on `special` numbers, by
+    the signs of zeros too.
+    """
+    shapes = [p.shape for p in module.entry.parameters]
+    inputs = special_inputs_of(module) if special else make_inputs(shapes, seed=3)
     local, fuse = partitioned(module), Backend("native").prepared
     with np.errstate(all="ignore"):
         pairs = [
@@ -191,7 +194,7 @@ def agree(module: Module, by_numpy: bool) -> None:
             (evaluate(fuse(module), inputs, NativeKernels(0, by_numpy)), evaluate(module, inputs)),
         ]
     for found, expected in pairs:
-        same = compare(found, expected)
+        same = compare(found, expected, signs=special)
         assert same.equal, f"{same}\n{module.to_text()}"
 
 
@@ -201,9 +204,17 @@ def test_random_programs_agree(module: Module) -> None:
     agree(module, by_numpy=False)
 
 
+@needs_llvm
+@settings(max_examples=10, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@given(programs(outer=REGIONS))
+def test_random_programs_of_special_numbers_agree(module: Module) -> None:
+    agree(module, by_numpy=False, special=True)
+
+
 @pytest.mark.slow
 @settings(max_examples=1000, deadline=None, suppress_health_check=QUIET)
 @given(programs(outer=REGIONS))
 def test_many_random_programs_agree(module: Module) -> None:
-    agree(module, by_numpy=False)
-    agree(module, by_numpy=True)
+    for by_numpy in (False, True):
+        agree(module, by_numpy)
+        agree(module, by_numpy, special=True)

@@ -32,8 +32,10 @@ def partitioned(module: Module, windowed: int = 0) -> Module:
     return local
 
 
-def difference(module: Module, inputs: Arrays, windowed: int = 0) -> str | None:
-    """What differs between one device and all of them, or None. Errors of the passes are raised."""
+def difference(module: Module, inputs: Arrays, windowed: int = 0, signs: bool = False) -> str | None:
+    """What differs between one device and all of them, or None; with `signs`, zeros of other signs too. Errors of the
+    passes are raised.
+    """
     with np.errstate(all="ignore"):
         expected = whole_results(module, inputs)
         local = partitioned(module, windowed)
@@ -41,9 +43,9 @@ def difference(module: Module, inputs: Arrays, windowed: int = 0) -> str | None:
             found = simulate(local, inputs, poison=True)
         except CompileError as error:
             return f"one device runs the program, all of them do not: {error}"
-        result = compare(found, expected)
+        result = compare(found, expected, signs=signs)
         if not result.equal:
             return str(result)
         reread = simulate(parse(local.to_text()), inputs)
-        same = compare(reread, found, scale=0)
+        same = compare(reread, found, scale=0, signs=True)
         return None if same.equal else f"the text of the partitioned program means something else: {same}"

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from hloom.ir.factors.sharding_rule import Monoid
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module, Stage, clone_module
+from hloom.ir.graph.monoid import exact_identity
 from hloom.ir.ops.calls.custom_call import is_annotation
 from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.types.element_type import Kind
@@ -75,10 +77,10 @@ def _cut(c: Computation, border: Instruction) -> Instruction:
 
 
 def _joined(c: Computation, border: Instruction) -> Instruction:
-    """The first device of those with the same tile gives it, the others zeros."""
+    """The first device of those with the same tile gives it, the others zeros that change no sign of zero."""
     (tile,) = border.operands
     shape, element = border.shape.without_layout(), border.shape.element
-    zero = c.constant(np.zeros((), element.numpy))
+    zero = c.constant(exact_identity(Monoid.OR if element.kind is Kind.PRED else Monoid.ADD, element), str(element))
     c.move_before(zero, border)
     nothing = c.build("broadcast", zero, shape=shape, dimensions=(), before=border)
     starts = _starts(c, border, border.sharding, tile.shape.dims, shape.dims)

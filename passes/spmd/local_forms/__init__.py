@@ -22,6 +22,7 @@ from . import (
     random,
     reduce,
     reshape,
+    select_and_scatter,
     slicing,
     sort,
     topk,
@@ -29,8 +30,8 @@ from . import (
 )
 
 _FAMILIES = (
-    bitcast, device_number, dynamic, fft, indexed, iota, normalization, random, reduce, reshape, slicing, sort, topk,
-    windows,
+    bitcast, device_number, dynamic, fft, indexed, iota, normalization, random, reduce, reshape,
+    select_and_scatter, slicing, sort, topk, windows,
 )  # fmt: skip
 
 

@@ -1,11 +1,11 @@
-"""Local forms of the ops with windows: reduce-window, convolution, select-and-scatter.
+"""Local forms of the ops with windows that compute: reduce-window, convolution.
 
 A tile of the result (or of the kernel, in the gradient of a convolution's kernel) reads an interval of the input. The
 halo is fetched, and the window loses its padding, which is part of the fetched interval. A dilated input is dilated
 before the op if its phase differs from tile to tile.
 
-Two cases differ for non-finite numbers. Padded taps of an uneven kernel gradient are zero, and zero times infinity is
-not-a-number. If a pooling window holds only the least number, its gradient may get lost at a border.
+One case differs for non-finite numbers: padded taps of an uneven kernel gradient are zero, and zero times infinity is
+not-a-number.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ from dataclasses import replace
 from ....ir.factors.sharding_rule import FactorKind, Monoid
 from ....ir.graph.attributes import Window, WindowDim
 from ....ir.graph.instruction import Instruction
-from ....ir.graph.monoid import exact_identity, identity, reduction_monoid
+from ....ir.graph.monoid import exact_identity, identity
 from ....ir.ops.convolution import ConvolutionAttributes
-from ....ir.ops.select_and_scatter import SelectAndScatterAttributes, selects_extreme
 from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.ops.window import ReduceWindowAttributes
 from ....ir.types.element_type import PRED
 from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
 from ...op_sharding.forms import Forms
-from ..emit.halo import padded
 from ..emit.local_op import LocalOp
-from ..emit.reads import Fetched, divided_reads, exchange_of, fetch_reads, inside_borders, on_grid, read_time
+from ..emit.reads import Fetched, divided_reads, fetch_reads, inside_borders, on_grid, read_time
 from .combine import adjoined, is_closed
 from .cumulative import across_tiles, cumulative_dims, is_identity, on_tile, totals_time
 
@@ -142,55 +140,7 @@ def _within(
     return value, replace(w, low=found.phase, high=found.span.length - found.phase - taken)
 
 
-def select_and_scatter(local: LocalOp) -> Instruction:
-    """Runs all windows that touch the tile on all that they contain; then cuts out the tile.
-
-    Elements beyond the borders are never selected.
-    """
-    attributes = local.instruction.attributes_as(SelectAndScatterAttributes)
-    init = local.operands[2].instruction
-    arrays, done = fetch_reads(local, _unselected(local, attributes))
-    if not done:
-        return local.emit()
-    window = list(attributes.window.dims)
-    operand, source, _ = arrays
-    for found in done:
-        window[found.read.dim] = replace(attributes.window.dims[found.read.dim], low=0, high=0)
-    adapted = replace(attributes, window=Window(tuple(window)))
-    shape = local.local_shape().with_dims(operand.shape.dims)
-    result = local.emitter.add("select-and-scatter", (operand, source, init), adapted, shape)
-    for found in done:
-        if found.read.operand == 0:
-            result = _tile_of(local, result, found, init)
-    return result
-
-
-def _unselected(local: LocalOp, attributes: SelectAndScatterAttributes) -> dict[int, Instruction | None]:
-    """Returns fills beyond the borders: elements that lose every comparison, and the identity of the scatter."""
-    emitter = local.emitter
-    largest, scatter = selects_extreme(attributes.select), reduction_monoid(attributes.scatter)
-    if largest is None or scatter is None:
-        return {}
-    element, number = (local.operands[n].shape.element for n in range(2))
-    worst = identity(Monoid.MAXIMUM if largest else Monoid.MINIMUM, element)
-    return {0: emitter.constant(worst, element), 1: emitter.constant(identity(scatter, number), number)}
-
-
-def _tile_of(local: LocalOp, value: Instruction, found: Fetched, init: Instruction) -> Instruction:
-    """Cuts the tile out of the result on all fetched elements; no window touches the missing ones."""
-    emitter, dim = local.emitter, found.read.dim
-    tile = local.local_shape().dims[dim]
-    places = {number: number * tile - span.start for number, span in enumerate(found.spans)}
-    low = max(0, -min(places.values()))
-    high = max(0, max(places.values()) + tile - found.span.size)
-    value = padded(emitter, value, dim, low, high, fill=init)
-    start = exchange_of(local).per_tile(found.digits, {n: p + low for n, p in places.items()})
-    dims = tuple(tile if d == dim else n for d, n in enumerate(value.shape.dims))
-    return emitter.dynamic_slice(value, {dim: start}, dims)
-
-
 FORMS: Forms = {
     "convolution": LocalForm(convolution, read_time),
     "reduce-window": LocalForm(reduce_window, _window_time),
-    "select-and-scatter": LocalForm(select_and_scatter, read_time),
 }

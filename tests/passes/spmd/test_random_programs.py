@@ -9,7 +9,7 @@ from hloom.frontends import parse
 from hloom.ir.graph.module import Module
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from programs.random.generate import REGIONS, inputs_of, programs
+from programs.random.generate import REGIONS, inputs_of, programs, special_inputs_of
 from shrink import partition_fails, shrink
 from support.partition_check import difference
 
@@ -38,6 +38,22 @@ def test_random_programs_as_text(module: Module) -> None:
 @given(programs())
 def test_random_programs_with_rings(module: Module) -> None:
     check(module, windowed=1)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@given(programs(outer=REGIONS))
+def test_random_programs_of_special_numbers(module: Module) -> None:
+    """Zeros keep their signs, NaN and infinities their places."""
+    found = difference(module, special_inputs_of(module), signs=True)
+    assert found is None, f"{found}\n{module.to_text()}"
+
+
+@pytest.mark.slow
+@settings(max_examples=1500, deadline=None, suppress_health_check=QUIET)
+@given(programs(outer=REGIONS))
+def test_many_random_programs_of_special_numbers(module: Module) -> None:
+    found = difference(module, special_inputs_of(module), signs=True)
+    assert found is None, f"{found}\n{module.to_text()}"
 
 
 @pytest.mark.slow

@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module
+from hloom.ir.ops.comparison import CompareAttributes
+from hloom.ir.ops.select_and_scatter import SelectAndScatter
 from hloom.ir.sharding.mesh import Mesh
 from hloom.ir.sharding.sharding import TupleSharding
-from hloom.ir.types.element_type import ELEMENT_TYPES, Kind
+from hloom.ir.types.element_type import ELEMENT_TYPES, Kind, from_numpy
 from hloom.ir.types.shape import array
 from hypothesis import strategies as st
 from programs.random.base import (
@@ -104,3 +107,29 @@ def inputs_of(module: Module) -> list[np.ndarray[tuple[int, ...], np.dtype[np.ge
         values = rng.integers(low, 2 if element.kind is Kind.PRED else 6, p.shape.dims)
         found.append((values + 1j * (values % 3) if element.is_complex else values).astype(element.numpy))
     return found
+
+
+ZEROS = (0.0, -0.0)
+SPECIAL = (*ZEROS, np.nan, np.inf, -np.inf)
+
+
+def special_inputs_of(module: Module) -> list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+    """The inputs of `inputs_of` with zeros of both signs among the floats, and NaN and infinities as well unless a
+    comparison of a program's own orders elements: with NaN it is no order, and then results are any.
+    """
+    orders = any(i.op.applies_calls and not isinstance(i.op, SelectAndScatter) and _compares(i)
+                 for c in module for i in c)  # fmt: skip
+    rng = np.random.default_rng(8)
+    found: list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = []
+    for values in inputs_of(module):
+        if values.dtype.kind in "biuc" or from_numpy(values.dtype).is_integer:
+            found.append(values)
+            continue
+        taken = rng.random(values.shape) < 0.35
+        special = rng.choice(ZEROS if orders else SPECIAL, values.shape)
+        found.append(np.where(taken, special, values.astype(np.float64)).astype(values.dtype))
+    return found
+
+
+def _compares(instruction: Instruction) -> bool:
+    return any(isinstance(i.attributes, CompareAttributes) for called in instruction.called() for i in called)
