@@ -140,7 +140,7 @@ def run(made: Parser) -> None:
     _trace(made)
     _schedule(made)
     _remarks(made)
-    made.set_defaults(keeps=True)
+    made.set_defaults(keeps=True, is_long=False)
     _inputs(made)
     _out(made)
     _json(made)
@@ -153,7 +153,7 @@ def bench(made: Parser) -> None:
     _backend(made)
     made.add_argument("--repeat", type=positive, metavar="N", default=10, help="number of runs after the first")
     _trace(made)
-    made.set_defaults(check=False, out=None, keeps=False)  # it measures how long compiling takes
+    made.set_defaults(check=False, out=None, keeps=False, is_long=True)  # it measures how long compiling takes
     _schedule(made)
     _remarks(made)
     _inputs(made)
