@@ -28,7 +28,14 @@ def _dispatch(args: argparse.Namespace) -> int:
     from .ir.late import late
 
     run_imports(args)
-    code: int = late(COMMANDS[args.command].place)(args)
+    try:
+        code: int = late(COMMANDS[args.command].place)(args)
+    finally:
+        if getattr(args, "noted", ()):
+            from .cli.messages import tell_noted
+
+            sys.stdout.flush()  # results come first
+            tell_noted(args)
     return code
 
 

@@ -11,7 +11,6 @@ than AdamW. Rows of 128 devices are left out: text and table of the paper disagr
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import time
 from dataclasses import dataclass
@@ -49,16 +48,19 @@ def forecast(module: Module, machine: hloom.Machine, memory: int = 0) -> Forecas
 
 
 def measured(memory: int) -> None:
-    """Prints forecasts, measurements and their ratios."""
-    ratios: list[float] = []
+    """Prints forecasts, measurements and their ratios, and how both grow from few devices to many."""
+    seconds: dict[tuple[int, int], tuple[float, float]] = {}
     print(f"{'devices':>7} {'layers':>6} {'measured':>9} {'forecast':>9} {'ratio':>6} {'exposed':>8} {'peak GB':>8}")
     for devices, layers, rate in MEASURED:
         program = experts.experts(experts.gshard(devices, layers), {"data": devices})
         found = forecast(program.module, PRESETS["tpu-v3"], memory)
-        ratios.append(found.seconds * rate)
-        print(f"{devices:>7} {layers:>6} {1e3 / rate:>6.0f} ms {1e3 * found.seconds:>6.0f} ms {ratios[-1]:>6.2f} "
-              f"{found.exposed / found.seconds:>8.1%} {found.peak / 1e9:>8.1f}")
-    print(f"median ratio {statistics.median(ratios):.2f}, worst {max(ratios, key=lambda r: max(r, 1 / r)):.2f}")
+        seconds[devices, layers] = 1 / rate, found.seconds
+        print(f"{devices:>7} {layers:>6} {1e3 / rate:>6.0f} ms {1e3 * found.seconds:>6.0f} ms "
+              f"{found.seconds * rate:>6.2f} {found.exposed / found.seconds:>8.1%} {found.peak / 1e9:>8.1f}")
+    few, many = (choose(devices for devices, _ in seconds) for choose in (min, max))
+    for layers in dict.fromkeys(layers for _, layers in seconds):
+        grown = [b / a for a, b in zip(seconds[few, layers], seconds[many, layers], strict=True)]
+        print(f"{layers} layers, from {few} devices to {many}: measured x {grown[0]:.2f}, forecast x {grown[1]:.2f}")
 
 
 def models(names: list[str], machine: str) -> None:

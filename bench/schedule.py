@@ -1,6 +1,6 @@
 """Forecasts how rules that combine collectives schedule the backward pass of Llama 3.1 under FSDP.
 
-    python bench/schedule.py [--models 8B 70B] [--devices 64 256] [--tokens 2048] [--budget 20000]
+    python bench/schedule.py [--models 8B 70B] [--devices 64 256] [--tokens 2048]
 
 Prints milliseconds of the backward pass per model and number of devices: a lower bound, the best plan found and its gap
 to the bound (`exact` where it is proven), and the plans of the rules: SimpleFSDP's greedy one, one bucket per layer,

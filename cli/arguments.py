@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .completion import SHELLS
 from .parser import Parser, Version
+from .remarks import ALL, FEW, SHOWN
 from .values import (
     byte_count,
     device_count,
@@ -68,7 +69,11 @@ def _flat(made: Parser) -> None:
                            "free; arrays are given and shown one by one")
 
 
-def _werror(made: Parser) -> None:
+def _remarks(made: Parser, default: str = FEW) -> None:
+    """Defines which remarks are told, and which end the command."""
+    made.add_argument("--remarks", choices=SHOWN, default=default,
+                      help="the remarks to print after the results: the few that cost most, equal ones once, all, or "
+                           "none")
     made.add_argument("--werror", type=names, metavar="CATEGORY,..", default=frozenset[str](),
                       help="fail on remarks and warnings; with =.. only of these categories")
 
@@ -134,8 +139,8 @@ def run(made: Parser) -> None:
                       help="run N times on the same inputs, and print the time of the first run and the median")
     _trace(made)
     _schedule(made)
-    _werror(made)
-    made.set_defaults(keeps=True)
+    _remarks(made)
+    made.set_defaults(keeps=True, is_long=False)
     _inputs(made)
     _out(made)
     _json(made)
@@ -148,9 +153,9 @@ def bench(made: Parser) -> None:
     _backend(made)
     made.add_argument("--repeat", type=positive, metavar="N", default=10, help="number of runs after the first")
     _trace(made)
-    made.set_defaults(check=False, out=None, keeps=False)  # it measures how long compiling takes
+    made.set_defaults(check=False, out=None, keeps=False, is_long=True)  # it measures how long compiling takes
     _schedule(made)
-    _werror(made)
+    _remarks(made)
     _inputs(made)
     _json(made)
 
@@ -167,7 +172,7 @@ def prove(made: Parser) -> None:
     made.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of the trials")
     made.add_argument("--timeout", type=seconds, metavar="S", default=60.0,
                       help="seconds after which the proof ends undecided (default: 60)")
-    _werror(made)
+    _remarks(made)
     _json(made)
 
 
@@ -177,7 +182,7 @@ def relate(made: Parser) -> None:
     made.add_argument("only", metavar="PATTERN", nargs="*",
                       help="show only values with these names, in which * matches anything")
     made.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of the run")
-    _werror(made)
+    _remarks(made)
     _json(made)
 
 
@@ -197,7 +202,7 @@ def partition(made: Parser) -> None:
                       help="local: per device; manual, replica: for XLA to compile for all devices; c: the fused "
                            "kernels of one device in C")
     _schedule(made)
-    _werror(made)
+    _remarks(made)
 
 
 def opt(made: Parser) -> None:
@@ -207,13 +212,13 @@ def opt(made: Parser) -> None:
     made.add_argument("--dump-after", metavar="P,P|all", help="print the program after these passes on standard error")
     made.add_argument("--explain", metavar="NAME", help="tell what the pass fusion decided about this op, and why")
     made.add_argument("--time", action="store_true", help="print the time of each pass on standard error")
-    _werror(made)
+    _remarks(made, ALL)
 
 
 def comm(made: Parser) -> None:
     """Defines the arguments of `hloom comm`."""
     _partitioned(made)
-    _werror(made)
+    _remarks(made)
     _json(made)
 
 
@@ -221,7 +226,7 @@ def memory(made: Parser) -> None:
     """Defines the arguments of `hloom memory`."""
     _partitioned(made)
     made.add_argument("--largest", type=positive, metavar="N", default=10, help="list the N largest buffers")
-    _werror(made)
+    _remarks(made)
     _json(made)
 
 
@@ -236,7 +241,7 @@ def schedule(made: Parser) -> None:
                       help="write the forecast as a file for Perfetto (ui.perfetto.dev)")
     made.add_argument("--measured", metavar="TRACE.json",
                       help="compare with what hloom run --trace wrote of this program")
-    _werror(made)
+    _remarks(made, ALL)
     _json(made)
 
 
@@ -247,7 +252,7 @@ def shard(made: Parser) -> None:
                       help="show only values with these names or JAX paths, in which * matches anything")
     made.add_argument("--all", action="store_true", help="also show values whose names differ only in numbers")
     made.add_argument("--text", action="store_true", help="print HLO text with the shardings instead of a table")
-    _werror(made)
+    _remarks(made)
     _json(made)
 
 
@@ -329,7 +334,7 @@ def diff(made: Parser) -> None:
 def verify(made: Parser) -> None:
     """Defines the arguments of `hloom verify`."""
     _program(made)
-    _werror(made)
+    _remarks(made, ALL)
     _json(made)
 
 

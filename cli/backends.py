@@ -35,13 +35,21 @@ class Backend:
     known: tuple[Module, Module] | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
-    def chosen(name: str, module: Module, times: int = 1) -> Backend:
+    def chosen(name: str, module: Module, times: float = 1) -> Backend:
         """Returns the backend of this name. `auto` decides for a program of which this process runs `times` devices, or
-        runs of one device, one after the other.
+        runs of one device, one after the other; infinitely many where only a step counts.
         """
         if name != AUTO:
             return Backend(name)
         return Backend(NATIVE if is_worth_compiling(module, times) and has_native_code() else REFERENCE)
+
+    def reason(self, asked: str) -> str:
+        """Tells why a program that runs for long has this backend, if `auto` was asked for."""
+        if asked != AUTO:
+            return "as asked for"
+        if self.name == NATIVE:
+            return "the fastest for a program that runs for long"
+        return "native code saves nothing here" if has_native_code() else f"there is no native code here: {_NEEDS}"
 
     def prepared(self, module: Module) -> Module:
         """Returns the program as this backend runs it."""

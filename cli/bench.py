@@ -17,7 +17,7 @@ from ..runtime.allocator import keep_freed_memory
 from ..runtime.measure import Part, StepByStep, StepTimes, peak_bytes, peak_flops
 from ..runtime.ranks.launch import inside_launcher, launch
 from ..runtime.simulator import SimulatedProgram
-from .bench_ranks import bench_on_ranks
+from .bench_ranks import backend_text, bench_on_ranks
 from .check import Simulated
 from .evaluate import inputs_for
 from .exit_codes import EXIT_OK
@@ -59,7 +59,7 @@ def bench(args: argparse.Namespace) -> int:
             "touched_bytes": done[Part.FUSED] + done[Part.OTHER], "peak": {"flops": flops, "bytes": memory},
         })  # fmt: skip
         return EXIT_OK
-    say(f"{job.program.name}: {job.devices} simulated devices, backend {job.backend.name}")
+    say(f"{job.program.name}: {job.devices} simulated devices, {backend_text(args, job)}")
     say(f"reading, partitioning and compiling {compiled:.3g} s")
     say(f"first step {seconds[0] * 1e3:.3g} ms, median of {args.repeat} {median * 1e3:.3g} ms")
     whole = sum(parts.values())

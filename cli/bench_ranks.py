@@ -63,7 +63,7 @@ def _report(args: argparse.Namespace, job: Job, seconds: Sequence[float], traces
             "ranks": [asdict(t.trace.parts) for t in traces], "collectives": [asdict(w) for w in waits],
         })  # fmt: skip
         return
-    say(f"{job.program.name}: {job.devices} devices on {len(traces)} MPI ranks, backend {job.backend.name}")
+    say(f"{job.program.name}: {job.devices} devices on {len(traces)} MPI ranks, {backend_text(args, job)}")
     say(f"first step {seconds[0] * 1e3:.3g} ms, median of {args.repeat} {median * 1e3:.3g} ms; the last one:")
     rows: list[tuple[str, ...]] = [_RANKS_HEAD]
     for trace in traces:
@@ -77,6 +77,11 @@ def _report(args: argparse.Namespace, job: Job, seconds: Sequence[float], traces
         say(columns([_COLLECTIVES_HEAD, *lines], (False, False, *[True] * 6)))
     if len(waits) > _SHOWN:
         say(f"and {len(waits) - _SHOWN} more collectives, waited for {sum(w.waited for w in waits[_SHOWN:]):.3g} ms")
+
+
+def backend_text(args: argparse.Namespace, job: Job) -> str:
+    """Tells which backend has run, and why."""
+    return f"backend {job.backend.name} ({job.backend.reason(args.backend)})"
 
 
 def waits_of(traces: Sequence[ProcessTrace]) -> list[Waits]:

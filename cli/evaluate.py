@@ -25,7 +25,7 @@ from ..runtime.plan.call_graph import live_in
 from .assumptions import remark_callbacks
 from .backends import Backend
 from .exit_codes import EXIT_OK
-from .messages import print_json, show_diagnostics
+from .messages import print_json, tell_found
 from .progress import working
 from .streams import say
 
@@ -44,7 +44,7 @@ def evaluate_command(args: argparse.Namespace) -> int:
     remark_callbacks(module, diagnostics)
     backend = Backend.chosen(args.backend, module)
     backend.remark(diagnostics)
-    show_diagnostics(diagnostics.found)
+    tell_found(args, diagnostics.found, quiet=False)
     if args.out is not None:
         check_outputs(Path(args.out))
     with working("running on one device"):

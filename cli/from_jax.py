@@ -20,7 +20,7 @@ from ..ir.diagnostics import CompileError, fail
 from ..ir.graph.module import Module
 from ..ir.graph.stack_frames import SourceSpan
 from .exit_codes import EXIT_OK
-from .messages import show_diagnostics
+from .messages import tell_found
 from .progress import working
 from .streams import say, show_program
 
@@ -36,7 +36,7 @@ def from_jax_command(args: argparse.Namespace) -> int:
     imported("jax", "to read programs from JAX")
     with working(f"running {path}"):
         module = _program(path, name, args.place)
-    show_diagnostics(module.warnings)
+    tell_found(args, module.warnings, quiet=False)
     if args.out is None:
         show_program(module.to_text())
         return EXIT_OK

@@ -33,7 +33,7 @@ MOST_BYTES = 256 << 20  # of all programs that are kept
 _LARGEST = 32 << 20  # of one
 _LATER = frozenset({
     "argv", "inputs", "seed", "seeds", "out", "trace", "timeout", "json", "tolerance", "allow_nan", "collectives",
-    "werror",
+    "werror", "remarks", "noted",
 })  # fmt: skip
 _FILES = ("machine", "strategy")  # options that may name files
 _ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from ..ir.tools.extract import find_computation, find_instruction, isolate
 from ..ir.tools.printer import computation_text, instruction_text
 from .common import read_program
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
-from .messages import print_json, show_diagnostics
+from .messages import print_json, tell_found
 from .streams import say, show_program
 
 SHOWN = 5  # differences shown per computation
@@ -47,7 +47,7 @@ def diff(args: argparse.Namespace) -> int:
     if args.file == args.other == "-":
         fail("standard input can be one of the programs only")
     left, right = read_program(args), frontends.load(args.other)
-    show_diagnostics(right.warnings)
+    tell_found(args, right.warnings, quiet=False)
     found = differences(left, right)
     if args.json:
         records = [{"what": d.what, "computations": list(d.computations), "left": d.left and instruction_text(d.left),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 
 from ..ir.deadlock.find import find_waits
 from ..ir.diagnostics import Diagnostic, fail, without_errors
@@ -45,7 +46,8 @@ def made(args: argparse.Namespace, ranks: int | None, quiet: bool) -> tuple[Job,
     unsure = without_errors(find_waits(job.local))
     if ranks is not None:  # in one process a device that waits in vain is an error of the run
         context.diagnostics.found += unsure
-    job.backend = Backend.chosen(args.backend, job.local, -(-job.devices // (ranks or 1)) * (args.repeat or 1))
+    times = math.inf if args.is_long else -(-job.devices // (ranks or 1)) * (args.repeat or 1)
+    job.backend = Backend.chosen(args.backend, job.local, times)
     if ranks is not None and args.schedule is None and job.backend.name == NATIVE and not job.local.has_schedule:
         schedule_for_ranks(args, job.local, context, args.repeat or 1)
     job.backend = job.backend.knowing(job.local)

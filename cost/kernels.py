@@ -18,7 +18,7 @@ SAVED_PER_RUN = 5e-6  # seconds, of one execution of an op
 PAID_PER_OP = 0.4e-3  # seconds, for an op of the text
 
 
-def is_worth_compiling(module: Module, times: int = 1) -> bool:
+def is_worth_compiling(module: Module, times: float = 1) -> bool:
     """Whether `times` executions of a program by native code save more time than making the code takes.
 
     Products count neither way: both compute them by the same library. Loops of unknown length count once.

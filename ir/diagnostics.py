@@ -98,7 +98,8 @@ WIDTH = 120  # columns of an excerpt where the terminal is not narrower
 class Diagnostic:
     """One message. `notes` point to related locations, `help` suggests what the user can do.
 
-    `category` is one of `CATEGORIES` for remarks and warnings about lost performance or precision, else empty.
+    `category` is one of `CATEGORIES` for remarks and warnings about lost performance or precision, else empty. `cost`
+    is how much is lost: bytes, or multiply-adds.
     """
 
     severity: Severity
@@ -107,6 +108,7 @@ class Diagnostic:
     help: str | None = None
     notes: tuple[Diagnostic, ...] = ()
     category: str = ""
+    cost: float = field(default=0.0, compare=False)
 
     @property
     def line(self) -> int:
@@ -200,9 +202,14 @@ class Diagnostics:
         self.found.append(Diagnostic(Severity.WARNING, message, location, help, category=category))
 
     def remark(
-        self, message: str, location: Location | None = None, help: str | None = None, category: str = ""
+        self,
+        message: str,
+        location: Location | None = None,
+        help: str | None = None,
+        category: str = "",
+        cost: float = 0.0,
     ) -> None:
-        self.found.append(Diagnostic(Severity.REMARK, message, location, help, category=category))
+        self.found.append(Diagnostic(Severity.REMARK, message, location, help, category=category, cost=cost))
 
     @property
     def has_errors(self) -> bool:

@@ -15,6 +15,7 @@ from .diagnostics import Location, SourceFile, fail
 
 MOST_BYTES = 2 << 30  # as of a serialized module
 MOST_SETTINGS = 16 << 20  # of a machine or a strategy
+_AT_ONCE = 16 << 20  # bytes
 _PIPE_SECONDS = 5.0
 _DEEPEST = 100  # brackets of TOML
 
@@ -41,10 +42,12 @@ def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
 
 def read_stream(stream: IO[bytes], most: int = MOST_BYTES) -> bytes:
     """Returns the rest of a stream. Raises OSError if it has more than `most` bytes."""
-    data = stream.read(most + 1)
-    if len(data) > most:
-        raise OSError(0, f"it has more than {most:,} bytes")
-    return data
+    parts: list[bytes] = []
+    while part := stream.read(_AT_ONCE):  # for more, Python would take the memory before it reads
+        parts.append(part)
+        if sum(map(len, parts)) > most:
+            raise OSError(0, f"it has more than {most:,} bytes")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def read_text(path: str | Path, most: int = MOST_SETTINGS) -> str:

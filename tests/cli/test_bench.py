@@ -11,13 +11,15 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
+from hloom.cli import backends
 from hloom.runtime.measure import Part, StepTimes, peak_bytes, peak_flops
 from hloom.runtime.simulator import SimulatedProgram
 from support.command_line import NAMED, have_mpi, process
 from support.command_line import hloom as command
 
 LINES = [
-    r"mlp: 8 simulated devices, backend (numpy|reference)", r"reading, partitioning and compiling \S+ s",
+    r"mlp: 8 simulated devices, backend (numpy|reference) \(as asked for\)",
+    r"reading, partitioning and compiling \S+ s",
     r"first step \S+ ms, median of 2 \S+ ms", r"part +ms +share +reached +of the peak",
     *(rf"{part.value} +\S+ +\S+( %)? +(-|\S+ G[FB]/s) +\S+( %)?" for part in Part),
     r"peak here: \S+ GF/s \(product of f32 matrices\), \S+ GB/s \(copy\)",
@@ -30,6 +32,22 @@ def test_the_table_has_all_parts(backend: str, tmp_path: Path) -> None:
     assert (done.code, done.err) == (0, "")
     for line, pattern in zip(done.out.splitlines(), LINES, strict=True):
         assert re.fullmatch(pattern, line), line
+
+
+@pytest.mark.parametrize(("there", "text"), [
+    (True, "backend native (the fastest for a program that runs for long)"),
+    (False, "backend reference (there is no native code here: native code needs llvmlite"),
+])  # fmt: skip
+def test_a_short_benchmark_takes_what_runs_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, text: str
+) -> None:
+    if there and not backends.has_native_code():
+        pytest.skip("there is no native code here")
+    monkeypatch.setattr(backends, "has_native_code", lambda: there)
+    done = command("bench", NAMED, "--repeat", "1", "--backend", "auto", cwd=tmp_path)
+    assert done.code == 0
+    assert text in done.out
+    assert backends.Backend.chosen("auto", hloom.load(NAMED), 1).name == "reference"
 
 
 def record(*arguments: str, cwd: Path) -> Any:

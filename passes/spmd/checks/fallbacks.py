@@ -31,6 +31,7 @@ class _Finding:
     text: str
     category: str
     help: str
+    bytes: int
 
 
 @brief
@@ -50,7 +51,7 @@ class Fallbacks:
             found = self._known[choice] = tuple(_findings(choice.op, choice.assignment))
         for finding in found:
             self.diagnostics.remark(f"{named_with_source(instruction)} {finding.text}", instruction.location,
-                                    category=finding.category, help=finding.help)
+                                    category=finding.category, help=finding.help, cost=finding.bytes)
 
 
 def _findings(op: OpSharding, assignment: Assignment) -> Iterator[_Finding]:
@@ -62,7 +63,7 @@ def _findings(op: OpSharding, assignment: Assignment) -> Iterator[_Finding]:
         size = op.call.shape.byte_size
         yield _Finding(
             f"computes its whole result on every device ({size} bytes), of which each keeps a tile", "replication",
-            "shard another dimension of it, or annotate it as replicated if this is meant")
+            "shard another dimension of it, or annotate it as replicated if this is meant", size)
 
 
 def _gathered(op: OpSharding, assignment: Assignment, number: int) -> _Finding | None:
@@ -89,7 +90,7 @@ def _gathered(op: OpSharding, assignment: Assignment, number: int) -> _Finding |
         f"device: each receives {received} bytes, its own tile has {tile}",
         "replication" if target.is_replicated else "gather",
         f"shard dimension {instead} of the operand instead" if others
-        else "annotate the operand as replicated if this is meant")
+        else "annotate the operand as replicated if this is meant", received)
 
 
 def _lost(op: OpSharding, assignment: Assignment, number: int) -> _Finding | None:
@@ -117,7 +118,7 @@ def _lost(op: OpSharding, assignment: Assignment, number: int) -> _Finding | Non
         f"each device receives {round(received)} bytes, its own tile has {tiling.local_shape(shape).byte_size}",
         "replication" if all(op.tilings[r].is_replicated for r in results) else "gather",
         f"shard dimension {' or '.join(map(str, others))} of the operand instead" if others
-        else "annotate the operand as replicated if this is meant")
+        else "annotate the operand as replicated if this is meant", round(received))
 
 
 def _gathered_dims(op: OpSharding, value: int) -> list[int]:
@@ -150,7 +151,8 @@ def report_padding(module: Module, fraction: float, least: int, diagnostics: Dia
         diagnostics.remark(
             f"{named_with_source(first)}: {round(_waste(shape, tiling))} of the {tile.byte_size} bytes of a tile of "
             f"{shape} are padding{more}: {', '.join(dims)}", first.location, category="padding",
-            help="choose a size that the tiles divide, fewer tiles, or another dimension")
+            help="choose a size that the tiles divide, fewer tiles, or another dimension",
+            cost=len(instructions) * _waste(shape, tiling))
 
 
 def _waste(shape: Shape, tiling: Tiling) -> float:

@@ -79,6 +79,7 @@ def _report(c: _Contraction, share: float, diagnostics: Diagnostics) -> None:
         f"{named_with_source(c.instruction)} is computed alike by groups of {product(c.unused)} devices: "
         f"{c.multiply_adds:,} multiply-adds on each, {share:.0%} of the program's, for {_bytes(c, c.assignment)}; "
         f"divided {points(c.op, other):,} for {_bytes(c, other)}", c.instruction.location, category="work",
+        cost=c.multiply_adds * (1 - 1 / product(c.unused)),
         help=f"dividing it is {abs(later):,.3g} us {'slower' if later > 0 else 'faster'} by the times of this machine: "
              "--machine describes another, and an annotation of its result divides it anyway")  # fmt: skip
 

@@ -1,0 +1,58 @@
+"""Remarks come after the results: those that cost most, equal ones once."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hloom.cli.remarks import ALL, FEW, NONE, chosen
+from hloom.ir.diagnostics import Diagnostic, Severity
+from support.command_line import EXAMPLES, ROOT, environment
+from support.command_line import hloom as command_line
+
+
+def remark(text: str, cost: float = 0.0, severity: Severity = Severity.REMARK) -> Diagnostic:
+    return Diagnostic(severity, text, category="work", cost=cost)
+
+
+def test_equal_remarks_are_told_once() -> None:
+    found = [remark(f"dot dot.{n} sends 1,024 bytes") for n in range(3)] + [remark("dot dot.9 sends 1,025 bytes")]
+    shown, left_out = chosen(found, FEW)
+    assert [d.message for d in shown] == [
+        "dot dot.0 sends 1,024 bytes (and 2 more like it)", "dot dot.9 sends 1,025 bytes",
+    ]  # fmt: skip
+    assert left_out == 0
+    assert chosen(found, ALL) == (found, 0)
+    assert chosen(found, NONE) == ([], 0)
+
+
+def test_the_most_expensive_are_told_and_all_warnings() -> None:
+    found = [remark(f"remark {'abcdef'[n]}", float(n)) for n in range(6)]
+    found += [remark(f"warning {'abcdef'[n]}", severity=Severity.WARNING) for n in range(5)]
+    shown, left_out = chosen(found, FEW)
+    assert [d.message for d in shown] == [*(f"warning {c}" for c in "abcde"), "remark f", "remark e", "remark d"]
+    assert left_out == 3
+    assert len(chosen(found, NONE)[0]) == 5
+
+
+@pytest.mark.parametrize(("option", "remarks"), [((), 1), (("--remarks", "all"), 2), (("--remarks", "none"), 0)])
+def test_the_command(tmp_path: Path, option: tuple[str, ...], remarks: int) -> None:
+    done = command_line("comm", EXAMPLES / "transformer_train.hlo", *option, cwd=tmp_path)
+    assert done.code == 0
+    assert len(re.findall(r": remark: ", done.err)) == remarks
+    assert ("(and 1 more like it) [work]" in done.err) == (option == ())
+    assert max(map(len, re.findall(r"(?m)^ +\d* \| .*$", done.err)), default=0) <= 120
+
+
+def test_results_come_first() -> None:
+    command = [sys.executable, "-m", "hloom", "comm", "examples/transformer_train.hlo"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    )
+    assert done.stdout.index("remark:") > done.stdout.index("bytes sent per device")
+    readme = (ROOT / "README.md").read_text()
+    assert done.stdout[done.stdout.index("examples/transformer_train.hlo:") :] in readme
+
