@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from .passes.resharding.transfers import reshard_plan as reshard_plan
     from .passes.result import Partitioned as Partitioned
     from .passes.spmd.emit.local_op import LocalOp as LocalOp
-    from .passes.spmd.local_forms import built_in as local_forms  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    from .passes.spmd.local_forms import local_forms as local_forms
     from .report.budget import assert_collectives as assert_collectives
     from .report.explain import explain as explain
     from .runtime import RankFailed as RankFailed
@@ -145,7 +145,7 @@ _PLACES = {
     "reshard_plan": "passes.resharding.transfers:reshard_plan",
     "Partitioned": "passes.result:Partitioned",
     "LocalOp": "passes.spmd.emit.local_op:LocalOp",
-    "local_forms": "passes.spmd.local_forms:built_in",
+    "local_forms": "passes.spmd.local_forms:local_forms",
     "assert_collectives": "report.budget:assert_collectives",
     "explain": "report.explain:explain",
     "RankFailed": "runtime:RankFailed",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import hloom
-import hloom.jax
 import hloom.runtime
 import pytest
 from support.command_line import ROOT
