@@ -49,7 +49,9 @@ if TYPE_CHECKING:
     from .ir.diagnostics import Diagnostic as Diagnostic
     from .ir.diagnostics import InternalError as InternalError
     from .ir.diagnostics import Severity as Severity
+    from .ir.errors import ShapeError as ShapeError
     from .ir.graph.algebra import Algebra as Algebra
+    from .ir.graph.attributes import Attributes as Attributes
     from .ir.graph.instruction import Instruction as Instruction
     from .ir.graph.module import Module as Module
     from .ir.graph.module import Stage as Stage
@@ -118,7 +120,9 @@ _PLACES = {
     "Diagnostic": "ir.diagnostics:Diagnostic",
     "InternalError": "ir.diagnostics:InternalError",
     "Severity": "ir.diagnostics:Severity",
+    "ShapeError": "ir.errors:ShapeError",
     "Algebra": "ir.graph.algebra:Algebra",
+    "Attributes": "ir.graph.attributes:Attributes",
     "Instruction": "ir.graph.instruction:Instruction",
     "Module": "ir.graph.module:Module",
     "Stage": "ir.graph.module:Stage",

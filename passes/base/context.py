@@ -44,9 +44,9 @@ class PassContext:
     Options: `num_devices` is the number of devices that the user asks for; with None the program decides, and
     `default_devices` counts if it names none. `rules` replace the sharding rules of built-in ops in propagation
     (`propagation/rules`). `machine` gives the times of collectives, memory traffic and work. `forms` are the local
-    forms of ops; cost and partitioner read the same ones. They are `local_forms()` with overrides: without the form that
-    an op needs, its tiles would compute other numbers, so CompileError is raised for missing ones. `verify` says when
-    to check the module. `explain` names an instruction: passes that decide about it tell why (`answer`). `after` is
+    forms of ops; cost and partitioner read the same ones. They are `local_forms()` with overrides: without the form
+    that an op needs, its tiles would compute other numbers, so CompileError is raised for missing ones. `verify` says
+    when to check the module. `explain` names an instruction: passes that decide about it tell why (`answer`). `after` is
     called with the name of each pass and the module.
 
     Findings: `answers` counts the explanations; passes append remarks, warnings and errors to `diagnostics`, the
