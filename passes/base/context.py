@@ -46,8 +46,8 @@ class PassContext:
     (`propagation/rules`). `machine` gives the times of collectives, memory traffic and work. `forms` are the local
     forms of ops; cost and partitioner read the same ones. They are `local_forms()` with overrides: without the form
     that an op needs, its tiles would compute other numbers, so CompileError is raised for missing ones. `verify` says
-    when to check the module. `explain` names an instruction: passes that decide about it tell why (`answer`). `after` is
-    called with the name of each pass and the module.
+    when to check the module. `explain` names an instruction: passes that decide about it tell why (`answer`). `after`
+    is called with the name of each pass and the module.
 
     Findings: `answers` counts the explanations; passes append remarks, warnings and errors to `diagnostics`, the
     partitioner its plans to `reshardings`, and the pipeline one of the `records` per pass.
