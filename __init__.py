@@ -49,7 +49,9 @@ if TYPE_CHECKING:
     from .ir.diagnostics import Diagnostic as Diagnostic
     from .ir.diagnostics import InternalError as InternalError
     from .ir.diagnostics import Severity as Severity
+    from .ir.errors import ShapeError as ShapeError
     from .ir.graph.algebra import Algebra as Algebra
+    from .ir.graph.attributes import Attributes as Attributes
     from .ir.graph.instruction import Instruction as Instruction
     from .ir.graph.module import Module as Module
     from .ir.graph.module import Stage as Stage
@@ -76,7 +78,7 @@ if TYPE_CHECKING:
     from .passes.resharding.transfers import reshard_plan as reshard_plan
     from .passes.result import Partitioned as Partitioned
     from .passes.spmd.emit.local_op import LocalOp as LocalOp
-    from .passes.spmd.local_forms import built_in as local_forms  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    from .passes.spmd.local_forms import local_forms as local_forms
     from .report.budget import assert_collectives as assert_collectives
     from .report.explain import explain as explain
     from .runtime import RankFailed as RankFailed
@@ -118,7 +120,9 @@ _PLACES = {
     "Diagnostic": "ir.diagnostics:Diagnostic",
     "InternalError": "ir.diagnostics:InternalError",
     "Severity": "ir.diagnostics:Severity",
+    "ShapeError": "ir.errors:ShapeError",
     "Algebra": "ir.graph.algebra:Algebra",
+    "Attributes": "ir.graph.attributes:Attributes",
     "Instruction": "ir.graph.instruction:Instruction",
     "Module": "ir.graph.module:Module",
     "Stage": "ir.graph.module:Stage",
@@ -145,7 +149,7 @@ _PLACES = {
     "reshard_plan": "passes.resharding.transfers:reshard_plan",
     "Partitioned": "passes.result:Partitioned",
     "LocalOp": "passes.spmd.emit.local_op:LocalOp",
-    "local_forms": "passes.spmd.local_forms:built_in",
+    "local_forms": "passes.spmd.local_forms:local_forms",
     "assert_collectives": "report.budget:assert_collectives",
     "explain": "report.explain:explain",
     "RankFailed": "runtime:RankFailed",

@@ -14,7 +14,7 @@ from . import pipelines
 from .base import Pass, PassContext, Rules, Verify, run_pipeline
 from .op_sharding.forms import LocalForms
 from .result import Partitioned
-from .spmd.local_forms import built_in
+from .spmd.local_forms import local_forms
 
 
 @checked
@@ -56,7 +56,7 @@ def partition(
     else or leaves an invalid program: the message names the pass and its class.
     """
     context = PassContext(
-        num_devices=num_devices, rules=rules or {}, machine=as_machine(machine), forms=forms or built_in(),
+        num_devices=num_devices, rules=rules or {}, machine=as_machine(machine), forms=forms or local_forms(),
         verify=verify,
     )
     with paused_collector():

@@ -27,7 +27,7 @@ from ..passes.op_sharding.forms import LocalForms
 from ..passes.pipelines import PROPAGATE
 from ..passes.propagation.propagate import Propagate, propagation
 from ..passes.propagation.values import Leaf, LeafDigits, ValueGraph
-from ..passes.spmd.local_forms import built_in
+from ..passes.spmd.local_forms import local_forms
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Solved:
     module: Module
     graph: ValueGraph
     machine: Machine = DEFAULT
-    forms: LocalForms = field(default_factory=built_in)
+    forms: LocalForms = field(default_factory=local_forms)
 
     @cached_property
     def mesh(self) -> Mesh:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import hloom
-import hloom.jax
 import hloom.runtime
 import pytest
 from support.command_line import ROOT
@@ -65,6 +64,8 @@ USES: dict[str, str] = {
     "Diagnostic": REFUSED + "assert isinstance(error.diagnostics[0], it)",
     "InternalError": "assert it('a', 'b').pass_name == 'b'",
     "Severity": "assert it.ERROR.value == 'error'",
+    "ShapeError": "assert it('a', help='b').help == 'b'",
+    "Attributes": "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass A(it):\n    n: int = 1",
     "Algebra": "assert it('opaque') is it.OPAQUE",
     "Instruction": NEGATION + "assert isinstance(v, it)",
     "Module": NEGATION.replace("hloom.Module", "it") + "assert c.parent.to_text()",

@@ -20,7 +20,8 @@ from support.command_line import NAMED
 PACKAGES = (hloom, hloom.jax, hloom.runtime, builder)
 # Classes without values of their own, and those whose values are functions, or belong to one compilation by JAX.
 NO_VALUES = {
-    "Op", "Pass", "Machine", "KernelProvider", "LocalOp", "Array", "Hook", "Compiled", "Lowered", "Program",
+    "Op", "Attributes", "Pass", "Machine", "KernelProvider", "LocalOp", "Array", "Hook", "Compiled", "Lowered",
+    "Program",
     "Transformed",
 }  # fmt: skip
 Member = (property, cached_property, classmethod, staticmethod, FunctionType)
@@ -54,7 +55,8 @@ def _values() -> dict[str, Any]:
         shape, hloom.P("add", hloom.P("dot")), hloom.reshard_plan(sharding, sharding, shape), hloom.local_forms(),
         hloom.LocalForm(_emitted), hloom.PassContext(), refusal,
         refusal.diagnostics[0], refusal.diagnostics[0].severity, hloom.Algebra.MOVE,
-        hloom.InternalError("it", "dce"), hloom.RankFailed("it", 1, "host", 70, True), hloom.runtime.NumpyKernels(),
+        hloom.InternalError("it", "dce"), hloom.ShapeError("it", help="that"),
+        hloom.RankFailed("it", 1, "host", 70, True), hloom.runtime.NumpyKernels(),
         hloom.Snapshot(module, (), None, "cpu"), builder.Spec(4), builder.trace(builder.abs, "f32[4]"),
         hloom.PIPELINE, hloom.explain(module, "y"), hloom.parse_machine("tpu-v4"),
     )  # fmt: skip

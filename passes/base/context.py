@@ -14,7 +14,7 @@ from ...ir.graph.module import Module
 from ...ir.graph.op import OpCall
 from ..op_sharding.forms import LocalForms
 from ..resharding.base.record import Resharding
-from ..spmd.local_forms import built_in
+from ..spmd.local_forms import local_forms
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class PassContext:
     Options: `num_devices` is the number of devices that the user asks for; with None the program decides, and
     `default_devices` counts if it names none. `rules` replace the sharding rules of built-in ops in propagation
     (`propagation/rules`). `machine` gives the times of collectives, memory traffic and work. `forms` are the local
-    forms of ops; cost and partitioner read the same ones. They are `built_in()` with overrides: without the form that
-    an op needs, its tiles would compute other numbers, so CompileError is raised for missing ones. `verify` says when
-    to check the module. `explain` names an instruction: passes that decide about it tell why (`answer`). `after` is
-    called with the name of each pass and the module.
+    forms of ops; cost and partitioner read the same ones. They are `local_forms()` with overrides: without the form
+    that an op needs, its tiles would compute other numbers, so CompileError is raised for missing ones. `verify` says
+    when to check the module. `explain` names an instruction: passes that decide about it tell why (`answer`). `after`
+    is called with the name of each pass and the module.
 
     Findings: `answers` counts the explanations; passes append remarks, warnings and errors to `diagnostics`, the
     partitioner its plans to `reshardings`, and the pipeline one of the `records` per pass.
@@ -60,14 +60,14 @@ class PassContext:
     explain: str | None = None
     after: Callable[[str, Module], None] | None = None
     machine: Machine = DEFAULT
-    forms: LocalForms = field(default_factory=built_in)
+    forms: LocalForms = field(default_factory=local_forms)
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     reshardings: list[Resharding] = field(default_factory=list[Resharding])
     records: list[PassRecord] = field(default_factory=list[PassRecord])
     answers: int = 0
 
     def __post_init__(self) -> None:
-        missing = sorted(set(built_in().entries) - set(self.forms.entries))
+        missing = sorted(set(local_forms().entries) - set(self.forms.entries))
         if missing:
             fail(f"forms lacks the local forms of {', '.join(missing)}",
                  help="begin with hloom.local_forms() and override those that differ")

@@ -2,7 +2,7 @@
 
 Each run has a registry in its `PassContext`. Cost functions ask it for the time of a form's exchange, the partitioner
 asks it for the code that emits the op. The name of a form is an opcode, or the target of a custom-call:
-`custom-call TopK`. The forms that Hloom has are `spmd.local_forms.built_in()`.
+`custom-call TopK`. The forms that Hloom has are `spmd.local_forms.local_forms()`.
 """
 
 from __future__ import annotations

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from support.command_line import ROOT
+from support.nursery import cold
 
 _BLOCK = re.compile(r"^## ([^\n]*)\n|^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -23,12 +25,31 @@ def examples() -> list[tuple[str, str]]:
     return found
 
 
+def _all() -> list[tuple[str, str]]:
+    needs_jax = find_spec("jax") is None
+    return [(p, e) for p, e in examples() if not needs_jax or not ("jax" in e or "stablehlo" in e)]
+
+
 @pytest.mark.parametrize(("place", "example"), examples(), ids=[place for place, _ in examples()])
 def test_example(place: str, example: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if "jax" in example or "stablehlo" in example:
         pytest.importorskip("jax")
+    if "register" in example:  # for the process
+        _runs_cold(example)
+        return
     monkeypatch.chdir(ROOT)
     exec(compile(example, place, "exec"), {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("place", "example"), _all(), ids=[place for place, _ in _all()])
+def test_example_in_a_cold_process(place: str, example: str) -> None:
+    _runs_cold(example)
+
+
+def _runs_cold(example: str) -> None:
+    ended = cold(example, ROOT)
+    assert ended.code == 0, ended.err
 
 
 def test_examples_are_found_and_short() -> None:

@@ -17,6 +17,7 @@ from hloom.ir.graph.op import OPS
 from hloom.ir.types.element_type import ELEMENT_TYPES
 
 _INSTRUCTION = re.compile(r"( +)(ROOT )?(%[\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\(([^()]*)\)(.*)")
+_NUMBER = re.compile(r"-?(?:nan|inf|\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 _TYPE = re.compile(r"\b[a-z]+\d*\w*(?=\[)")
 _SIZES = re.compile(r"(?<=\w\[)[\d,]+(?=\])|(?<=slice_sizes=\{)[\d,]+(?=\})|(?<=slice=\{)[^{}\n]+(?=\})")
 _ARRAY = re.compile(r"\b\w+\[([\d,]*)\](\{[^{}]*\})?")
@@ -279,12 +280,75 @@ def call(rng: random.Random, text: str) -> str:
                         rest=f", calls={part}")  # fmt: skip
         lines = [first, replace(line, opcode="async-done", operands=(first.name,), rest=f", calls={part}")]
     else:
-        number = Line(line.indent, False, line.name + ".n", "s32[]", "partition-id", (), "")
-        lines = [number, replace(taken, opcode="conditional", operands=(number.name, *names[:1], *names[:1]),
-                                 rest=f", branch_computations={{{part}, {part}}}")]  # fmt: skip
+        number = _selector(rng, line)
+        lines = [*number, replace(taken, opcode="conditional", operands=(number[-1].name, *names[:1], *names[:1]),
+                                  rest=f", branch_computations={{{part}, {part}}}")]  # fmt: skip
     made = body.replaced(place, lines)
     head, newline, rest = made.partition("\n")
     return f"{head}{newline}\n{inner}{rest.lstrip(chr(10))}"
+
+
+def _selector(rng: random.Random, line: Line) -> list[Line]:
+    """The number of a branch: a constant, or that of the device."""
+    name = line.name + ".n"
+    if rng.random() < 0.5:
+        return [Line(line.indent, False, name, "s32[]", "constant", (str(rng.randrange(3)),), "")]
+    device = Line(line.indent, False, name + ".u", "u32[]", "partition-id", (), "")
+    return [device, Line(line.indent, False, name, "s32[]", "convert", (device.name,), "")]
+
+
+def special(rng: random.Random, text: str) -> str:
+    """A constant of another value: NaN, an infinity, a zero of either sign."""
+    body = Body(text)
+    fits = body.choose(rng, lambda line: line.opcode == "constant" and line.shape.startswith(("f", "bf")))
+    if fits is None:
+        return text
+    place, line = fits
+    value = rng.choice(("nan", "-nan", "inf", "-inf", "-0", "0"))
+    return body.replaced(place, [replace(line, operands=tuple(_NUMBER.sub(value, o) for o in line.operands))])
+
+
+def branches(rng: random.Random, text: str) -> str:
+    """A conditional in place of an op of one operand: all branches are one computation, of operands of one shape."""
+    body = Body(text)
+    if (chosen := body.choose(rng, lambda line: _takes(line) and len(line.operands) == 1)) is None:
+        return text
+    place, line = chosen
+    (name,) = line.operands
+    shape = body.shapes.get(name, "f32[]")
+    alike = [o.name for o in body.before(place) if o.shape == shape] or [name]
+    count, part = rng.choice((2, 2, 3)), f"%part.{rng.randrange(1000)}"
+    number = _selector(rng, line)
+    taken = replace(line, opcode="conditional", operands=(number[-1].name, *rng.choices(alike, k=count)),
+                    rest=f", branch_computations={{{', '.join([part] * count)}}}")  # fmt: skip
+    inner = [f"{part} {{", f"  {name} = {shape} parameter(0)", str(replace(line, is_root=True)), "}", "", ""]
+    head, newline, rest = body.replaced(place, [*number, taken]).partition("\n")
+    return f"{head}{newline}\n" + "\n".join(inner) + rest.lstrip("\n")
+
+
+def transfer(rng: random.Random, text: str) -> str:
+    """A value that is sent and received before it is used."""
+    body = Body(text)
+    if (chosen := body.choose(rng, _computes)) is None:
+        return text
+    place, line = chosen
+    channel = f", channel_id={rng.randrange(1, 200)}"
+    if rng.random() < 0.5:
+        pairs = rng.choice(("{{0,1}}", "{{0,1},{1,0}}", "{{1,0}}"))
+        channel += f', frontend_attributes={{_xla_send_recv_source_target_pairs={pairs}}}'
+    channel += rng.choice(("", ", sharding={maximal device=0}", ", sharding={maximal device=1}"))
+    kept, wrapped = replace(line, name=line.name + ".own", is_root=False), f"({line.shape}, u32[], token[])"
+
+    def made(suffix: str, shape: str, opcode: str, operands: tuple[str, ...], rest: str = channel) -> Line:
+        return Line(line.indent, False, line.name + suffix, shape, opcode, operands, rest)
+
+    token = made(".t", "token[]", "after-all", (), "")
+    receive = made(".r", wrapped, "recv", (token.name,))
+    send = made(".s", wrapped, "send", (kept.name, token.name))
+    sent = made(".sd", "token[]", "send-done", (send.name,))
+    received = made(".rd", f"({line.shape}, token[])", "recv-done", (receive.name,))
+    value = replace(made("", line.shape, "get-tuple-element", (received.name,), ", index=0"), is_root=line.is_root)
+    return body.replaced(place, [kept, token, *rng.choice(((receive, send), (send, receive))), sent, received, value])
 
 
 def header(rng: random.Random, text: str) -> str:
@@ -298,5 +362,5 @@ def header(rng: random.Random, text: str) -> str:
 
 EDITS: tuple[Mutator, ...] = (
     element_type, dimension, dimension, opcode, opcode, layout, operand, operand, duplicate, without, root, tuples,
-    tuples, start, call, header,
+    tuples, start, call, header, special, branches, transfer,
 )  # fmt: skip

@@ -17,6 +17,7 @@ import re
 import shlex
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -47,11 +48,13 @@ from hloom.report.picture import picture
 from hloom.report.shardings import solved
 from hloom.runtime.inputs.inputs import make_inputs
 from support.command_line import EXAMPLES, NAMED, ROOT
+from support.nursery import cold
 
 Result = TypeVar("Result")
 MOST_BYTES = 1 << 22  # of all values of a program that is evaluated
 MOST_TRIPS = 20
 SWEPT = (2, 4, 8)  # numbers of devices
+MACHINES = ("", "h100", "tpu-v4", "cpu-cluster", "work=f32:1T;memory=20TB")
 # What has two spellings of one meaning: a type of comparison that operands have anyway, updates and dones of a start,
 # the one computation of a custom-call.
 _ALIKE = re.compile(
@@ -125,17 +128,46 @@ def run_text(text: str) -> str:
 
 
 def run_sweep(text: str) -> str:
-    """As text and serialized, then partitioned for several numbers of devices, each printed and read."""
+    """As text and serialized, then partitioned for several numbers of devices and machines, with the forms as they are
+    or given, each printed, read and verified.
+    """
     module = hloom.parse(text)
     _reprinted(module)
     _reserialized(module)
-    reached = "parsed"
-    for devices in SWEPT:
+    reached, chosen = "parsed", zlib.crc32(text.encode("utf-8", "surrogatepass"))
+    for number, devices in enumerate(SWEPT):
+        machine = MACHINES[(chosen + number) % len(MACHINES)]
+        forms = hloom.local_forms().override("none", hloom.LocalForm(hloom.LocalOp.emit)) if chosen % 5 == 0 else None
         with refusals():
-            local = hloom.partition(module, devices)
+            local = hloom.partition(module, devices, machine=machine, forms=forms)
             _reprinted(local)
             reached = "partitioned"
     return reached
+
+
+_COLD = """import hloom
+{first}
+try:
+    print(hloom.partition(hloom.parse({text!r}), {devices}).to_text())
+except hloom.CompileError as error:
+    print("refused", error)
+"""
+FIRST = ("hloom.local_forms()", "hloom.PassContext()", "hloom.builder", "hloom.simulate", "hloom.reshard_plan", "")
+
+
+def run_cold(text: str) -> str:
+    """Partitioned in a process that used nothing of Hloom before, it is the program that this process makes."""
+    hloom.parse(text)
+    chosen = zlib.crc32(text.encode("utf-8", "surrogatepass"))
+    try:
+        wanted = hloom.partition(hloom.parse(text), SWEPT[chosen % 3]).to_text()
+    except hloom.CompileError as error:
+        wanted = f"refused {error}"
+    ended = cold(_COLD.format(first=FIRST[chosen % len(FIRST)], text=text, devices=SWEPT[chosen % 3]))
+    if ended.code:
+        raise Wrong(f"in a cold process: {ended.err}")
+    _same("the program of a cold process", ended.out.rstrip("\n"), wanted.rstrip("\n"))
+    return "refused everywhere" if wanted.startswith("refused") else "the same"
 
 
 def run_schedules(value: str) -> str:
@@ -354,6 +386,7 @@ TARGETS: dict[str, Target] = {
     "pipeline": Target(lambda rng: sharded_program(rng, corpus()), run_pipeline),
     "lowered": Target(lambda rng: sharded_program(rng, lowered()), run_pipeline),
     "sweep": Target(lambda rng: swept_program(rng, (*corpus(), *large())), run_sweep),
+    "cold": Target(lambda rng: swept_program(rng, corpus()), run_cold),
     "sweep-lowered": Target(lambda rng: swept_program(rng, lowered()), run_sweep),
     "schedules": Target(scheduled_program, run_schedules),
     "shardings": Target(sharded, run_like_xla),

@@ -20,6 +20,7 @@ COUNTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "proto": (300, 10_000, ("refused", "serialized")),
     "pipeline": (150, 10_000, ("refused", "partitioned", "proved")),
     "sweep": (150, 20_000, ("refused", "parsed", "partitioned")),
+    "cold": (12, 300, ("refused", "the same")),
     "strings": (600, 10_000, ("refused", "read")),
     "cli": (100, 2_000, ("exit code 0", "exit code 2", "exit code 65")),
     "schedules": (40, 5_000, ("refused", "the same")),
@@ -41,6 +42,12 @@ def test_few(target: str) -> None:
     check(found)
     assert found.outcomes.total() == few
     assert found.outcomes.keys() >= set(reached)
+
+
+@pytest.mark.parametrize("start", range(10_000, 12_000, 500))
+def test_sweep(start: int) -> None:
+    """Two thousand of the inputs with which the passes meet all kinds of programs."""
+    check(campaign("sweep", range(start, start + 500)))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Local forms, by op family: each file lists its own as `FORMS`, and `built_in` joins them.
+"""Local forms, by op family: each file lists its own as `FORMS`, and `local_forms` joins them.
 
 Whoever needs the forms asks for them; nothing happens on import.
 """
@@ -36,7 +36,7 @@ _FAMILIES = (
 
 
 @cache
-def built_in() -> LocalForms:
+def local_forms() -> LocalForms:
     """Returns Hloom's own local forms."""
     return LocalForms(joined(family.FORMS for family in _FAMILIES))
 

@@ -14,7 +14,7 @@ from hloom.passes.op_sharding.assignment import Assignment, LocalForm, OpShardin
 from hloom.passes.op_sharding.forms import LocalForms
 from hloom.passes.pipelines import partition
 from hloom.passes.spmd.emit.local_op import LocalOp
-from hloom.passes.spmd.local_forms import built_in, joined
+from hloom.passes.spmd.local_forms import joined, local_forms
 
 SLICED = """HloModule m, num_partitions=4
 ENTRY e {
@@ -30,7 +30,7 @@ def _kinds(context: PassContext) -> list[str]:
 
 def test_a_form_of_the_context_takes_the_place_of_the_built_in_one() -> None:
     used: list[LocalOp] = []
-    forms = built_in()
+    forms = local_forms()
     plain = forms.of("slice", NONE)
     assert plain is not None
 
@@ -45,7 +45,7 @@ def test_a_form_of_the_context_takes_the_place_of_the_built_in_one() -> None:
 
 
 def test_what_a_form_exchanges_decides_how_the_op_is_divided() -> None:
-    forms = built_in()
+    forms = local_forms()
     plain = forms.of("slice", NONE)
     assert plain is not None
 
@@ -60,7 +60,7 @@ def test_a_target_of_custom_calls_has_a_form_of_its_own() -> None:
     def negated(local: LocalOp) -> Instruction:
         return local.emitter.add("negate", [v.instruction for v in local.operands])
 
-    forms = built_in().override("custom-call mine", LocalForm(negated))
+    forms = local_forms().override("custom-call mine", LocalForm(negated))
     module = hloom.parse("""HloModule m
 ENTRY e {
   x = f32[8] parameter(0)
@@ -72,12 +72,12 @@ ENTRY e {
 
 def test_two_built_in_forms_of_one_name_are_a_mistake() -> None:
     with pytest.raises(InternalError, match="slice has two local forms"):
-        joined([built_in().entries, {"slice": LocalForm(lambda local: local.emit())}])
+        joined([local_forms().entries, {"slice": LocalForm(lambda local: local.emit())}])
 
 
 def test_a_registry_without_the_built_in_forms_is_refused() -> None:
     module = hloom.parse(SLICED)
-    for entries in ({}, {"slice": built_in().entries["slice"]}):
+    for entries in ({}, {"slice": local_forms().entries["slice"]}):
         with pytest.raises(hloom.CompileError, match=r"lacks the local forms of .*topk") as caught:
             hloom.partition(module, forms=LocalForms(entries))
         assert caught.value.diagnostics[0].help == "begin with hloom.local_forms() and override those that differ"
