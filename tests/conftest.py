@@ -1,8 +1,7 @@
-"""Set-up of all tests: XLA, where a test uses it, has eight virtual CPU devices (set before it starts), and native
-kernels are not cached on disk.
+"""Set-up of all tests: XLA, where a test uses it, has eight virtual CPU devices (set before it starts).
 
-The programs that tests start compile the package once, also where Python is told not to leave bytecode behind: it lies
-in a folder of its own, which goes when the tests end.
+The processes of the tests share a folder, which goes when the tests end: parser tables and machine code are made once,
+and the package is compiled once, also where Python is told not to leave bytecode behind.
 """
 
 from __future__ import annotations
@@ -15,15 +14,16 @@ import pytest
 from support.virtual_devices import eight_devices
 
 eight_devices()
-os.environ["HLOOM_CACHE"] = ""
 
 # No example fails for being slow: tests share their machine.
 hypothesis.settings.register_profile("hloom", deadline=None)
 hypothesis.settings.load_profile("hloom")
 
-_bytecode = tempfile.TemporaryDirectory(prefix="hloom-bytecode-")
-if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-    os.environ["PYTHONPYCACHEPREFIX"] = _bytecode.name
+if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers have the folder of the process that starts them
+    _shared = tempfile.TemporaryDirectory(prefix="hloom-tests-")
+    os.environ["HLOOM_CACHE"] = os.path.join(_shared.name, "cache")
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(_shared.name, "bytecode")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

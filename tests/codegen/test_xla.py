@@ -58,10 +58,16 @@ def test_examples(name: str, mesh: dict[str, int], form: str) -> None:
     _check(module, form)
 
 
-@pytest.mark.parametrize("form", ["manual", "replica"])
-@pytest.mark.parametrize("text", [t for f in ("spmd", "indexed", "halo", "single") for t in golden_texts(f, "EVAL")])
-def test_golden_cases(text: str, form: str) -> None:
-    _check(hloom.parse(text), form)
+GOLDEN = [t for f in ("spmd", "indexed", "halo", "single") for t in golden_texts(f, "EVAL")]
+
+
+@pytest.mark.parametrize(("number", "form"), [
+    pytest.param(n, form, marks=[] if (n + column) % 2 else [pytest.mark.slow])
+    for n in range(len(GOLDEN)) for column, form in enumerate(("manual", "replica"))
+])  # fmt: skip
+def test_golden_cases(number: int, form: str) -> None:
+    """The forms in turn, and both in the slow run: examples have both."""
+    _check(hloom.parse(GOLDEN[number]), form)
 
 
 BRANCHES_OF_NOTHING = """

@@ -22,9 +22,7 @@ COMMITTED = {
 def make(script: str, *options: str) -> str:
     """What the script prints with these options."""
     pytest.importorskip("jax")
-    done = subprocess.run(
-        [sys.executable, "-B", str(EXAMPLES / script), *options], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, EXAMPLES / script, *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -88,7 +86,7 @@ def test_mesh_size_changes_shardings_only() -> None:
 
 def test_misspelt_mesh_is_a_usage_error() -> None:
     done = subprocess.run(
-        [sys.executable, "-B", str(EXAMPLES / "make_mlp.py"), "--mesh", "data"],
+        [sys.executable, str(EXAMPLES / "make_mlp.py"), "--mesh", "data"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2

@@ -13,6 +13,7 @@ import pytest
 from hloom.runtime.mpi import devices_of
 from hloom.runtime.ranks import launch
 from hloom.runtime.ranks.library import MpiMissing
+from support.command_line import environment
 from support.processes import PATIENCE, needs_proc, parent, wait_for_state
 
 PROGRAM = Path(__file__).with_name("mpi_program.py")
@@ -33,11 +34,10 @@ def have_mpi() -> bool:
 def start(case: str, ranks: int, *more: str, **variables: str) -> subprocess.Popen[str]:
     if not have_mpi():
         pytest.skip("there is no mpiexec")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PRTE_", "PMI", "HLOOM_"))}
-    environment |= {"PYTHONPATH": f"{SOURCES}{os.pathsep}{TESTS}", "OPENBLAS_NUM_THREADS": "7", **variables}
+    variables = {"PYTHONPATH": f"{SOURCES}{os.pathsep}{TESTS}", "OPENBLAS_NUM_THREADS": "7", **variables}
     return subprocess.Popen(
         [sys.executable, str(LAUNCHER), str(PROGRAM), str(ranks), case, *more],
-        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment(**variables), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 

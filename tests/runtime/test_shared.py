@@ -17,6 +17,7 @@ from hloom.runtime.fabric.window import Window
 from hloom.runtime.ranks import launch
 from hloom.runtime.ranks.library import MpiMissing
 from hloom.runtime.ranks.mode import chosen_mode
+from support.command_line import environment
 from support.processes import PATIENCE
 
 PROGRAM = Path(__file__).with_name("shared_program.py")
@@ -33,11 +34,10 @@ def outcome(case: str, ranks: int, *before: str, **variables: str) -> tuple[int,
         launch.find_mpiexec()
     except MpiMissing:
         pytest.skip("there is no mpiexec")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PRTE_", "PMI", "HLOOM_"))}
-    environment |= {"PYTHONPATH": os.pathsep.join(map(str, PATH)), "HLOOM_TIMEOUT": "60", **variables}
+    variables = {"PYTHONPATH": os.pathsep.join(map(str, PATH)), "HLOOM_TIMEOUT": f"{PATIENCE}", **variables}
     done = subprocess.run(
         [*before, sys.executable, str(LAUNCHER), str(PROGRAM), str(ranks), case],
-        env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
+        env=environment(**variables), capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     return done.returncode, done.stderr
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from support.processes import PATIENCE
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 NAMED = str(EXAMPLES / "mlp_named.hlo")
+_processes = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,14 @@ class Outcome:
 def environment(**variables: str) -> dict[str, str]:
     """This process's environment without what a launcher or a user of Hloom may have set, and with the package.
 
-    The backend and the processor stay, so that all tests can run with each; native code is not cached on disk.
+    The backend and the processor stay, so that all tests can run with each. So does the cache of these tests, but each
+    process makes its program anew: it has a variable of its own, by which it finds none that is kept.
     """
     foreign = ("OMPI_", "PMI", "PRTE_", "HLOOM_")
-    ours = ("HLOOM_BACKEND", "HLOOM_CPU")
+    ours = ("HLOOM_BACKEND", "HLOOM_CACHE", "HLOOM_CPU")
     kept = {k: v for k, v in os.environ.items() if k in ours or not k.startswith(foreign)}
-    return kept | {"PYTHONPATH": str(ROOT / ".import"), "HLOOM_CACHE": ""} | variables
+    number = f"{os.getpid()}.{next(_processes)}"
+    return kept | {"PYTHONPATH": str(ROOT / ".import"), "HLOOM_TEST": number} | variables
 
 
 def process(*arguments: str | Path, cwd: Path, text: str | None = None, **variables: str) -> Outcome:

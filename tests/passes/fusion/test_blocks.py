@@ -100,12 +100,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "FEWEST", 8)
 
 
-@pytest.mark.parametrize("native", [False, NATIVE])
-@pytest.mark.parametrize("fill", ["-inf", "-3.4028235e38", "0.5"])
-@pytest.mark.parametrize(("mask", "rows", "columns"), [
-    ("causal", 64, 64), ("causal", 77, 77), ("causal", 33, 70), ("causal", 70, 33), ("anticausal", 61, 61),
-    ("window", 90, 90),
-])  # fmt: skip
+SHAPES = [("causal", 64, 64), ("causal", 77, 77), ("causal", 33, 70), ("causal", 70, 33), ("anticausal", 61, 61),
+          ("window", 90, 90)]  # fmt: skip
+FILLS = ["-inf", "-3.4028235e38", "0.5"]
+MASKED = [(*shape, fill, False) for shape in SHAPES for fill in FILLS]
+IN_TURN = [pytest.param(*shape, FILLS[n % 3], *NATIVE.values, marks=NATIVE.marks) for n, shape in enumerate(SHAPES)]
+
+
+@pytest.mark.parametrize(("mask", "rows", "columns", "fill", "native"), [*MASKED, *IN_TURN])
 def test_masked_attention(mask: str, rows: int, columns: int, fill: str, native: bool) -> None:
     module = hloom.parse(attention(rows, columns, mask, fill))
     made = products(fused(module)[0])

@@ -164,28 +164,29 @@ BOTH_SIX = (*SIX, (Digit(3, 2), Digit(2, 1)))
 EIGHT = ((Digit(2, 4), Digit(2, 2), Digit(2, 1)),)
 NODES = replace(PRESETS["h100"], links=parse_links("25us/368GB;2:150us/50GB"))  # nodes of two
 NAMED = {machine.links: name for name, machine in PRESETS.items()}  # plans depend on links alone
-LINKS = pytest.mark.parametrize(
-    "machine", [BYTES, DEFAULT, FAR_SLOW, NEAR_SLOW, *(PRESETS[name] for name in NAMED.values()), NODES],
-    ids=["bandwidth only", "default", "far slow", "near slow", *NAMED.values(), "nodes of two"],
-)  # fmt: skip
+MACHINES = {
+    "bandwidth only": BYTES, "default": DEFAULT, "far slow": FAR_SLOW, "near slow": NEAR_SLOW,
+    **{name: PRESETS[name] for name in NAMED.values()}, "nodes of two": NODES,
+}  # fmt: skip
+LINKS = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
 
 
-@LINKS
-@pytest.mark.parametrize(
-    ("meshes", "dims"), [(FOUR, (256,)), (FOUR, (256, 64)), (BOTH_SIX, (216, 72)), (EIGHT, (512,))]
-)
+def _in_turn(*sizes: tuple[Meshes, tuple[int, ...]]) -> pytest.MarkDecorator:
+    """Parametrizes a test by sizes and machines: a third of the machines per size by default, all in the slow run."""
+    pairs = itertools.product(enumerate(sizes), enumerate(MACHINES.items()))
+    return pytest.mark.parametrize(("meshes", "dims", "machine"), [
+        pytest.param(*size, machine, id=f"{size[1]} on {product(size[0][0])}, {name}",
+                     marks=[pytest.mark.slow] if (row + column) % 3 else [])
+        for (row, size), (column, (name, machine)) in pairs
+    ])  # fmt: skip
+
+
+@_in_turn((FOUR, (256,)), (FOUR, (256, 64)), (BOTH_SIX, (216, 72)), (EIGHT, (512,)))
 def test_even_plans_take_no_more_than_the_optimum(meshes: Meshes, dims: tuple[int, ...], machine: Machine) -> None:
     _check(meshes, dims, machine)
 
 
-@LINKS
-@pytest.mark.parametrize(
-    ("meshes", "dims"),
-    [
-        (FOUR, (3,)), (FOUR, (50, 7)), (FOUR, (1, 9)), (SIX, (50, 77)), (SIX, (4, 100)),
-        (EIGHT, (77,)),
-    ],
-)
+@_in_turn((FOUR, (3,)), (FOUR, (50, 7)), (FOUR, (1, 9)), (SIX, (50, 77)), (SIX, (4, 100)), (EIGHT, (77,)))
 def test_uneven_plans_take_no_more_than_the_optimum(meshes: Meshes, dims: tuple[int, ...], machine: Machine) -> None:
     _check(meshes, dims, machine)
 

@@ -24,7 +24,6 @@ def outcome(kind: str, ranks: int, count: int, collectives: str) -> tuple[int, s
     if not have_mpi():
         pytest.skip("there is no mpiexec")
     variables = environment(PYTHONPATH=SEARCHED, HLOOM_COLLECTIVES=collectives)
-    del variables["HLOOM_CACHE"]  # each rank would make the parser's tables
     done = subprocess.run(
         [sys.executable, LAUNCHER, PROGRAM, str(ranks), kind, "0", str(count)],
         capture_output=True, text=True, env=variables, timeout=900, check=False,
