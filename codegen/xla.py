@@ -23,7 +23,7 @@ from ..ir.graph.clone import clone_computation, clone_instruction
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module, Stage, shell_of
-from ..ir.graph.op import op_named
+from ..ir.graph.op import Role, op_named
 from ..ir.ops.calls.behaviour import CustomCallAttributes
 from ..ir.ops.structure import GetTupleElementAttributes
 from ..ir.sharding.sharding import (
@@ -79,7 +79,27 @@ def manual_module(local: Module) -> Module:
             instruction.sharding = _manual(instruction)
     entry = _ManualEntry(local, copies).build()
     new.add_computation(entry, entry=True)
+    for computation in (entry, *(copies[c] for c in computations_run(local)[1:])):
+        _mark_control(computation)
     return new
+
+
+def _mark_control(computation: Computation) -> None:
+    """Marks the values that enter control flow as manual, and those that a computation of it returns, by a custom-call.
+
+    XLA requires that the values of a loop have one sharding, and infers that of the loop from them. But its conversion
+    from StableHLO merges reshapes with what is before them, and drops their shardings; a custom-call it keeps.
+    """
+    values = [o for i in computation if i.op.is_control for o in i.operands]
+    if any(i.sharding is MANUAL for i in computation.parameters):  # not the entry, whose root is global
+        values.append(computation.root)
+    marked = {o: None for v in values for o in (v.operands if v.op.role is Role.TUPLE else ()) if o.shape.is_array}
+    for value in marked:
+        mark = _custom_call(computation, "Sharding", value, value.shape, MANUAL)
+        for user in [u for u in value.users if u.op.role is Role.TUPLE and u in values]:
+            for number in [n for n, operand in enumerate(user.operands) if operand is value]:
+                computation.set_operand(user, number, mark)
+    computation.sort()
 
 
 def body_module(local: Module) -> Module:
@@ -218,10 +238,16 @@ class _ManualEntry:
         return self._custom_call(target, placed, wanted, MANUAL if entering else sharding)
 
     def _custom_call(self, target: str, value: Instruction, shape: Shape, sharding: Sharding) -> Instruction:
-        attributes = CustomCallAttributes(custom_call_target=target)
-        made = self.target.add("custom-call", (value,), attributes, shape.without_layout(), target)
-        made.sharding = sharding
-        return made
+        return _custom_call(self.target, target, value, shape, sharding)
+
+
+def _custom_call(
+    computation: Computation, target: str, value: Instruction, shape: Shape, sharding: Sharding
+) -> Instruction:
+    attributes = CustomCallAttributes(custom_call_target=target)
+    made = computation.add("custom-call", (value,), attributes, shape.without_layout(), target)
+    made.sharding = sharding
+    return made
 
 
 def _joined(shardings: list[Sharding], shape: Shape) -> AnySharding:

@@ -38,8 +38,8 @@ def jit(
     The result is a function of `jax.jit`, and behaves like one. JAX transforms it like any function, and Hloom compiles
     what comes of it. Results whose sharding nobody asks for have the one that propagation finds. `.lower(*args)` gives
     the module before partitioning, `.lower(*args).compile()` the program of each device with its collectives and
-    remarks. Raises CompileError, when called, for programs that Hloom cannot take over (Python callbacks, dynamic
-    shapes, unknown custom-calls), at the user's lines.
+    remarks. Raises CompileError, when called, for programs that Hloom cannot take over (dynamic shapes,
+    unknown custom-calls), at the user's lines.
     """
     if function is None:
         return functools.partial(jit, mesh=mesh, options=options, platforms=platforms, **jit_options)

@@ -106,3 +106,8 @@ def test_a_program_that_is_not_partitioned_is_refused() -> None:
     for form in (manual_module, replica_module):
         with pytest.raises(hloom.CompileError, match="partitioned programs"):
             form(module)
+
+
+def test_values_of_loops_are_manual_after_conversions() -> None:
+    """XLA's conversion merges the transposes before these loops with reshapes, and drops their shardings."""
+    _check(hloom.load(Path(__file__).parent / "flash_scan.hlo"), "manual")

@@ -72,14 +72,14 @@ def gradient_of_closure(jit: Any) -> Any:
     return jax.grad(lambda w: jit(lambda x: loss(w, x))(data()))(weights())
 
 
-@row("gradient of a scalar", devices=1)
+@row("gradient by a number of Python", devices=1)
 def gradient_of_scalar(jit: Any) -> Any:
-    return jax.grad(jit(lambda v: jnp.sin(v) * v))(jnp.float32(1.3))
+    return jax.grad(jit(lambda v: jnp.sin(v) * v))(1.3)
 
 
 @row("third derivative", devices=1, slow=True)
 def third_derivative(jit: Any) -> Any:
-    return jax.grad(jax.grad(jax.grad(jit(lambda v: jnp.sin(v) * v))))(jnp.float32(1.3))
+    return jax.grad(jax.grad(jax.grad(jit(lambda v: jnp.sin(v) * v))))(1.3)
 
 
 @row("gradient through complex numbers", slow=True)
