@@ -27,27 +27,51 @@ def forget_runs(plan: Plan) -> Callable[[], None]:
 
 def never_run(plan: Plan) -> tuple[str, ...]:
     """Names the branches and loop bodies that have not run, but none inside of others."""
-    return tuple(name for name, callee in _callees(plan) if not callee.runs)
+    return tuple(name for name, callee, decides in _callees(plan) if decides and not callee.runs)
 
 
 def unlike(original: Plan, local: Plan, devices: int) -> str:
     """Describes a branch or loop body that a device has run more or less often than the original program has. Empty if
-    there is none. Those of other names, or with more or fewer of their name, cannot be compared.
+    there is none. Those of other names, or with more or fewer of their name, cannot be compared. Names that
+    share a plan, as of a computation that is called from several places, count together.
     """
     theirs, ours = _sites(original), _sites(local)
-    for name, plans in theirs.items():
-        others = ours.get(name, ())
-        if len(plans) == len(others) and _runs(original, plans, devices) != _runs(local, others, devices):
-            return f"{name} runs on some device more or less often than in the original program"
+    deciding = {name for name, _, decides in _callees(original) if decides}
+    for names in _together(theirs, ours):
+        named = [name for name in names if name in deciding]
+        if not named or any(len(theirs.get(n, ())) != len(ours.get(n, ())) for n in names):
+            continue
+        expected, found = ([x for n in names for x in sites[n]] for sites in (theirs, ours))
+        if _runs(original, expected, devices) != _runs(local, found, devices):
+            return f"{named[0]} runs on some device more or less often than in the original program"
     return ""
 
 
-def _sites(plan: Plan) -> dict[str, list[Plan]]:
-    """Returns what has a name, once for each place that it is called from."""
-    found: dict[str, list[Plan]] = {}
-    for name, callee in _callees(plan):
+Sites = dict[str, list[Plan]]
+
+
+def _sites(plan: Plan) -> Sites:
+    """Returns what runs from a place with a name, once for each such place."""
+    found: Sites = {}
+    for name, callee, _ in _callees(plan):
         found.setdefault(name, []).append(callee)
     return found
+
+
+def _together(*programs: Sites) -> Iterator[list[str]]:
+    """Yields the names, those together that share a plan in some program."""
+    groups: dict[str, list[str]] = {}
+    for sites in programs:
+        first: dict[int, str] = {}
+        for name, plans in sites.items():
+            groups.setdefault(name, [name])
+            for plan in plans:
+                other = groups[first.setdefault(id(plan), name)]
+                own = groups[name]
+                if own is not other:
+                    other += own
+                    groups.update(dict.fromkeys(own, other))
+    yield from {id(group): group for group in groups.values()}.values()
 
 
 def _runs(program: Plan, plans: Sequence[Plan], devices: int) -> list[int]:
@@ -59,16 +83,16 @@ def _runs(program: Plan, plans: Sequence[Plan], devices: int) -> list[int]:
     return [sum(plan.runs[0 if alike else device] for plan in distinct) for device in range(devices)]
 
 
-def _callees(plan: Plan) -> Iterator[tuple[str, Plan]]:
-    """Yields branches and loop bodies with their names, and those inside of what has run."""
+def _callees(plan: Plan) -> Iterator[tuple[str, Plan, bool]]:
+    """Yields what steps run, and what runs inside of that, with names; for branches and loop bodies True."""
     for step in plan.steps:
         for number, callee in enumerate(step.plans()):
             match step.instruction.op.role, number:
                 case Role.BRANCH, _:
-                    yield f"branch {number} of {label(step.instruction)}", callee
+                    yield f"branch {number} of {label(step.instruction)}", callee, True
                 case Role.LOOP, 1:
-                    yield f"the body of {label(step.instruction)}", callee
+                    yield f"the body of {label(step.instruction)}", callee, True
                 case _:
-                    pass
+                    yield f"callee {number} of {label(step.instruction)}", callee, False
             if callee.runs:
                 yield from _callees(callee)

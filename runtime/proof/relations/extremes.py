@@ -32,7 +32,8 @@ class Extremes:
 
     def of_two(self, a: Array, b: Array) -> Array:
         """The extreme of two terms at each place."""
-        both = self._known(field.add(self._summand(a), self._summand(b)))
+        are_two = ~is_special(a) & ~is_special(b) & (a != b)
+        both = self._known(field.add(self._summand(a), self._summand(b)), are_two)
         both = np.where((a == b) | (b == self._least), a, np.where(a == self._least, b, both))
         both = np.where((a == self._greatest) | (b == self._greatest), self._greatest, both)
         return np.where((a == UNDEFINED) | (b == UNDEFINED), UNDEFINED, both)
@@ -51,9 +52,9 @@ class Extremes:
         def count(code: Any) -> Array:
             return summed((x == code).astype(np.uint64), (start == code).astype(np.uint64))
 
-        found = self._known(summed(self._summand(x), self._summand(start)))
         others = summed((x != self._least).astype(np.uint64), (start != self._least).astype(np.uint64))
         alone = summed(np.where(is_special(x), ZERO, x), np.where(is_special(start), ZERO, start))
+        found = self._known(summed(self._summand(x), self._summand(start)), others > ONE)
         found = np.where(others == ZERO, self._least, np.where(others == ONE, alone, found))
         return np.where(
             count(UNDEFINED) > ZERO, UNDEFINED, np.where(count(self._greatest) > ZERO, self._greatest, found)
@@ -63,9 +64,10 @@ class Extremes:
         added = np.where(self._sums.has(x), x, self._oracle.value(f"term of {self._name}", x))
         return np.where(is_special(x), ZERO, added)
 
-    def _known(self, sums: Array) -> Array:
+    def _known(self, sums: Array, are_extremes: Array) -> Array:
+        """Notes which of these are sums of several terms, and returns all."""
         sums = np.asarray(sums)
-        self._sums.add(sums)
+        self._sums.add(sums[np.broadcast_to(are_extremes, sums.shape)])
         return sums
 
 

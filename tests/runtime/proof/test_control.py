@@ -94,3 +94,15 @@ def test_a_loop_that_is_called_inside_and_outside_of_another_is_equal() -> None:
     module = hloom.parse(SHARED)
     verdict = prove(module, hloom.partition(module))
     assert verdict.outcome == "equal", verdict
+
+
+SEVERAL = """HloModule m
+once { a = f32[8] parameter(0)  ROOT r = f32[8] negate(a) }
+ENTRY e { x = f32[8] parameter(0), sharding={devices=[4]<=[4]}  y = f32[8] parameter(1)  i = s32[] parameter(2)
+  ROOT z = f32[8] conditional(i, x, y, x), branch_computations={once, once, once} }"""
+
+
+def test_one_computation_as_several_branches_is_no_other_decision() -> None:
+    module = hloom.parse(SEVERAL)
+    verdict = prove(module, hloom.partition(module))
+    assert verdict.outcome == "agrees", verdict
