@@ -15,7 +15,8 @@ from hloom.runtime.ranks.leftovers import remove_leftovers
 def segment(folder: Path, name: str, age: float = 3600.0) -> Path:
     path = folder / name
     path.write_bytes(bytes(mmap.PAGESIZE))
-    os.utime(path, (time.time() - age,) * 2)
+    then = time.time() - age
+    os.utime(path, (then, then))
     return path
 
 
