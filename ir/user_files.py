@@ -17,6 +17,7 @@ MOST_BYTES = 2 << 30  # as of a serialized module
 MOST_SETTINGS = 16 << 20  # of a machine or a strategy
 _AT_ONCE = 16 << 20  # bytes
 _PIPE_SECONDS = 5.0
+_PIPE_STEP = 0.1
 _DEEPEST = 100  # brackets of TOML
 
 _AT = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -34,10 +35,25 @@ def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
             raise OSError(0, "it is a device")
-        if stat.S_ISFIFO(mode) and not select.select([file], [], [], _PIPE_SECONDS)[0]:
-            raise OSError(0, f"it is a pipe into which nobody has written for {_PIPE_SECONDS:.0f} s")
+        first = _first(descriptor) if stat.S_ISFIFO(mode) else b""
         os.set_blocking(descriptor, True)
-        return read_stream(file, most)
+        return first + read_stream(file, most - len(first))
+
+
+def _first(descriptor: int) -> bytes:
+    """Waits until somebody has a pipe open for writing, however long that writer then takes for its first byte.
+
+    Returns what was read to find out: at most a byte. Raises OSError if nobody opens the pipe in time.
+    """
+    for _ in range(round(_PIPE_SECONDS / _PIPE_STEP)):
+        if select.select([descriptor], [], [], _PIPE_STEP)[0]:  # there are bytes, or the writer has gone
+            return b""
+        try:
+            if first := os.read(descriptor, 1):
+                return first
+        except BlockingIOError:  # without a writer the pipe would end here
+            return b""
+    raise OSError(0, f"it is a pipe that nobody has opened for writing for {_PIPE_SECONDS:.0f} s")
 
 
 def read_stream(stream: IO[bytes], most: int = MOST_BYTES) -> bytes:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
+import pkgutil
 import subprocess
 import sys
 
@@ -79,3 +82,12 @@ def test_other_calls_and_tables_are_fine() -> None:
     names = {"read": Place("table", "read"), "fill": Place("table", "fill"), "m": Place("table", "")}
     sources = [Source("table", ast.parse(table).body, {}), Source("a", ast.parse(text).body, names)]
     assert list(pushed_tables(sources)) == []
+
+
+@pytest.mark.parametrize("package", ["hloom", "hloom.jax", "hloom.runtime"])
+def test_no_module_hides_a_public_name(package: str) -> None:
+    """Whoever imports `hloom.jax.x` sets the attribute `x` of `hloom.jax`, in place of a late name `x`."""
+    module = importlib.import_module(package)
+    modules = {m.name for m in pkgutil.iter_modules(module.__path__)}
+    hidden = {name for name in module.__all__ if name in modules}
+    assert {name for name in hidden if not inspect.ismodule(getattr(module, name))} == set()

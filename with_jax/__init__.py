@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .hook import Hook as Hook
     from .hook import Transformed as Transformed
     from .hook import passes as passes
-    from .jit import jit as jit
+    from .jitted import jit as jit
 
 _PLACES = {
     "from_jax": "frontends.jax:from_jax",
@@ -38,7 +38,7 @@ _PLACES = {
     "Hook": "jax.hook:Hook",
     "Transformed": "jax.hook:Transformed",
     "passes": "jax.hook:passes",
-    "jit": "jax.jit:jit",
+    "jit": "jax.jitted:jit",
 }
 
 __all__ = [*_PLACES]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..frontends.extras import imported
 from .body import PURPOSE
-from .jit import jit
+from .jitted import jit
 
 Donate = Literal["none", "all", "all-except-first"]
 _TAGS = itertools.count()

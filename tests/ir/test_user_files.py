@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,36 @@ def test_devices_folders_and_large_files_are_refused(tmp_path: Path) -> None:
 def test_a_pipe_is_read_if_someone_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
+    monkeypatch.setattr(user_files, "_PIPE_STEP", 0.01)
     monkeypatch.setattr(user_files, "_PIPE_SECONDS", 0.05)
-    with pytest.raises(OSError, match="nobody has written"):
+    with pytest.raises(OSError, match="nobody has opened"):
         read_bytes(pipe)
     monkeypatch.setattr(user_files, "_PIPE_SECONDS", 5.0)
     writer = threading.Thread(target=pipe.write_bytes, args=(bytes(200_000),))
     writer.start()
     assert len(read_bytes(pipe)) == 200_000
     writer.join()
+
+
+def test_a_writer_may_take_longer_than_the_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that makes the file may have to start JAX first."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setattr(user_files, "_PIPE_STEP", 0.01)
+    monkeypatch.setattr(user_files, "_PIPE_SECONDS", 0.05)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # so that the writer need not wait
+    writer = os.open(pipe, os.O_WRONLY)
+    os.close(reader)
+
+    def write_late() -> None:
+        time.sleep(0.2)
+        os.write(writer, b"late")
+        os.close(writer)
+
+    thread = threading.Thread(target=write_late)
+    thread.start()
+    assert read_bytes(pipe) == b"late"
+    thread.join()
 
 
 @pytest.mark.parametrize("command", ["run", "verify", "show", "diff"])

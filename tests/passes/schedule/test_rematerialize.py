@@ -127,7 +127,7 @@ def test_behind_barriers_it_survives_the_merging_of_equal_values() -> None:
         run_pipeline(parse_pipeline("cse,dce"), module, PassContext(verify="each"))
         assert same_bits(simulate(module, inputs), simulate(local, inputs))
     assert count(plain, "tanh") == count(local, "tanh") < count(kept, "tanh")
-    assert prove(whole, kept).is_equal
+    assert prove(whole, kept).outcome == "agrees", "no bound is known"
 
 
 def test_schedules_for_xla_have_barriers() -> None:
