@@ -116,7 +116,11 @@ def test_interrupted(tmp_path: Path) -> None:
     """
     os.mkfifo(tmp_path / "pipe")
     command = [sys.executable, "-m", "hloom", "verify", "pipe"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
+    # Shells let what they start in the background ignore the signal, and tests may run there.
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     with process, (tmp_path / "pipe").open("w"):  # opens when the reader does
         wait_for_state("S", process.pid)
         process.send_signal(signal.SIGINT)
