@@ -54,7 +54,9 @@ def test_a_clipped_step(devices: int, sizes: tuple[int, int, int]) -> None:
     inputs = [abs(x) for x in inputs]  # second moments
     result = compare(hloom.simulate(local, inputs, poison=True), hloom.evaluate(module, inputs))
     assert result.equal, result
-    assert prove(module, local, trials=1).outcome in ("equal", "agrees")
+    verdict = prove(module, local)
+    assert verdict.outcome == "agrees"
+    assert {t.decision for t in verdict.tested} == {"maximum most"}, "all hangs on whether the norm is clipped"
     states = module.entry.parameters[2:6]
     held = [p.shape.byte_size for p in local.entry.parameters[2:6]]
     for state, size in zip(states, held, strict=True):
@@ -72,7 +74,7 @@ def test_examples_send_the_same_bytes(name: str) -> None:
     _, local, remarks = divided(module)
     assert "25,216 of 50,432 bytes" in remarks[0]
     assert sent(local) == sent(plain(module))
-    assert prove(module, local, trials=1).outcome in ("equal", "agrees")
+    assert prove(module, local).outcome == "agrees", "all hangs on which tokens are looked up in the loop"
 
 
 def test_the_annotated_program_is_a_program() -> None:
