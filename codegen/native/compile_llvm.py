@@ -120,7 +120,9 @@ class Loaded:
         binding = _binding()
         empty = binding.parse_assembly("")
         machine = binding.Target.from_default_triple().create_target_machine()
-        self._engine = binding.create_mcjit_compiler(empty, machine)
+        # llvmlite's memory manager puts all sections into one reservation: code for the small model has to lie within
+        # 2 GiB of its constants, and LLVM's own manager takes any gap between mappings for each of them.
+        self._engine = binding.create_mcjit_compiler(empty, machine, use_lmm=True)
         self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
         self.address: int = self.function(name)
