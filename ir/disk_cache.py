@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _DIGEST = 32  # bytes of a hash
-_VERSION = "3"  # of the format of files, and of how contents are made
+_VERSION = "4"  # of the format of files, and of how contents are made
 
 
 def folder() -> Path | None:

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from ...ir.diagnostics import fail
+from ...ir.disk_cache import cached, folder
 
 CPU = "HLOOM_CPU"
 Native = Callable[[int], None]  # a compiled kernel: it takes the address of the array of buffer addresses
@@ -92,8 +93,10 @@ def object_code(text: str, cpu: str = "", features: str = "", brief: bool = Fals
         cpu, features = host()
     module = binding.parse_assembly(text)
     module.verify()
+    # LLVM puts each section into any gap between mappings. In a process of much memory these lie gigabytes apart, and
+    # only the large model reaches that far. Kernels are no slower, since addresses stand outside of loops.
     machine = binding.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small"
+        cpu=cpu, features=features, opt=2, reloc="static", codemodel="large"
     )
     options = binding.create_pipeline_tuning_options(speed_level=2)
     options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
@@ -101,6 +104,11 @@ def object_code(text: str, cpu: str = "", features: str = "", brief: bool = Fals
     manager = _few_passes() if brief else builder.getModulePassManager()
     manager.run(module, builder)
     return machine.emit_object(module)
+
+
+def kept_code(text: str, brief: bool = False) -> bytes:
+    """Returns the object code of LLVM IR for this processor, from the cache on disk if it is there."""
+    return cached((text, version(), *host()), lambda: object_code(text, brief=brief), folder())
 
 
 def _few_passes() -> Any:
@@ -120,9 +128,7 @@ class Loaded:
         binding = _binding()
         empty = binding.parse_assembly("")
         machine = binding.Target.from_default_triple().create_target_machine()
-        # llvmlite's memory manager puts all sections into one reservation: code for the small model has to lie within
-        # 2 GiB of its constants, and LLVM's own manager takes any gap between mappings for each of them.
-        self._engine = binding.create_mcjit_compiler(empty, machine, use_lmm=True)
+        self._engine = binding.create_mcjit_compiler(empty, machine)
         self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
         self.address: int = self.function(name)

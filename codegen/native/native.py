@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ...ir.disk_cache import cached, folder
-from .compile_llvm import Loaded, host, object_code, version
+from .compile_llvm import Loaded, kept_code
 from .expand import expand
 from .llvm_text import llvm_text
 from .loops import Kernel
@@ -25,5 +24,4 @@ def forget() -> None:
 
 @lru_cache(maxsize=4096)
 def _compiled(text: str) -> Native:
-    key = (text, version(), *host())
-    return Loaded(cached(key, lambda: object_code(text, brief=True), folder()))
+    return Loaded(kept_code(text, brief=True))

@@ -10,8 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from ...ir.disk_cache import cached, folder
-from .compile_llvm import Loaded, host, object_code, version
+from .compile_llvm import Loaded, kept_code
 from .products.assembly import Assembly
 from .run_control import control_flow
 from .run_table import RUN
@@ -23,8 +22,7 @@ INDICES = {np.dtype(np.int32): SIGNED, np.dtype(np.uint32): UNSIGNED, np.dtype(n
 @cache
 def code(name: str) -> Loaded:
     """Returns a function: `sequence`, `loop`, `choose`, `copy` or `put`."""
-    text = _text()
-    return Loaded(cached((text, version(), *host()), lambda: object_code(text), folder()), name)
+    return Loaded(kept_code(_text()), name)
 
 
 def put_words(

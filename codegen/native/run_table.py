@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ...ir.disk_cache import cached, folder
-from .compile_llvm import Loaded, host, object_code, version
+from .compile_llvm import Loaded, kept_code
 
 RUN = """
 define void @run(ptr %table) {
@@ -38,4 +37,4 @@ exit:
 @cache
 def table_loop() -> Loaded:
     """Returns the function that runs a table. It takes the table's address; the first word counts the pairs."""
-    return Loaded(cached((RUN, version(), *host()), lambda: object_code(RUN), folder()), "run")
+    return Loaded(kept_code(RUN), "run")

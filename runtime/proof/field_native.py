@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...codegen.native.as_ufunc import ufunc
-from ...codegen.native.compile_llvm import Loaded, host, is_available, object_code, version
-from ...ir.disk_cache import cached, folder
+from ...codegen.native.compile_llvm import Loaded, is_available, kept_code
 from .field_code import SCALARS, text
 
 _U64 = np.dtype(np.uint64)
@@ -19,9 +18,7 @@ class NativeField:
     """Ufuncs of uint64 arrays; `add` may be reduced."""
 
     def __init__(self) -> None:
-        code = text()
-        key = (code, version(), *host())
-        self._loaded = Loaded(cached(key, lambda: object_code(code), folder()), "add_loop")
+        self._loaded = Loaded(kept_code(text()), "add_loop")
         self.add = self._made("add", identity=0)
         self.subtract, self.negate = self._made("subtract"), self._made("negate")
         self.multiply, self.product = self._made("multiply"), self._made("product")

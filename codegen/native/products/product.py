@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-from ....ir.disk_cache import cached, folder
 from ....ir.graph.op import AnyOp, OpCall
 from ....ir.ops.convolution import Convolution
 from ....ir.ops.dot import Dot
 from ....ir.types.element_type import ElementType
-from ..compile_llvm import Loaded, host, is_available, object_code, version
+from ..compile_llvm import Loaded, host, is_available, kept_code
 from ..step import Layout, NativeStep
 from .arithmetic import Arithmetic, arithmetic_of
 from .blas import blas
@@ -88,4 +87,4 @@ def _planned(terms: tuple[Term, ...], by_blas: bool) -> Plan:
 @cache
 def _code(arithmetic: Arithmetic, integer: int, first: int, host: tuple[str, str]) -> Loaded:
     text = products_text(arithmetic, integer, tile_of(host[1]))
-    return Loaded(cached((text, version(), *host), lambda: object_code(text), folder()), entry(first))
+    return Loaded(kept_code(text), entry(first))

@@ -5,7 +5,7 @@ import sys
 
 from support.command_line import environment
 
-# A big mapping with holes for a section of code only: constants are put beyond it unless both lie in one reservation.
+# A big mapping with holes that fit code only, so that its constants lie beyond the mapping.
 FAR = r'''
 import ctypes, mmap
 import numpy as np
