@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections import defaultdict
 
 from ..cost.memory_traffic import touched
 from ..cost.runs import runs
 from ..cost.work import multiply_adds
+from ..ir.disk_cache import folder
 from ..ir.graph.module import Module
 from ..report.columns import columns
 from ..report.work import share
@@ -17,6 +17,7 @@ from ..runtime.allocator import keep_freed_memory
 from ..runtime.measure import Part, StepByStep, StepTimes, peak_bytes, peak_flops
 from ..runtime.ranks.launch import inside_launcher, launch
 from ..runtime.simulator import SimulatedProgram
+from .backends import NATIVE
 from .bench_ranks import backend_text, bench_on_ranks
 from .check import Simulated
 from .evaluate import inputs_for
@@ -35,11 +36,9 @@ def bench(args: argparse.Namespace) -> int:
     keep_freed_memory()
     if inside_launcher() and (args.ranks is not None or args.devices is None):
         return bench_on_ranks(args)
-    start = time.perf_counter()
     job = prepare(args, args.ranks)
     if args.ranks is not None:
         return launch(args.argv, args.ranks, left=job.packed())
-    compiled = time.perf_counter() - start
     job.inputs = inputs_for(args, job.program, args.seed)
     with working(f"running {args.repeat + 1} times"):
         devices = Simulated(job.local, job.simulated, job.backend)
@@ -54,19 +53,26 @@ def bench(args: argparse.Namespace) -> int:
     if args.json:
         print_json({
             "program": job.program.name, "devices": job.devices, "backend": job.backend.name,
-            "seconds": {"compile": compiled, "first": seconds[0], "median": median, "runs": args.repeat},
+            "seconds": {"compile": sum(job.seconds.values()), "parts": job.seconds, "first": seconds[0],
+                        "median": median, "runs": args.repeat},
             "parts": {part.value: parts[part] for part in Part}, "flops": done[Part.PRODUCTS],
             "touched_bytes": done[Part.FUSED] + done[Part.OTHER], "peak": {"flops": flops, "bytes": memory},
         })  # fmt: skip
         return EXIT_OK
     say(f"{job.program.name}: {job.devices} simulated devices, {backend_text(args, job)}")
-    say(f"reading, partitioning and compiling {compiled:.3g} s")
+    say(", ".join(f"{part} {spent:.3g} s" for part, spent in job.seconds.items()) + _kept(job))
     say(f"first step {seconds[0] * 1e3:.3g} ms, median of {args.repeat} {median * 1e3:.3g} ms")
     whole = sum(parts.values())
     rows = [_row(part, parts[part], whole, done[part], flops if part is Part.PRODUCTS else memory) for part in Part]
     say(columns([_HEAD, *rows], _RIGHT))
     say(f"peak here: {flops / 1e9:.3g} GF/s (product of f32 matrices), {memory / 1e9:.3g} GB/s (copy)")
     return EXIT_OK
+
+
+def _kept(job: Job) -> str:
+    """Tells what the times of making a program leave out."""
+    keeps = job.backend.name == NATIVE and folder() is not None
+    return "; machine code of kernels is kept from earlier runs, all else is made anew" if keeps else ""
 
 
 def _row(part: Part, seconds: float, whole: float, done: int, peak: float) -> tuple[str, ...]:

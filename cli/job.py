@@ -40,12 +40,15 @@ Array = np.ndarray[Any, Any]
 @brief
 @dataclass
 class Job:
-    """A program before and after partitioning, and its inputs. Both are compiled once, on first use."""
+    """A program before and after partitioning, and its inputs. Both are compiled once, on first use. `seconds` are
+    those of the parts of making it; empty for one that an earlier run has kept.
+    """
 
     program: Module
     local: Module
     inputs: list[Array] = field(default_factory=list[Array])
     backend: Backend = field(default_factory=Backend)
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     @cached_property
     def unpartitioned(self) -> UnpartitionedProgram:

@@ -33,6 +33,15 @@ def working(what: str | Callable[[], str]) -> Generator[None]:
         ticker.join()
 
 
+@contextmanager
+def timed(part: str, seconds: dict[str, float]) -> Generator[None]:
+    """Adds the time of the block to the seconds of this part, and shows `working` with its name."""
+    start = time.perf_counter()
+    with working(part):
+        yield
+    seconds[part] = seconds.get(part, 0.0) + time.perf_counter() - start
+
+
 def _tick(what: str | Callable[[], str], done: threading.Event) -> None:
     start = time.monotonic()
     if done.wait(_DELAY_SECONDS):

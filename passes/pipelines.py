@@ -34,6 +34,7 @@ from .cleanup.synchronous import Synchronous
 from .cleanup.uniform_precision import UniformPrecision
 from .fusion.fuse import Fusion
 from .propagation.device_orders import DeviceOrders
+from .propagation.one_device import OneDevice, is_undivided
 from .propagation.propagate import Propagate
 from .propagation.shardy_regions import ShardyRegions
 from .schedule.bucket import Bucket
@@ -60,10 +61,10 @@ PASSES: dict[str, type[Pass]] = {
     for p in (
         Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
         ReshapedSums, SliceOfPad, SinkBroadcasts, DeadLoopState, DeadCodeElimination, CommonSubexpressions,
-        EqualComputations, DeviceOrders, Propagate, SortPrefix, SpmdPartition, LoopInvariants, CombineCollectives,
-        Fusion, AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces, CommonGathers, SinkAllReduces,
-        PrefetchGathers, CarryReduceScatters, HierarchicalCollectives, HoistGathers, ScheduleCollectives, Bucket,
-        Overlap, MemoryOrder, Rematerialize, FlatParameters,
+        EqualComputations, DeviceOrders, Propagate, SortPrefix, SpmdPartition, OneDevice, LoopInvariants,
+        CombineCollectives, Fusion, AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces, CommonGathers,
+        SinkAllReduces, PrefetchGathers, CarryReduceScatters, HierarchicalCollectives, HoistGathers,
+        ScheduleCollectives, Bucket, Overlap, MemoryOrder, Rematerialize, FlatParameters,
     )
 }
 
@@ -94,6 +95,22 @@ PARTITION: tuple[Pass, ...] = (
     LoopInvariants(),  # what every trip would send again
     DeadCodeElimination(),  # operands that local forms did not need
 )
+
+WHOLE: tuple[Pass, ...] = (
+    Synchronous(),
+    SingleReplica(),
+    EqualComputations(),
+    CallInliner(),
+    SinkBroadcasts(),
+    DeadLoopState(),
+    UniformPrecision(),
+    DeadCodeElimination(),
+    OneDevice(),
+    CommonSubexpressions(),
+    LoopInvariants(),
+    DeadCodeElimination(),
+)
+"""The passes of `PROPAGATE` and `PARTITION` that a program for one device needs, whose ops nobody divides."""
 
 SCHEDULE: tuple[Pass, ...] = (
     EqualComputations(),  # collectives with equal reducers can share a message
@@ -157,6 +174,9 @@ def propagate(module: Module, context: PassContext | None = None) -> Module:
 def partition(module: Module, context: PassContext | None = None) -> Module:
     """GLOBAL or SHARDED to LOCAL, in place; returns the module. Raises CompileError."""
     context = context or PassContext()
+    if module.stage is Stage.GLOBAL and is_undivided(module, context):
+        run_pipeline(WHOLE, module, context)
+        return module
     if module.stage is Stage.GLOBAL:
         propagate(module, context)
     run_pipeline(PARTITION, module, context)

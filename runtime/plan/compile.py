@@ -30,6 +30,7 @@ from ...ir.ops.structure import AddDependency, GetTupleElement, OptimizationBarr
 from ...ir.time_limit import check_time
 from ...ir.tools.process_grid import ProcessGrid
 from ...ir.tools.spmd import RegionBoundary, is_region_boundary, region_boundaries
+from ...ir.types.shape import Shape
 from ..fabric.collective import Collective
 from .call_graph import callees_first, count_call_sites, device_dependent, in_branches, live_instructions
 from .embedded import embedded_kernel
@@ -114,6 +115,10 @@ class Compilation:
             self._groups[instruction] = self.kernel_of(instruction) if can_be else None
         return self._groups[instruction]
 
+    def forget(self) -> None:
+        """Drops the plans, which hold kernels: these may hold the compilation, to compile more in the run."""
+        self._plans, self._kernels, self._groups = {}, {}, {}
+
     def _called(self, computation: Computation) -> Iterator[Computation]:
         """Yields the computations that instructions call, except for those that the provider takes as groups."""
         return (callee for i in computation if i.called() and self.group(i) is None for callee in i.called())
@@ -153,7 +158,7 @@ class _Builder:
         self.moves: dict[int, Step] = {}  # buffers to be filled with elements of those
 
     def build(self) -> Plan:
-        parameters = [self.new_tree(p) for p in self.computation.parameters]
+        parameters = [self.new_tree(p.shape) for p in self.computation.parameters]
         self.plan.parameters = tuple(i for tree in parameters for i in tree_leaves(tree))
         self.plan.results = tuple(tree_leaves(self.walk(parameters)))
         for buffer in self.plan.results:
@@ -195,20 +200,20 @@ class _Builder:
             return self.emit_start(op, instruction, operands)
         if op.is_collective:
             collective = Collective.of(instruction, self.owner.grid, self.owner.kernel)
-            result = self.new_tree(instruction)
+            result = self.new_tree(instruction.shape)
             self.emit_collective(collective, [i for tree in operands for i in tree_leaves(tree)], tree_leaves(result))
             return result
         if is_region_boundary(instruction):
             return self.emit_border(instruction, operands)
         if op.is_device_id:
-            result = self.new_tree(instruction)
+            result = self.new_tree(instruction.shape)
             self.push(DeviceIdStep(instruction, (), tree_leaves(result)))
             return result
         is_group = isinstance(op, GROUPS)
         kernel = self.owner.group(instruction) if is_group else self.owner.kernel_of(instruction)
         if kernel is None:
             return next(emit for kind, emit in _CONTROL.items() if isinstance(op, kind))(self, instruction, operands)
-        result = self.new_tree(instruction)
+        result = self.new_tree(instruction.shape)
         if op.is_stateful:
             self.push(RngStep(instruction, kernel, operands, result))
         else:
@@ -285,19 +290,19 @@ class _Builder:
         return buffer
 
     def emit_call(self, instruction: Instruction, operands: list[Tree]) -> Tree:
-        result = self.new_tree(instruction)
+        result = self.new_tree(instruction.shape)
         callee = self.owner.plan(instruction.called()[0])
         self.push(CallStep(instruction, callee, tree_leaves(tuple(operands)), tree_leaves(result)))
         return result
 
     def emit_while(self, instruction: Instruction, operands: list[Tree]) -> Tree:
-        result = self.new_tree(instruction)
+        result = self.new_tree(instruction.shape)
         condition, body = (self.owner.plan(c) for c in instruction.called())
         self.push(WhileStep(instruction, condition, body, tree_leaves(operands[0]), tree_leaves(result)))
         return result
 
     def emit_conditional(self, instruction: Instruction, operands: list[Tree]) -> Tree:
-        result = self.new_tree(instruction)
+        result = self.new_tree(instruction.shape)
         reads, slices = tree_leaves(operands[0]), list[slice]()
         for tree in operands[1:]:
             leaves = tree_leaves(tree)
@@ -332,13 +337,9 @@ class _Builder:
         self.plan.template.append(None)
         return len(self.plan.template) - 1
 
-    def new_tree(self, instruction: Instruction) -> Tree:
-        """Allocates buffers for the leaves of the instruction's value."""
-
-        def build(shape: Any) -> Tree:
-            return tuple(build(e) for e in shape.elements) if shape.is_tuple else self.new_buffer()
-
-        return build(instruction.shape)
+    def new_tree(self, shape: Shape) -> Tree:
+        """Allocates buffers for the leaves of a value."""
+        return tuple(map(self.new_tree, shape.elements)) if shape.is_tuple else self.new_buffer()
 
 
 def _scope(computation: Computation, arguments: list[Tree], call: Instruction | None) -> _Scope:

@@ -42,6 +42,7 @@ class Executable:
             self.plan = self.compilation.plan(module.entry)
             if self.compilation.refused:
                 raise CompileError(self.compilation.refused)
+            self.compilation.forget()
             self.arranged = kernels.arranged(self.plan) if isinstance(kernels, PlanArranger) else self.plan
         self.spare: list[dict[Any, Any]] = []  # what earlier runs kept; each takes one, so that runs may overlap
         self.parameter_shapes = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -306,9 +306,8 @@ def flatten(value: Value, shape: Shape) -> list[Value]:
 
 def unflatten(leaves: Sequence[Value], shape: Shape) -> Value:
     """Returns the value of this shape that has these leaves."""
-    rest = iter(leaves)
+    return _next_value(iter(leaves), shape)
 
-    def build(part: Shape) -> Value:
-        return tuple(build(element) for element in part.elements) if part.is_tuple else next(rest)
 
-    return build(shape)
+def _next_value(leaves: Iterator[Value], shape: Shape) -> Value:
+    return tuple(_next_value(leaves, element) for element in shape.elements) if shape.is_tuple else next(leaves)

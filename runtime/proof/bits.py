@@ -8,7 +8,6 @@ their uses. A type may have fewer patterns than there are elements; then some sh
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,15 +27,15 @@ Array = np.ndarray[Any, Any]
 _ATTEMPTS = 64  # to find a free pattern
 
 
-def recast(op: AnyOp, call: OpCall[Any], compile: Compile, oracle: Callable[[], Oracle]) -> Kernel:
+def recast(op: AnyOp, call: OpCall[Any], compile: Compile, oracle: Oracle) -> Kernel:
     """The op's own kernel on integers of the same width. Raises NotEvaluable."""
     (operand,), result = call.operands, call.shape
     kernel = op.kernel(replace(call, operands=(_integers(operand),), shape=_integers(result)), compile)
 
     def run(x: Array) -> Array:
-        bits = bits_of(oracle(), operand.element, x) if operand.element.is_float else x
+        bits = bits_of(oracle, operand.element, x) if operand.element.is_float else x
         found = kernel(bits)
-        return elements_of(oracle(), result.element, found) if result.element.is_float else found
+        return elements_of(oracle, result.element, found) if result.element.is_float else found
 
     return run
 

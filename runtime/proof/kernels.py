@@ -36,7 +36,7 @@ Array = np.ndarray[Any, Any]
 
 
 class FieldKernels:
-    """A kernel provider. `oracle` is that of the trial that runs; `uncovered` lists what cannot be proved, and why.
+    """A kernel provider. `oracle` makes its random choices; `uncovered` lists what cannot be proved, and why.
 
     `compared` has the pairs of numbers that comparisons of two single numbers met, by the names of these. Predicates
     and trip counts mostly come from such.
@@ -48,7 +48,7 @@ class FieldKernels:
         self._deciding = _run(module, conditions=True)
         self.uncovered: dict[Instruction, str] = {}
         self.compared: dict[str, set[tuple[int, ...]]] = {}
-        self._meanings = Meanings(lambda: self.oracle)
+        self._meanings = Meanings(oracle)
         self._known: dict[tuple[AnyOp, OpCall[Any]], Kernel] = {}
 
     def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:
@@ -71,7 +71,8 @@ class FieldKernels:
         except NotEvaluable as error:
             self.uncovered[instruction] = error.message
             raise
-        if instruction.op.algebra_of(call) is not Algebra.ORDER:  # whose kernels know where the instruction is
+        # Kernels of comparisons know where the instruction is; those that call computations hold their plans.
+        if instruction.op.algebra_of(call) is not Algebra.ORDER and not instruction.called():
             self._known[use] = kernel
         return kernel
 
@@ -91,13 +92,13 @@ class FieldKernels:
             case None:
                 raise NotEvaluable("the op does not say what it is over a field")
             case Algebra.MOVE:
-                return op.kernel(_on_elements(call), Ordering(compile, lambda x: self.oracle.keys(x)))
+                return op.kernel(_on_elements(call), Ordering(compile, self.oracle.keys))
             case Algebra.MADE:
                 return _made(op.kernel(call, compile))
             case Algebra.FIELD:
                 return meanings.operation(op, call)
             case Algebra.FOLD:
-                return fold(op, call, _on_elements(call), compile, lambda: self.oracle)
+                return fold(op, call, _on_elements(call), compile, self.oracle)
             case Algebra.FORMULA:
                 return formula(op.kernel(call, compile), call, meanings.functions(compile))
             case Algebra.BILINEAR:
@@ -110,18 +111,18 @@ class FieldKernels:
             case Algebra.CONVERSION:
                 return meanings.conversion(call.operands[0].element, call.shape.element)
             case Algebra.BITS:
-                return recast(op, call, compile, lambda: self.oracle)
+                return recast(op, call, compile, self.oracle)
             case Algebra.TRANSFORM:
                 is_empty = 0 in (*call.operands[0].dims, *call.shape.dims, *call.attributes.fft_length)
                 if is_empty:
                     return op.kernel(_on_elements(call), compile)
-                return fourier(call.attributes, call.shape.rank, lambda: self.oracle)
+                return fourier(call.attributes, call.shape.rank, self.oracle)
             case Algebra.FUNCTION:
                 return meanings.function(op, call, compile)
             case Algebra.OPAQUE:
                 if instruction.called():
                     raise NotEvaluable("functions that call computations are not covered")
-                return opaque(op, call, lambda: self.oracle)
+                return opaque(op, call, self.oracle)
 
     def _noting(self, name: str, kernel: Kernel) -> Kernel:
         def run(*operands: Any) -> Any:
@@ -177,13 +178,12 @@ def _on_elements(call: OpCall[Any]) -> OpCall[Any]:
 
 
 def _made(kernel: Kernel) -> Kernel:
-    value = kernel()
-
-    def embedded(part: Any) -> Any:
-        if isinstance(part, tuple):
-            return tuple(map(embedded, part))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        element = from_numpy(part.dtype)
-        return embed(part) if element.is_float or element.is_complex else part
-
-    made = embedded(value)
+    made = _embedded(kernel())
     return lambda: made
+
+
+def _embedded(part: Any) -> Any:
+    if isinstance(part, tuple):
+        return tuple(map(_embedded, part))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    element = from_numpy(part.dtype)
+    return embed(part) if element.is_float or element.is_complex else part

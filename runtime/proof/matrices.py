@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.graph.op import AnyOp, Compile, Kernel, OpCall
+from ...ir.ops.elementwise import no_computation
 from ..plan.kernels import StackedKernel
 from .field_native import NativeField, native_field
 
@@ -56,7 +57,7 @@ def kernel_on_stacks(
     def stacked(count: int) -> Kernel:
         use = op.stacked(call, count)
         assert use is not None
-        return op.kernel(use, compile)
+        return op.kernel(use, no_computation)
 
     rank = call.operands[0].rank
 

@@ -5,7 +5,6 @@ Operations of the field, comparisons in the random order, random functions and c
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -51,9 +50,9 @@ _OPERATIONS_ON_PAIRS: dict[Any, Kernel] = {
 
 
 class Meanings:
-    """Makes kernels on field elements; `oracle` gives the random choices of the trial that runs."""
+    """Makes kernels on field elements; `oracle` makes the random choices."""
 
-    def __init__(self, oracle: Callable[[], Oracle]) -> None:
+    def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
 
     def operation(self, op: AnyOp, call: OpCall[Any]) -> Kernel:
@@ -68,10 +67,10 @@ class Meanings:
         return known[function]
 
     def _quotient(self, x: Array, y: Array) -> Array:
-        return field.multiply(x, self._oracle().reciprocal(y))
+        return field.multiply(x, self._oracle.reciprocal(y))
 
     def _complex_quotient(self, x: Array, y: Array) -> Array:
-        return pairs.divide(x, y, self._oracle().reciprocal)
+        return pairs.divide(x, y, self._oracle.reciprocal)
 
     # -- comparisons
 
@@ -89,11 +88,11 @@ class Meanings:
         run = self._keyed(kernel, call, floats)
 
         def guarded(*operands: Any) -> Any:
-            self._oracle().made.compared += 1
+            self._oracle.made.compared += 1
             found: Array = run(*operands)
-            if relation and self._oracle().is_free:
+            if relation and self._oracle.is_free:
                 x, y = operands
-                free = np.asarray((self._oracle().value(relation, x, y) & field.ONE) == field.ONE)
+                free = np.asarray((self._oracle.value(relation, x, y) & field.ONE) == field.ONE)
                 found = np.where((x == y) | is_special(x) | is_special(y), found, free)
             if not has_special(*(operands[n] for n in floats)):
                 return found
@@ -107,7 +106,7 @@ class Meanings:
         shapes = tuple(call.shape.leaves())
 
         def run(*operands: Any) -> Any:
-            oracle, keyed = self._oracle(), list(operands)
+            oracle, keyed = self._oracle, list(operands)
             for n in floats:
                 keyed[n] = pairs.on_words(oracle.keys, operands[n])
             found = kernel(*keyed)
@@ -138,14 +137,14 @@ class Meanings:
         if len(codes) > 1:
 
             def of_all(*operands: Array) -> Array:
-                found = self._oracle().value(name, *(c(x) for c, x in zip(codes, operands, strict=True)))
+                found = self._oracle.value(name, *(c(x) for c, x in zip(codes, operands, strict=True)))
                 return found if target.is_float else _some_integers(found, target)
 
             return of_all
         at_zero, at_least, at_greatest = embed(_at(op, call, compile, [0.0, -np.inf, np.inf]))
 
         def run(x: Array) -> Array:
-            found = np.where(x == ZERO, at_zero, self._oracle().value(name, x))
+            found = np.where(x == ZERO, at_zero, self._oracle.value(name, x))
             if has_special(x):
                 found = np.where(x == LEAST, at_least, np.where(x == GREATEST, at_greatest, found))
             return found
@@ -159,7 +158,7 @@ class Meanings:
 
         def run(*operands: Array) -> Array:
             parts = [part for x in operands for part in pairs.parts(x)]
-            found = [self._oracle().value(value, *parts) for value in values]
+            found = [self._oracle.value(value, *parts) for value in values]
             result = pairs.pair(*found) if len(found) > 1 else found[0]
             if at_zero is None:
                 return result
@@ -182,7 +181,7 @@ class Meanings:
             return embed
 
         def rounded(x: Array) -> Array:
-            return self._oracle().rounded(target, x)
+            return self._oracle.rounded(target, x)
 
         if target.is_float:
             if np.can_cast(numpy_type(source), numpy_type(target), "safe"):
@@ -193,7 +192,7 @@ class Meanings:
 
         def to_integer(x: Array) -> Array:
             small = is_small(x, 24)
-            other = _some_integers(self._oracle().value("to integer", x), target)
+            other = _some_integers(self._oracle.value("to integer", x), target)
             return np.where(small, as_integers(np.where(small, x, ZERO)).astype(target.numpy), other)
 
         return to_integer

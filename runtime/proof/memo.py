@@ -9,7 +9,8 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-_PLACES = 24  # bits of random elements that number their places in a table
+_FEWEST = 10  # bits of random elements that number their places in a table, at first
+_SPARSE = 16  # places per element
 
 
 class Memo:
@@ -54,26 +55,32 @@ class Memo:
 class Elements:
     """A growing set of random elements.
 
-    A table has a mark for all that begin with the same bits. Elements whose place is marked are looked up in sorted
-    arrays, each at least twice as long as the next one.
+    A table has a mark for all that begin with the same bits, and at least `_SPARSE` marks per element. Elements whose
+    place is marked are looked up in sorted arrays, each at least twice as long as the next one.
     """
 
     def __init__(self) -> None:
-        self._marks = np.zeros(1 << _PLACES, np.bool_)
+        self._marks = np.zeros(1 << _FEWEST, np.bool_)
         self._sorted: list[Array] = []
 
     def add(self, x: Array) -> None:
         """Adds the elements of an array."""
-        new = np.sort(x.reshape(-1))
-        self._marks[_place(new)] = True
+        new = np.sort(x[~self.has(x)])
         while self._sorted and self._sorted[-1].size < 2 * new.size:
             new = np.sort(np.concatenate([self._sorted.pop(), new]))
         self._sorted.append(new)
+        places = _SPARSE * sum(part.size for part in self._sorted)
+        if places <= self._marks.size:
+            self._marks[self._place(new)] = True
+            return
+        self._marks = np.zeros(1 << places.bit_length(), np.bool_)
+        for part in self._sorted:
+            self._marks[self._place(part)] = True
 
     def has(self, x: Array) -> Array:
         """Where an array holds an element of the set."""
         flat = x.reshape(-1)
-        found = self._marks[_place(flat)]
+        found = self._marks[self._place(flat)]
         asked = np.flatnonzero(found)
         if asked.size:
             known = np.zeros(asked.size, np.bool_)
@@ -84,6 +91,6 @@ class Elements:
             found[asked] = known
         return found.reshape(x.shape)
 
-
-def _place(x: Array) -> Array:
-    return (x >> np.uint64(61 - _PLACES)) & np.uint64((1 << _PLACES) - 1)
+    def _place(self, x: Array) -> Array:
+        bits = self._marks.size.bit_length() - 1
+        return (x >> np.uint64(61 - bits)) & np.uint64(self._marks.size - 1)

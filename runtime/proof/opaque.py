@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from .oracle import Oracle
 Array = np.ndarray[Any, Any]
 
 
-def opaque(op: AnyOp, call: OpCall[Any], oracle: Callable[[], Oracle], on_codes: bool = False) -> Kernel:
+def opaque(op: AnyOp, call: OpCall[Any], oracle: Oracle, on_codes: bool = False) -> Kernel:
     """Any function that can be divided by the sharding rule of an op. One that draws from the random state of a device
     is another function in each draw. With `on_codes` all values are field elements, integers too. Raises NotEvaluable.
     """
@@ -41,11 +41,10 @@ def opaque(op: AnyOp, call: OpCall[Any], oracle: Callable[[], Oracle], on_codes:
         raise NotEvaluable("its sharding rule divides some results and others not")
 
     def compute(name: str, values: Sequence[Any]) -> Any:
-        random = oracle()
         leaves = [x for value, shape in zip(values, call.operands, strict=True) for x in flatten(value, shape)]
         parts = enumerate(zip(sources, leaves, strict=True))
-        seen = [s.seen(random, f"{name} {n}", x) for n, (s, x) in parts if s.shape.is_array]
-        made = [t.made(random, f"{name} -> {n}", seen) if t.shape.is_array else None for n, t in enumerate(targets)]
+        seen = [s.seen(oracle, f"{name} {n}", x) for n, (s, x) in parts if s.shape.is_array]
+        made = [t.made(oracle, f"{name} -> {n}", seen) if t.shape.is_array else None for n, t in enumerate(targets)]
         return unflatten(made, call.shape)
 
     def draw(state: RandomState, *values: Any) -> Any:

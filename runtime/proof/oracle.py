@@ -7,6 +7,7 @@ random oracle; it is mixing, not cryptography, since programs do not choose thei
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
@@ -57,6 +58,10 @@ class Oracle:
     """
 
     def __init__(self, seed: np.random.SeedSequence, is_free: bool = False, zero: Place | None = None) -> None:
+        self.begin(seed, is_free, zero)
+
+    def begin(self, seed: np.random.SeedSequence, is_free: bool = False, zero: Place | None = None) -> None:
+        """Makes the choices of another trial, and forgets those so far. Kernels keep their oracle."""
         self.is_free = is_free
         self.made = Counts()
         self.exhausted = ""
@@ -67,6 +72,7 @@ class Oracle:
         self._inverse = np.uint64(pow(words[2], -1, PRIME))
         self._memos: dict[tuple[str, ...], Memo] = {}
         self._roundings: dict[str, Elements] = {}  # by type
+        self._fresh = 0
 
     def memo(self, *name: str) -> Memo:
         """A function of this name that is made up as it is asked."""
@@ -87,6 +93,12 @@ class Oracle:
         found = np.where(undefined, UNDEFINED, reduced(state >> np.uint64(3)))
         self.made.hashed[name] += found.size
         return found
+
+    def fresh(self, dims: tuple[int, ...]) -> Array:
+        """New elements, of which nothing is known."""
+        first = self._fresh
+        self._fresh += math.prod(dims)
+        return self.value("fresh", np.arange(first, self._fresh, dtype=np.uint64).reshape(dims))
 
     def reciprocal(self, x: Array) -> Array:
         """A random function that inverts counts, and the fractions of 16 between them, exactly; of infinities it is 0.

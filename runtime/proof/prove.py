@@ -109,9 +109,9 @@ class _Pair:
     def __init__(self, original: Module, local: Module, locate: Locate | None, progress: Progress) -> None:
         self.original, self.local, self.locate, self.progress = original, local, locate, progress
         progress.begin("making ready")
-        oracle = Oracle(np.random.SeedSequence(0))
-        self.whole = _Side("original", FieldKernels(original, oracle))
-        self.divided = _Side("partitioned", FieldKernels(local, oracle))
+        self.oracle = Oracle(np.random.SeedSequence(0))
+        self.whole = _Side("original", FieldKernels(original, self.oracle))
+        self.divided = _Side("partitioned", FieldKernels(local, self.oracle))
         self.inputs = TrialInputs(original)
         self.defined: list[Any] = []
         self.decided = ""  # what devices decide otherwise
@@ -139,7 +139,7 @@ class _Pair:
         """The number of trials that are enough, as far as is known after some."""
         if done < _FIRST or (self.bounds.are_small and not self._undefined() and not self.decided):
             return max(done, _FIRST)
-        return trials_for(self._plans, self.whole.kernels.oracle.made.compared, done)
+        return trials_for(self._plans, self.oracle.made.compared, done)
 
     def _prepare(self, side: _Side, program: Callable[[Module, FieldKernels], Any], module: Module) -> None:
         try:
@@ -161,7 +161,7 @@ class _Pair:
         self.progress.begin(f"trial {number + 1}: the original program", number)
         forget = forget_runs(self._plans[0])
         try:
-            oracle, expected = self._expected(of_oracle, mode, inputs)
+            expected = self._expected(of_oracle, mode, inputs)
         except CompileError as error:
             if mode.integers == "any":  # such integers have no meaning for the program
                 return forget()
@@ -170,42 +170,41 @@ class _Pair:
         try:
             found = self.divided.program.simulate(inputs, poison=True).outputs
         except CompileError as error:
-            origin = None if oracle.exhausted else self._origin(inputs)
-            problem, differs = error.diagnostics[0].message, not oracle.exhausted
+            origin = None if self.oracle.exhausted else self._origin(inputs)
+            problem, differs = error.diagnostics[0].message, not self.oracle.exhausted
             return self.verdict(number + 1, problem=problem, differs=differs, origin=origin)
         exact = [is_exact(leaf) for leaf in self.original.entry.root.shape.leaves() if leaf.is_array]
         difference = _difference(expected, found, exact)
-        if difference is not None and oracle.exhausted:
-            return self.verdict(number + 1, problem=oracle.exhausted)
+        if difference is not None and self.oracle.exhausted:
+            return self.verdict(number + 1, problem=self.oracle.exhausted)
         if difference is not None:
             return self.verdict(number + 1, difference=difference, origin=self._origin(inputs))
         self.decided = self.decided or self._other_decision()  # another trial may find a difference
         if mode.floats == "random":
-            self.bounds.after_trial(oracle.made, sum(x.size for x in expected))
+            self.bounds.after_trial(self.oracle.made, sum(x.size for x in expected))
         defined = [is_integer or ~undefined(x) for x, is_integer in zip(expected, exact, strict=True)]
         self.defined = [a | b for a, b in zip(self.defined or defined, defined, strict=True)]
         return None
 
-    def _expected(
-        self, seed: np.random.SeedSequence, mode: Mode, inputs: Sequence[Array]
-    ) -> tuple[Oracle, list[Array]]:
+    def _expected(self, seed: np.random.SeedSequence, mode: Mode, inputs: Sequence[Array]) -> list[Array]:
         """Runs the original. In an order in which 0 is almost the greatest or the least, a loop that waits for a number
         above it or below it hardly ever ends: then 0 is in the middle.
         """
         forget = forget_runs(self.whole.program.executable.plan)
         try:
             with trip_limit(_MOST_TRIPS):
-                return self._draw(seed, mode.free, mode.zero), self.whole.program.run(inputs)
+                self._draw(seed, mode.free, mode.zero)
+                return self.whole.program.run(inputs)
         except TripLimit:
             forget()
-            return self._draw(seed, mode.free, "middle"), self.whole.program.run(inputs)
+            self._draw(seed, mode.free, "middle")
+            return self.whole.program.run(inputs)
 
-    def _draw(self, seed: np.random.SeedSequence, free: bool, zero: Place | None) -> Oracle:
+    def _draw(self, seed: np.random.SeedSequence, free: bool, zero: Place | None) -> None:
         """Makes the random choices of a trial."""
-        oracle = Oracle(seed, free, zero)
+        self.oracle.begin(seed, free, zero)
         for side in (self.whole, self.divided):
-            side.kernels.oracle, side.kernels.compared = oracle, {}
-        return oracle
+            side.kernels.compared = {}
 
     def _other_decision(self) -> str:
         """Describes what the devices decide otherwise, though no result shows it. Empty if they decide nothing so."""
@@ -221,7 +220,7 @@ class _Pair:
             return None
         self.progress.begin("the search for the first wrong instruction")
         try:
-            return self.locate(self.whole.program, self.divided.program, inputs, self.whole.kernels.oracle)
+            return self.locate(self.whole.program, self.divided.program, inputs, self.oracle)
         except TimeLimit as limit:
             self.progress.limit = limit
             return None

@@ -36,7 +36,7 @@ _LIMB = 31  # bits of an element that are summed at a time in 64 bits: of up to 
 
 
 def fold(
-    op: AnyOp, call: OpCall[Any], on_elements: OpCall[Any], compile: Compile, oracle: Callable[[], Oracle]
+    op: AnyOp, call: OpCall[Any], on_elements: OpCall[Any], compile: Compile, oracle: Oracle
 ) -> Kernel:
     """Sums of floats by limbs, extremes by keys, whatever else by calling the computation. Raises NotEvaluable."""
     computation = getattr(call.attributes, op.folds_by)
@@ -136,18 +136,18 @@ def total(x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
     return _summed(added, [0])(x)
 
 
-def _extreme(kernel: Kernel, floats: list[int], oracle: Callable[[], Oracle], least: bool = False) -> Kernel:
+def _extreme(kernel: Kernel, floats: list[int], oracle: Oracle, least: bool = False) -> Kernel:
     """UNDEFINED wins in both: its key is last, and comes first where the order is turned around."""
 
     def run(*operands: Any) -> Any:
-        random, keyed = oracle(), list(operands)
+        keyed = list(operands)
         for n in floats:
-            keys = random.keys(operands[n])
+            keys = oracle.keys(operands[n])
             keyed[n] = np.where(keys == UNDEFINED, ZERO, keys + ONE) if least else keys
         found = kernel(*keyed)
         if least:
             found = np.where(found == ZERO, UNDEFINED, found - ONE)
-        return random.elements(found)
+        return oracle.elements(found)
 
     return run
 

@@ -11,7 +11,7 @@ The field has no such roots of other orders. Transforms of other lengths are ran
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial, reduce
 from typing import Any
@@ -29,7 +29,6 @@ from .field import PRIME, ZERO, P
 from .oracle import Oracle
 
 Array = np.ndarray[Any, Any]
-OracleOfTrial = Callable[[], Oracle]
 
 ORDER = 1 << 16  # of the roots that are known, and the longest length
 _FARTHEST = 31  # bits of k ORDER / n, where k is a product of two indices whose numbers multiply to n
@@ -60,16 +59,16 @@ def roots(exponents: Array) -> Array:
 # -- angles
 
 
-def with_angles(function: object, hashed: Kernel, oracle: OracleOfTrial) -> Kernel:
+def with_angles(function: object, hashed: Kernel, oracle: Oracle) -> Kernel:
     """A random function that is true where roots of unity need it: an angle from the coordinates of -1, which is pi,
     and coordinates from an angle.
     """
 
     def angle(y: Array, x: Array) -> Array:
-        return np.where((y == ZERO) & (x == P - np.uint64(1)), oracle().pi, hashed(y, x))
+        return np.where((y == ZERO) & (x == P - np.uint64(1)), oracle.pi, hashed(y, x))
 
     def coordinate(number: int, x: Array) -> Array:
-        turn = np.asarray(np.uint64(ORDER // 2 * pow(int(oracle().pi), -1, PRIME) % PRIME))
+        turn = np.asarray(np.uint64(ORDER // 2 * pow(int(oracle.pi), -1, PRIME) % PRIME))
         steps = field.multiply(x, turn)
         known = is_small(steps, _FARTHEST)
         if not known.any():
@@ -123,7 +122,7 @@ def lengths_without_roots(module: Module) -> tuple[Counter[int], list[Instructio
     return counts, found
 
 
-def fourier(attributes: FftAttributes, rank: int, oracle: OracleOfTrial) -> Kernel:
+def fourier(attributes: FftAttributes, rank: int, oracle: Oracle) -> Kernel:
     """The transform of the last dimensions, one after the other. Raises NotEvaluable."""
     others, last = _rows(attributes)
     for row in (*others, last):
@@ -141,13 +140,13 @@ def fourier(attributes: FftAttributes, rank: int, oracle: OracleOfTrial) -> Kern
     return run
 
 
-def _transformed(row: _Row, x: Array, oracle: OracleOfTrial) -> Array:
+def _transformed(row: _Row, x: Array, oracle: Oracle) -> Array:
     """The transform of the last dimension."""
     if row.kind is FftType.RFFT:
         x = pairs.pair(x, np.full(x.shape, ZERO))
     inverse = row.kind in (FftType.IFFT, FftType.IRFFT)
     if not row.has_roots:
-        x = _mapped(x, _random_matrix(row, x.shape[-1], oracle()))
+        x = _mapped(x, _random_matrix(row, x.shape[-1], oracle))
     else:
         if row.kind is FftType.IRFFT:
             mirrored = x[..., 1 : (row.length + 1) // 2][..., ::-1]

@@ -19,7 +19,7 @@ from support.command_line import hloom as command
 
 LINES = [
     r"mlp: 8 simulated devices, backend (numpy|reference) \(as asked for\)",
-    r"reading, partitioning and compiling \S+ s",
+    r"reading \S+ s, partitioning \S+ s, compiling \S+ s",
     r"first step \S+ ms, median of 2 \S+ ms", r"part +ms +share +reached +of the peak",
     *(rf"{part.value} +\S+ +\S+( %)? +(-|\S+ G[FB]/s) +\S+( %)?" for part in Part),
     r"peak here: \S+ GF/s \(product of f32 matrices\), \S+ GB/s \(copy\)",
@@ -67,6 +67,21 @@ def test_json(tmp_path: Path) -> None:
     assert found["parts"]["collectives"] > 0
     assert found["parts"]["fused loops"] == 0
     assert record("--backend", "numpy", cwd=tmp_path)["parts"]["fused loops"] > 0
+
+
+@pytest.mark.parametrize(("options", "parts"), [
+    (("--devices", "1"), ["reading", "simplifying", "compiling"]),
+    (("--devices", "2"), ["reading", "partitioning", "compiling"]),
+    (("--devices", "2", "--schedule"), ["reading", "partitioning", "scheduling", "compiling"]),
+])  # fmt: skip
+def test_times_of_making_are_told_apart(tmp_path: Path, options: tuple[str, ...], parts: list[str]) -> None:
+    """One device has nothing to partition."""
+    (tmp_path / "p.hlo").write_text(LOOP)
+    made = command("bench", "p.hlo", "--json", "--repeat", "1", *options, cwd=tmp_path)
+    assert made.code == 0, made.err
+    seconds = json.loads(made.out)["seconds"]
+    assert list(seconds["parts"]) == parts
+    assert seconds["compile"] == sum(seconds["parts"].values())
 
 
 LOOP = """HloModule loop

@@ -7,7 +7,7 @@ times the function of v(k). On terms the d(k) are random elements whose sum is 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,9 +46,8 @@ class _Known:
 class Cases:
     """The cases of all codes of one run."""
 
-    def __init__(self, oracle: Oracle, fresh: Callable[[tuple[int, ...]], Array]) -> None:
+    def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
-        self._fresh = fresh
         self._known: dict[int, _Known] = {}  # by the number of cases
 
     def clamped(self, element: str, x: Array, low: int, high: int) -> tuple[Array, Array]:
@@ -71,7 +70,7 @@ class Cases:
             is_k = self._oracle.value(f"is case {k} of {len(cases)}", integers)
             total = add(total, multiply(is_k, subtract(plain[k], plain[-1])))
         # Nothing is known of a sum with an undefined or infinite case, but the cases are.
-        found = np.where(alike, first, np.where(special.any(0), self._fresh(first.shape), total))
+        found = np.where(alike, first, np.where(special.any(0), self._oracle.fresh(first.shape), total))
         known = ~alike & is_element(found)
         self._keep(found[known], integers[known], cases[:, known])
         return found

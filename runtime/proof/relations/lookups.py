@@ -48,7 +48,7 @@ def looked_up(
         integers, (numbers,) = found
     else:
         integers, numbers = cases.clamped(str(indices.element), index, 0, limit)
-    if not is_exact(numbers, indices).all() or len(numbers) * int(np.prod(call.shape.dims)) > MOST:
+    if len(numbers) * max(call.shape.num_elements, index.size) > MOST or not is_exact(numbers, indices).all():
         return None
     results = kernel(_in_all_cases(call, len(numbers)))(x, number(numbers, indices))
     batch = integers.reshape([n for d, n in enumerate(indices.dims) if d != a.index_vector_dim])

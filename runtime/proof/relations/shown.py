@@ -48,12 +48,9 @@ class _Terms:
     @classmethod
     def of(cls, original: Module, local: Module, seed: int, number: int = 0) -> _Terms:
         """Raises CompileError or NotEvaluable for programs that cannot run on terms."""
-        of_oracle, of_inputs, *unknown = np.random.SeedSequence((seed, 1 + number)).spawn(4)
-        oracle, generator = Oracle(of_oracle), _generator(of_inputs)
-        kernels = [
-            SymbolicKernels(module, oracle, _generator(s))
-            for module, s in zip((original, local), unknown, strict=True)
-        ]
+        of_oracle, of_inputs = np.random.SeedSequence((seed, 1 + number)).spawn(2)
+        oracle, generator = Oracle(of_oracle), np.random.Generator(np.random.PCG64(of_inputs))
+        kernels = [SymbolicKernels(module, oracle) for module in (original, local)]
         whole, divided = UnpartitionedProgram(original, kernels[0]), SimulatedProgram(local, kernels[1])
         leaves = [leaf for p in original.entry.parameters for leaf in p.shape.leaves() if leaf.is_array]
         inputs = [generator.integers(0, PRIME, leaf.dims, np.uint64) for leaf in leaves]
@@ -70,7 +67,6 @@ class _Terms:
         """
         expected, kernels = self.expected, self.kernels[0]
         made, coincidence = deepcopy(self.oracle.made), kernels.coincidence
-        kernels.generator = kernels.generator.spawn(1)[0]
         again = self.whole.run(self.inputs)
         self.oracle.made, kernels.coincidence = made, coincidence  # as after one run
         return [_same(*both) for both in zip(expected, again, strict=True)]
@@ -129,10 +125,6 @@ def shown(original: Module, local: Module, seed: int = 0) -> Shown | None:
     right = [r for r in results if isinstance(r, Source) and not (r.array == UNDEFINED).any()]
     values = sum(_is_shown(v.relation) for v in found.values)
     return Shown(len(right), len(results), values, len(found.values))
-
-
-def _generator(seed: np.random.SeedSequence) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(seed))
 
 
 def _is_shown(relation: Relation) -> bool:

@@ -39,7 +39,7 @@ from ....ir.types.shape import Shape
 from ...plan.kernels import GROUPS
 from .. import field
 from ..embedding import as_integers, embed
-from ..field import ONE, PRIME, UNDEFINED, ZERO, is_special
+from ..field import ONE, UNDEFINED, ZERO, is_special
 from ..kernels import FieldKernels
 from ..opaque import opaque
 from ..oracle import Oracle
@@ -72,16 +72,15 @@ _INDICES: tuple[tuple[type[Any], tuple[int, ...]], ...] = ((Scatter, (1,)), (Red
 
 
 class SymbolicKernels:
-    """A kernel provider. `generator` makes elements that nothing is known of. `coincidence` bounds
-    the probability that one of the codes that were looked at stands for a small integer by chance.
+    """A kernel provider. `coincidence` bounds the probability that one of the codes that were looked at stands for a
+    small integer by chance.
     """
 
-    def __init__(self, module: Module, oracle: Oracle, generator: np.random.Generator) -> None:
+    def __init__(self, module: Module, oracle: Oracle) -> None:
         self.oracle = oracle
-        self.generator = generator
         self._field = FieldKernels(module, oracle)
         self._extremes = {m: Extremes(oracle, m.value) for m in (Monoid.MAXIMUM, Monoid.MINIMUM)}
-        self._cases = Cases(oracle, self._drawn)
+        self._cases = Cases(oracle)
         self.coincidence = 0.0
         self._ends: set[Instruction] = set()  # that say whether loops go on
 
@@ -116,7 +115,7 @@ class SymbolicKernels:
         if op.is_stateful or any(not s.is_array or any(s.dynamic) or s.element.is_complex for s in leaves):
             raise NotEvaluable("not known")
         if op.algebra_of(call) is Algebra.OPAQUE and not instruction.called():
-            run = opaque(op, call, lambda: self.oracle, on_codes=True)
+            run = opaque(op, call, self.oracle, on_codes=True)
             return lambda *operands: run(*map(code, operands))
         if not all(s.is_array for s in (*call.operands, call.shape)):
             raise NotEvaluable("not known")
@@ -199,7 +198,7 @@ class SymbolicKernels:
         floats = tuple(s.with_element(_F64) if n in sources else s for n, s in enumerate(call.operands))
         codes = tuple(s.with_element(ELEMENTS) if n in sources else s for n, s in enumerate(call.operands))
         on_codes = replace(call, operands=codes, shape=call.shape.with_element(ELEMENTS))
-        return fold(op, replace(call, operands=floats), on_codes, compile, lambda: self.oracle)
+        return fold(op, replace(call, operands=floats), on_codes, compile, self.oracle)
 
     def _elementwise(self, instruction: Instruction, compile: Compile) -> Kernel:
         """The op itself where all operands are exact, else its laws, else a random function."""
@@ -286,11 +285,7 @@ class SymbolicKernels:
     def _fresh(self, shape: Shape) -> Any:
         if shape.is_tuple:
             return tuple(map(self._fresh, shape.elements))
-        return self._drawn(shape.dims) if shape.is_array else None
-
-    def _drawn(self, dims: tuple[int, ...]) -> Array:
-        self.oracle.made.hashed["fresh"] += int(np.prod(dims))
-        return self.generator.integers(0, PRIME, dims, np.uint64)
+        return self.oracle.fresh(shape.dims) if shape.is_array else None
 
     def _ending(self, kernel: Kernel, shape: Shape) -> Kernel:
         def run(*operands: Any) -> Array:

@@ -89,23 +89,23 @@ def test_transforms_are_their_definition(length: int) -> None:
     expected = embed(np.zeros((3, length), np.complex64))
     for n in range(length):
         expected = pairs.add(expected, terms[..., n])
-    found = transforms.fourier(FftAttributes(FFT, (length,)), 2, oracle)(x)
+    found = transforms.fourier(FftAttributes(FFT, (length,)), 2, oracle())(x)
     assert same(found, expected)
-    assert same(transforms.fourier(FftAttributes(IFFT, (length,)), 2, oracle)(found), x)
+    assert same(transforms.fourier(FftAttributes(IFFT, (length,)), 2, oracle())(found), x)
 
 
 @pytest.mark.parametrize("length", [1, 2, 8, 64])
 def test_transforms_of_reals_are_half_of_those_of_complex_numbers(length: int) -> None:
     x = field.reduced(np.random.default_rng(length).integers(0, PRIME, (4, length), np.uint64))
-    half = transforms.fourier(FftAttributes(RFFT, (4, length)), 2, oracle)(x)
-    whole = transforms.fourier(FftAttributes(FFT, (4, length)), 2, oracle)(pairs.pair(x, np.zeros_like(x)))
+    half = transforms.fourier(FftAttributes(RFFT, (4, length)), 2, oracle())(x)
+    whole = transforms.fourier(FftAttributes(FFT, (4, length)), 2, oracle())(pairs.pair(x, np.zeros_like(x)))
     assert same(half, whole[:, : length // 2 + 1])
-    assert (transforms.fourier(FftAttributes(IRFFT, (4, length)), 2, oracle)(half) == x).all()
+    assert (transforms.fourier(FftAttributes(IRFFT, (4, length)), 2, oracle())(half) == x).all()
 
 
 @pytest.mark.parametrize("kind", [FFT, IFFT, RFFT, IRFFT])
 def test_transforms_of_other_lengths_are_linear(kind: FftType) -> None:
-    transform = transforms.fourier(FftAttributes(kind, (6, 9)), 2, oracle)
+    transform = transforms.fourier(FftAttributes(kind, (6, 9)), 2, oracle())
     x, y = drawn(8, 6, 5 if kind is IRFFT else 9), drawn(9, 6, 5 if kind is IRFFT else 9)
     if kind is RFFT:
         x, y = pairs.real(x), pairs.real(y)
@@ -120,7 +120,7 @@ def test_transforms_of_other_lengths_are_linear(kind: FftType) -> None:
 def test_what_is_undefined_makes_a_whole_transform_undefined() -> None:
     x = drawn(5, 2, 24)
     x[0, 3] = pairs.from_words(CODES[2:4])
-    found = pairs.undefined(transforms.fourier(FftAttributes(FFT, (24,)), 2, oracle)(x))
+    found = pairs.undefined(transforms.fourier(FftAttributes(FFT, (24,)), 2, oracle())(x))
     assert found[0].all()
     assert not found[1].any()
 
@@ -130,7 +130,7 @@ def test_angles_of_roots_have_their_coordinates() -> None:
     def hashed(*x: Array) -> Array:
         return oracle().value("f", *x)
 
-    angle, cosine, sine = (transforms.with_angles(f, hashed, oracle) for f in (np.arctan2, np.cos, np.sin))
+    angle, cosine, sine = (transforms.with_angles(f, hashed, oracle()) for f in (np.arctan2, np.cos, np.sin))
     pi = angle(embed(np.zeros(1)), embed(np.array([-1.0])))
     turns = embed(np.arange(-5, 60) * 2.0)
     angles = field.divide(field.multiply(turns, pi), embed(np.full(65, 64.0)))

@@ -1,0 +1,58 @@
+"""Programs for one device are not divided: they are taken as they are, and give the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+from hloom.frontends import parse
+from hloom.ir.diagnostics import CompileError
+from hloom.ir.graph.module import Module, Stage
+from hloom.ir.tools.verifier import check
+from hloom.passes.base import PassContext
+from hloom.passes.pipelines import partition
+from hloom.passes.propagation.one_device import is_undivided
+from hloom.runtime import evaluate, simulate
+from hloom.runtime.inputs.inputs import inputs_for_module
+from ops.test_samples import SAMPLES
+from support.compare import compare
+
+
+def passes_of(module: Module, devices: int | None = None) -> set[str]:
+    """Partitions a module in place and returns the names of the passes."""
+    context = PassContext(num_devices=devices)
+    partition(module, context)
+    check(module)
+    assert module.stage is Stage.LOCAL
+    return {record.name for record in context.records}
+
+
+@pytest.mark.parametrize("opcode", SAMPLES)
+def test_samples_run_as_they_are(opcode: str) -> None:
+    for text in SAMPLES[opcode]:
+        program = parse(text)
+        if not is_undivided(program, PassContext()) or program.replica_count > 1:
+            continue
+        try:
+            inputs = inputs_for_module(program)
+            expected = evaluate(program, inputs)
+        except CompileError:
+            continue  # it has no meaning on one device
+        local = parse(text)
+        assert passes_of(local).isdisjoint(("propagate", "spmd-partition")), text
+        result = compare(simulate(local, inputs), expected)
+        assert result.equal, f"{result}\n{text}"
+
+
+TEXT = """HloModule m
+ENTRY e {
+  x = f32[4] parameter(0)SHARDING
+  ROOT y = f32[4] negate(x)
+}
+"""
+
+
+@pytest.mark.parametrize(("sharding", "devices", "divides"), [
+    ("", None, False), ("", 1, False), ("", 2, True), (", sharding={devices=[2]<=[2]}", None, True),
+    (", sharding={replicated}", None, True),  # annotations are checked where they are read
+])  # fmt: skip
+def test_the_short_way_is_for_one_device_alone(sharding: str, devices: int | None, divides: bool) -> None:
+    assert ("spmd-partition" in passes_of(parse(TEXT.replace("SHARDING", sharding)), devices)) == divides
