@@ -18,10 +18,10 @@ _HEAD = """#include <stdint.h>
 #define EACH(r, e) for (int i = 0; i < 16; i++) r[i] = e;
 #define CONVERT(x, t) __builtin_convertvector(x, t)
 #define SELECT(m, x, y, v, w) ((v)((CONVERT(m, w) & (w)(x)) | (~CONVERT(m, w) & (w)(y))))
-#define MAXIMUM(x, y, v, w) ((v)(CONVERT((x != x) | (y != y), w) | \\
-    ((w)SELECT(CONVERT(x > y, vmask), x, y, v, w) & (w)SELECT(CONVERT(y > x, vmask), y, x, v, w))))
-#define MINIMUM(x, y, v, w) ((v)(CONVERT((x != x) | (y != y), w) | \\
-    ((w)SELECT(CONVERT(x < y, vmask), x, y, v, w) | (w)SELECT(CONVERT(y < x, vmask), y, x, v, w))))
+#define MAXIMUM(x, y, v, w) SELECT((x != x) | (y != y), x + y, (w)SELECT(CONVERT(x > y, vmask), x, y, v, w) & \\
+    (w)SELECT(CONVERT(y > x, vmask), y, x, v, w), v, w)
+#define MINIMUM(x, y, v, w) SELECT((x != x) | (y != y), x + y, (w)SELECT(CONVERT(x < y, vmask), x, y, v, w) | \\
+    (w)SELECT(CONVERT(y < x, vmask), y, x, v, w), v, w)
 typedef int8_t vmask __attribute__((vector_size(16)));
 """
 _INFIX = {Do.ADD: "+", Do.SUB: "-", Do.MUL: "*", Do.DIV: "/", Do.SDIV: "/", Do.UDIV: "/", Do.SREM: "%", Do.UREM: "%",

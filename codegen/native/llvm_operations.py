@@ -108,7 +108,7 @@ def _integer_extreme(text: Text, do: Do, lane: Lane, operands: Sequence[str]) ->
 
 def _float_extreme(text: Text, do: Do, lane: Lane, x: str, y: str) -> str:
     """Adds a maximum or minimum by both orders of the operands, which differ for zeros of both signs: their common bits
-    are 0, all bits -0. With NaN all bits are set.
+    are 0, all bits -0. With NaN it is the sum, which is that NaN: orders of elements depend on its sign.
     """
     kind, bits, mask = vector(lane), vector(lane.integer), vector(Lane.MASK)
     order = "ogt" if do is Do.MAXIMUM else "olt"
@@ -119,6 +119,6 @@ def _float_extreme(text: Text, do: Do, lane: Lane, x: str, y: str) -> str:
         chosen.append(text.new(f"bitcast {kind} {value} to {bits}"))
     joined = text.new(f"{'and' if do is Do.MAXIMUM else 'or'} {bits} {', '.join(chosen)}")
     unordered = text.new(f"fcmp uno {kind} {x}, {y}")
-    ones = text.new(f"sext {mask} {unordered} to {bits}")
-    both = text.new(f"or {bits} {joined}, {ones}")
-    return text.new(f"bitcast {bits} {both} to {kind}")
+    total = text.new(f"fadd {kind} {x}, {y}")
+    ordered = text.new(f"bitcast {bits} {joined} to {kind}")
+    return text.new(f"select {mask} {unordered}, {kind} {total}, {kind} {ordered}")

@@ -99,8 +99,14 @@ def lower(computation: Computation, layouts: Sequence[Layout] | None = None) -> 
     groups = _groups([part for n, o in enumerate(outputs, len(parameters)) for part in _parts(_output(n, o))])
     made = _Lowering(shapes)
     made.inputs = {p: Operand(n, layout.strides) for n, (p, layout) in enumerate(zip(parameters, found, strict=True))}
-    nests = [made.nest(group) for group in groups]
-    poor = [p for p in _read_poorly(nests, parameters) if not found[made.inputs[p].buffer].is_dense]
+    strided = [p for p, layout in zip(parameters, found, strict=True) if not layout.is_dense]
+    try:
+        nests = [made.nest(group) for group in groups]
+        poor = [p for p in _read_poorly(nests, parameters) if p in strided]
+    except NotEvaluable:  # rows of these strides may have no kernel where dense ones have
+        if not strided:
+            raise
+        nests, poor = [], strided
     if poor:
         made = _Lowering(shapes, made.inputs)
         nests = [made.dense(p) for p in poor] + [made.nest(group) for group in groups]

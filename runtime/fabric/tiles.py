@@ -16,8 +16,8 @@ import numpy as np
 
 from ...ir.diagnostics import fail
 from ...ir.factors.sharding_rule import Monoid
-from ...ir.graph.monoid import identity
-from ...ir.sharding.digit import Digits, product
+from ...ir.graph.monoid import choice_identity, identity
+from ...ir.sharding.digit import Digits
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.element_type import Kind, from_numpy
 
@@ -63,11 +63,11 @@ def poison_value(dtype: np.dtype[Any]) -> np.generic[Any]:
 
 def shard(array: Array, tiling: Tiling, device: int, poison: bool = False) -> Array:
     """Returns a device's shard of a global array. Of an unreduced value the first device holds everything, the others
-    zeros.
+    zeros that change no sum.
     """
     local_dims = tiling.local_dims(array.shape)
     if digit_value(tiling.unreduced, place_of(tiling, device)):
-        return np.zeros(local_dims, array.dtype)
+        return np.full(local_dims, choice_identity(from_numpy(array.dtype)), array.dtype)
     part = array[tile_slices(tiling, array.shape, device)]
     holds = tiling.device in (None, device)
     if holds and part.shape == local_dims:
@@ -118,6 +118,7 @@ def assemble(
     """
     result = np.zeros(dims, locals_[0].dtype)
     seen: dict[tuple[int, ...], int] = {}
+    begun: set[tuple[int, ...]] = set()
     for device, local in enumerate(locals_):
         if tiling.device not in (None, device):
             continue
@@ -131,10 +132,9 @@ def assemble(
             _check_replicas(other, part, (seen[key], device), where, what)
             continue
         seen[key] = device
-        if product(tiling.unreduced) > 1:
-            result[where] = add(result[where], part)
-        else:
-            result[where] = part
+        tile = key[: len(tiling.dims)]
+        result[where] = add(result[where], part) if tile in begun else part
+        begun.add(tile)
     return result
 
 

@@ -29,7 +29,10 @@ SUMS = """x = f32[24,80] parameter(0)  y = f32[24,80] parameter(1)  zero = f32[]
   ROOT r = (f32[24,80], f32[80]) tuple(d, w)"""
 ELEMENTS = """x = f32[24,80] parameter(0)  y = f32[24,80] parameter(1)
   p = f32[24,80] multiply(x, y)  r = f32[12,160] reshape(p)  ROOT t = f32[160,12] transpose(r), dimensions={1,0}"""
-BODIES = {"sums": SUMS, "elements": ELEMENTS}
+WHOLE = """x = f32[24,80] parameter(0)  y = f32[24,80] parameter(1)
+  p = f32[24,80] multiply(x, y)  one = f32[1,1] slice(y), slice={[3:4],[5:6]}  first = f32[] reshape(one)
+  ROOT s = f32[] reduce(p, first), dimensions={0,1}, to_apply=add"""  # one row: its sum begins with a parameter
+BODIES = {"sums": SUMS, "elements": ELEMENTS, "whole": WHOLE}
 
 
 def computation(body: str) -> Any:

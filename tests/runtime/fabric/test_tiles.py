@@ -105,6 +105,15 @@ def test_padding_need_not_agree() -> None:
     np.testing.assert_array_equal(assemble(shards, place, (3,)), np.ones(3))
 
 
+@pytest.mark.parametrize("dims", ["{'x'}], unreduced={'y'}", "{}], unreduced={'x','y'}"])
+@pytest.mark.parametrize("element", ["f32", "bf16", "f8e8m0fnu", "c64", "s8", "pred"])
+def test_unreduced_parts_add_up_to_every_bit(dims: str, element: str) -> None:
+    place, dtype = tiling(f"{{mesh['x'=2,'y'=2], [{dims}}}", 1), ELEMENT_TYPES[element].numpy
+    whole = np.array([-0.0, 0.0, 1.0]).astype(dtype)
+    found = assemble([shard(whole, place, device) for device in range(4)], place, (3,))
+    assert found.tobytes() == whole.tobytes()
+
+
 @pytest.mark.parametrize("dims", [(3, 2), (4,), ()])
 @pytest.mark.parametrize("poison", [False, True])
 def test_of_an_array_on_one_device_the_others_have_padding(dims: tuple[int, ...], poison: bool) -> None:
