@@ -7,6 +7,8 @@
     outputs = hloom.simulate(local, inputs)     # global arrays in and out, all devices in this process
     expected = hloom.evaluate(module, inputs)   # one device
 
+`compile` does all of it, with native code where it pays, and gives a `Program` to run and to ask: see docs/native.md.
+
 `builder` writes programs in Python, like numpy, with the annotation functions of GShard and GSPMD: see docs/builder.md.
 
 Programs are built and edited with the methods of `Module` and `Computation`, patterns (`P`, `match`, `find_all`) find
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from .cost.timeline import timeline as timeline
     from .cost.work import Contraction as Contraction
     from .cost.work import contractions as contractions
+    from .driver.compile import compile as compile
+    from .driver.program import NativeMemory as NativeMemory
+    from .driver.program import Program as Program
     from .frontends import Snapshot as Snapshot
     from .frontends import builder as builder
     from .frontends import load as load
@@ -108,6 +113,9 @@ _PLACES = {
     "timeline": "cost.timeline:timeline",
     "Contraction": "cost.work:Contraction",
     "contractions": "cost.work:contractions",
+    "compile": "driver.compile:compile",
+    "NativeMemory": "driver.program:NativeMemory",
+    "Program": "driver.program:Program",
     "builder": "frontends:builder",
     "Snapshot": "frontends:Snapshot",
     "load": "frontends:load",

@@ -27,8 +27,8 @@ from typing import Any
 
 import hloom
 import numpy as np
-from hloom.cli.backends import Backend
 from hloom.cost.memory import live_memory
+from hloom.driver.backend import Backend
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
 from hloom.runtime.allocator import keep_freed_memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import BooleanOptionalAction
 from pathlib import Path
 
@@ -107,12 +108,14 @@ def _inputs(made: Parser) -> None:
 
 
 def _backend(made: Parser) -> None:
-    from .backends import BACKENDS, backend_name, default_backend
+    from ..driver.backend import AUTO, BACKENDS
+    from .values import backend_name
 
-    made.add_argument("--backend", metavar="|".join(BACKENDS), type=backend_name, default=default_backend(),
-                      help="who computes: fused native code, the same fusions by numpy, numpy op by op (reference), or "
-                           "auto: native code where it is there and saves more time than compiling takes, else the "
-                           "reference (default: HLOOM_BACKEND, else auto)")
+    made.add_argument("--backend", metavar="|".join(BACKENDS), type=backend_name,
+                      default=os.environ.get("HLOOM_BACKEND") or AUTO,
+                      help="who computes: fused native code, numpy op by op (reference), or auto: native code where it "
+                           "is there and saves more time than compiling takes, else the reference (default: "
+                           "HLOOM_BACKEND, else auto)")
 
 
 def _out(made: Parser) -> None:
@@ -198,9 +201,8 @@ def evaluate(made: Parser) -> None:
 def partition(made: Parser) -> None:
     """Defines the arguments of `hloom partition`."""
     _partitioned(made)
-    made.add_argument("--form", choices=("local", "manual", "replica", "c"), default="local",
-                      help="local: per device; manual, replica: for XLA to compile for all devices; c: the fused "
-                           "kernels of one device in C")
+    made.add_argument("--form", choices=("local", "manual", "replica"), default="local",
+                      help="local: per device; manual, replica: for XLA to compile for all devices")
     _schedule(made)
     _remarks(made)
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from ..cost.memory_traffic import touched
 from ..cost.runs import runs
 from ..cost.work import multiply_adds
+from ..driver.backend import NATIVE
 from ..ir.disk_cache import folder
 from ..ir.graph.module import Module
 from ..report.columns import columns
@@ -17,7 +18,6 @@ from ..runtime.allocator import keep_freed_memory
 from ..runtime.measure import Part, StepByStep, StepTimes, peak_bytes, peak_flops
 from ..runtime.ranks.launch import inside_launcher, launch
 from ..runtime.simulator import SimulatedProgram
-from .backends import NATIVE
 from .bench_ranks import backend_text, bench_on_ranks
 from .check import Simulated
 from .evaluate import inputs_for
@@ -39,27 +39,28 @@ def bench(args: argparse.Namespace) -> int:
     job = prepare(args, args.ranks)
     if args.ranks is not None:
         return launch(args.argv, args.ranks, left=job.packed())
-    job.inputs = inputs_for(args, job.program, args.seed)
+    job.inputs = inputs_for(args, job.program.module, args.seed)
+    program = job.program
     with working(f"running {args.repeat + 1} times"):
-        devices = Simulated(job.local, job.simulated, job.backend)
-        _, seconds = devices.repeat(job.local, job.inputs, args.repeat + 1, args.trace)
+        devices = Simulated(program.local, program.simulated, program.backend)
+        _, seconds = devices.repeat(program.local, job.inputs, args.repeat + 1, args.trace)
     with working("measuring parts"):
         parts = _parts(job)
     with working("measuring the machine"):
         flops, memory = peak_flops(), peak_bytes()
     median = statistics.median(seconds[1:])
-    fused = job.backend.prepared(job.local)
-    done = _work(fused, job.devices)
+    fused = program.backend.prepared(program.local)
+    done = _work(fused, program.devices)
     if args.json:
         print_json({
-            "program": job.program.name, "devices": job.devices, "backend": job.backend.name,
+            "program": program.module.name, "devices": program.devices, "backend": program.backend.name,
             "seconds": {"compile": sum(job.seconds.values()), "parts": job.seconds, "first": seconds[0],
                         "median": median, "runs": args.repeat},
             "parts": {part.value: parts[part] for part in Part}, "flops": done[Part.PRODUCTS],
             "touched_bytes": done[Part.FUSED] + done[Part.OTHER], "peak": {"flops": flops, "bytes": memory},
         })  # fmt: skip
         return EXIT_OK
-    say(f"{job.program.name}: {job.devices} simulated devices, {backend_text(args, job)}")
+    say(f"{program.module.name}: {program.devices} simulated devices, {backend_text(args, job)}")
     say(", ".join(f"{part} {spent:.3g} s" for part, spent in job.seconds.items()) + _kept(job))
     say(f"first step {seconds[0] * 1e3:.3g} ms, median of {args.repeat} {median * 1e3:.3g} ms")
     whole = sum(parts.values())
@@ -71,7 +72,7 @@ def bench(args: argparse.Namespace) -> int:
 
 def _kept(job: Job) -> str:
     """Tells what the times of making a program leave out."""
-    keeps = job.backend.name == NATIVE and folder() is not None
+    keeps = job.program.backend.name == NATIVE and folder() is not None
     return "; machine code of kernels is kept from earlier runs, all else is made anew" if keeps else ""
 
 
@@ -86,10 +87,12 @@ def _row(part: Part, seconds: float, whole: float, done: int, peak: float) -> tu
 
 def _parts(job: Job) -> dict[Part, float]:
     """Returns the seconds of each part in one run of all devices, the second."""
-    program = SimulatedProgram(job.backend.prepared(job.local), StepByStep(job.backend.kernels()))
-    program.simulate(job.inputs)
+    program = job.program
+    backend = program.backend
+    simulated = SimulatedProgram(backend.prepared(program.local), StepByStep(backend.kernels()))
+    simulated.simulate(job.inputs)
     times = StepTimes()
-    program.simulate(job.inputs, observer=times)
+    simulated.simulate(job.inputs, observer=times)
     return times.seconds
 
 

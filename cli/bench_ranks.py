@@ -43,27 +43,28 @@ def bench_on_ranks(args: argparse.Namespace) -> int:
     """Runs `hloom bench` on the ranks of this job and returns its exit code. Raises what `hloom run` does."""
     comm = world(args.ranks)
     job = job_on_ranks(args, comm)
-    with Ranks(comm, args.timeout, job.backend, args.collectives) as ranks:
+    with Ranks(comm, args.timeout, job.program.backend, args.collectives) as ranks:
         with working(f"running {args.repeat + 1} times"):
-            _, seconds, traces = ranks.traced(job.local, job.inputs, args.repeat + 1)
+            _, seconds, traces = ranks.traced(job.program.local, job.inputs, args.repeat + 1)
         if traces is not None:
             if args.trace is not None:
-                save_trace(args.trace, traces, trace_facts(job.local, job.backend, seconds))
+                save_trace(args.trace, traces, trace_facts(job.program.local, job.program.backend, seconds))
             _report(args, job, seconds, traces)
         return ranks.share(EXIT_OK)
 
 
 def _report(args: argparse.Namespace, job: Job, seconds: Sequence[float], traces: Sequence[ProcessTrace]) -> None:
+    program = job.program
     median = statistics.median(seconds[1:])
     waits = sorted(waits_of(traces), key=lambda w: -w.waited)
     if args.json:
         print_json({
-            "program": job.program.name, "devices": job.devices, "backend": job.backend.name,
+            "program": program.module.name, "devices": program.devices, "backend": program.backend.name,
             "seconds": {"first": seconds[0], "median": median, "runs": args.repeat},
             "ranks": [asdict(t.trace.parts) for t in traces], "collectives": [asdict(w) for w in waits],
         })  # fmt: skip
         return
-    say(f"{job.program.name}: {job.devices} devices on {len(traces)} MPI ranks, {backend_text(args, job)}")
+    say(f"{program.module.name}: {program.devices} devices on {len(traces)} MPI ranks, {backend_text(args, job)}")
     say(f"first step {seconds[0] * 1e3:.3g} ms, median of {args.repeat} {median * 1e3:.3g} ms; the last one:")
     rows: list[tuple[str, ...]] = [_RANKS_HEAD]
     for trace in traces:
@@ -81,7 +82,7 @@ def _report(args: argparse.Namespace, job: Job, seconds: Sequence[float], traces
 
 def backend_text(args: argparse.Namespace, job: Job) -> str:
     """Tells which backend has run, and why."""
-    return f"backend {job.backend.name} ({job.backend.reason(args.backend)})"
+    return f"backend {job.program.backend.name} ({job.program.backend.reason(args.backend)})"
 
 
 def waits_of(traces: Sequence[ProcessTrace]) -> list[Waits]:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from .. import frontends
 from ..cost.calibrated import Figure, Measured, Sample
 from ..cost.formulas import Kind
+from ..driver.backend import REFERENCE, Backend
 from ..ir.graph.module import Module
 from ..runtime.calibrate import Timer
-from .backends import REFERENCE, Backend
 from .progress import working
 
 if TYPE_CHECKING:

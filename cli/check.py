@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from ..driver.backend import BY_REFERENCE, Backend
 from ..ir.diagnostics import CompileError
 from ..ir.graph.module import Module
 from ..runtime.check.check import Verdict, WideRun, judge, wide_program
@@ -26,7 +27,6 @@ from ..runtime.ranks.library import load_mpi
 from ..runtime.ranks.watch import RankWatch
 from ..runtime.simulator import SimulatedProgram
 from ..runtime.trace import ProcessTrace, Trace, save_trace
-from .backends import BY_REFERENCE, Backend
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")

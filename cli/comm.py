@@ -13,27 +13,19 @@ from dataclasses import asdict
 from ..cost.collectives import Collective, collectives
 from ..cost.work import Contraction, contractions
 from ..ir.graph.module import Module
-from ..ir.tools.spmd import is_per_device
-from ..passes.pipelines import partition
 from ..passes.resharding.certificate import ProgramCertificate
 from ..report.collectives import by_kind, collectives_table, summary
 from ..report.times import times_text
 from ..report.work import work_summary, work_table
-from .common import context_for, read_program, report
+from .common import read_local
 from .exit_codes import EXIT_OK
 from .messages import print_json
-from .progress import working
 from .streams import say
 
 
 def comm(args: argparse.Namespace) -> int:
     """Prints a table with totals per kind, or JSON."""
-    module = read_program(args)
-    context = context_for(args)
-    if not is_per_device(module):
-        with working("partitioning"):
-            partition(module, context)
-    report(args, context)
+    module, context = read_local(args)
     certificate = ProgramCertificate.of(context.reshardings, module.num_partitions, context.machine)
     found = sorted(collectives(module), key=lambda c: -c.sent_bytes)
     work = contractions(module)

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from .. import frontends
 from ..cost.presets import parse_machine
+from ..driver.compile import to_local
 from ..ir.diagnostics import Diagnostic, Severity, fail
 from ..ir.disk_cache import refusal
-from ..ir.graph.module import Module, Stage
+from ..ir.graph.module import Module, Stage, clone_module
 from ..passes.annotating.remesh import remesh
 from ..passes.annotating.strategy import Setting, Strategy, apply_strategy, load_strategy, named_meshes
 from ..passes.base import PassContext
@@ -55,6 +56,24 @@ def _strategy(args: argparse.Namespace) -> Strategy | None:
         return None
     strategy = load_strategy(path) if path is not None else Strategy()
     return replace(strategy, settings=(*strategy.settings, *map(Setting.parse, settings)))
+
+
+def read_local(args: argparse.Namespace) -> tuple[Module, PassContext]:
+    """Reads the program as `read_program` and partitions it, unless it is the program of each device already. Returns
+    it with the context of the passes, whose diagnostics are printed. Raises CompileError.
+    """
+    module, context = read_program(args), context_for(args)
+    to_local(module, context, working)
+    report(args, context)
+    return module, context
+
+
+def partitioned(args: argparse.Namespace, program: Module) -> Module:
+    """Returns the partitioned copy of a program, and prints the diagnostics of partitioning. Raises CompileError."""
+    local, context = clone_module(program), context_for(args)
+    to_local(local, context, working)
+    report(args, context)
+    return local
 
 
 def context_for(args: argparse.Namespace, default_devices: int | None = None) -> PassContext:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..driver.assumptions import remark_callbacks
+from ..driver.backend import Backend
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module
 from ..ir.tools.names import result_names
@@ -22,8 +24,6 @@ from ..runtime.fabric.tiles import same_bits
 from ..runtime.inputs.inputs import inputs_for_module
 from ..runtime.outputs import check_outputs, save_outputs
 from ..runtime.plan.call_graph import live_in
-from .assumptions import remark_callbacks
-from .backends import Backend
 from .exit_codes import EXIT_OK
 from .messages import print_json, tell_found
 from .progress import working

@@ -16,7 +16,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "partition": (
         "hloom partition examples/mlp_named.hlo",
         "hloom partition examples/mlp_named.hlo --set 'w*=,y' --form manual",
-        "hloom partition examples/transformer_train.hlo --form c > kernels.c",
     ),
     "opt": (
         "hloom opt examples/mlp_named.hlo --passes propagate,spmd-partition,cse,dce",

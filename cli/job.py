@@ -11,26 +11,23 @@ import argparse
 import pickle
 import socket
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..driver.backend import Backend
+from ..driver.program import Program
 from ..ir.brief import brief
 from ..ir.diagnostics import Diagnostics, fail
 from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module
-from ..ir.tools.process_grid import ProcessGrid
-from ..runtime.evaluator import UnpartitionedProgram
 from ..runtime.outputs import check_outputs
-from ..runtime.plan.executable import Executable
 from ..runtime.ranks.failed import broadcast, on_all_ranks
 from ..runtime.ranks.launch import left_for_ranks, started_by_hloom
-from ..runtime.simulator import SimulatedProgram
 from ..runtime.trace import check_trace
 from . import kept
-from .backends import Backend
 from .evaluate import inputs_for
 from .messages import tell_found
 
@@ -40,44 +37,19 @@ Array = np.ndarray[Any, Any]
 @brief
 @dataclass
 class Job:
-    """A program before and after partitioning, and its inputs. Both are compiled once, on first use. `seconds` are
-    those of the parts of making it; empty for one that an earlier run has kept.
+    """A compiled program and its inputs. `seconds` are those of the parts of compiling; none if an earlier run has kept
+    the program.
     """
 
-    program: Module
-    local: Module
+    program: Program
     inputs: list[Array] = field(default_factory=list[Array])
-    backend: Backend = field(default_factory=Backend)
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
-    @cached_property
-    def unpartitioned(self) -> UnpartitionedProgram:
-        """The program on one device, compiled. Raises CompileError if it cannot be run."""
-        return UnpartitionedProgram(self.program)
-
-    @cached_property
-    def simulated(self) -> SimulatedProgram:
-        """The per-device program, compiled to run in this process. Raises CompileError if it cannot be run."""
-        return SimulatedProgram(self.backend.prepared(self.local), self.backend.kernels())
-
-    def refuse(self, ranks: int | None, check: bool) -> None:
-        """Raises CompileError if the program cannot be run, before anything is printed or started."""
-        if ranks is None:
-            _ = self.simulated
-        else:
-            Executable(self.local, ProcessGrid.of(self.local))
-        if check:
-            _ = self.unpartitioned
-
-    @property
-    def devices(self) -> int:
-        """The number of devices that the program runs on."""
-        return self.local.num_partitions * self.local.replica_count
-
     def packed(self) -> bytes:
-        """Returns the two programs and the backend as bytes; none if they cannot be pickled."""
+        """Returns the program and its backend as bytes; none if they cannot be pickled."""
+        made = self.program
         try:
-            return pickle.dumps((self.program, self.local, self.backend.name, self.backend.known))
+            return pickle.dumps((made.module, made.local, made.backend.name, made.backend.known))
         except (pickle.PicklingError, AttributeError, TypeError):
             return b""
 
@@ -90,7 +62,7 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
     loaded = kept.load(key)
     if loaded is not None:
         job, found = _of_values(*loaded[0]), loaded[1]
-        tell_found(args, job.program.warnings, quiet)
+        tell_found(args, job.program.module.warnings, quiet)
     else:
         from .preparing import made  # which knows the passes
 
@@ -110,7 +82,7 @@ def _unpacked(data: bytes) -> Job:
 
 
 def _of_values(program: Module, local: Module, backend: str, known: tuple[Module, Module] | None) -> Job:
-    return Job(program, local, backend=Backend(backend, known))
+    return Job(Program(program, local, Backend(backend, known)))
 
 
 def job_on_ranks(args: argparse.Namespace, comm: Any) -> Job:
@@ -122,12 +94,12 @@ def job_on_ranks(args: argparse.Namespace, comm: Any) -> Job:
 
     def mine() -> Job:
         job = _unpacked(data) if data else prepare(args, comm.size, quiet=True)
-        job.inputs = inputs_for(args, job.program, args.seed)
+        job.inputs = inputs_for(args, job.program.module, args.seed)
         return job
 
     job = on_all_ranks(comm, mine, "the inputs of the program", args.timeout)
     diagnostics = Diagnostics()
-    job.backend = job.backend.common(comm, diagnostics, args.timeout)
+    job.program.backend = job.program.backend.common(comm, diagnostics, args.timeout)
     tell_found(args, diagnostics.found, quiet=False)
     return job
 

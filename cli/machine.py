@@ -13,9 +13,9 @@ from ..cost.calibrated import machine_of
 from ..cost.machine_file import MachineFile, load_machine
 from ..cost.machine_text import machine_text
 from ..cost.presets import PRESETS, SUFFIX, machine_summary
+from ..driver.backend import AUTO, NATIVE, REFERENCE, Backend, has_native_code
 from ..ir.diagnostics import fail
 from ..report.columns import columns
-from .backends import AUTO, NATIVE, REFERENCE, Backend, has_native_code
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .streams import say, show_program

@@ -6,14 +6,13 @@ import argparse
 from dataclasses import asdict
 
 from .. import frontends
-from ..ir.graph.module import Module, clone_module
+from ..ir.graph.module import Module
 from ..ir.time_limit import TimeLimit, time_limit
 from ..ir.tools.spmd import is_per_device
-from ..passes.pipelines import partition
 from ..runtime.proof.progress import Progress
 from ..runtime.proof.relations.located import prove
 from ..runtime.proof.verdict import Verdict
-from .common import context_for, read_program, report
+from .common import partitioned, read_program
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TESTED, EXIT_UNPROVED
 from .messages import print_json
 from .progress import working
@@ -46,7 +45,7 @@ def _proved(args: argparse.Namespace, program: Module) -> tuple[int | None, Verd
     progress = Progress(program, args.timeout)
     progress.begin("partitioning")
     try:
-        local = _partitioned(args, program) if args.local is None else frontends.load(args.local)
+        local = partitioned(args, program) if args.local is None else frontends.load(args.local)
     except TimeLimit as limit:
         return None, progress.undecided(limit)
     part = "making ready"
@@ -59,11 +58,3 @@ def _proved(args: argparse.Namespace, program: Module) -> tuple[int | None, Verd
         return local.num_partitions, prove(
             program, local, args.trials, args.seed, args.all_inputs, args.timeout, tell
         )
-
-
-def _partitioned(args: argparse.Namespace, program: Module) -> Module:
-    local, context = clone_module(program), context_for(args)
-    with working("partitioning"):
-        partition(local, context)
-    report(args, context)
-    return local

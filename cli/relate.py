@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ..ir.diagnostics import fail
-from ..ir.graph.module import clone_module
 from ..ir.tools.names import fits, name_pattern, suggestions
 from ..ir.tools.spmd import is_per_device
-from ..passes.pipelines import partition
 from ..runtime.proof.relations.relate import Row, relate
-from .common import context_for, read_program, report
+from .common import partitioned, read_program
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .progress import working
@@ -27,11 +25,7 @@ def relate_command(args: argparse.Namespace) -> int:
     program = read_program(args)
     if is_per_device(program):
         raise argparse.ArgumentTypeError("a program per device needs the one that it was made from: use hloom.relate")
-    local = clone_module(program)
-    context = context_for(args)
-    with working("partitioning"):
-        partition(local, context)
-    report(args, context)
+    local = partitioned(args, program)
     with working(f"relating on {local.num_partitions} devices"):
         found = relate(program, local, args.seed)
     rows = found.rows()

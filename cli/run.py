@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..cost.collectives import collectives
+from ..driver.assumptions import unplaced
 from ..ir.tools.names import result_names
 from ..ir.tools.placement import placements
 from ..report.collectives import kinds_text
@@ -22,7 +23,6 @@ from ..runtime.outputs import save_outputs
 from ..runtime.ranks.failed import deadline
 from ..runtime.ranks.launch import inside_launcher, launch, world
 from ..runtime.ranks.mode import chosen_mode
-from .assumptions import unplaced
 from .check import Devices, Ranks, Simulated, check, verdict_json, verify_options
 from .evaluate import inputs_for, outputs_json, print_outputs
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
@@ -47,41 +47,42 @@ def run(args: argparse.Namespace) -> int:
     job = prepare(args, args.ranks)
     if args.ranks is not None:
         return launch(args.argv, args.ranks, left=job.packed())
-    job.inputs = inputs_for(args, job.program, args.seed)
-    _describe(args, job, f"{job.devices} simulated devices")
-    return _report(args, job, Simulated(job.local, job.simulated, job.backend))
+    job.inputs = inputs_for(args, job.program.module, args.seed)
+    _describe(args, job, f"{job.program.devices} simulated devices")
+    return _report(args, job, Simulated(job.program.local, job.program.simulated, job.program.backend))
 
 
 def _run_rank(args: argparse.Namespace) -> int:
     comm = world(args.ranks)
     job = job_on_ranks(args, comm)
-    with Ranks(comm, args.timeout, job.backend, args.collectives) as ranks:
+    with Ranks(comm, args.timeout, job.program.backend, args.collectives) as ranks:
         if comm.rank == 0:
-            _describe(args, job, f"{job.devices} devices on {comm.size} MPI ranks")
+            _describe(args, job, f"{job.program.devices} devices on {comm.size} MPI ranks")
         return _report(args, job, ranks)
 
 
 def _describe(args: argparse.Namespace, job: Job, where: str) -> None:
     if args.json:
         return
-    found = collectives(job.local)
+    found = collectives(job.program.local)
     sent = sum(c.wire_bytes * c.count for c in found)
-    say(f"{job.program.name}: {where}; {kinds_text(found)}; {sent} bytes sent per device")
+    say(f"{job.program.module.name}: {where}; {kinds_text(found)}; {sent} bytes sent per device")
 
 
 def _facts(job: Job) -> dict[str, object]:
     from .comm import collectives_json  # which knows the passes
 
-    names = {"program": job.program.name, "backend": job.backend.name}
-    return collectives_json(job.local, collectives(job.local)) | names
+    names = {"program": job.program.module.name, "backend": job.program.backend.name}
+    return collectives_json(job.program.local, collectives(job.program.local)) | names
 
 
 def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
     """Runs the program and reports its results; returns the exit code on all processes."""
-    with working(f"running on {job.devices} devices"):
-        outputs, seconds = devices.repeat(job.local, job.inputs, args.repeat or 1, args.trace)
+    program = job.program
+    with working(f"running on {program.devices} devices"):
+        outputs, seconds = devices.repeat(program.local, job.inputs, args.repeat or 1, args.trace)
     if outputs is not None and args.out is not None:
-        save_outputs(Path(args.out), outputs, result_names(job.program))
+        save_outputs(Path(args.out), outputs, result_names(program.module))
     times = {"first": seconds[0], "median": statistics.median(seconds), "runs": len(seconds)} if args.repeat else {}
     if outputs is not None and times and not args.json:
         say(f"first run {_time(times['first'])}, median of {len(seconds)} {_time(times['median'])}")
@@ -89,9 +90,9 @@ def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
     if args.check:
         return _check(args, job, outputs, devices, facts)
     if outputs is not None and args.json:
-        print_json(facts | {"outputs": outputs_json(outputs, result_names(job.program))})
+        print_json(facts | {"outputs": outputs_json(outputs, result_names(program.module))})
     elif outputs is not None:
-        print_outputs(outputs, result_names(job.program), unplaced(placements(job.local)[1]))
+        print_outputs(outputs, result_names(program.module), unplaced(placements(program.local)[1]))
     return devices.share(EXIT_OK)
 
 
@@ -103,15 +104,16 @@ def _check(
     args: argparse.Namespace, job: Job, outputs: list[Array] | None, devices: Devices, facts: dict[str, object]
 ) -> int:
     """Checks the run, and runs and checks further seeds."""
+    program = job.program
     passed, checks = True, list[dict[str, object]]()
     for seed in range(args.seed, args.seed + args.seeds):
         inputs = job.inputs
         if seed != args.seed:
-            inputs = inputs_for(args, job.program, seed)
-            outputs = devices.run(job.local, inputs)
+            inputs = inputs_for(args, program.module, seed)
+            outputs = devices.run(program.local, inputs)
         with working(f"checking seed {seed}"):
-            unpartitioned = job.unpartitioned if outputs is not None else None
-            verdict = check(args, unpartitioned, job.local, inputs, outputs, devices)
+            unpartitioned = program.unpartitioned if outputs is not None else None
+            verdict = check(args, unpartitioned, program.local, inputs, outputs, devices)
         if verdict is not None:
             passed &= verdict.passed
             checks.append({"seed": seed, **verdict_json(verdict)})
@@ -119,7 +121,7 @@ def _check(
                 say(f"seed {seed}: {verdict}" if args.seeds > 1 else verdict)
     passed = devices.share(passed)
     if outputs is not None and args.json:
-        names = result_names(job.program)
+        names = result_names(program.module)
         print_json(facts | {"outputs": outputs_json(outputs, names), "passed": passed, "checks": checks})
     elif outputs is not None:
         say("check passed" if passed else "check FAILED")

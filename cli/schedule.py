@@ -12,11 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..driver.compile import to_local
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
-from ..ir.tools.spmd import is_per_device
 from ..passes.base import PassContext, run_pipeline
-from ..passes.pipelines import partition
 from ..passes.pipelines import schedule as make_schedule
 from ..passes.schedule.flat_parameters import FlatParameters
 from ..passes.schedule.sizes import sized
@@ -68,9 +67,7 @@ def prepared(module: Module, context: PassContext, memory: int | None, flat: boo
     machine) unless `memory` is None; with `flat`, parameters that are gathered together become one. Returns the
     forecast of the order that the program had, None if it keeps it.
     """
-    if not is_per_device(module):
-        with working("partitioning"):
-            partition(module, context)
+    to_local(module, context, working)
     if memory is None or module.has_schedule:
         run_pipeline([FlatParameters()] if flat else [], module, context)
         return None

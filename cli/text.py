@@ -10,7 +10,6 @@ from ..ir.deadlock.find import find_deadlocks
 from ..ir.diagnostics import CompileError, Diagnostic, fail, without_errors
 from ..ir.graph.module import Module, Stage
 from ..passes.base import run_pipeline
-from ..passes.fusion.fuse import Fusion
 from ..passes.pipelines import PASSES, parse_pipeline, partition, schedule
 from .common import context_for, read_program, report, require_schedule
 from .exit_codes import EXIT_BAD_INPUT, EXIT_OK
@@ -77,7 +76,7 @@ def opt(args: argparse.Namespace) -> int:
 
 
 def partition_command(args: argparse.Namespace) -> int:
-    """Prints the program for one device, in a form that XLA compiles for all devices, or its fused kernels in C."""
+    """Prints the program for one device, or a form of it that XLA compiles for all devices."""
     require_schedule(args)
     module = read_program(args)
     context = context_for(args)
@@ -86,15 +85,9 @@ def partition_command(args: argparse.Namespace) -> int:
             partition(module, context)
     if args.schedule:
         with working("scheduling"):
-            form = "variadic" if args.form in ("local", "c") else "xla"
+            form = "variadic" if args.form == "local" else "xla"
             schedule(module, context, args.memory or 0, form, args.flat_parameters)
     report(args, context)
-    if args.form == "c":
-        from ..codegen.native.c_file import c_file
-
-        run_pipeline([Fusion()], module, context)
-        show_program(c_file(module))
-        return EXIT_OK
     if args.form != "local":
         from ..codegen import manual_module, replica_module
 

@@ -21,6 +21,15 @@ def mesh_sizes(text: str) -> dict[str, int]:
     return sizes
 
 
+def backend_name(text: str) -> str:
+    """Returns the name of a backend, also from the environment. Raises argparse.ArgumentTypeError for other words."""
+    from ..driver.backend import BACKENDS
+
+    if text not in BACKENDS:
+        raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join(BACKENDS)}")
+    return text
+
+
 def device_count(text: str) -> int:
     """Parses a number of devices. Raises argparse.ArgumentTypeError."""
     from ..ir.sharding.mesh import LARGEST_MESH

@@ -81,7 +81,7 @@ def test_completion_of_other_shells(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "fish"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any("seen_subcommand_from run' -l ranks -r" in line for line in lines)
-    assert any("seen_subcommand_from partition' -l form -r -a 'local manual replica c'" in line for line in lines)
+    assert any("seen_subcommand_from partition' -l form -r -a 'local manual replica'" in line for line in lines)
 
 
 # -- JSON

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hloom.cli.backends import BACKENDS, Backend
 from hloom.cost.kernels import is_worth_compiling
+from hloom.driver.backend import BACKENDS, Backend
 from hloom.frontends import parse
 from hloom.ir.graph.module import Module
 from hloom.runtime.evaluator import evaluate
@@ -53,8 +53,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_environment_names_the_default(asked: list[str], tmp_path: Path) -> None:
-    hloom("eval", EXAMPLES / "mlp_named.hlo", cwd=tmp_path, HLOOM_BACKEND="numpy")
-    assert asked == ["numpy"]
+    hloom("eval", EXAMPLES / "mlp_named.hlo", cwd=tmp_path, HLOOM_BACKEND="native")
+    assert asked == ["native"]
 
 
 CHAIN = """HloModule chain

@@ -11,7 +11,7 @@ from pathlib import Path
 import hloom
 import numpy as np
 import pytest
-from hloom.cli.backends import Backend
+from hloom.driver.backend import Backend
 from hloom.ir.graph.module import Module
 from hloom.runtime.evaluator import evaluate
 from hloom.runtime.inputs.inputs import make_inputs

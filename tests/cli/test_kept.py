@@ -64,7 +64,7 @@ def test_what_is_fused_is_kept(
 ) -> None:
     file = tmp_path / "repeated.hlo"
     file.write_text(REPEATED)
-    command = ["run", str(file), "--backend", "numpy"]
+    command = ["run", str(file), "--backend", "native"]
     assert main(command) == 0
     first = capsys.readouterr()
     monkeypatch.setattr(Fusion, "run", refuse)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from hloom.cli import calibration
-from hloom.cli.backends import Backend
 from hloom.cost.calibrated import machine_of
 from hloom.cost.fits import Fit
 from hloom.cost.forecast import forecast
@@ -17,6 +16,7 @@ from hloom.cost.machine_file import load_machine, read_machine
 from hloom.cost.presets import PRESETS
 from hloom.cost.seconds import collective_seconds
 from hloom.cost.timeline import timeline
+from hloom.driver.backend import Backend
 from hloom.ir.graph.module import Module
 from hloom.runtime import calibrate
 from support.command_line import have_mpi, hloom, process

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hloom import parse
-from hloom.cli.backends import Backend
 from hloom.codegen.native.compile_llvm import is_available
+from hloom.driver.backend import Backend
 from hloom.runtime.evaluator import UnpartitionedProgram
 from support.command_line import EXAMPLES, NAMED, hloom
 

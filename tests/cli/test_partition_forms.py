@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hloom import parse
-from hloom.codegen.native import compile_c
-from support.command_line import EXAMPLES, NAMED, hloom
+from support.command_line import NAMED, hloom
 
 
 def printed(form: str, cwd: Path) -> str:
@@ -66,37 +62,3 @@ def test_unknown_form_is_a_usage_error(tmp_path: Path) -> None:
     done = hloom("partition", NAMED, "--form", "global", cwd=tmp_path)
     assert done.code == 2
     assert "invalid choice: 'global'" in done.err
-
-
-def test_kernels_in_c(tmp_path: Path) -> None:
-    """A C file with a function per kernel and a comment that names its ops."""
-    done = hloom("partition", EXAMPLES / "transformer_train.hlo", "--form", "c", cwd=tmp_path)
-    assert done.code == 0
-    comments = re.findall(r"/\* computes (.*)\n   ops: (.*)\n((?:   buffers\[\d+\].*\n?)+) \*/\nvoid (\w+)\(", done.out)
-    assert [name for *_, name in comments] == [f"kernel_{n}" for n in range(len(comments))]
-    assert len(comments) > 10
-    fusions = [name for found, *_ in comments for name in found.split(", ")]
-    assert len(fusions) == len(set(fusions)) > len(comments)
-    assert any("exponential" in ops and "reduce" in ops for _, ops, *_ in comments)
-    if compiler := compile_c.compiler():
-        (tmp_path / "k.c").write_text(done.out)
-        subprocess.run([compiler, *compile_c.FLAGS, "-march=native", "-c", "k.c"], cwd=tmp_path, check=True)
-
-
-def test_kernels_in_c_compute_the_program(tmp_path: Path) -> None:
-    if not (compiler := compile_c.compiler()):
-        pytest.skip("there is no C compiler")
-    text = """HloModule m
-ENTRY e {
-  x = f32[5,7] parameter(0)
-  y = f32[5,7] abs(x)
-  ROOT z = f32[5,7] add(y, x)
-}"""
-    done = hloom("partition", "-", "--devices", "1", "--form", "c", cwd=tmp_path, text=text)
-    (tmp_path / "k.c").write_text(done.out)
-    command = [compiler, *compile_c.FLAGS, "-march=native", "-shared", "-fPIC", "-o", "k.so", "k.c", "-lm"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    x = np.arange(-17, 18, dtype=np.float32).reshape(5, 7)
-    found = np.zeros_like(x)
-    ctypes.CDLL(str(tmp_path / "k.so")).kernel_0((ctypes.c_void_p * 2)(x.ctypes.data, found.ctypes.data))
-    np.testing.assert_array_equal(found, np.abs(x) + x)

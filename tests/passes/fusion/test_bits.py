@@ -5,7 +5,7 @@ from __future__ import annotations
 import hloom
 import numpy as np
 import pytest
-from hloom.cli.backends import Backend
+from hloom.driver.backend import Backend
 from hloom.ir.types.element_type import ELEMENT_TYPES
 from support.loop_kernels import needs_llvm
 

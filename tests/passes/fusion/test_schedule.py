@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import hloom
 import pytest
-from hloom.cli.backends import Backend
+from hloom.driver.backend import Backend
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module, Stage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hloom
 import numpy as np
 import pytest
-from hloom.cli.backends import Backend
+from hloom.driver.backend import Backend
 from hloom.runtime.evaluator import evaluate
 from hloom.runtime.native.kernels import NativeKernels
 from hloom.runtime.simulator import simulate

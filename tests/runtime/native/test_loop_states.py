@@ -7,7 +7,7 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from hloom.cli.backends import Backend
+from hloom.driver.backend import Backend
 from hloom.ir.time_limit import TimeLimit, time_limit
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.native.kernels import NativeKernels

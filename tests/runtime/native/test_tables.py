@@ -7,7 +7,7 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from hloom.cli.backends import Backend
+from hloom.driver.backend import Backend
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.fabric.local import LocalFabric
 from hloom.runtime.inputs.inputs import make_inputs

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-
 import hloom
 import pytest
-from hloom.cli.scheduling import schedule_for_ranks
 from hloom.cost.presets import PRESETS
+from hloom.driver.host_schedule import schedule_for_ranks
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext
 from hloom.runtime.inputs.inputs import inputs_for_module
@@ -19,15 +17,15 @@ def local() -> Module:
     return hloom.partition(hloom.parse(fsdp_step(2, layers=4, width=128, batch=256)))
 
 
-def chosen(local: Module, machine: str, times: int) -> tuple[Module, PassContext]:
+def chosen(local: Module, times: int) -> tuple[Module, PassContext]:
     context = PassContext(machine=PRESETS["cpu-cluster"])
     module = clone_module(local)
-    schedule_for_ranks(argparse.Namespace(machine=machine, links=""), module, context, times)
+    schedule_for_ranks(module, context, times)
     return module, context
 
 
 def test_many_runs_are_scheduled(local: Module) -> None:
-    module, context = chosen(local, "cpu-cluster", 10**6)
+    module, context = chosen(local, 10**6)
     assert module.has_schedule
     (remark,) = context.diagnostics.found
     assert "is forecast to take" in remark.message
@@ -38,9 +36,8 @@ def test_many_runs_are_scheduled(local: Module) -> None:
         assert before.tobytes() == after.tobytes()
 
 
-@pytest.mark.parametrize(("machine", "times"), [("cpu-cluster", 1), ("", 10**6)])
-def test_single_runs_and_unknown_machines_are_not(local: Module, machine: str, times: int) -> None:
-    module, context = chosen(local, machine, times)
+def test_single_runs_are_not(local: Module) -> None:
+    module, context = chosen(local, 1)
     assert not module.has_schedule
     assert module.to_text() == local.to_text()
     assert not context.diagnostics.found
@@ -52,6 +49,6 @@ def test_what_gains_nothing_stays() -> None:
 add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
 ENTRY e { x = f32[64,4] parameter(0), sharding={devices=[2,1]<=[2]}  z = f32[] constant(0)
   ROOT r = f32[] reduce(x, z), dimensions={0,1}, to_apply=add }"""
-    module, context = chosen(hloom.partition(hloom.parse(text)), "cpu-cluster", 10**6)
+    module, context = chosen(hloom.partition(hloom.parse(text)), 10**6)
     assert not module.has_schedule
     assert not context.diagnostics.found

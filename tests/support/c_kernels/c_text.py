@@ -1,4 +1,4 @@
-"""Prints kernels as C with the vector extensions of gcc and clang, for debugging and for objects made ahead of time.
+"""Prints kernels as C with the vector extensions of gcc and clang: a second compiler must give the same bits as LLVM.
 
 The semantics is that of the LLVM text, operation by operation. Masks are vectors of bytes 0 and -1. Compile with
 `-ffp-contract=off -fwrapv`.
@@ -8,7 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .loops import COMPARISONS, LANES, LOADS, Access, Do, Fold, Kernel, Lane, Nest, Node, Row, Store, Strip
+from hloom.codegen.native.loops import (
+    COMPARISONS,
+    LANES,
+    LOADS,
+    Access,
+    Do,
+    Fold,
+    Kernel,
+    Lane,
+    Nest,
+    Node,
+    Row,
+    Store,
+    Strip,
+)
 
 _C = {Lane.I8: "int8_t", Lane.I16: "int16_t", Lane.I32: "int32_t", Lane.I64: "int64_t", Lane.F32: "float",
       Lane.F64: "double", Lane.MASK: "int8_t"}  # fmt: skip
@@ -34,20 +48,10 @@ _UNSIGNED_SOURCE = frozenset((Do.ZEXT, Do.FROM_UNSIGNED))
 
 def c_text(kernel: Kernel, name: str = "kernel") -> str:
     """Returns a C file with one function `name`. The kernel must have no calls left."""
-    return c_head() + c_function(kernel, name)
-
-
-def c_head() -> str:
-    """Returns what functions of kernels need before them: types, macros, loads and stores."""
-    return _HEAD + _types()
-
-
-def c_function(kernel: Kernel, name: str) -> str:
-    """Returns one function of a C file. The kernel must have no calls left."""
     printer = _Printer(kernel)
     for nest in kernel.nests:
         printer.rows(nest, 0)
-    return f"void {name}(void **buffers) {{\n" + "\n".join(printer.lines) + "\n}\n"
+    return f"{_HEAD}{_types()}void {name}(void **buffers) {{\n" + "\n".join(printer.lines) + "\n}\n"
 
 
 def _types() -> str:

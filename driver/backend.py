@@ -1,15 +1,13 @@
 """The backends that run programs: who computes their ops.
 
-`reference` computes op by op with numpy: what the others are compared with. `native` fuses the program and compiles its
-fusions to machine code; `numpy` runs the same fusions by numpy, block by block, as `native` does where llvmlite or a
-fused multiply-add is missing. `auto` takes `native` where it is there and saves more time than fusing and
-compiling take (see `cost/kernels`), otherwise `reference`.
+`reference` computes op by op with numpy; the others are compared with it. `native` fuses the program and compiles its
+fusions to machine code. Where llvmlite or a fused multiply-add is missing, numpy runs the same fusions, block by block;
+such a backend is named `numpy`. `auto` takes `native` where it exists and saves more time than fusing and compiling
+take (see `cost/kernels`), otherwise `reference`.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import socket
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,22 +20,22 @@ from ..runtime.plan.kernels import NUMPY, KernelProvider
 from ..runtime.ranks.failed import deadline, gather_texts
 
 REFERENCE, BY_NUMPY, NATIVE, AUTO = "reference", "numpy", "native", "auto"
-BACKENDS = (AUTO, NATIVE, BY_NUMPY, REFERENCE)
+BACKENDS = (AUTO, NATIVE, REFERENCE)
 _NEEDS = "native code needs llvmlite (pip install 'hloom[native]') and a processor with a fused multiply-add"
 
 
 @brief
 @dataclass(frozen=True)
 class Backend:
-    """One of `BACKENDS` but `auto`, by name. `known` is a program and the same as prepared, which are kept together."""
+    """A backend by name, `auto` excepted. `known` is a program and its prepared form, which are kept together."""
 
     name: str = REFERENCE
     known: tuple[Module, Module] | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
     def chosen(name: str, module: Module, times: float = 1) -> Backend:
-        """Returns the backend of this name. `auto` decides for a program of which this process runs `times` devices, or
-        runs of one device, one after the other; infinitely many where only a step counts.
+        """Returns the backend of this name. `auto` decides for a process that runs `times` devices, or runs of one
+        device, one after the other; infinitely many where only the time of a step counts.
         """
         if name != AUTO:
             return Backend(name)
@@ -117,14 +115,3 @@ def has_native_code() -> bool:
 
     return is_available()
 
-
-def backend_name(text: str) -> str:
-    """Returns the name of a backend, also from the environment. Raises argparse.ArgumentTypeError for other words."""
-    if text not in BACKENDS:
-        raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join(BACKENDS)}")
-    return text
-
-
-def default_backend() -> str:
-    """Returns the backend that HLOOM_BACKEND names, else `auto`."""
-    return os.environ.get("HLOOM_BACKEND") or AUTO

@@ -9,7 +9,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from .compile_llvm import Native
+from hloom.codegen.native.compile_llvm import Native
 
 FLAGS = ("-O2", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w")
 

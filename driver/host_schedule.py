@@ -8,7 +8,6 @@ not scheduled at all.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 
 from ..cost.timeline import timeline
@@ -17,19 +16,16 @@ from ..ir.graph.module import Module, clone_module
 from ..passes.base import PassContext, run_pipeline
 from ..passes.pipelines import schedule
 from ..passes.schedule.combine_collectives import CombineCollectives
-from .progress import working
 
 PAID_PER_OP = 0.7e-3  # seconds of scheduling, for an instruction of the text
 SAVED = 0.3  # share of the exposed communication that a schedule is hoped to save
 _BETTER = 0.99  # share of the time without a schedule that one must stay below
 
 
-def schedule_for_ranks(args: argparse.Namespace, module: Module, context: PassContext, times: int) -> None:
-    """Schedules a LOCAL module in place if `times` runs on the machine that the user names are forecast to take less
-    time, and remarks on it.
+def schedule_for_ranks(module: Module, context: PassContext, times: float) -> None:
+    """Schedules a LOCAL module in place if `times` runs on the context's machine are forecast to take less time, and
+    remarks on it.
     """
-    if not args.machine and not args.links:
-        return
     combined = clone_module(module)
     run_pipeline([CombineCollectives()], combined, PassContext())
     plain = timeline(combined, context.machine)
@@ -37,8 +33,7 @@ def schedule_for_ranks(args: argparse.Namespace, module: Module, context: PassCo
         return
     scheduled, unheard = clone_module(module), Diagnostics()
     try:
-        with working("scheduling"):
-            schedule(scheduled, replace(context, diagnostics=unheard))
+        schedule(scheduled, replace(context, diagnostics=unheard))
     except CompileError:  # the machine may have less memory than the host that plays it
         return
     seconds = timeline(scheduled, context.machine).seconds

@@ -1,0 +1,122 @@
+"""Makes a `Program` of a module: partitions and schedules it, and chooses its backend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+from ..cost.machine import DEFAULT, Machine
+from ..cost.presets import as_machine
+from ..ir.checked_call import checked
+from ..ir.deadlock.find import find_waits
+from ..ir.diagnostics import fail, without_errors
+from ..ir.gc_pause import paused_collector
+from ..ir.graph.module import Module, clone_module
+from ..ir.tools.interface import unflattened
+from ..ir.tools.spmd import is_per_device
+from ..ir.tools.unknown_values import require_values
+from ..passes.base import PassContext, Rules
+from ..passes.op_sharding.forms import LocalForms
+from ..passes.pipelines import partition, remarks, schedule
+from ..passes.propagation.one_device import is_undivided
+from ..passes.spmd.local_forms import local_forms
+from ..runtime.plan.call_graph import live_in
+from .assumptions import remark_callbacks, remark_placements
+from .backend import AUTO, NATIVE, Backend
+from .host_schedule import schedule_for_ranks
+from .program import Program
+
+During = Callable[[str], AbstractContextManager[None]]  # surrounds each part of compiling, given its name
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a program is compiled.
+
+    `ranks` is the number of MPI ranks that it will run on (None: in one process). `schedule` orders its collectives; by
+    None a native program on ranks is scheduled if the machine `is_known` and a forecast says that it pays. `memory`
+    limits the bytes of a schedule on a device (0: those of the machine), and `flat_parameters` joins the parameters
+    that it gathers together. `runs` is how often the program will run.
+    """
+
+    backend: str = AUTO
+    ranks: int | None = None
+    schedule: bool | None = None
+    is_known: bool = False
+    memory: int = 0
+    flat_parameters: bool = False
+    runs: float = math.inf
+
+
+@checked
+def compile(
+    module: Module, num_devices: int | None = None, *, backend: Literal["auto", "native", "reference"] = "auto",
+    machine: Machine | str | None = None, ranks: int | None = None, schedule: bool | None = None, memory: int = 0,
+    flat_parameters: bool = False, runs: float = math.inf, rules: Rules | None = None, forms: LocalForms | None = None,
+) -> Program:
+    """Returns a module compiled to run, as `hloom run` compiles it; the module is left as it is.
+
+    A GLOBAL or SHARDED module is partitioned (`num_devices`, `rules`, `forms` and `machine` as for `partition`), a
+    per-device program is taken as it is. `backend` computes it: `native` code, the `reference` op by op, or the faster
+    of both for a program that runs `runs` times (`auto`). `ranks` is the number of MPI ranks that it will run on.
+    `schedule` orders its collectives in at most `memory` bytes of a device (0: those of the machine); by None, a native
+    program for ranks is scheduled where a forecast for the `machine` says that it pays. `flat_parameters` joins
+    parameters that a schedule gathers together.
+
+    Raises CompileError for programs that cannot be partitioned, scheduled within `memory`, or run.
+    """
+    context = PassContext(
+        num_devices=num_devices, default_devices=ranks, machine=DEFAULT if machine is None else as_machine(machine),
+        rules=rules or {}, forms=forms or local_forms(),
+    )
+    options = Options(backend, ranks, schedule, machine is not None, memory, flat_parameters, runs)
+    with paused_collector():
+        program = compiled(module, context, options)
+    program.require_runnable(ranks)
+    return program
+
+
+def compiled(
+    module: Module, context: PassContext, options: Options, during: During = lambda _: nullcontext()
+) -> Program:
+    """Returns a module compiled by a context, which receives the remarks. `during` surrounds each part of the work.
+    Raises CompileError.
+    """
+    require_values(live_in(module.entry), "to run the program")
+    program = Program(unflattened(module), clone_module(module), machine=context.machine)
+    local, ranks = program.local, options.ranks
+    to_local(local, context, during)
+    if context.num_devices not in (None, program.devices):
+        fail(f"the program was partitioned for {program.devices} devices, {context.num_devices} are asked for")
+    if options.schedule:
+        with during("scheduling"):
+            schedule(local, context, options.memory, flat=options.flat_parameters)
+    if ranks is not None and ranks > program.devices:
+        fail(f"the program runs on {program.devices} devices, too few for {ranks} ranks")
+    unsure = without_errors(find_waits(local))
+    if ranks is not None:  # in one process a device that waits in vain is an error of the run
+        context.diagnostics.found += unsure
+    program.backend = Backend.chosen(options.backend, local, -(-program.devices // (ranks or 1)) * options.runs)
+    is_free = options.schedule is None and options.is_known and not local.has_schedule
+    if ranks is not None and is_free and program.backend.name == NATIVE:
+        with during("scheduling"):
+            schedule_for_ranks(local, context, options.runs)
+    with during("compiling"):
+        program.backend = program.backend.knowing(local)
+    remark_placements(local, context.diagnostics)
+    remark_callbacks(local, context.diagnostics)
+    program.backend.remark(context.diagnostics)
+    program.diagnostics = tuple(remarks(context))
+    return program
+
+
+def to_local(module: Module, context: PassContext, during: During = lambda _: nullcontext()) -> Module:
+    """Partitions a module in place, unless it is the program of each device already; returns it. Raises CompileError.
+    """
+    if not is_per_device(module):
+        with during("simplifying" if is_undivided(module, context) else "partitioning"):
+            partition(module, context)
+    return module

@@ -1,0 +1,129 @@
+"""Holds a compiled program: the program of each device, the backend that computes it, and the ways to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..cost.machine import DEFAULT, Machine
+from ..cost.memory import LiveMemory, live_memory
+from ..cost.timeline import Timeline, timeline
+from ..ir.brief import brief
+from ..ir.diagnostics import CompileError, Diagnostic, Diagnostics
+from ..ir.graph.module import Module
+from ..ir.tools.process_grid import ProcessGrid
+from ..runtime.evaluator import UnpartitionedProgram
+from ..runtime.mpi import MpiProgram
+from ..runtime.plan.executable import Executable
+from ..runtime.ranks.watch import RankWatch
+from ..runtime.simulator import SimulatedProgram
+from .backend import NATIVE, Backend, has_native_code
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NativeMemory:
+    """The memory of a native run on a device, in bytes. `arena` holds all temporary values, and `bound` is the least
+    that any layout of them needs. `run` adds parameters, constants, and the results that lie beside the arena.
+    """
+
+    arena: int
+    bound: int
+    run: int
+
+
+@brief
+@dataclass
+class Program:
+    """A program before partitioning (`module`) and after it (`local`), with the backend that computes it.
+
+    Each form is compiled once, on first use. `machine` is the one that forecasts assume. `diagnostics` hold the remarks
+    and warnings of compiling.
+    """
+
+    module: Module
+    local: Module
+    backend: Backend = field(default_factory=Backend)
+    machine: Machine = DEFAULT
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def devices(self) -> int:
+        """The number of devices that the program runs on."""
+        return self.local.num_partitions * self.local.replica_count
+
+    @cached_property
+    def unpartitioned(self) -> UnpartitionedProgram:
+        """The program on one device, which the reference computes. Raises CompileError if it cannot be run."""
+        return UnpartitionedProgram(self.module)
+
+    @cached_property
+    def simulated(self) -> SimulatedProgram:
+        """The per-device program, compiled to run in this process. Raises CompileError if it cannot be run."""
+        return SimulatedProgram(self.backend.prepared(self.local), self.backend.kernels())
+
+    def require_runnable(self, ranks: int | None = None) -> None:
+        """Raises CompileError if the program cannot be run in this process, or on this many ranks."""
+        if ranks is None:
+            _ = self.simulated
+        else:
+            Executable(self.local, ProcessGrid.of(self.local))
+
+    def simulate(self, inputs: Sequence[Array], poison: bool = False) -> list[Array]:
+        """Runs all devices in this process, as `hloom.simulate`: takes and returns global arrays."""
+        return self.simulated.simulate(inputs, poison).outputs
+
+    def evaluate(self, inputs: Sequence[Array]) -> list[Array]:
+        """Runs the unpartitioned program on one device, as `hloom.evaluate`."""
+        return self.unpartitioned.run(inputs)
+
+    def on_ranks(
+        self, comm: Any, timeout: float | None = None, collectives: str | None = None, within: RankWatch | None = None
+    ) -> MpiProgram:
+        """Returns the program compiled for the ranks of a communicator, to be used in a `with` statement. All ranks
+        must call it; `timeout` and `collectives` are those of `hloom.run`.
+
+        Ranks without native code make all ranks compute by numpy: devices that hold the same tile must agree to the
+        bit. Raises CompileError, RankFailed and MpiMissing as `hloom.run` does.
+        """
+        backend = self.backend.common(comm, Diagnostics(), timeout)
+        prepared = backend.prepared(self.local)
+        return MpiProgram(prepared, comm, timeout, within, backend.kernels(), collectives)
+
+    def run(
+        self, inputs: Sequence[Array], comm: Any, timeout: float | None = None, collectives: str | None = None
+    ) -> list[Array] | None:
+        """Runs the program once on all ranks of `comm`. Takes global arrays on each of them, and returns global arrays
+        on rank 0, None on the others. Raises what `on_ranks` does.
+        """
+        with self.on_ranks(comm, timeout, collectives) as program:
+            return program.run_global(inputs)
+
+    def memory(self) -> LiveMemory:
+        """Returns the live memory of one device, in bytes, in the order of the program."""
+        return live_memory(self.local)
+
+    def native_memory(self) -> NativeMemory | None:
+        """Returns the memory of a native run, in bytes; None without native code, or if the program cannot run here."""
+        from ..runtime.native.table import arenas
+
+        if not has_native_code():
+            return None
+        try:
+            backend = self.backend if self.backend.name == NATIVE else Backend(NATIVE)
+            fused = backend.prepared(self.local)
+            found = arenas(Executable(fused, ProcessGrid.of(fused), backend.kernels()).arranged)
+        except CompileError:
+            return None  # values that are too large, or omitted from the text: memory is known all the same
+        arena, live = sum(a.size for a in found), self.memory()
+        run = live.parameters + live.constants + arena + live.results - live.aliased
+        return NativeMemory(arena, sum(a.bound for a in found), run)
+
+    def forecast(self) -> Timeline:
+        """Returns the timeline of one execution on the machine, in seconds."""
+        return timeline(self.local, self.machine)
