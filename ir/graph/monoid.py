@@ -7,6 +7,7 @@ All other combiners run through `elementwise_kernel`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import ml_dtypes
@@ -115,10 +116,10 @@ def _extreme(element: ElementType, dtype: np.dtype[Any], largest: bool) -> np.ge
 
 
 def elementwise_kernel(computation: Computation, compile: Compile) -> Kernel:
-    """Returns a function that applies a computation on scalars element by element to arrays of one shape.
+    """Returns a function that applies a computation on scalars element by element to arrays, which broadcast.
 
-    Its results have the shape of the first argument: one array, or a tuple of arrays if the root is a tuple. Runs the
-    computation's own kernel if all its ops are element-wise; otherwise calls it once per element.
+    Its results have their common shape: one array, or a tuple if the root is a tuple. Runs the computation's own
+    kernel if all its ops are element-wise; otherwise calls it once per element.
     """
     kernel = compile(computation)
     is_tuple = computation.root.shape.is_tuple
@@ -126,13 +127,18 @@ def elementwise_kernel(computation: Computation, compile: Compile) -> Kernel:
         kernel = _per_element(kernel, computation)
 
     def run(*arrays: Any) -> Any:
-        shape = arrays[0].shape
+        shape = _common_shape(arrays)
         result = kernel(*arrays)
         if is_tuple:
             return tuple(_of_shape(r, shape) for r in result)
         return _of_shape(result, shape)
 
     return run
+
+
+def _common_shape(arrays: Sequence[Any]) -> tuple[int, ...]:
+    first, *others = (a.shape for a in arrays)
+    return first if all(shape == first for shape in others) else np.broadcast_shapes(first, *others)
 
 
 def _of_shape(x: Any, shape: tuple[int, ...]) -> Any:
@@ -154,8 +160,9 @@ def _per_element(kernel: Kernel, computation: Computation) -> Kernel:
     is_tuple = computation.root.shape.is_tuple
 
     def run(*arrays: Any) -> Any:
-        shape = arrays[0].shape
-        values = [kernel(*(np.asarray(a[place]) for a in arrays)) for place in np.ndindex(*shape)]
+        shape = _common_shape(arrays)
+        whole = [_of_shape(a, shape) for a in arrays]
+        values = [kernel(*(np.asarray(a[place]) for a in whole)) for place in np.ndindex(*shape)]
         parts = zip(*(v if is_tuple else (v,) for v in values), strict=True)  # of the types that the kernel gives
         stacked = [np.stack(part).reshape(shape) for part in parts] or [np.empty(shape, dtype) for dtype in leaves]
         return tuple(stacked) if is_tuple else stacked[0]

@@ -34,6 +34,7 @@ from ....ir.ops.reduce import Reduce
 from ....ir.ops.scatter import Scatter
 from ....ir.ops.window import ReduceWindow
 from ....ir.tools import mixed_precision
+from ....ir.tools.printer import computation_text
 from ....ir.types.element_type import ELEMENT_TYPES, ElementType, Kind
 from ....ir.types.shape import Shape
 from ...plan.kernels import GROUPS
@@ -141,7 +142,7 @@ class SymbolicKernels:
         if algebra is Algebra.BITS:
             return recast(op.kernel(call, compile), call, self.oracle)
         if op.is_elementwise:
-            return self._elementwise(instruction, compile)
+            return self._applied(instruction) if op.applies_calls else self._elementwise(instruction, compile)
         if isinstance(op, Dot):
             wide = tuple(s.with_element(_F64) for s in call.operands)
             return bilinear(op, replace(call, operands=wide, shape=call.shape.with_element(_F64)), compile)
@@ -220,6 +221,14 @@ class SymbolicKernels:
             return np.where(exact, embed(own(*safe)), found)
 
         return partial(self._by_cases, call, once, None) if op.maps_scalars(call) else lambda *x: once(*map(code, x))
+
+    def _applied(self, instruction: Instruction) -> Kernel:
+        """A random function that equal computations share, as their texts say."""
+        called = list(instruction.called())
+        for computation in called:
+            called += (inner for i in computation for inner in i.called() if inner not in called)
+        function = partial(self.oracle.value, "\n".join(map(computation_text, called)))
+        return lambda *operands: function(*map(code, operands))
 
     def _by_cases(self, call: OpCall[Any], function: Kernel, deciding: int | None, *operands: Any) -> Array:
         """A function of elements at one place: of each case, where the `deciding` first operands have cases."""

@@ -173,3 +173,13 @@ def test_products_of_nothing_are_zero() -> None:
     module = module_of("""x = f32[8,0] parameter(0), {rows}  y = f32[0,4] parameter(1)
   ROOT z = f32[8,4] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}""")
     assert prove(module, hloom.partition(module)).outcome == "equal"
+
+
+def test_maps_of_repeated_elements_one_by_one() -> None:
+    """A reshape takes no arrays of scalars, so that such a computation runs once for each element."""
+    module = hloom.parse("""HloModule m
+f { p = f32[] parameter(0)  q = f32[] parameter(1)  s = f32[] subtract(p, q)  ROOT r = f32[] reshape(s) }
+ENTRY e { x = f32[5] parameter(0), sharding={devices=[2]<=[2]}  c = f32[] constant(3)
+  b = f32[5] broadcast(c), dimensions={}  m = f32[5] map(b, x), dimensions={0}, to_apply=f
+  n = f32[5] map(x, b), dimensions={0}, to_apply=f  ROOT t = (f32[5], f32[5]) tuple(m, n) }""")
+    assert hloom.prove(module, hloom.partition(module)).is_equal

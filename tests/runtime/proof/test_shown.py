@@ -175,6 +175,27 @@ ENTRY e { x = f32[32,8] parameter(0), sharding={devices=[4,1]<=[4]}  i = s32[6,2
     assert "tested only: output 0 (i (s32))" in str(verdict)
 
 
+def test_maps_by_computations_of_one_name_may_differ() -> None:
+    text = """HloModule m
+f { p = s32[] parameter(0)  c = s32[] constant(123456)  z = s32[] constant(0)  e = pred[] compare(p, c), direction=EQ
+  ROOT s = s32[] select(e, z, p) }
+ENTRY e { x = s32[4] parameter(0), sharding={devices=[2]<=[2]}
+  ROOT y = s32[4] map(x), dimensions={0}, to_apply=f, sharding={devices=[2]<=[2]} }"""
+    wrong = shown_of(text, ("constant(123456)", "constant(654321)"))
+    assert wrong is None or wrong.outputs == 0
+
+
+def test_maps_of_constants_alone() -> None:
+    text = """HloModule m
+f { p = bf16[] parameter(0)  q = bf16[] parameter(1)  ROOT s = bf16[] add(p, q) }
+ENTRY e { x = bf16[4] parameter(0), sharding={devices=[2]<=[2]}  c = bf16[] constant(-2)
+  b = bf16[4] broadcast(c), dimensions={}  m = bf16[4] map(b, b), dimensions={0}, to_apply=f
+  ROOT y = bf16[4] add(x, m), sharding={devices=[2]<=[2]} }"""
+    found = shown_of(text)
+    assert found is not None
+    assert found.outputs == 1
+
+
 @pytest.mark.parametrize("operation", ["and", "or"])
 def test_reductions_of_predicates_are_shown(operation: str) -> None:
     start = {"and": "true", "or": "false"}[operation]
