@@ -24,9 +24,13 @@ class Traced:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._traced, name)
 
-    def lower(self, **options: Any) -> Lowered:
-        """Lowers the function. Raises CompileError for programs that Hloom cannot take over."""
-        return Lowered.of(self._traced, self._traced.lower(**options))
+    def lower(self, **options: Any) -> Any:
+        """Returns the `Lowered` function, or JAX's own of a program that Hloom leaves to XLA: one for several platforms
+        or with dimensions that have no numbers. Raises CompileError for programs that Hloom cannot take over.
+        """
+        stage = self._traced.lower(**options)
+        program = program_in(self._traced, stage)
+        return stage if program is None else Lowered.of(stage, program)
 
 
 class Lowered(Module):
@@ -39,9 +43,8 @@ class Lowered(Module):
     _program: Program
 
     @staticmethod
-    def of(traced: Any, stage: Any) -> Lowered:
-        """Wraps what JAX has traced and lowered."""
-        program = program_in(traced, stage)
+    def of(stage: Any, program: Program) -> Lowered:
+        """Wraps what JAX has lowered."""
         result = Lowered(program.module.name, program.module.source)
         result.take(program.module.__copy__())
         result._stage, result._program = stage, program

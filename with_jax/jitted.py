@@ -14,7 +14,7 @@ from ..frontends.extras import imported
 from ..frontends.user_lines import place_of
 from ..ir.diagnostics import fail
 from .body import PURPOSE
-from .compiled import Lowered, Traced
+from .compiled import Traced
 from .primitive import Door, called
 from .taken import TRIED
 
@@ -91,8 +91,8 @@ class Jitted:
         """Traces the function. Arguments are arrays or `jax.ShapeDtypeStruct`s."""
         return Traced(self._jitted.trace(*args, **kwargs))
 
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """Returns the program before partitioning. Raises CompileError."""
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the program before partitioning, as `Traced.lower` does. Raises CompileError."""
         return self.trace(*args, **kwargs).lower()
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..frontends.extras import imported
 from ..ir.diagnostics import fail
 from ..ir.sharding.digit import Digit, Digits, complement, cut, refine
@@ -18,10 +20,10 @@ from ..ir.sharding.tiling import Tiling
 PURPOSE = "to run programs with JAX"
 
 
-def spell(tilings: Sequence[Tiling], devices: int, named: Mesh | None = None) -> tuple[Any, list[Any]]:
+def spell(tilings: Sequence[Tiling], devices: int, known: Iterable[Mesh] = ()) -> tuple[Any, list[Any]]:
     """Returns an abstract mesh of JAX that has all digits of the tilings as axes, and each tiling as a specification
-    on it. Axes have the names of the axes of `named` that are the same. Raises CompileError for tilings that no mesh
-    has.
+    on it. Axes are named as the same axes of the first of the `known` meshes that has all devices. Raises CompileError
+    for tilings that no mesh has.
     """
     jax = imported("jax", PURPOSE)
     orders = {tiling.order for tiling in tilings if any(tiling.dims)}
@@ -29,12 +31,24 @@ def spell(tilings: Sequence[Tiling], devices: int, named: Mesh | None = None) ->
         fail("arguments and results lie on devices in several orders, for which JAX has no shardings")
     if orders - {None}:
         fail("the program is for devices in an irregular order, which abstract meshes do not have")
-    names = {} if named is None or named.order_key else {n: named.digits(AxisRef(n)) for n, _ in named.axes}
+    own = next((mesh for mesh in known if mesh.size == devices), None)
+    names = {} if own is None or own.order_key else {n: own.digits(AxisRef(n)) for n, _ in own.axes}
     axes = _axes(tilings, devices, names)
     auto = (jax.sharding.AxisType.Auto,) * len(axes)
     mesh = jax.sharding.AbstractMesh(tuple(d.size for d in axes), tuple(axes.values()), axis_types=auto)
     cuts = refine([tuple(axes)])
     return mesh, [_spec(jax, ([axes[d] for d in cut(digits, cuts)] for digits in t.dims)) for t in tilings]
+
+
+def placed(sharding: Any, devices: Sequence[Any]) -> Any:
+    """Returns a sharding on an abstract mesh as one on these devices; any other as it is."""
+    shardings = imported("jax", PURPOSE).sharding
+    abstract = isinstance(sharding, shardings.NamedSharding) and isinstance(sharding.mesh, shardings.AbstractMesh)
+    if not abstract or len(devices) != sharding.mesh.size:
+        return sharding
+    mesh = sharding.mesh
+    places = np.array(devices, dtype=object).reshape(mesh.axis_sizes)
+    return shardings.NamedSharding(shardings.Mesh(places, mesh.axis_names, axis_types=mesh.axis_types), sharding.spec)
 
 
 def _axes(tilings: Sequence[Tiling], devices: int, named: dict[str, Digits]) -> dict[Digit, str]:

@@ -9,16 +9,17 @@ for a function that is called inside of another one.
 from __future__ import annotations
 
 import functools
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..frontends.extras import imported
-from ..ir.diagnostics import Location, fail
+from ..ir.diagnostics import Location
 from .body import PURPOSE
+from .inspecting import TellShardings, numbering, primitive_of_inspections
+from .meshes import placed
 from .operands import sharding_of
 from .program import Program
 
@@ -40,18 +41,9 @@ class Door:
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Says that an argument is a result of another call, whose sharding it has."""
-
-    call: Call
-    result: int
-
-
-@dataclass(frozen=True)
 class Call:
     """A function on leaves, and the door that it came through. `inside` and `outside` are the shardings of arguments
-    and results, None where nobody asked for one; arguments may have an origin instead. `context` is JAX's mesh in whose
-    context the function was traced.
+    and results, None where nobody asked for one. `context` is JAX's mesh in whose context the function was traced.
     """
 
     jaxpr: Any
@@ -143,9 +135,11 @@ def _jitted(call: Call) -> Any:
     return imported("jax", PURPOSE).jit(run)
 
 
-def _lowered(call: Call, shardings: Sequence[Any], platform: str, devices: tuple[Any, ...]) -> Any:
-    """Lowers the function of a call, as if Hloom did not partition it, with these shardings of its arguments. JAX knows
-    the `devices` where lowering needs them: for Python functions.
+def _program(
+    call: Call, shardings: Sequence[Any], platform: str, count: int, devices: Sequence[Any] = ()
+) -> Program:
+    """Lowers the function of a call, as if Hloom did not partition it, with these shardings of its arguments, and makes
+    it a program for a `count` of devices. JAX knows the `devices` where lowering needs them: for Python functions.
     """
     jax, mlir = imported("jax", PURPOSE), imported("jax.interpreters.mlir", PURPOSE)
 
@@ -155,17 +149,22 @@ def _lowered(call: Call, shardings: Sequence[Any], platform: str, devices: tuple
     run.__name__ = run.__qualname__ = call.name
     typed = [_explicit(a) and (s or a.sharding) for a, s in zip(call.jaxpr.in_avals, shardings, strict=True)]
     shapes = [
-        jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, sharding=_placed(jax, t, devices))
+        jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, sharding=placed(t, devices))
         for a, t in zip(call.jaxpr.in_avals, typed, strict=True)
     ]
-    inside = tuple(None if t else _placed(jax, s, devices) for t, s in zip(typed, shardings, strict=True))
+    inside = tuple(None if t else placed(s, devices) for t, s in zip(typed, shardings, strict=True))
     asked = tuple(
-        _placed(jax, s or _explicit(a), devices) for a, s in zip(call.jaxpr.out_avals, call.outside, strict=True)
+        placed(s or _explicit(a), devices) for a, s in zip(call.jaxpr.out_avals, call.outside, strict=True)
     )
-    rules = mlir.LoweringParameters(override_lowering_rules=((primitive(), _lower_flat),))
+    inspecting: list[Callable[..., None]] = []
+    rules: list[tuple[Any, Callable[..., Any]]] = [(primitive(), _lower_flat)]
+    if len(devices) > 1:  # on one, JAX calls them itself
+        rules.append((primitive_of_inspections(), numbering(inspecting)))
+    own = mlir.LoweringParameters(override_lowering_rules=tuple(rules))
     with jax.sharding.use_abstract_mesh(call.context):
         traced = jax.jit(run, in_shardings=inside, out_shardings=asked, keep_unused=True).trace(*shapes)
-        return traced.lower(lowering_platforms=(platform,), _private_parameters=rules)
+        lowered = traced.lower(lowering_platforms=(platform,), _private_parameters=own)
+    return Program(call, lowered, count, platform, TellShardings(tuple(inspecting), tuple(devices)))
 
 
 def _explicit(aval: Any) -> Any:
@@ -173,17 +172,6 @@ def _explicit(aval: Any) -> Any:
     explicit = imported("jax", PURPOSE).sharding.AxisType.Explicit
     mesh = aval.sharding.mesh
     return aval.sharding if not mesh.empty and explicit in mesh.axis_types else None
-
-
-def _placed(jax: Any, sharding: Any, devices: tuple[Any, ...]) -> Any:
-    """Returns a sharding on an abstract mesh as one on devices; any other as it is."""
-    abstract = isinstance(sharding, jax.sharding.NamedSharding) and isinstance(sharding.mesh, jax.sharding.AbstractMesh)
-    if not abstract or len(devices) != sharding.mesh.size:
-        return sharding
-    mesh = sharding.mesh
-    places = np.array(devices, dtype=object).reshape(mesh.axis_sizes)
-    concrete = jax.sharding.Mesh(places, mesh.axis_names, axis_types=mesh.axis_types)
-    return jax.sharding.NamedSharding(concrete, sharding.spec)
 
 
 def _lower_flat(context: Any, *values: Any, call: Call, **_: Any) -> Any:
@@ -196,13 +184,11 @@ def _lower(context: Any, *values: Any, call: Call, **_: Any) -> Any:
     where, inside = context.module_context, context.avals_in
     if getattr(where.axis_context, "manual_axes", None):
         return _lower_flat(context, *values, call=call)
-    if len(where.platforms) > 1:
-        fail(f"Hloom makes programs for one platform at a time, not for {' and '.join(where.platforms)}",
-             call.door.place, help="export the function for each")
-    asked = [None if isinstance(s, Origin) else s for s in call.inside]
-    shardings = [sharding_of(jax, v, a) or s for v, a, s in zip(values, inside, asked, strict=True)]
+    if where.shape_poly_state.dim_vars:
+        return _lower_as_jax(context, *values, call=call)
     platform, devices = where.platforms[0], where.axis_context.device_assignment or ()
-    program = Program(call, _lowered(call, shardings, platform, devices), where.axis_context.num_devices, platform)
+    shardings = [sharding_of(jax, v, a) or s for v, a, s in zip(values, inside, call.inside, strict=True)]
+    program = _program(call, shardings, platform, where.axis_context.num_devices, devices)
     _PROGRAMS.setdefault(where.module, []).append(program)
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):  # the body has a mesh of its own
         plain = context.replace(avals_in=[jax.core.ShapedArray(a.shape, a.dtype) for a in inside], avals_out=None)
@@ -212,14 +198,36 @@ def _lower(context: Any, *values: Any, call: Call, **_: Any) -> Any:
     return results
 
 
+def _lower_as_jax(context: Any, *values: Any, call: Call) -> Any:
+    """Lowers the equation as `jax.jit` does: for several platforms at once, and for dimensions without numbers, of
+    which Hloom makes no tiles. Warns if this leaves the partitioning to XLA.
+    """
+    jax, mlir = imported("jax", PURPOSE), imported("jax.interpreters.mlir", PURPOSE)
+    where = context.module_context
+    _PROGRAMS.setdefault(where.module, [])
+    several, unknown = " and ".join(where.platforms), where.shape_poly_state.dim_vars[-1]
+    if where.axis_context.num_devices > 1:
+        reason = f"the program is for {several}" if len(where.platforms) > 1 else f"dimension {unknown} has no number"
+        name, line = (place.source.name, place.line) if (place := call.door.place) is not None else (call.name, 0)
+        warnings.warn_explicit(f"XLA partitions {call.name}, not Hloom: {reason}", RuntimeWarning, name, line)
+
+    def run(*leaves: Any) -> tuple[Any, ...]:
+        return tuple(call.function(*leaves))
+
+    jitted = jax.jit(run, in_shardings=call.inside, out_shardings=call.outside)
+    return mlir.lower_fun(jitted, multiple_results=True)(context, *values)
+
+
 _PROGRAMS: weakref.WeakKeyDictionary[Any, list[Program]] = weakref.WeakKeyDictionary()
 
 
-def program_in(traced: Any, lowered: Any) -> Program:
-    """Returns the program of Hloom for a traced function of `hloom.jax.jit`, which JAX has lowered."""
+def program_in(traced: Any, lowered: Any) -> Program | None:
+    """Returns the program of Hloom for a traced function of `hloom.jax.jit`, which JAX has lowered; None if it was
+    lowered as `jax.jit` does.
+    """
     found = _PROGRAMS.get(lowered.compiler_ir("stablehlo"))
     if found is not None:
-        return found[0]
+        return found[0] if found else None
     call = next(e.params["call"] for e in traced.jaxpr.eqns if e.primitive is primitive())
     platform = call.door.platforms[0]  # JAX does not lower a function without results
-    return Program(call, _lowered(call, [None] * len(call.inside), platform, ()), 1, platform)
+    return _program(call, [None] * len(call.inside), platform, 1)

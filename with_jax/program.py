@@ -20,6 +20,7 @@ from ..passes.result import Partitioned
 from .body import PURPOSE, local_function
 from .borders import EvenBorders
 from .host import Host
+from .inspecting import TellShardings
 from .meshes import spell
 from .taken import require_taken
 
@@ -31,12 +32,13 @@ class Program:
     """A function on arrays of certain shapes and shardings, for a number of devices.
 
     `lowered` is its `jax.stages.Lowered` before partitioning, `module` the same program read, `program` that of each
-    device. `host` has the Python functions that it calls. `run` makes it a function of JAX again, on the leaves of
-    arguments and results.
+    device. `host` has the Python functions that it calls, `inspecting` those that are told shardings. `run` makes it a
+    function of JAX again, on the leaves of arguments and results.
     """
 
-    def __init__(self, call: Call, lowered: Any, devices: int, platform: str) -> None:
+    def __init__(self, call: Call, lowered: Any, devices: int, platform: str, inspecting: TellShardings) -> None:
         self.call, self.lowered, self.devices, self.platform = call, lowered, devices, platform
+        self.inspecting = inspecting
         self.module: Module = read_lowered(lowered, call.door.place)
         self.host = Host.of(lowered)
         _name_parameters(self.module, call)
@@ -48,7 +50,7 @@ class Program:
     def program(self) -> Partitioned:
         """The program of each device. Raises CompileError."""
         options: dict[str, Any] = dict(self.call.door.options)
-        options["passes"] = _with_even_borders(options.get("passes"))
+        options["passes"] = _extended(options.get("passes"), (EvenBorders(), self.inspecting))
         return api.partition(self.module, self.devices, **options)
 
     def run(self, first: int = 0) -> Callable[..., tuple[Any, ...]]:
@@ -62,8 +64,7 @@ class Program:
         body = local_function(self.program, self.platform, self.host, first)
         if self.devices > 1:
             tilings = [place.tiling for place in (*parameters, *results) if place.tiling is not None]
-            named = next((m for m in self.module.meshes.values() if m.size == self.devices), None)
-            mesh, specs = spell(tilings, self.devices, named)
+            mesh, specs = spell(tilings, self.devices, self.module.meshes.values())
             inside, outside = tuple(specs[: len(parameters)]), tuple(specs[len(parameters) :])
             body = jax.shard_map(body, mesh=mesh, in_specs=inside, out_specs=outside, check_vma=False)
         return _on_raw_arrays(jax, body, self.call.jaxpr.out_avals)
@@ -78,12 +79,12 @@ def _name_parameters(module: Module, call: Call) -> None:
         module.entry.rename(parameter, re.sub(r"\W", "_", name) + ".1")
 
 
-def _with_even_borders(passes: str | Sequence[Pass] | None) -> tuple[Pass, ...]:
-    """Returns the passes with `EvenBorders` after the last one that gives every value a sharding."""
+def _extended(passes: str | Sequence[Pass] | None, more: Sequence[Pass]) -> tuple[Pass, ...]:
+    """Returns the passes with `more` after the last one that gives every value a sharding."""
     chosen = pipelines.PIPELINE if passes is None else passes
     steps = pipelines.parse_pipeline(chosen) if isinstance(chosen, str) else list(chosen)
     place = max((n for n, step in enumerate(steps) if step.produces is Stage.SHARDED), default=-1)
-    return (*steps[: place + 1], EvenBorders(), *steps[place + 1 :])
+    return (*steps[: place + 1], *more, *steps[place + 1 :])
 
 
 def _is_key(jax: Any, value: Any) -> bool:

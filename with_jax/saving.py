@@ -12,7 +12,7 @@ from typing import Any
 
 from ..frontends.extras import imported
 from .body import PURPOSE
-from .primitive import Call, Origin
+from .primitive import Call
 
 
 def save(
@@ -50,15 +50,14 @@ def _is_saved(policy: Callable[..., Any], equation: Any) -> bool:
 def _split(call: Call, saved: Sequence[Any]) -> tuple[Call, Call]:
     """Returns the call that also gives the saved values, and that which takes them before its arguments."""
     core = imported("jax.extend.core", PURPOSE)
-    count = len(call.jaxpr.out_avals)
+    unasked = (None,) * len(saved)
     first = replace(call, jaxpr=with_results(call.jaxpr, [*call.jaxpr.jaxpr.outvars, *saved]),
-                    outside=(*call.outside, *(None for _ in saved)))  # fmt: skip
+                    outside=(*call.outside, *unasked))  # fmt: skip
     given = set(saved)
     rest = [equation for equation in call.jaxpr.eqns if not given.intersection(equation.outvars)]
     info = call.jaxpr.jaxpr.debug_info._replace(arg_names=None)
     again = call.jaxpr.jaxpr.replace(invars=[*saved, *call.jaxpr.jaxpr.invars], eqns=rest, debug_info=info)
-    origins = tuple(Origin(first, count + n) for n in range(len(saved)))
-    second = replace(call, jaxpr=core.ClosedJaxpr(again, call.jaxpr.consts), inside=(*origins, *call.inside))
+    second = replace(call, jaxpr=core.ClosedJaxpr(again, call.jaxpr.consts), inside=(*unasked, *call.inside))
     return first, second
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..frontends.extras import imported
 from .body import PURPOSE
-from .primitive import MADE, Call, Origin
+from .primitive import MADE, Call
 from .saving import save, with_results
 
 
@@ -94,12 +94,12 @@ def _linearized(call: Call, moving: tuple[bool, ...]) -> _Linearized:
         sources.append(same[0])
     made = with_results(whole, kept)
     first = replace(call, jaxpr=made, outside=(*call.outside, *(None,) * (len(kept) - len(results))))
-    origins = tuple(call.inside[n] if n < len(avals) else Origin(first, n - len(avals)) for n in sources)
+    known = tuple(call.inside[n] if n < len(avals) else None for n in sources)
     asked = tuple(sharding for sharding, moves in zip(call.inside, moving, strict=True) if moves)
     changes = [avals[n].to_tangent_aval() for n, moves in enumerate(moving) if moves]
     second = jax.make_jaxpr(linear)(*(v.aval for v in whole.jaxpr.outvars[len(results):]), *changes)
     outside = tuple(s for s, varies in zip(call.outside, varying, strict=True) if varies)
-    return _Linearized(first, replace(call, jaxpr=second, inside=(*origins, *asked), outside=outside), tuple(sources),
+    return _Linearized(first, replace(call, jaxpr=second, inside=(*known, *asked), outside=outside), tuple(sources),
                        varying)
 
 
@@ -135,9 +135,7 @@ def _transposed(call: Call, linear: tuple[bool, ...], given: tuple[bool, ...]) -
     made = jax.make_jaxpr(transposed)(*known, *(aval.to_ct_aval() for aval in arrive))
     inside = [s for s, is_linear in zip(call.inside, linear, strict=True) if not is_linear]
     inside += [s for s, is_given in zip(call.outside, given, strict=True) if is_given]
-    outside = tuple(
-        None if isinstance(s, Origin) else s for s, is_linear in zip(call.inside, linear, strict=True) if is_linear
-    )
+    outside = tuple(s for s, is_linear in zip(call.inside, linear, strict=True) if is_linear)
     return replace(call, jaxpr=made, inside=tuple(inside), outside=outside)
 
 

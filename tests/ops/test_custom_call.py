@@ -13,7 +13,7 @@ from ops.build import rule, run, shape, shapes, use
 TOP = tuple_shape(shapes("f32[2,3] s32[2,3]"))
 
 
-@pytest.mark.parametrize("target", ["Sharding", "MoveToHost", "xla.sdy.PropagationBarrier"])
+@pytest.mark.parametrize("target", ["Sharding", "MoveToHost", "xla.sdy.PropagationBarrier", "InspectSharding"])
 def test_identities(target: str) -> None:
     call = use("custom-call", "f32[4,6]", "f32[4,6]", custom_call_target=target)
     assert rule("custom-call", call) == "([i j]) -> [i j] {i=4, j=6}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import warnings
 from typing import Any
 
 import hloom
@@ -222,6 +223,19 @@ def test_programs_that_are_not_taken(function: Any, text: str, message: str, mes
     assert error.value.diagnostics[0].location is not None
     assert error.value.diagnostics[0].location.source.name == __file__
     assert error.value.diagnostics[0].line == line_of(function, text)
+
+
+def test_what_is_left_to_xla_is_a_warning(mesh: Any) -> None:
+    x, export = put(mesh, ramp(8), "x"), importlib.import_module("jax.export")
+    everywhere = jax.sharding.NamedSharding(mesh, P())
+    with pytest.warns(RuntimeWarning, match="XLA partitions squares, not Hloom: .* is for cpu and tpu") as found:
+        export.export(hloom.jax.jit(squares), platforms=("cpu", "tpu"))(x)
+    assert [(w.filename, w.lineno) for w in found] == [(__file__, squares.__code__.co_firstlineno)]
+    shape = jax.ShapeDtypeStruct(export.symbolic_shape("n"), jnp.float32, sharding=everywhere)
+    with pytest.warns(RuntimeWarning, match="dimension n has no number"):
+        export.export(hloom.jax.jit(squares))(shape)
+    with warnings.catch_warnings(action="error"):
+        export.export(hloom.jax.jit(squares), platforms=("cpu", "tpu"))(ramp(8))
 
 
 LEFT: list[Any] = []

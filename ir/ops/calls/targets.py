@@ -154,6 +154,7 @@ class TopK(Behaviour):
 BEHAVIOURS: dict[str, Behaviour] = {
     **dict.fromkeys(
         (
+            "InspectSharding",
             "Sharding",
             "ShardBarrierFrom",
             "ShardBarrierTo",

@@ -199,15 +199,49 @@ def wrong_shape(jit: Any) -> Any:
     return jax.block_until_ready(jit(lambda x: jax.pure_callback(lambda v: v[:1], like(x), x))(line()))
 
 
-@row("jax.debug.inspect_array_sharding", refused="of which Hloom knows nothing")
-def inspect_sharding(jit: Any) -> Any:
+def inspected(jit: Any, transformed: Any, x: Any) -> list[Any]:
+    """Returns the result of a function, and the shardings of three values in it, one of them in a loop."""
     found: list[Any] = []
 
     def f(x: Any) -> Any:
         jax.debug.inspect_array_sharding(x, callback=found.append)
+        product = x @ x.T
+        jax.debug.inspect_array_sharding(product, callback=found.append)
+
+        def step(carry: Any, _: Any) -> Any:
+            jax.debug.inspect_array_sharding(carry, callback=found.append)
+            return carry * 2, None
+
+        return jax.lax.scan(step, product, None, length=3)[0].sum()
+
+    return [jit(transformed(f))(x), [str(sharding) for sharding in found]]
+
+
+@row("jax.debug.inspect_array_sharding")
+def inspect_sharding(jit: Any) -> Any:
+    return inspected(jit, lambda f: f, data())
+
+
+@row("jax.debug.inspect_array_sharding under grad", slow=True)
+def inspect_gradient(jit: Any) -> Any:
+    return inspected(jit, jax.grad, data())
+
+
+@row("jax.debug.inspect_array_sharding on one device", devices=1)
+def inspect_one(jit: Any) -> Any:
+    return inspected(jit, lambda f: f, line()[:, None])
+
+
+@row("jax.debug.inspect_array_sharding in a manual region", slow=True)
+def inspect_manual(jit: Any) -> Any:
+    found: list[Any] = []
+
+    def tile(x: Any) -> Any:
+        jax.debug.inspect_array_sharding(x, callback=found.append)
         return x * 2
 
-    return jit(f)(data()), len(found)
+    run = jax.shard_map(tile, mesh=mesh(), in_specs=P("x"), out_specs=P("x"))
+    return jit(run)(data()), [str(sharding) for sharding in found]
 
 
 @row("a custom-call of an unknown target", devices=1)

@@ -75,15 +75,44 @@ def exported_abstract(jit: Any) -> Any:
     return made.call(data("x"))
 
 
-@row("jax.export for two platforms", devices=1, refused="for one platform at a time, not for cpu and cuda")
+@row("jax.export for two platforms", devices=1)
 def exported_for_two(jit: Any) -> Any:
-    return export.export(jit(jnp.sin), platforms=("cpu", "cuda"))(line()).call(line())
+    made = export.export(jit(jnp.sin), platforms=("cpu", "cuda"))(line())
+    return made.call(line()), made.platforms, [aval.shape for aval in made.out_avals]
 
 
-@row("jax.export with symbolic shapes", devices=1, refused="has no number")
+@row("jax.export for two platforms, divided", slow=True)
+def exported_for_two_divided(jit: Any) -> Any:
+    inner = jit(product, out_shardings=on("y", "x"))
+    made = export.export(jax.jit(lambda x: inner(x) + x), platforms=("cpu", "tpu"))(data())
+    return export.deserialize(made.serialize()).call(data()), made.nr_devices
+
+
+@row("jax.export with symbolic shapes", devices=1)
 def exported_symbolic(jit: Any) -> Any:
     shape = jax.ShapeDtypeStruct(export.symbolic_shape("n"), jnp.float32)
-    return export.export(jit(jnp.sin))(shape).call(line())
+    made = export.export(jit(lambda x: jnp.sin(x) * x.shape[0]))(shape)
+    return made.call(line()), made.call(line()[:3]), str(made.out_avals)
+
+
+@row("jax.export with symbolic shapes, divided", slow=True)
+def exported_symbolic_divided(jit: Any) -> Any:
+    shape = jax.ShapeDtypeStruct(export.symbolic_shape("n, 8"), jnp.float32, sharding=on(None, "y"))
+    made = export.export(jit(product, out_shardings=on()))(shape)
+    return made.call(data(None, "y")), made.nr_devices, str(made.out_avals)
+
+
+@row("gradient of an exported function with symbolic shapes", devices=1, slow=True)
+def exported_symbolic_gradient(jit: Any) -> Any:
+    shape = jax.ShapeDtypeStruct(export.symbolic_shape("n, n"), jnp.float32)
+    made = export.export(jax.jit(jax.grad(jit(loss))))(shape)
+    return made.call(line()[:, None] + line())
+
+
+@row("symbolic shapes, lowered", devices=1)
+def lowered_symbolic(jit: Any) -> Any:
+    shape = jax.ShapeDtypeStruct(export.symbolic_shape("n"), jnp.float32)
+    return str(jit(jnp.sin).lower(shape).out_info)
 
 
 @row("jax.export with a callback", slow=True)
