@@ -10,6 +10,7 @@ from ..cost.memory_traffic import touched
 from ..cost.runs import runs
 from ..cost.work import multiply_adds
 from ..driver.backend import NATIVE
+from ..driver.devices import Simulated
 from ..ir.disk_cache import folder
 from ..ir.graph.module import Module
 from ..report.columns import columns
@@ -19,7 +20,6 @@ from ..runtime.measure import Part, StepByStep, StepTimes, peak_bytes, peak_flop
 from ..runtime.ranks.launch import inside_launcher, launch
 from ..runtime.simulator import SimulatedProgram
 from .bench_ranks import backend_text, bench_on_ranks
-from .check import Simulated
 from .evaluate import inputs_for
 from .exit_codes import EXIT_OK
 from .job import Job, prepare

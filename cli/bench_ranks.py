@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from ..driver.devices import Ranks, trace_facts
 from ..report.columns import columns
 from ..report.work import share
 from ..runtime.ranks.launch import world
 from ..runtime.trace import COMMUNICATION, ProcessTrace, save_trace
-from .check import Ranks, trace_facts
 from .exit_codes import EXIT_OK
 from .job import Job, job_on_ranks
 from .messages import print_json

@@ -18,6 +18,7 @@ from ..ir.diagnostics import fail
 from ..report.columns import columns
 from .exit_codes import EXIT_OK
 from .messages import print_json
+from .progress import working
 from .streams import say, show_program
 
 CALIBRATE = "calibrate"
@@ -63,9 +64,9 @@ def _print_json(file: MachineFile) -> None:
 
 
 def _calibrate(args: argparse.Namespace) -> int:
+    from ..driver.calibration import measured
     from ..runtime.allocator import keep_freed_memory
     from ..runtime.ranks.launch import inside_launcher, launch, world
-    from .calibration import measured
 
     keep_freed_memory()
     if args.ranks is not None and not inside_launcher():
@@ -74,7 +75,7 @@ def _calibrate(args: argparse.Namespace) -> int:
     path = Path(args.out) if args.out is not None else None
     native = args.backend == NATIVE or (args.backend == AUTO and has_native_code())
     backend = Backend(NATIVE if native else args.backend if args.backend != AUTO else REFERENCE)
-    file = machine_of(measured(comm, backend), path.stem if path is not None else "this-machine")
+    file = machine_of(measured(comm, backend, working), path.stem if path is not None else "this-machine")
     if comm is not None and comm.rank != 0:
         return EXIT_OK
     if path is not None:

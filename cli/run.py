@@ -15,6 +15,7 @@ import numpy as np
 
 from ..cost.collectives import collectives
 from ..driver.assumptions import unplaced
+from ..driver.devices import Devices, Ranks, Simulated
 from ..ir.tools.names import result_names
 from ..ir.tools.placement import placements
 from ..report.collectives import kinds_text
@@ -23,7 +24,7 @@ from ..runtime.outputs import save_outputs
 from ..runtime.ranks.failed import deadline
 from ..runtime.ranks.launch import inside_launcher, launch, world
 from ..runtime.ranks.mode import chosen_mode
-from .check import Devices, Ranks, Simulated, check, verdict_json, verify_options
+from .check import check, verdict_json, verify_options
 from .evaluate import inputs_for, outputs_json, print_outputs
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
 from .job import Job, job_on_ranks, prepare

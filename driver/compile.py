@@ -29,7 +29,12 @@ from .backend import AUTO, NATIVE, Backend
 from .host_schedule import schedule_for_ranks
 from .program import Program
 
-During = Callable[[str], AbstractContextManager[None]]  # surrounds each part of compiling, given its name
+During = Callable[[str], AbstractContextManager[None]]  # surrounds each part of the work, given its name
+
+
+def unseen(part: str) -> AbstractContextManager[None]:
+    """Shows nothing of a part of the work."""
+    return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +84,7 @@ def compile(
     return program
 
 
-def compiled(
-    module: Module, context: PassContext, options: Options, during: During = lambda _: nullcontext()
-) -> Program:
+def compiled(module: Module, context: PassContext, options: Options, during: During = unseen) -> Program:
     """Returns a module compiled by a context, which receives the remarks. `during` surrounds each part of the work.
     Raises CompileError.
     """
@@ -113,7 +116,7 @@ def compiled(
     return program
 
 
-def to_local(module: Module, context: PassContext, during: During = lambda _: nullcontext()) -> Module:
+def to_local(module: Module, context: PassContext, during: During = unseen) -> Module:
     """Partitions a module in place, unless it is the program of each device already; returns it. Raises CompileError.
     """
     if not is_per_device(module):

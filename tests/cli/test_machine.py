@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hloom.cli import calibration
 from hloom.cost.calibrated import machine_of
 from hloom.cost.fits import Fit
 from hloom.cost.forecast import forecast
@@ -17,6 +16,7 @@ from hloom.cost.presets import PRESETS
 from hloom.cost.seconds import collective_seconds
 from hloom.cost.timeline import timeline
 from hloom.driver.backend import Backend
+from hloom.driver.calibration import KINDS, measured
 from hloom.ir.graph.module import Module
 from hloom.runtime import calibrate
 from support.command_line import have_mpi, hloom, process
@@ -60,9 +60,6 @@ class _Clock:
     def __init__(self, machine: Cluster, ranks: int) -> None:
         self.machine, self.ranks = machine, ranks
 
-    def __call__(self, comm: Any, kernels: Any) -> _Clock:
-        return self
-
     def run(self, module: Module) -> float:
         return forecast(module, self.machine).seconds
 
@@ -74,14 +71,15 @@ class _Clock:
 
 
 @pytest.mark.parametrize(("backend", "fused"), [("reference", False), ("numpy", True)])
-def test_a_calibration_finds_the_machine(backend: str, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_calibration_finds_the_machine(backend: str, fused: bool) -> None:
     kinds = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute")
     fits = tuple(Fit(kind, (k,), 1e-5 * k, 1e9 * (n + 1)) for k in (2, 4) for n, kind in enumerate(kinds)
                  if k == 4 or n < 4)
     wanted = Cluster(memory_bytes=2e10, points=3e10, by_bits=((16, 1e9), (32, 3e10)), launch_seconds=4e-6,
                      overlap_share=0.6, fits=fits, fused=fused)  # fmt: skip
-    monkeypatch.setattr(calibration, "Timer", _Clock(wanted, 4))
-    found = machine_of(calibration.measured(_Comm(4), Backend(backend)), "ours")  # pyright: ignore[reportArgumentType]
+    ranks: Any = _Comm(4)
+    clock: Any = _Clock(wanted, 4)
+    found = machine_of(measured(ranks, Backend(backend), timer=clock), "ours")
     machine = found.machine
     assert machine.fuses == fused
     assert machine.launch_seconds == pytest.approx(4e-6, rel=0.01)
@@ -112,5 +110,5 @@ def test_this_machine_on_ranks(tmp_path: Path) -> None:
     done = process("machine", "calibrate", "--ranks", "2", "--json", cwd=tmp_path)
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert {f["kind"] for f in found["machine"]["fits"]} == set(calibration.KINDS)
+    assert {f["kind"] for f in found["machine"]["fits"]} == set(KINDS)
     assert all(1e-7 < f["latency"] < 1 and 1e5 < f["bandwidth"] < 1e13 for f in found["machine"]["fits"])

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from .. import frontends
 from ..cost.calibrated import Figure, Measured, Sample
 from ..cost.formulas import Kind
-from ..driver.backend import REFERENCE, Backend
 from ..ir.graph.module import Module
 from ..runtime.calibrate import Timer
-from .progress import working
+from .backend import REFERENCE, Backend
+from .compile import During, unseen
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
@@ -43,19 +43,19 @@ KINDS: Mapping[Kind, tuple[bool, bool, str]] = {
 _ONE_ARRAY: Kind = "all-to-all"  # others combine as many as one likes
 
 
-def measured(comm: Comm | None, backend: Backend) -> Measured:
+def measured(comm: Comm | None, backend: Backend, during: During = unseen, timer: Timer | None = None) -> Measured:
     """Measures this machine as a backend uses it, with the collectives of all ranks if there are several. All ranks
-    must call it.
+    must call it. `during` surrounds each part of the work.
     """
-    timer = _Timer(Timer(comm, backend.kernels), backend)
+    timed = _Timer(timer or Timer(comm, backend.kernels), backend)
     ranks = 1 if comm is None else comm.size
     where = f"hloom machine calibrate on {ranks} rank{'s' * (ranks != 1)}, backend {backend.name}"
     fused = backend.name != REFERENCE
     ops, touched = (1, 8) if fused else (2, 20)  # of a stage, and the bytes per number
-    with working("measuring ops"):
-        small = timer.slope(_stages(_SMALL, 101), _stages(_SMALL, 1), 100)
-        large = timer.slope(_stages(_LARGE, 5), _stages(_LARGE, 1), 4)
-        rates = {bits: _products(timer, element, side) for bits, (element, side) in _SIDES.items()}
+    with during("measuring ops"):
+        small = timed.slope(_stages(_SMALL, 101), _stages(_SMALL, 1), 100)
+        large = timed.slope(_stages(_LARGE, 5), _stages(_LARGE, 1), 4)
+        rates = {bits: _products(timed, element, side) for bits, (element, side) in _SIDES.items()}
     found = Measured(
         Figure(small / ops, f"{where}: ops on {_SMALL} numbers"),
         Figure(touched * _LARGE / max(large - small, 1e-9), f"{where}: ops on {_LARGE} numbers"),
@@ -65,9 +65,9 @@ def measured(comm: Comm | None, backend: Backend) -> Measured:
     )  # fmt: skip
     if ranks < 2:
         return found
-    samples = tuple(_collectives(timer.timer, ranks))
-    with working("measuring what overlaps"):
-        share = _overlap(timer, ranks, rates[32])
+    samples = tuple(_collectives(timed.timer, ranks, during))
+    with during("measuring what overlaps"):
+        share = _overlap(timed, ranks, rates[32])
     overlap = Figure(share, f"{where}: all-reduce of {_BESIDE} bytes beside products of f32 matrices")
     return replace(found, overlap=overlap, devices=ranks, samples=samples)
 
@@ -125,12 +125,12 @@ def _program(lines: list[str], devices: int) -> Module:
     return frontends.parse(f"HloModule calibrate, num_partitions={devices}\n{_DEFINED}ENTRY e {{\n{body}\n}}")
 
 
-def _collectives(timer: Timer, ranks: int) -> Iterator[Sample]:
+def _collectives(timer: Timer, ranks: int, during: During) -> Iterator[Sample]:
     for devices in (k for k in range(2, ranks + 1) if ranks % k == 0):
         for kind in KINDS:
             if kind == "collective-permute" and devices < ranks:
                 continue  # its time depends on the links between pairs, not on how many pairs there are
-            with working(f"measuring {kind} in groups of {devices}"):
+            with during(f"measuring {kind} in groups of {devices}"):
                 times = {size: timer.collective(_one(kind, size, devices, ranks)) for size in _SIZES}
             yield Sample(kind, devices, times)
 

@@ -1,0 +1,138 @@
+"""Runs per-device programs somewhere, once or repeatedly: in this process, or on the ranks of an MPI job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from ..ir.graph.module import Module
+from ..runtime.mpi import MpiProgram
+from ..runtime.ranks.library import load_mpi
+from ..runtime.ranks.watch import RankWatch
+from ..runtime.simulator import SimulatedProgram
+from ..runtime.trace import ProcessTrace, Trace, save_trace
+from .backend import BY_REFERENCE, Backend
+
+Array = np.ndarray[Any, Any]
+T = TypeVar("T")
+
+
+class Devices(Protocol):
+    """Runs partitioned programs somewhere."""
+
+    def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
+        """Takes global arrays and returns global results; None on all processes but the first."""
+        ...
+
+    def repeat(
+        self, local: Module, inputs: Sequence[Array], times: int, trace: Path | None = None
+    ) -> tuple[list[Array] | None, list[float]]:
+        """Runs the program several times on the same inputs; also returns the seconds of each run. Writes what the last
+        run did to a file, if one is given.
+        """
+        ...
+
+    def share(self, value: T) -> T:
+        """Returns the value of the first process on all processes."""
+        ...
+
+
+class Simulated:
+    """Runs all devices in this process. One program is compiled beforehand: `ready` is that of `local`."""
+
+    def __init__(self, local: Module, ready: SimulatedProgram, backend: Backend) -> None:
+        self.local = local
+        self.ready = ready
+        self.backend = backend
+
+    def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
+        return self._program(local).simulate(inputs, poison).outputs
+
+    def repeat(
+        self, local: Module, inputs: Sequence[Array], times: int, trace: Path | None = None
+    ) -> tuple[list[Array] | None, list[float]]:
+        tracer = Trace() if trace is not None else None
+        found, seconds = self._program(local).repeat(inputs, times, tracer)
+        if trace is not None and tracer is not None:
+            name = f"{local.num_partitions * local.replica_count} simulated devices"
+            save_trace(trace, [ProcessTrace(0, name, tracer)], trace_facts(local, self.backend, seconds))
+        return found.outputs, seconds
+
+    def _program(self, local: Module) -> SimulatedProgram:
+        if local is self.local:
+            return self.ready
+        return SimulatedProgram(self.backend.prepared(local), self.backend.kernels())
+
+    def share(self, value: T) -> T:
+        return value
+
+
+class Ranks:
+    """Runs on the ranks of an MPI communicator, in a `with` statement; all of them must make the same calls.
+
+    An error that leaves the statement ends it on all ranks. The lowest rank that has the error raises it, others
+    RankFailed.
+    """
+
+    def __init__(
+        self, comm: Any, timeout: float | None, backend: Backend = BY_REFERENCE, collectives: str | None = None
+    ) -> None:
+        self.comm = comm
+        self.backend = backend
+        self.timeout = timeout
+        self.collectives = collectives
+        self.watch = RankWatch(load_mpi(), comm, timeout)
+
+    def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
+        with self._program(local) as program:
+            return program.run_global(inputs, poison)
+
+    def repeat(
+        self, local: Module, inputs: Sequence[Array], times: int, trace: Path | None = None
+    ) -> tuple[list[Array] | None, list[float]]:
+        if trace is not None:
+            outputs, seconds, found = self.traced(local, inputs, times)
+            if found is not None:
+                save_trace(trace, found, trace_facts(local, self.backend, seconds))
+            return outputs, seconds
+        with self._program(local) as program:
+            return program.repeat_global(inputs, times)
+
+    def traced(
+        self, local: Module, inputs: Sequence[Array], times: int
+    ) -> tuple[list[Array] | None, list[float], list[ProcessTrace] | None]:
+        """As `repeat`, and returns the traces of all ranks in the last run, on rank 0."""
+        trace = Trace()
+        with self._program(local) as program:
+            outputs, seconds = program.repeat_global(inputs, times, tracer=trace)
+            return outputs, seconds, program.traces(trace)
+
+    def _program(self, local: Module) -> MpiProgram:
+        prepared, kernels = self.backend.prepared(local), self.backend.kernels()
+        return MpiProgram(prepared, self.comm, self.timeout, self.watch, kernels, self.collectives)
+
+    def share(self, value: T) -> T:
+        self.watch.barrier("what rank 0 does with the results")
+        return self.comm.bcast(value, root=0)
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        if error is None:
+            self.watch.barrier("the end of the run")
+            self.watch.close()
+            return
+        self.watch.report(error)
+        first = self.watch.same_error_of_lower_rank(error)
+        self.watch.stop()
+        if first is not None:
+            raise first from error
+
+
+def trace_facts(local: Module, backend: Backend, seconds: Sequence[float]) -> dict[str, Any]:
+    """Returns what a trace says beside its events: the traced run is the last one."""
+    return {"program": local.name, "backend": backend.name, "runs": len(seconds), "seconds": seconds[-1]}
