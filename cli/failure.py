@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 
 from ..ir.diagnostics import CompileError, InternalError
-from ..ir.shown import brief
+from ..ir.shown import for_terminal
 from ..runtime.ranks.failed import RankFailed
 from ..runtime.ranks.library import MpiMissing
 from .exit_codes import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MEMORY, EXIT_USAGE
@@ -45,10 +45,10 @@ def _internal(error: BaseException, args: argparse.Namespace, argv: list[str]) -
     origin = origin_of(error)
     place = user_place(origin, getattr(args, "imports", ()))
     if place is not None:
-        tell(brief(f"{place}: error: {_shown(origin)}"))
+        tell(for_terminal(f"{place}: error: {_shown(origin)}"))
         return EXIT_BAD_INPUT
     path = write_reproducer(argv, error)
-    tell(brief(f"hloom: internal error: {error if isinstance(error, InternalError) else _shown(error)}"))
+    tell(for_terminal(f"hloom: internal error: {error if isinstance(error, InternalError) else _shown(error)}"))
     tell(f"  help: please report this{f' with {path}' if path else ''}")
     return EXIT_INTERNAL
 

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
-from .strings import shortened
+from .shown import shortened
 
 C = TypeVar("C")
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, NoReturn
 
-from .shown import brief, excerpt
+from .shown import excerpt, for_terminal
 
 
 class Severity(StrEnum):
@@ -124,12 +124,12 @@ class Diagnostic:
         """Renders `file:line:col: severity: text` with the source line, a caret, notes and help. What a terminal could
         act on is escaped, and excerpts have at most `width` columns.
         """
-        lines = [brief(self.headline())]
+        lines = [for_terminal(self.headline())]
         if self.location:
             lines += _excerpt(self.location, width)
         lines += [note.render(width) for note in self.notes]
         if self.help:
-            lines.append(brief(f"  help: {self.help}"))
+            lines.append(for_terminal(f"  help: {self.help}"))
         return "\n".join(lines)
 
     def headline(self) -> str:
@@ -169,7 +169,7 @@ class InternalError(Exception):
     """
 
     def __init__(self, message: str, pass_name: str | None = None) -> None:
-        message = brief(message)
+        message = for_terminal(message)
         super().__init__(f"{pass_name}: {message}" if pass_name else message)
         self.pass_name = pass_name
 

@@ -27,13 +27,18 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def brief(text: str) -> str:
+def for_terminal(text: str) -> str:
     """Makes the text of a message visible, and leaves out the middle of long words and of a long message."""
     if len(text) > LONGEST_WORD:
         text = _LONG_WORD.sub(r"\1...\2", text)
     if len(text) > LONGEST_MESSAGE:
         text = f"{text[: LONGEST_MESSAGE - 200]} ... {text[-200:]}"
     return visible(text)
+
+
+def shortened(text: str, most: int) -> str:
+    """Returns a text of at most `most` characters, with the end of a longer one left out."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def excerpt(line: str, column: int, width: int, most: int) -> tuple[str, str]:

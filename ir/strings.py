@@ -49,11 +49,6 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def shortened(text: str, most: int) -> str:
-    """Returns a text of at most `most` characters, with the end of a longer one left out."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
 def key_text(key: str) -> str:
     """Returns the text of a frontend attribute's key, quoted unless it is an identifier."""
     return key if _WORD.fullmatch(key) else quote(key)

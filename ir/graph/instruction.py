@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import InternalError, Location
 from ..sharding.sharding import AnySharding, Sharding, TupleSharding
-from ..strings import BracedText, quote, shortened, unescape
+from ..shown import shortened
+from ..strings import BracedText, quote, unescape
 from ..types.shape import Shape
 from .attributes import Attributes, called_fields
 from .checked_field import checked_field

@@ -11,7 +11,7 @@ import hloom
 import pytest
 from hloom.cli.streams import show_program
 from hloom.ir.diagnostics import Diagnostic, Location, Severity, SourceFile
-from hloom.ir.shown import LONGEST_MESSAGE, brief, visible
+from hloom.ir.shown import LONGEST_MESSAGE, for_terminal, visible
 from support.command_line import ROOT
 from support.command_line import hloom as command_line
 
@@ -46,9 +46,9 @@ def test_the_caret_stands_below_its_place() -> None:
 
 
 def test_messages_are_short() -> None:
-    assert brief("a" * 1000) == "a" * 200 + "..." + "a" * 20
-    assert brief("word " * 10) == "word " * 10
-    assert len(brief("word " * 10**5)) < LONGEST_MESSAGE + 10
+    assert for_terminal("a" * 1000) == "a" * 200 + "..." + "a" * 20
+    assert for_terminal("word " * 10) == "word " * 10
+    assert len(for_terminal("word " * 10**5)) < LONGEST_MESSAGE + 10
 
 
 PROGRAM = """HloModule m, num_partitions=2
