@@ -11,7 +11,7 @@ from typing import Any
 
 import hloom
 import numpy as np
-from hloom.cli.backends import Backend
+from hloom.driver.backend import Backend
 from hloom.ir.graph.module import Module, Stage
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.native.kernels import NativeKernels
