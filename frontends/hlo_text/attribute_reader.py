@@ -29,7 +29,7 @@ from .literals import read_literal, read_shaped_literal
 from .scan import IDENT, blank_comments, bracket_end, raw_end, skip_space, split_list, string_end, value_end
 from .shapes import read_shape
 from .shardings import parse_sharding, parse_shardy
-from .values import codec
+from .values import codec, string_or_raw
 
 SHARDY_KEYS = ("xla.sdy.sharding", "xla.sdy.in_shardings", "xla.sdy.out_shardings")
 """Shardy's sharding of a value, and those outside a manual region of what goes into it and what comes out."""
@@ -293,7 +293,7 @@ class AttributeReader(Cursor):
         if text.startswith("{"):
             instruction.backend_config = BracedText(text)
         elif text[0] in "\"'":
-            instruction.backend_config = unescape(text[1:-1])
+            instruction.backend_config = string_or_raw(text)
         else:
             self.error("backend_config: string or text in braces expected", start, start + len(text))
 
@@ -356,7 +356,7 @@ def parse_frontend_attributes(text: str) -> FrontendAttributes:
             found[name] = BracedText(text[place:end])
         elif text[place : place + 1] in ('"', "'"):
             end = string_end(text, place)
-            found[name] = unescape(text[place + 1 : end - 1])
+            found[name] = string_or_raw(text[place:end])
         else:
             raise TextError("frontend attributes: string or text in braces expected", place)
         place = skip_space(text, end)

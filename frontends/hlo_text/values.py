@@ -23,7 +23,7 @@ from ...ir.strings import BracedText, unescape
 from ...ir.types.shape import Shape
 from .errors import TextError, did_you_mean
 from .grammar import read
-from .scan import bracket_end, split_list
+from .scan import bracket_end, raw_end, split_list
 from .shapes import parse_shape
 from .shardings import parse_replica_groups
 
@@ -95,6 +95,15 @@ def _identifier(text: str) -> Identifier:
     if not _WORD.fullmatch(text):
         raise TextError(f"word expected, found '{text}'", 0, len(text))
     return Identifier(text)
+
+
+def string_or_raw(text: str) -> str | BracedText:
+    """Returns the value of a quoted string: one text in braces is verbatim with quotes or without, as XLA has it."""
+    found = unescape(text[1:-1])
+    try:
+        return BracedText(found) if found.startswith("{") and raw_end(found, 0) == len(found) else found
+    except TextError:
+        return found
 
 
 def _raw(text: str) -> BracedText:

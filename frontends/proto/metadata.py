@@ -12,8 +12,6 @@ from typing import cast
 
 from ...ir.graph.instruction import FrontendAttributes
 from ...ir.strings import BracedText, key_text, quote, unescape
-from ..hlo_text.errors import TextError
-from ..hlo_text.scan import raw_end
 from .schema import TABLES, new
 from .wire import ProtoError, Record, decode
 
@@ -87,27 +85,11 @@ def _metadata(text: str) -> tuple[Record, str | None]:
     return record, payload
 
 
-def string_or_raw(text: str) -> str | BracedText:
-    """Returns a string from a proto as HLO text has it: raw if it is one text in braces."""
-    if not text.startswith("{"):
-        return text
-    try:
-        return BracedText(text) if raw_end(text, 0) == len(text) else text
-    except TextError:
-        return text
-
-
-def quoted_or_raw(text: str) -> str:
-    """Returns a string from a proto as a token of HLO text: raw if it is one text in braces, else quoted."""
-    value = string_or_raw(text)
-    return value.text if isinstance(value, BracedText) else quote(value)
-
-
 @lru_cache(maxsize=65536)
 def frontend_attributes_text(data: bytes) -> str:
-    """Returns `{k="v",k2={raw}}`; empty for none."""
+    """Returns `{k="v"}`; empty for none."""
     entries = {e.str("key"): e.str("value") for e in decode(TABLES, "FrontendAttributes", data).subs("map")}
-    pairs = ((key_text(k), quoted_or_raw(v)) for k, v in sorted(entries.items()))
+    pairs = ((key_text(k), quote(v)) for k, v in sorted(entries.items()))
     return "{" + ",".join(f"{k}={v}" for k, v in pairs) + "}" if entries else ""
 
 

@@ -18,6 +18,7 @@ from ...ir.graph.attributes import CALLEES, AttributeField, Callee, attribute_fi
 from ...ir.graph.module import Module
 from ...ir.graph.op import AnyOp, find_op
 from ...ir.ops.async_ops import AsyncStart, AsyncStartComputation
+from ...ir.strings import quote
 from ...ir.types.literal import Literal
 from ..hlo_text.module_reader import ModuleReader
 from ..hlo_text.scan import skip_space, value_end
@@ -25,7 +26,7 @@ from ..hlo_text.shapes import parse_shape, shape_end
 from .attributes import CALLED_ORDER, DEFAULTS, codec, is_default_type
 from .headers import header_text, safe_name, tables_text
 from .literals import read_literal
-from .metadata import frontend_attributes_text, metadata_text, other_texts, quoted_or_raw
+from .metadata import frontend_attributes_text, metadata_text, other_texts
 from .shapes import shape_text
 from .shardings import sharding_text
 from .wire import ProtoError, Record, encode, is_fully_known
@@ -233,7 +234,7 @@ class ProtoText:
             yield "metadata", f"{{{metadata}}}"
         config = values.get("backend_config", b"").decode("utf-8", "surrogateescape")
         if config:
-            yield "backend_config", quoted_or_raw(config)
+            yield "backend_config", quote(config)
 
     def _add_extras(self, record: Record, taken: set[str], extras: ProtoExtras) -> None:
         rest = {k: v for k, v in record.values.items() if k not in taken}

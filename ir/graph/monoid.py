@@ -127,7 +127,7 @@ def elementwise_kernel(computation: Computation, compile: Compile) -> Kernel:
         kernel = _per_element(kernel, computation)
 
     def run(*arrays: Any) -> Any:
-        shape = _common_shape(arrays)
+        shape = common_shape(arrays)
         result = kernel(*arrays)
         if is_tuple:
             return tuple(_of_shape(r, shape) for r in result)
@@ -136,7 +136,8 @@ def elementwise_kernel(computation: Computation, compile: Compile) -> Kernel:
     return run
 
 
-def _common_shape(arrays: Sequence[Any]) -> tuple[int, ...]:
+def common_shape(arrays: Sequence[Any]) -> tuple[int, ...]:
+    """Returns the shape that arrays broadcast to."""
     first, *others = (a.shape for a in arrays)
     return first if all(shape == first for shape in others) else np.broadcast_shapes(first, *others)
 
@@ -160,7 +161,7 @@ def _per_element(kernel: Kernel, computation: Computation) -> Kernel:
     is_tuple = computation.root.shape.is_tuple
 
     def run(*arrays: Any) -> Any:
-        shape = _common_shape(arrays)
+        shape = common_shape(arrays)
         whole = [_of_shape(a, shape) for a in arrays]
         values = [kernel(*(np.asarray(a[place]) for a in whole)) for place in np.ndindex(*shape)]
         parts = zip(*(v if is_tuple else (v,) for v in values), strict=True)  # of the types that the kernel gives

@@ -14,6 +14,7 @@ import numpy as np
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.graph.monoid import common_shape
 from ...ir.graph.op import Algebra, AnyOp, Compile, Kernel, NotEvaluable, OpCall, Role
 from ...ir.ops.sort_keys import Ordering
 from ...ir.tools import mixed_precision
@@ -166,7 +167,7 @@ def _of_distinct(kernel: Kernel) -> StackedKernel:
 
     def run(*operands: Any) -> Any:
         found = kernel(*map(field.distinct, operands))
-        shape = operands[0].shape
+        shape = common_shape(operands)
         return found if found.shape == shape else np.broadcast_to(found, shape)
 
     return StackedKernel(run)

@@ -181,7 +181,7 @@ def test_unknown_backends_are_refused(tmp_path: Path) -> None:
         assert "fast" in done.err
 
 
-def agree(module: Module, by_numpy: bool, special: bool = False) -> None:
+def agree(module: Module, special: bool = False) -> None:
     """Compares both programs, fused and with native kernels for all sizes, with the reference; on `special` numbers, by
     the signs of zeros too.
     """
@@ -190,8 +190,8 @@ def agree(module: Module, by_numpy: bool, special: bool = False) -> None:
     local, fuse = partitioned(module), Backend("native").prepared
     with np.errstate(all="ignore"):
         pairs = [
-            (simulate(fuse(local), inputs, True, NativeKernels(0, by_numpy)), simulate(local, inputs)),
-            (evaluate(fuse(module), inputs, NativeKernels(0, by_numpy)), evaluate(module, inputs)),
+            (simulate(fuse(local), inputs, True, NativeKernels(0, False)), simulate(local, inputs)),
+            (evaluate(fuse(module), inputs, NativeKernels(0, False)), evaluate(module, inputs)),
         ]
     for found, expected in pairs:
         same = compare(found, expected, signs=special)
@@ -201,20 +201,11 @@ def agree(module: Module, by_numpy: bool, special: bool = False) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(outer=REGIONS))
 def test_random_programs_agree(module: Module) -> None:
-    agree(module, by_numpy=False)
+    agree(module)
 
 
 @needs_llvm
 @settings(max_examples=10, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(outer=REGIONS))
 def test_random_programs_of_special_numbers_agree(module: Module) -> None:
-    agree(module, by_numpy=False, special=True)
-
-
-@pytest.mark.slow
-@settings(max_examples=1000, deadline=None, suppress_health_check=QUIET)
-@given(programs(outer=REGIONS))
-def test_many_random_programs_agree(module: Module) -> None:
-    for by_numpy in (False, True):
-        agree(module, by_numpy)
-        agree(module, by_numpy, special=True)
+    agree(module, special=True)

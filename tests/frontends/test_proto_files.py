@@ -14,6 +14,7 @@ from hloom.frontends.proto import is_proto, read_module, write_module
 from hloom.frontends.proto.schema import TABLES, new
 from hloom.frontends.proto.wire import ProtoError, Record, decode, encode, is_fully_known, to_varint
 from hloom.ir.graph.module import Module, clone_module
+from hloom.ir.strings import BracedText
 
 TEXT = """HloModule m, num_partitions=2
 w { p = f32[3] parameter(0) ROOT z = f32[3] negate(p) }
@@ -327,3 +328,14 @@ def test_the_main_thread_may_go_without_saying() -> None:
     wrapped = next(c for c in record.all("computations") if c.str("name").startswith("async_sine"))
     del wrapped.values["execution_thread"]
     assert read_module(encode(record)).to_text() == read_module(data()).to_text()
+
+
+def test_strings_of_one_text_in_braces_are_that_text() -> None:
+    """XLA prints them without quotes, and a serialized module does not tell them apart."""
+    module = parse("""HloModule m
+ENTRY e { x = f32[4] parameter(0)
+  ROOT y = f32[4] negate(x), frontend_attributes={a="{b}",c="{d} ",e="{\\"}"}, backend_config="{\\"f\\":1}" }""")
+    again = read_module(module.to_proto())
+    assert module.entry.root.backend_config == again.entry.root.backend_config == BracedText('{"f":1}')
+    attributes = {"a": BracedText("{b}"), "c": "{d} ", "e": '{"}'}
+    assert module.entry.root.frontend_attributes == again.entry.root.frontend_attributes == attributes

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import hloom
+from fuzzing.agreement import random_program, run_everywhere
 from fuzzing.messages import message
 from fuzzing.programs import corpus, large, lowered, program, sharded_program, swept_program
 from fuzzing.schedules import problem_after, scheduled_program
@@ -389,6 +390,7 @@ TARGETS: dict[str, Target] = {
     "cold": Target(lambda rng: swept_program(rng, corpus()), run_cold),
     "sweep-lowered": Target(lambda rng: swept_program(rng, lowered()), run_sweep),
     "schedules": Target(scheduled_program, run_schedules),
+    "agreement": Target(random_program, run_everywhere),
     "shardings": Target(sharded, run_like_xla),
     "strings": Target(string, run_strings),
     "cli": Target(command, run_cli),

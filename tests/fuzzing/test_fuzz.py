@@ -24,6 +24,7 @@ COUNTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "strings": (600, 10_000, ("refused", "read")),
     "cli": (100, 2_000, ("exit code 0", "exit code 2", "exit code 65")),
     "schedules": (40, 5_000, ("refused", "the same")),
+    "agreement": (8, 3_000, ("proved", "partly proved")),
     "shardings": (250, 20_000, ("the same",)),
 }
 

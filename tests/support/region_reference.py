@@ -30,7 +30,7 @@ _INTO, _OUT_OF = "SPMDFullToShardShape", "SPMDShardToFullShape"
 
 def whole_results(module: Module, inputs: Sequence[Array]) -> list[Array]:
     """The results of a GLOBAL program, with manual regions or without."""
-    if not any(_target(i) in (_INTO, _OUT_OF) for c in module for i in c):
+    if not has_regions(module):
         return evaluate(module, inputs)
     local = clone_module(module)
     for computation in local:
@@ -46,6 +46,10 @@ def whole_results(module: Module, inputs: Sequence[Array]) -> list[Array]:
         computation.root = computation.root
     local.stage = Stage.LOCAL
     return simulate(local, inputs)
+
+
+def has_regions(module: Module) -> bool:
+    return any(_target(i) in (_INTO, _OUT_OF) for c in module for i in c)
 
 
 def regions_are_closed(module: Module) -> bool:

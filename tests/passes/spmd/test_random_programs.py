@@ -49,14 +49,6 @@ def test_random_programs_of_special_numbers(module: Module) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None, suppress_health_check=QUIET)
-@given(programs(outer=REGIONS))
-def test_many_random_programs_of_special_numbers(module: Module) -> None:
-    found = difference(module, special_inputs_of(module), signs=True)
-    assert found is None, f"{found}\n{module.to_text()}"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_many_random_programs(part: int, request: pytest.FixtureRequest) -> None:
     """10,000 programs in all; the parts may run side by side. One that fails is made small by `shrink`."""

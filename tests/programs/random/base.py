@@ -9,6 +9,7 @@ values only; ops that grow take small ones. Both follow from operands to results
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -43,6 +44,10 @@ _integers = cache(st.integers)
 def drawn(draw: st.DrawFn) -> Choose:
     """Choices that hypothesis makes, remembers and shrinks."""
     return lambda low, high: draw(_integers(low, high)) if low < high else low
+
+
+def chosen_by(rng: random.Random) -> Choose:
+    return lambda low, high: rng.randint(low, high) if low < high else low
 
 
 @dataclass

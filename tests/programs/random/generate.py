@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
-from hloom.ir.graph.module import Module
+from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.ops.comparison import CompareAttributes
 from hloom.ir.ops.select_and_scatter import SelectAndScatter
 from hloom.ir.sharding.mesh import Mesh
@@ -89,6 +89,19 @@ def _finish(b: Builder, mesh: Mesh, other: Mesh) -> None:
     _annotate(b, mesh, other)
     b.module.num_partitions = mesh.size
     b.module.add_computation(entry, entry=True)
+
+
+def resharded(module: Module, choose: Choose) -> Module:
+    """A copy of a program without manual regions, with other annotations on another mesh."""
+    made, mesh = clone_module(module), some_mesh(Choices(choose))
+    applied = {called for c in made for i in c if i.op.applies_calls for called in i.called()}
+    b = Builder(choose, made, made.entry, mesh)
+    for instruction in (i for c in made for i in c):
+        instruction.sharding = None
+    b.placed += (i for c in made if c not in applied for i in c)
+    _annotate(b, mesh, mesh)
+    made.num_partitions = mesh.size
+    return made
 
 
 @st.composite

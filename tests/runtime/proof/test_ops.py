@@ -183,3 +183,13 @@ ENTRY e { x = f32[5] parameter(0), sharding={devices=[2]<=[2]}  c = f32[] consta
   b = f32[5] broadcast(c), dimensions={}  m = f32[5] map(b, x), dimensions={0}, to_apply=f
   n = f32[5] map(x, b), dimensions={0}, to_apply=f  ROOT t = (f32[5], f32[5]) tuple(m, n) }""")
     assert hloom.prove(module, hloom.partition(module)).is_equal
+
+
+@pytest.mark.parametrize("element", ["f32", "s32"])
+def test_comparators_may_look_at_constants(element: str) -> None:
+    module = hloom.parse(f"""HloModule m
+less {{ a = {element}[] parameter(0)  b = {element}[] parameter(1)  c = {element}[] constant(3)
+  ROOT r = pred[] compare(c, b), direction=LT }}
+ENTRY e {{ x = {element}[6,5] parameter(0), sharding={{devices=[2,1]<=[2]}}
+  ROOT y = {element}[6,5] sort(x), dimensions={{1}}, to_apply=less }}""")
+    assert prove(module, hloom.partition(module), all_inputs=True).agrees
