@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from ..ir.brief import brief
-from ..ir.diagnostics import Diagnostics, fail
+from ..ir.diagnostics import Diagnostic, Diagnostics, fail
 from ..ir.gc_pause import paused_collector
+from ..ir.graph import keeping
 from ..ir.graph.module import Module
 from ..ir.tools.process_grid import ProcessGrid
 from ..runtime.evaluator import UnpartitionedProgram
@@ -29,9 +30,9 @@ from ..runtime.ranks.failed import broadcast, on_all_ranks
 from ..runtime.ranks.launch import left_for_ranks, started_by_hloom
 from ..runtime.simulator import SimulatedProgram
 from ..runtime.trace import check_trace
-from . import kept
 from .backends import Backend
 from .evaluate import inputs_for
+from .kept import key_of
 from .messages import tell_found
 
 Array = np.ndarray[Any, Any]
@@ -83,8 +84,9 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
     """Reads and partitions the program, or takes what an earlier run of it has kept, and reports what was found unless
     `quiet`; the job has no inputs yet. Raises CompileError and argparse.ArgumentTypeError.
     """
-    key = kept.key_of(args, ranks)
-    loaded = kept.load(key)
+    key = key_of(args, ranks)
+    loaded = keeping.load(key)
+    found: list[Diagnostic]
     if loaded is not None:
         job, found = _of_values(*loaded[0]), loaded[1]
         tell_found(args, job.program.warnings, quiet)
@@ -92,7 +94,7 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
         from .preparing import made  # which knows the passes
 
         job, found = made(args, ranks, quiet)
-        kept.store(key, job.packed, found)
+        keeping.store(key, lambda: (job.packed(), pickle.dumps(found)))
     tell_found(args, found, quiet)
     if args.out is not None and not quiet:  # the first rank writes
         check_outputs(Path(args.out))
