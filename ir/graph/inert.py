@@ -74,12 +74,13 @@ def _of_ir(module: str, name: str) -> Any:
 def _value_class(module: str, name: str) -> Any:
     """Returns a class of values that a module of Hloom defines, which does nothing when it is imported."""
     found: Any = getattr(import_module(module), name, None)
-    is_own = isinstance(found, type) and module == found.__dict__.get("__module__")
-    return found if is_own and (dataclasses.is_dataclass(found) or _holds_values(found)) else None
+    is_own = isinstance(found, type) and module == vars(found).get("__module__")
+    return found if is_own and _holds_values(found) else None
 
 
 def _holds_values(kind: Any) -> bool:
-    return issubclass(kind, (Enum, Module)) or (tuple in kind.__mro__ and "_fields" in vars(kind))
+    is_named_tuple = tuple in kind.__mro__ and "_fields" in vars(kind)
+    return dataclasses.is_dataclass(kind) or is_named_tuple or issubclass(kind, (Enum, Module))
 
 
 def _registered(_: str, opcode: str) -> AnyOp:
