@@ -20,15 +20,16 @@ import numpy as np
 from ..driver.backend import Backend
 from ..driver.program import Program
 from ..ir.brief import brief
-from ..ir.diagnostics import Diagnostics, fail
+from ..ir.diagnostics import Diagnostic, Diagnostics, fail
 from ..ir.gc_pause import paused_collector
+from ..ir.graph import keeping
 from ..ir.graph.module import Module
 from ..runtime.outputs import check_outputs
 from ..runtime.ranks.failed import broadcast, on_all_ranks
 from ..runtime.ranks.launch import left_for_ranks, started_by_hloom
 from ..runtime.trace import check_trace
-from . import kept
 from .evaluate import inputs_for
+from .kept import key_of
 from .messages import tell_found
 
 Array = np.ndarray[Any, Any]
@@ -58,8 +59,9 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
     """Reads and partitions the program, or takes what an earlier run of it has kept, and reports what was found unless
     `quiet`; the job has no inputs yet. Raises CompileError and argparse.ArgumentTypeError.
     """
-    key = kept.key_of(args, ranks)
-    loaded = kept.load(key)
+    key = key_of(args, ranks)
+    loaded = keeping.load(key)
+    found: list[Diagnostic]
     if loaded is not None:
         job, found = _of_values(*loaded[0]), loaded[1]
         tell_found(args, job.program.module.warnings, quiet)
@@ -67,7 +69,7 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
         from .preparing import made  # which knows the passes
 
         job, found = made(args, ranks, quiet)
-        kept.store(key, job.packed, found)
+        keeping.store(key, lambda: (job.packed(), pickle.dumps(found)))
     tell_found(args, found, quiet)
     if args.out is not None and not quiet:  # the first rank writes
         check_outputs(Path(args.out))

@@ -15,7 +15,7 @@ from ..frontends.user_lines import place_of
 from ..ir.diagnostics import fail
 from .body import PURPOSE
 from .compiled import Traced
-from .primitive import Door, called
+from .primitive import Door, called, primitive
 from .taken import TRIED
 
 _OF_PROGRAMS = ("in_shardings", "out_shardings", "static_argnums", "static_argnames")
@@ -50,6 +50,7 @@ def jit(
         if mesh is not None and name in jit_options:
             jit_options[name] = _on_mesh(jax, jit_options[name], mesh)
     inner = jax.jit(function, **{name: value for name, value in jit_options.items() if name in _OF_PROGRAMS})
+    primitive()  # now, since it hides Hloom's own lines
     door = Door(place_of(function), options or {}, tuple(platforms), _devices(jax, mesh))
     is_traced = imported("jax.extend.core", PURPOSE).unsafe_am_i_under_a_jit_DO_NOT_USE
 
@@ -109,13 +110,22 @@ class Jitted:
 
 
 def _devices(jax: Any, mesh: Any) -> Any:
-    """Returns a jaxpr that names the devices of a mesh, in which JAX looks for the devices of a program."""
+    """Returns a jaxpr that names the devices of a mesh, in which JAX looks for the devices of a program. JAX's errors
+    name the user's line that gave the mesh.
+    """
     if mesh is None:
         return None
+    source = imported("jax.extend.source_info_util", PURPOSE)
+    here = source.current().traceback
+
+    def constrained() -> Any:
+        with source.user_context(here):
+            return jax.lax.with_sharding_constraint(0.0, everywhere)
+
     plain = jax.sharding.Mesh(mesh.devices, mesh.axis_names)
     everywhere = jax.sharding.NamedSharding(plain, jax.sharding.PartitionSpec())
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
-        return jax.make_jaxpr(lambda: jax.lax.with_sharding_constraint(0.0, everywhere))()
+        return jax.make_jaxpr(constrained)()
 
 
 def _on_mesh(jax: Any, shardings: Any, mesh: Any) -> Any:

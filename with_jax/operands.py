@@ -9,18 +9,25 @@ from __future__ import annotations
 from typing import Any
 
 from ..frontends.extras import imported
+from ..frontends.hlo_text.shardings import parse_sharding
+from ..ir.sharding.sharding import ShardingKind, leaf_shardings
 from .body import PURPOSE
+from .meshes import spell
+
+_HLO = "mhlo.sharding"
 
 
-def sharding_of(jax: Any, value: Any, aval: Any) -> Any:
-    """Returns the sharding of a value on an abstract mesh; None if the program does not say."""
+def sharding_of(jax: Any, value: Any, aval: Any, devices: int) -> Any:
+    """Returns the sharding of a value of a program for some devices, on an abstract mesh; None if the program does not
+    say.
+    """
     ir = imported("jax.interpreters.mlir", PURPOSE).ir
     if not isinstance(value, ir.Value):  # several values, or a token
         return None
     found, operation = _attribute(ir, value)
-    if found is None:
-        return None
-    mesh = _mesh(ir, found.mesh_or_ref, operation)
+    if isinstance(found, ir.StringAttr):  # without Shardy
+        return _of_text(jax, found.value, aval, devices)
+    mesh = found and _mesh(ir, found.mesh_or_ref, operation)
     if mesh is None or not len(mesh.axes) or len(mesh.device_ids):
         return None
     sdy = imported("jaxlib.mlir.dialects.sdy", PURPOSE)
@@ -33,22 +40,32 @@ def sharding_of(jax: Any, value: Any, aval: Any) -> Any:
     return jax.sharding.NamedSharding(_abstract(jax, mesh, aval), jax.sharding.PartitionSpec(*spec))
 
 
+def _of_text(jax: Any, text: str, aval: Any, devices: int) -> Any:
+    (sharding,) = leaf_shardings(parse_sharding(text), 1)
+    if sharding is None or sharding.has_manual or sharding.kind is ShardingKind.MAXIMAL:
+        return None
+    mesh, (spec,) = spell([sharding.tiling(len(aval.shape))], devices)
+    return jax.sharding.NamedSharding(mesh, spec)
+
+
 def _attribute(ir: Any, value: Any) -> tuple[Any, Any]:
-    """Returns the sharding of Shardy that a value has, and an operation of its module."""
+    """Returns the sharding that a value has, of Shardy or as text of HLO, and an operation of its module."""
     sdy = imported("jaxlib.mlir.dialects.sdy", PURPOSE)
     if isinstance(value.owner, ir.Block):
         function = value.owner.owner.opview
         number = ir.BlockArgument(value).arg_number
-        attributes = getattr(function, "arg_attrs", None)
-        if attributes is None or "sdy.sharding" not in attributes[number]:
-            return None, function
-        return sdy.TensorShardingAttr(attributes[number]["sdy.sharding"]), function
+        every = getattr(function, "arg_attrs", None)
+        given = {a.name: a.attr for a in every[number]} if every is not None else {}
+        named = given.get("sdy.sharding")
+        return given.get(_HLO) if named is None else sdy.TensorShardingAttr(named), function
     made = value.owner.opview
     if isinstance(made, sdy.ShardingConstraintOp):
         return sdy.TensorShardingAttr(made.sharding), made
     if isinstance(made, sdy.ManualComputationOp):
         several = sdy.TensorShardingPerValueAttr(made.out_shardings)
         return sdy.TensorShardingAttr(several.shardings[ir.OpResult(value).result_number]), made
+    if _HLO in made.attributes:
+        return made.attributes[_HLO], made
     return None, made
 
 

@@ -9,10 +9,12 @@ for a function that is called inside of another one.
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..frontends.extras import imported
@@ -106,9 +108,10 @@ def _needed(call: Call) -> tuple[Call, list[bool]]:
 
 @functools.cache
 def primitive() -> Any:
-    """Returns the primitive, with its rules registered."""
+    """Returns the primitive, with its rules registered. To JAX, files of Hloom are none of the user's from now on."""
     from .transforms import register
 
+    imported("jax.extend.source_info_util", PURPOSE).register_exclusion(f"{Path(__file__).parent}{os.sep}")
     core, mlir = imported("jax.extend.core", PURPOSE), imported("jax.interpreters.mlir", PURPOSE)
     made = core.Primitive("hloom_jit")
     made.multiple_results = True
@@ -186,9 +189,9 @@ def _lower(context: Any, *values: Any, call: Call, **_: Any) -> Any:
         return _lower_flat(context, *values, call=call)
     if where.shape_poly_state.dim_vars:
         return _lower_as_jax(context, *values, call=call)
-    platform, devices = where.platforms[0], where.axis_context.device_assignment or ()
-    shardings = [sharding_of(jax, v, a) or s for v, a, s in zip(values, inside, call.inside, strict=True)]
-    program = _program(call, shardings, platform, where.axis_context.num_devices, devices)
+    count, devices = where.axis_context.num_devices, where.axis_context.device_assignment or ()
+    shardings = [sharding_of(jax, v, a, count) or s for v, a, s in zip(values, inside, call.inside, strict=True)]
+    program = _program(call, shardings, where.platforms[0], count, devices)
     _PROGRAMS.setdefault(where.module, []).append(program)
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):  # the body has a mesh of its own
         plain = context.replace(avals_in=[jax.core.ShapedArray(a.shape, a.dtype) for a in inside], avals_out=None)

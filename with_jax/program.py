@@ -21,6 +21,7 @@ from .body import PURPOSE, local_function
 from .borders import EvenBorders
 from .host import Host
 from .inspecting import TellShardings
+from .kept import kept
 from .meshes import spell
 from .taken import require_taken
 
@@ -31,27 +32,31 @@ if TYPE_CHECKING:
 class Program:
     """A function on arrays of certain shapes and shardings, for a number of devices.
 
-    `lowered` is its `jax.stages.Lowered` before partitioning, `module` the same program read, `program` that of each
-    device. `host` has the Python functions that it calls, `inspecting` those that are told shardings. `run` makes it a
-    function of JAX again, on the leaves of arguments and results.
+    `lowered` is its `jax.stages.Lowered` before partitioning. `host` has the Python functions that it calls,
+    `inspecting` those that are told shardings.
     """
 
     def __init__(self, call: Call, lowered: Any, devices: int, platform: str, inspecting: TellShardings) -> None:
         self.call, self.lowered, self.devices, self.platform = call, lowered, devices, platform
-        self.inspecting = inspecting
-        self.module: Module = read_lowered(lowered, call.door.place)
-        self.host = Host.of(lowered)
-        _name_parameters(self.module, call)
-        require_taken(self.module, call.door.place, platform, call.door.platforms)
-        if self.module.num_partitions not in (1, devices):
-            fail(f"the program is for {self.module.num_partitions} devices, the mesh has {devices}", call.door.place)
+        self.inspecting, self.host = inspecting, Host.of(lowered)
+
+    @cached_property
+    def module(self) -> Module:
+        """The program before partitioning. Raises CompileError for one that Hloom cannot take over."""
+        door = self.call.door
+        module = read_lowered(self.lowered, door.place)
+        _name_parameters(module, self.call)
+        require_taken(module, door.place, self.platform, door.platforms)
+        if module.num_partitions not in (1, self.devices):
+            fail(f"the program is for {module.num_partitions} devices, the mesh has {self.devices}", door.place)
+        return module
 
     @cached_property
     def program(self) -> Partitioned:
         """The program of each device. Raises CompileError."""
         options: dict[str, Any] = dict(self.call.door.options)
         options["passes"] = _extended(options.get("passes"), (EvenBorders(), self.inspecting))
-        return api.partition(self.module, self.devices, **options)
+        return kept(self, lambda: api.partition(self.module, self.devices, **options))
 
     def run(self, first: int = 0) -> Callable[..., tuple[Any, ...]]:
         """Returns the function that JAX lowers in the place of the user's. The Python functions that it calls have
@@ -64,7 +69,7 @@ class Program:
         body = local_function(self.program, self.platform, self.host, first)
         if self.devices > 1:
             tilings = [place.tiling for place in (*parameters, *results) if place.tiling is not None]
-            mesh, specs = spell(tilings, self.devices, self.module.meshes.values())
+            mesh, specs = spell(tilings, self.devices, self.program.meshes.values())
             inside, outside = tuple(specs[: len(parameters)]), tuple(specs[len(parameters) :])
             body = jax.shard_map(body, mesh=mesh, in_specs=inside, out_specs=outside, check_vma=False)
         return _on_raw_arrays(jax, body, self.call.jaxpr.out_avals)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...ir.diagnostics import fail
-from ...ir.graph.module import Module
+from ...ir.graph.module import Module, clone_module
 from ...ir.tools.verifier import check
 from .. import proto
 from ..extras import imported
@@ -19,11 +19,11 @@ PURPOSE = "to read programs from JAX"
 def from_jax(function: Any, *args: Any, platform: str | None = None, **jit_options: Any) -> Module:
     """Returns the program of a JAX function on these arguments, before partitioning (stage GLOBAL).
 
-    `function` is any function of JAX, the result of `jax.jit`, or an object of its `trace` or `lower` or of
-    `jax.export`, which need no arguments. `args` are arrays or `jax.ShapeDtypeStruct`s, with shardings or without;
-    nothing is allocated, and meshes may be larger than the machine (`jax.sharding.AbstractMesh`). `jit_options` are
-    those of `jax.jit`, for a function that is not jitted yet; its unused arguments stay parameters. `platform` is the
-    one to lower for, by default JAX's own.
+    `function` is any function of JAX, the result of `jax.jit` or `hloom.jax.jit`, or an object of its `trace` or
+    `lower` or of `jax.export`, which need no arguments. `args` are arrays or `jax.ShapeDtypeStruct`s, with shardings or
+    without; nothing is allocated, and meshes may be larger than the machine (`jax.sharding.AbstractMesh`).
+    `jit_options` are those of `jax.jit`, for a function that is not jitted yet; its unused arguments stay parameters.
+    `platform` is the one to lower for, by default JAX's own.
 
     The program has the mesh and its axes, the paths of arguments (`params['l3.wq']`) as names, donation, and the user's
     source lines as locations. Raises CompileError if JAX is missing or the program cannot be read; errors in the
@@ -40,7 +40,8 @@ def from_jax(function: Any, *args: Any, platform: str | None = None, **jit_optio
 def trace(function: Any, args: Sequence[Any], jit_options: Mapping[str, Any]) -> Any:
     """Returns the traced function, a `jax.stages.Traced`; a `Lowered` as it is. Raises CompileError for misuse."""
     jax = imported("jax", PURPOSE)
-    if isinstance(function, (jax.stages.Traced, jax.stages.Lowered)):
+    is_traced = hasattr(function, "jaxpr") and hasattr(function, "lower")  # also by `hloom.jax.jit`
+    if is_traced or isinstance(function, (jax.stages.Lowered, Module)):
         _refuse_more(args, jit_options)
         return function
     if hasattr(function, "trace"):
@@ -76,9 +77,11 @@ def lower(traced: Any, platform: str | None = None) -> Any:
 
 
 def read_lowered(lowered: Any, function: object) -> Module:
-    """Reads a `jax.stages.Lowered` of the user's function. Raises CompileError if its program is not valid HLO, or has
-    symbolic dimensions.
+    """Reads a `jax.stages.Lowered` of the user's function; that of `hloom.jax.jit` is a module already. Raises
+    CompileError if its program is not valid HLO, or has symbolic dimensions.
     """
+    if isinstance(lowered, Module):
+        return clone_module(lowered)
     _refuse_symbols(lowered.args_info, function)
     program = lowered.compiler_ir("stablehlo")
     attributes = program.operation.attributes

@@ -1,13 +1,14 @@
 """Reads pickles of programs: of classes that hold values, and of functions that look up what is registered.
 
-Such a pickle can damage the program that is read, but not run code: it may name data classes and enumerations of `ir`,
-and a few classes and functions by name.
+Such a pickle can damage the program that is read, but not run code: it may name data classes, named tuples,
+enumerations and kinds of modules of `ir` and of rooms that the reader names, and a few classes and functions by name.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from enum import Enum
 from importlib import import_module
 from io import BytesIO
@@ -17,12 +18,14 @@ import ml_dtypes
 import numpy as np
 
 from ..inert import Values
+from .module import Module
 from .op import AnyOp, op_named
 
 _IR = __name__.removesuffix(".graph.inert")
+_ROOT = _IR.removesuffix(".ir")
 _OWN = frozenset({
-    "diagnostics SourceFile", "graph.module Module", "graph.computation Computation",
-    "graph.instruction instruction_of", "types.element_type _named", "ops.async_ops _from_values",
+    "diagnostics SourceFile", "graph.computation Computation", "graph.instruction instruction_of",
+    "types.element_type _named", "ops.async_ops _from_values",
 })  # fmt: skip
 _PLAIN = {"complex": complex, "slice": slice, "bytearray": bytearray}
 _NUMPY = {"ndarray": np.ndarray, "dtype": np.dtype}
@@ -31,16 +34,22 @@ _MULTIARRAY = ("numpy._core.multiarray", "numpy.core.multiarray")  # since numpy
 
 
 class _Program(Values):
+    def __init__(self, data: bytes, rooms: Sequence[str]) -> None:
+        super().__init__(BytesIO(data))
+        self._rooms = tuple(f"{_ROOT}.{room}" for room in rooms)
+
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         found = _known(module_name, global_name)
+        if any(module_name == room or module_name.startswith(f"{room}.") for room in self._rooms):
+            found = _value_class(module_name, global_name)
         return super().find_class(module_name, global_name) if found is None else found
 
 
-def program_values(data: bytes) -> Any:
-    """Returns the modules and other values of `ir` in a pickle. Raises UnpicklingError if it names anything that is no
-    value of a program.
+def program_values(data: bytes, rooms: Sequence[str] = ()) -> Any:
+    """Returns the modules and other values of `ir`, and of further `rooms` of Hloom (`passes.resharding`), in a pickle.
+    Raises UnpicklingError if it names anything that is no value of a program.
     """
-    return _Program(BytesIO(data)).load()
+    return _Program(data, rooms).load()
 
 
 def _known(module: str, name: str) -> Any:
@@ -59,11 +68,19 @@ def _of_ir(module: str, name: str) -> Any:
     place = module.removeprefix(_IR + ".")
     if (place, name) == ("graph.op", "op_of"):
         return _registered
-    found: Any = getattr(import_module(module), name, None)  # of Hloom, whose modules do nothing when they are imported
-    if f"{place} {name}" in _OWN:
-        return found
+    return getattr(import_module(module), name, None) if f"{place} {name}" in _OWN else _value_class(module, name)
+
+
+def _value_class(module: str, name: str) -> Any:
+    """Returns a class of values that a module of Hloom defines, which does nothing when it is imported."""
+    found: Any = getattr(import_module(module), name, None)
     is_own = isinstance(found, type) and module == vars(found).get("__module__")
-    return found if is_own and (dataclasses.is_dataclass(found) or issubclass(found, Enum)) else None
+    return found if is_own and _holds_values(found) else None
+
+
+def _holds_values(kind: Any) -> bool:
+    is_named_tuple = tuple in kind.__mro__ and "_fields" in vars(kind)
+    return dataclasses.is_dataclass(kind) or is_named_tuple or issubclass(kind, (Enum, Module))
 
 
 def _registered(_: str, opcode: str) -> AnyOp:

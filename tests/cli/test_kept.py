@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from hloom.__main__ import main
-from hloom.cli import kept, preparing
+from hloom.cli import preparing
 from hloom.ir import disk_cache
+from hloom.ir.graph import keeping
 from hloom.passes.fusion.fuse import Fusion
 from support.command_line import EXAMPLES, have_mpi, process
 
@@ -35,7 +36,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def files(cache: Path) -> list[Path]:
-    return sorted(cache.glob(f"*{kept.SUFFIX}"))
+    return sorted(cache.glob(f"*{keeping.SUFFIX}"))
 
 
 def refuse(*_: object) -> None:
@@ -102,7 +103,7 @@ def test_all_that_decides_is_in_the_key(cache: Path, program: Path, monkeypatch:
 
     assert [kept_after(), kept_after()] == [1, 1]
     assert kept_after("--mesh", "x=2,y=2") == 2
-    shutil.copy(Path(kept.__file__).parents[1] / "cost" / "machines" / "h100.toml", machine)
+    shutil.copy(Path(keeping.__file__).parents[2] / "cost" / "machines" / "h100.toml", machine)
     assert [kept_after("--machine", str(machine)), kept_after("--machine", str(machine))] == [3, 3]
     machine.write_text(machine.read_text().replace('"3350 GB/s"', '"3000 GB/s"').replace('"3.35 TB/s"', '"3 TB/s"'))
     assert kept_after("--machine", str(machine)) == 4
@@ -110,7 +111,7 @@ def test_all_that_decides_is_in_the_key(cache: Path, program: Path, monkeypatch:
         other.setenv("HLOOM_CPU", "-avx512f")
         assert kept_after() == 5
     with monkeypatch.context() as other:
-        other.setattr(kept, "_sources", lambda: iter(["another version"]))
+        other.setattr(keeping, "_sources", lambda: iter(["another version"]))
         assert kept_after() == 6
     program.write_text(program.read_text().replace("tanh(xw)", "negate(xw)"))
     assert kept_after() == 7

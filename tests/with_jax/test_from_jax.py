@@ -65,6 +65,28 @@ def test_names_mesh_and_donation_arrive(mesh: Any) -> None:
     assert [[axis.name for axis in dim.axes] for dim in w1.annotation.dims] == [[], ["model"]]
 
 
+def test_functions_that_hloom_compiles_are_read_before_partitioning(mesh: Any) -> None:
+    wanted = hloom.jax.from_jax(step, *arguments(mesh))
+    sources = [c.source for c in hloom.collectives(hloom.partition(wanted))]
+    compiled = hloom.jax.jit(step)
+    traced = compiled.trace(*arguments(mesh))
+    for module in (hloom.jax.from_jax(compiled, *arguments(mesh)), hloom.jax.from_jax(traced),
+                   hloom.jax.from_jax(traced.lower())):  # fmt: skip
+        assert type(module) is Module
+        assert [str(i.shape) for i in module.entry.parameters] == [str(i.shape) for i in wanted.entry.parameters]
+        assert [c.source for c in hloom.collectives(hloom.partition(module))] == sources
+    with pytest.raises(hloom.CompileError, match="takes no arguments or options here"):
+        hloom.jax.from_jax(traced, *arguments(mesh))
+
+
+def test_functions_around_those_that_hloom_compiles_are_read(mesh: Any) -> None:
+    inner = hloom.jax.jit(lambda x: jnp.cumsum(x, 0))
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=jax.sharding.NamedSharding(mesh, P("data")))
+    local = hloom.partition(hloom.jax.from_jax(lambda x: inner(x * 2) + 1, shape))
+    np.testing.assert_allclose(hloom.simulate(local, [x])[0], np.cumsum(x * 2, 0) + 1)
+
+
 def test_collectives_name_the_users_lines(mesh: Any) -> None:
     local = hloom.partition(hloom.jax.from_jax(step, *arguments(mesh)))
     product = line_of('hidden = jnp.tanh(x @ params["l1.w"])')

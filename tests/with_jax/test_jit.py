@@ -189,8 +189,24 @@ def test_uneven_results_are_divided_evenly(mesh: Any) -> None:
     compiled = hloom.jax.jit(f).lower(put(mesh, ramp(8), "x")).compile()
     (remark,) = [r.message for r in compiled.remarks if "unevenly" in r.message]
     assert remark.startswith("result 0, f32[10], would be divided unevenly as ")
-    assert [s.shard_shape((10,)) for s in compiled.out_shardings] == [(5,)]
+    assert [s.shard_shape((10,)) for s in compiled.out_shardings] == [(10,)]
     assert_same(compiled(put(mesh, ramp(8), "x")), jnp.asarray(np.concatenate([ramp(8), ramp(2)])))
+
+
+def test_without_shardy(mesh: Any) -> None:
+    """Shardings are text of HLO in the program then: of arguments, and of values in an outer function."""
+    double = hloom.jax.jit(lambda x: x * 2)
+    x = put(mesh, ramp(8, 8), "x", "y")
+    jax.config.update("jax_use_shardy_partitioner", False)
+    try:
+        compiled = double.lower(x).compile()
+        assert [p.shape.dims for p in compiled.program.entry.parameters] == [(4, 2)]
+        (found, twice) = compiled(x), jax.jit(lambda x: double(double(x)))(x)
+    finally:
+        jax.config.update("jax_use_shardy_partitioner", True)
+    assert found.sharding == twice.sharding == x.sharding
+    assert_same(found, jnp.asarray(ramp(8, 8) * 2))
+    assert_same(twice, jnp.asarray(ramp(8, 8) * 4))
 
 
 def test_passes_and_machines(mesh: Any) -> None:
@@ -267,8 +283,9 @@ def squares(x: Any) -> Any:
 def test_wrong_meshes_and_platforms_are_refused(mesh: Any) -> None:
     part = jax.sharding.Mesh(mesh.devices[0], ("part",))
     placed = jax.device_put(ramp(8), jax.sharding.NamedSharding(mesh, P("x")))
-    with pytest.raises(ValueError, match="incompatible devices"):
+    with pytest.raises(ValueError, match="incompatible devices") as error:
         hloom.jax.jit(squares, mesh=part)(placed)
+    assert f" at {__file__}:{line_of(test_wrong_meshes_and_platforms_are_refused, 'mesh=part')}:" in str(error.value)
     refused_at_its_line(squares, "not AbstractMesh", lambda: hloom.jax.jit(squares, mesh=mesh.abstract_mesh)(ramp(8)))
     refused_at_its_line(
         squares,

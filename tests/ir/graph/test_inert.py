@@ -73,6 +73,19 @@ def test_values_come_through() -> None:
             assert one == array[0, 0]
 
 
+def test_values_of_rooms_come_through_where_they_are_named() -> None:
+    local = hloom.partition(hloom.load(EXAMPLES / "mlp_named.hlo"), machine="h100")
+    data = pickle.dumps(local)
+    copied = program_values(data, ["passes.result", "passes.resharding.base", "frontends.proto", "cost"])
+    assert isinstance(copied, hloom.Partitioned)
+    assert copied.to_text() == local.to_text()
+    assert copied.certificate == local.certificate
+    assert [str(r) for r in copied.remarks] == [str(r) for r in local.remarks] != []
+    for rooms in ([], ["passes.result", "passes.resharding.search", "cost"]):
+        with pytest.raises(pickle.UnpicklingError, match=r"hloom\.passes\.[\w.]+ is no plain value"):
+            program_values(data, rooms)
+
+
 STARTED = """HloModule started
 ENTRY e {
   p = f32[2,3] parameter(0)

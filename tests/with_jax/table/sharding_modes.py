@@ -32,6 +32,13 @@ def of_arguments(jit: Any) -> Any:
     return found, found.sharding.device_set, found.committed
 
 
+@row("shardings of results that whole axes do not divide")
+def of_results(jit: Any) -> Any:
+    x = jax.device_put(np.arange(8.0, dtype=np.float32), on(("x", "y")))
+    parts = jit(lambda x: (x[:4], x[:6], jnp.concatenate([x, x[:4]]), x.reshape(2, 2, 2), x.reshape(4, 2).T))(x)
+    return parts, [part.sharding for part in parts]
+
+
 @row("in_shardings and out_shardings of named axes")
 def named(jit: Any) -> Any:
     found = jit(product, in_shardings=(on("x"), on(None, "y")), out_shardings=on("x", "y"))(X, X)
