@@ -8,9 +8,10 @@ places: XLA's own figure for its compiled program (`memory_analysis`), Hloom's f
 and order are XLA's, so this shows what the analysis itself misses), for the program as it is written, and for that
 after Hloom's fusion.
 
-Differences are expected because XLA for CPU copies states of loops, aligns each buffer, has holes in its one block, and
-lets an element-wise op write over its operand, while Hloom counts operands and result of each op. Ratios of programs
-with little memory say little. XLA's results have tables of addresses (8 bytes per element of a tuple), left out here.
+Differences are expected because XLA for CPU copies states of loops, aligns each buffer, has holes in its one block,
+lets a fusion of element-wise ops write over its operand, and holds temporary values where results will lie. Ratios of
+programs with little memory say little. XLA's results have tables of addresses (8 bytes per element of a tuple), left
+out here.
 """
 
 # JAX's own annotations leave many types open.

@@ -1,10 +1,10 @@
 """Finds which buffers of a computation live at which of its instructions.
 
 A content is an array that an instruction makes; views of it are the same content. A buffer holds one content, or
-several one after the other where updates happen in place. It lives from the instruction that makes its first content
-to the last one that reads it, both included: an instruction needs its operands and its results. What a start reads is
-held until its done, what a collective without a start reads until the first instruction that reads its result: there
-the runtime awaits it (`cost.pending`).
+several one after the other where updates happen in place, as do element-wise ops on an operand that ends with them. It
+lives from the instruction that makes its first content to the last one that reads it, both included: an instruction
+needs its operands and its results. What a start reads is held until its done, what a collective without a start reads
+until the first instruction that reads its result: there the runtime awaits it (`cost.pending`).
 
 Each computation is analysed once, whoever calls it. Its parameters belong to its callers. A parameter may be paired
 with a result that must end in its memory, as in the state of a loop or where the program donates it: then the result
@@ -175,8 +175,8 @@ class _Scan:
     others: list[Instruction] = field(default_factory=list[Instruction])
 
     def find_contents(self) -> None:
-        """Numbers the contents, and finds the last instruction that needs each. All but the `others` make one array
-        anew.
+        """Numbers the contents, and finds the last instruction that needs each. All but the `others` make one array in
+        memory of its own.
         """
         self.times = {instruction: time for time, instruction in enumerate(self.computation)}
         self._find_waits()
@@ -191,6 +191,8 @@ class _Scan:
             if makes_anew(instruction.op) and not shape.is_tuple:
                 contents[instruction] = [made.add(instruction, 0, shape.byte_size)]
                 last.append(end)
+                if instruction.op.is_elementwise:
+                    self.others.append(instruction)
             else:
                 self.others.append(instruction)
                 operands, leaves = self._operands(instruction), shared(instruction, self.results)
@@ -245,10 +247,31 @@ class _Scan:
         self.buffer_of = list(range(len(self.last)))
         writable = {parameter for parameter, _ in pairs}
         for instruction in self.others:
+            if instruction.op.is_elementwise:
+                self._overwrite(instruction, writable)
+                continue
             targets = rewritten(instruction) if instruction.operands else {}
             if targets:
                 end = self.until.get(instruction, self.times[instruction])
                 self._rewrite(instruction, targets, end, writable)
+
+    def _overwrite(self, instruction: Instruction, writable: set[int]) -> None:
+        """Lets an element-wise op write over the first operand of its size that nothing reads later: it reads each
+        element where it writes the result.
+        """
+        time, (new,) = self.times[instruction], self.contents[instruction]
+        for operand in instruction.operands:
+            (old,) = self.contents[operand]
+            if self.last[old] > time or self.made.sizes[old] != self.made.sizes[new]:
+                continue
+            if self._is_ours(old, writable) and operand.shape.minor_to_major == instruction.shape.minor_to_major:
+                self.buffer_of[new] = self.buffer_of[old]
+                return
+
+    def _is_ours(self, content: int, writable: set[int]) -> bool:
+        """Whether the program may write to the buffer of a content."""
+        buffer = self.buffer_of[content]
+        return buffer in writable if buffer < self.parameters else not _is_resident(self.made.makers[buffer])
 
     def _rewrite(self, instruction: Instruction, targets: Mapping[int, int], end: int, writable: set[int]) -> None:
         """Lets results take the buffers of operands that nothing else reads, now or later."""
@@ -257,9 +280,8 @@ class _Scan:
         for leaf, number in targets.items():
             new, old = self.contents[instruction][leaf], operands[number]
             buffer = self.buffer_of[old]
-            is_ours = buffer in writable if buffer < self.parameters else not _is_resident(self.made.makers[buffer])
             readers[buffer] -= 1
-            if new != old and is_ours and not readers[buffer] and self.last[old] <= end:
+            if new != old and self._is_ours(old, writable) and not readers[buffer] and self.last[old] <= end:
                 self.buffer_of[new] = buffer
 
     def lives(self, pairs: Pairs) -> Lives:
