@@ -9,13 +9,10 @@ code in the cache, 0.9 and 1.5 ms without.
 from __future__ import annotations
 
 from ..ir.graph.module import Module
+from .host import HOST
 from .memory_traffic import touched
 from .runs import runs
 from .work import is_contraction
-
-SAVED_PER_BYTE = 0.12e-9  # seconds, of bytes that an op by itself reads and writes
-SAVED_PER_RUN = 5e-6  # seconds, of one execution of an op
-PAID_PER_OP = 0.4e-3  # seconds, for an op of the text
 
 
 def is_worth_compiling(module: Module, times: float = 1) -> bool:
@@ -27,6 +24,6 @@ def is_worth_compiling(module: Module, times: float = 1) -> bool:
     for run in runs(module):
         size = touched(run.instruction)
         if size and not is_contraction(run.instruction):
-            saved += run.count * times * (size * SAVED_PER_BYTE + SAVED_PER_RUN)
-            paid += PAID_PER_OP
+            saved += run.count * times * (size * HOST.saved_per_byte + HOST.saved_per_run)
+            paid += HOST.compiling
     return saved > paid

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..cost.host import HOST
 from ..cost.timeline import timeline
 from ..ir.diagnostics import CompileError, Diagnostics
 from ..ir.graph.module import Module, clone_module
@@ -17,8 +18,6 @@ from ..passes.base import PassContext, run_pipeline
 from ..passes.pipelines import schedule
 from ..passes.schedule.combine_collectives import CombineCollectives
 
-PAID_PER_OP = 0.7e-3  # seconds of scheduling, for an instruction of the text
-SAVED = 0.3  # share of the exposed communication that a schedule is hoped to save
 _BETTER = 0.99  # share of the time without a schedule that one must stay below
 
 
@@ -29,7 +28,7 @@ def schedule_for_ranks(module: Module, context: PassContext, times: float) -> No
     combined = clone_module(module)
     run_pipeline([CombineCollectives()], combined, PassContext())
     plain = timeline(combined, context.machine)
-    if plain.exposed * SAVED * times < PAID_PER_OP * sum(map(len, module)):
+    if plain.exposed * HOST.scheduled_share * times < HOST.scheduling * sum(map(len, module)):
         return
     scheduled, unheard = clone_module(module), Diagnostics()
     try:

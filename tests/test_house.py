@@ -31,8 +31,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ir": set(),
     "cost": {"ir"},
     "frontends": {"ir"},
-    "codegen": {"ir"},
-    "runtime": {"ir", "codegen"},  # runs a Module and knows no pass; on XLA in the form that codegen makes
+    "codegen": {"ir", "cost"},
+    "runtime": {"ir", "cost", "codegen"},  # runs a Module and knows no pass; on XLA in the form that codegen makes
     "passes": {"ir", "cost"},
     "report": {"ir", "cost", "passes"},
     "with_jax": {"ir", "cost", "frontends", "passes", "codegen"},

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...cost.host import HOST
 from .llvm_operations import TYPES, Text, operation, splat, vector
 from .loops import LANES, LOADS, Access, Do, Fold, Kernel, Lane, Nest, Node, Row, Store, Strip
-from .streaming import ALIGNMENT, LINE, loaded, next_row, streams
+from .streaming import ALIGNMENT, loaded, next_row, streams
 
 _INDICES = "<" + ", ".join(f"i64 {n}" for n in range(LANES)) + ">"
 HALVES = (8, 4, 2, 1)
@@ -155,7 +156,7 @@ class _Printer(Text):
             self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
             strip = LANES * self.kernel.buffers[access.buffer].bits // 8
             first = self.contiguous(access, column, 0, place)
-            for line in range(0, count * strip, LINE):
+            for line in range(0, count * strip, HOST.cache_line):
                 address = self.new(f"getelementptr i8, ptr {first}, i64 {line}")
                 self.lines.append(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
 

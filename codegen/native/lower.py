@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...cost.host import HOST
 from ...ir.brief import brief
 from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
@@ -27,7 +28,7 @@ from .index import Index, SplitAxis, combined, counter, row_major
 from .loops import LOADS, Kernel, Lane, Nest, Strip
 from .nest import MoreAxes, NestLowering, Operand, Output, Result
 from .reducers import Reducer
-from .space import LONG, Space, Uses, merge, wanted_block
+from .space import Space, Uses, merge, wanted_block
 from .step import Layout
 from .updates import Combined, updates_nest
 
@@ -197,7 +198,7 @@ def _read_poorly(nests: list[Nest], parameters: list[Instruction]) -> list[Instr
     for nest in nests:
         strips = [step for step in nest.steps if isinstance(step, Strip)]
         keeps_order = any(strip.folds or any(store.do for store in strip.stores) for strip in strips)
-        if keeps_order and nest.rows and nest.columns > LONG:
+        if keeps_order and nest.rows and nest.columns > HOST.strided_columns:
             loads = [node.data for strip in strips for node in strip.nodes if node.do in LOADS]
             found |= {access.buffer for access in loads if abs(access.column) > 1}
     return [p for n, p in enumerate(parameters) if n in found]

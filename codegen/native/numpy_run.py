@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from ...cost.host import HOST
 from ...ir.graph.extremes import MAXIMUM, MINIMUM, ArrayFold
 from .loops import COMPARISONS, LOADS, Access, Do, Fold, Function, Kernel, Lane, Nest, Node, Row, Store, Strip
 
 Array = np.ndarray[Any, Any]
-BLOCK = 1 << 18  # values of a block: fewer cost calls, more leave the cache
 
 DTYPES: dict[Lane, np.dtype[Any]] = {
     Lane.MASK: np.dtype(np.bool_), Lane.I8: np.dtype(np.int8), Lane.I16: np.dtype(np.int16),
@@ -119,10 +119,10 @@ class _Run:
     def ranges(self) -> list[list[range]]:
         """Returns the ranges of each loop."""
         whole = any(step.folds if isinstance(step, Strip) else step.stores for step in self.nest.steps)
-        columns, most = self.nest.columns, BLOCK
+        columns, most = self.nest.columns, HOST.numpy_block
         if any(store.at is not None for step in self.nest.steps for store in step.stores):
             most = 1
-        size, found = columns, [_cut(columns, columns if whole else BLOCK)]
+        size, found = columns, [_cut(columns, columns if whole else HOST.numpy_block)]
         for loop in reversed(self.nest.rows):
             found.insert(0, _cut(loop, max(1, most // size)))
             size *= loop

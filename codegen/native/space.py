@@ -12,12 +12,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ...cost.host import HOST
 from .index import Affine
 from .loops import LANES, Access
 
 Strides = tuple[int, ...]  # per fine loop
 GATHER, SCATTER = 6, 12  # times that strided accesses take of contiguous ones
-LONG = 64  # columns whose lines of the cache a strided access keeps until the next row
 
 
 @dataclass(slots=True)
@@ -98,11 +98,11 @@ def wanted_block(space: Space, uses: Uses) -> tuple[int, int] | None:
     """Returns the fine loop to split, and the size of its inner part, where columns should be taken in blocks."""
     *outer, columns = space.groups
     axis = columns[-1]
-    if uses.reduced or not outer or space.merged[-1] <= LONG or space.sizes[axis] <= LANES:
+    if uses.reduced or not outer or space.merged[-1] <= HOST.strided_columns or space.sizes[axis] <= LANES:
         return None
     if all(abs(strides[axis]) <= 1 for strides in uses.strides):
         return None
-    inner = next((n for n in range(LANES, LONG + 1, LANES) if space.sizes[axis] % n == 0), None)
+    inner = next((n for n in range(LANES, HOST.strided_columns + 1, LANES) if space.sizes[axis] % n == 0), None)
     return None if inner is None or inner == space.sizes[axis] else (axis, inner)
 
 

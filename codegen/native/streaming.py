@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 
+from ...cost.host import HOST
 from .loops import LOADS, Access, Do, Kernel, Lane, Nest, Store, Strip
 
-LEAST = 1 << 24  # bytes of an array; half of the last cache of a server's cluster of cores
 MOST_VALUES = 8  # values computed for each array that a strip moves along; more take longer than memory
-LINE = 64  # bytes of a line of the cache
 ALIGNMENT = 16  # bytes, of a place to which streaming stores write
 
 
@@ -22,7 +21,7 @@ def streams(kernel: Kernel, nest: Nest, strip: Strip, store: Store) -> bool:
     access, size = store.access, store.value.lane.bits // 8
     arrays = len(strip.stores) + sum(node.do in LOADS and node.data.column != 0 for node in strip.nodes)
     return (
-        [s for s in strip.stores if _bytes(nest, s.access, s.value.lane) >= LEAST] == [store]
+        [s for s in strip.stores if _bytes(nest, s.access, s.value.lane) >= HOST.streamed] == [store]
         and store.do is None
         and store.at is None
         and access.column == 1
@@ -40,8 +39,8 @@ def next_row(nest: Nest, strip: Strip) -> list[Access]:
     if strip is not strips[-1] or len(strips) == 1 or not nest.rows:
         return []
     loads = [node for node in strips[0].nodes if node.do is Do.LOAD and node.data.column == 1]
-    large = [node.data for node in loads if node.data.strides[-2] and _bytes(nest, node.data, node.lane) >= LEAST]
-    return list(dict.fromkeys(large))
+    moving = [node for node in loads if node.data.strides[-2]]
+    return list(dict.fromkeys(n.data for n in moving if _bytes(nest, n.data, n.lane) >= HOST.streamed))
 
 
 def _bytes(nest: Nest, access: Access, lane: Lane) -> int:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ...cost.host import HOST
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -28,7 +29,6 @@ from .values import Values
 MOST = 8  # blocks: more would save little of a mask's triangle, and programs grow with them
 FEWEST = 32  # rows of a block: products of fewer are slower
 LEAST = 1 << 16  # elements of a product that is worth several steps of its own
-LARGE = 1 << 24  # bytes of a product above which memory is saved for its own sake: those of half a large cache
 WORTH = 0.9  # of the columns: a mask that lets more through saves less than the blocks cost
 
 
@@ -128,7 +128,7 @@ def _plan(chain: Chain) -> Plan | str:
 
 def _reason(chain: Chain) -> str:
     size = max(p.shape.byte_size for p in chain.first)
-    small = f"the {size / 2**20:.1f} MiB between the products are less than {LARGE >> 20}"
+    small = f"the {size / 2**20:.1f} MiB between the products are less than {HOST.streamed >> 20}"
     return f"no mask is known to leave out columns of whole blocks of rows, and {small}"
 
 
@@ -157,7 +157,7 @@ def _share(rows: tuple[Span, ...], columns: tuple[Span, ...], size: int) -> floa
 
 def _large(chain: Chain) -> Plan | None:
     """Returns the blocks that keep large values between the products from being in memory at once."""
-    if max(p.shape.byte_size for p in chain.first) < LARGE:
+    if max(p.shape.byte_size for p in chain.first) < HOST.streamed:
         return None
     batch = batched(chain.product, chain.side)
     found = sorted(_indices(chain), key=lambda i: (i[0] not in batch, -chain.made.shape.dims[i[0]]))

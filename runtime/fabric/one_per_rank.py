@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cost.host import HOST
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.types.shape import Shape
 from .collective import Collective, Operands
@@ -17,7 +18,6 @@ Array = np.ndarray[Any, Any]
 Requests = list[Any]
 Wait = Callable[[Requests], None]
 Reduction = Callable[[Array, Array, Any], Any]  # from rows, for the result and by this op: the request
-_DIRECT_BYTES = 1 << 15  # larger reductions that MPI has no op for are divided among the group's ranks
 
 _NATIVE: dict[str, dict[Monoid, str]] = {
     "iu": {
@@ -57,7 +57,7 @@ class OneDevicePerRank:
     def all_reduce(self, operands: Operands) -> Callable[[], Operands] | None:
         ops = self.native_ops(operands)
         if None in ops:
-            large = sum(array.nbytes for array in operands) > _DIRECT_BYTES and self.comm.size > 2
+            large = sum(array.nbytes for array in operands) > HOST.direct_reduction and self.comm.size > 2
             return self.distributed_reduce(operands) if large else None
         flat = [np.ascontiguousarray(array).reshape(1, -1) for array in operands]
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cost.host import HOST
 from ..ranks.watch import RankWatch
 from .channel import WORDS, Channel, Heap, Uses, aligned
 from .collective import Collective, Group, Operands, Send
@@ -25,8 +26,7 @@ from .transport import Arrived, Finish, FinishSends, Placing
 from .window import Window
 
 Array = np.ndarray[Any, Any]
-_DIRECT_BYTES = 1 << 15  # larger all-reduces of more than two ranks have two stages
-_BLOCK_BYTES = 1 << 18  # combined at a time, so that intermediate results stay in the cache
+_DIRECT_BYTES = HOST.direct_reduction  # larger all-reduces of more than two ranks have two stages
 
 
 Key = int | Send  # a device whose operands are posted, or a pair over which pieces are sent
@@ -267,7 +267,7 @@ class SharedMemory:
         for number, result in enumerate(into):
             flat = [member[number].reshape(-1) for member in members]
             start, end = _part(result.size, ranks.index(self.window.own), len(ranks))
-            step = max(1, _BLOCK_BYTES // result.itemsize)
+            step = max(1, HOST.combined_block // result.itemsize)
             for first in range(start, end, step):
                 block = slice(first, min(first + step, end))
                 result.reshape(-1)[block] = reduce_members(layout.collective, [[x[block]] for x in flat])[0]

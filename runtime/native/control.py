@@ -15,6 +15,7 @@ import numpy as np
 
 from ...codegen.native.run_control import LONG, PRED, SIGNED
 from ...codegen.native.run_loop import INDICES, code, put_words
+from ...cost.host import HOST
 from ...ir.ops.slicing import DynamicUpdateSlice
 from ..plan.interpreter import Frame, Interpreter, Plan, Step
 from ..plan.steps import ConditionalStep, WhileStep
@@ -23,8 +24,6 @@ from .addresses import address
 from .table import Block, TableStep
 
 Array = np.ndarray[Any, Any]
-PIECE = 1 << 25  # bytes that the trips touch before Python looks at the time, a few milliseconds
-_TRIP = 4096  # bytes that take as long as what a trip does besides
 _ALWAYS = np.ones(1, np.int64)  # what says that a step has ended which never pauses
 _SELECTORS = {np.dtype(np.bool_): PRED, np.dtype(np.int32): SIGNED}
 
@@ -71,7 +70,7 @@ class Run:
 
     interpreter: Interpreter
     device: int
-    left: Array = field(default_factory=lambda: np.array([PIECE], np.int64))
+    left: Array = field(default_factory=lambda: np.array([HOST.pause], np.int64))
 
     def block(self, plan: Plan) -> Block:
         """Returns the arena of a plan; one of no size if it has no tables."""
@@ -263,7 +262,7 @@ class Loop:
             test.kept.append(found)
             codes += [test, trip]
         touched = sum(s.touched for plan in (step.condition, step.body) for s in plan.steps if isinstance(s, TableStep))
-        block = np.array([0, 0, 0, address(run.left), touched + _TRIP, *heads[0], *heads[1]], np.int64)
+        block = np.array([0, 0, 0, address(run.left), touched + HOST.trip, *heads[0], *heads[1]], np.int64)
         return Loop(run, block, states, [codes, made])
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from ...codegen.native.compile_llvm import is_available
 from ...codegen.native.lowerings import Lowerings
 from ...codegen.native.products.product import is_product
+from ...cost.host import HOST
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.monoid import reduction_monoid
 from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
@@ -27,13 +28,12 @@ from .native_steps import alone, conversion
 from .products import product_kernel
 
 Array = np.ndarray[Any, Any]
-SMALL = 1 << 10  # elements of all values of a single op, below which numpy's own kernel is as fast
 
 
 class NativeKernels:
     """Computes by native kernels what they can compute; `native` tells of each instruction whether they do."""
 
-    def __init__(self, small: int = SMALL, by_numpy: bool | None = None) -> None:
+    def __init__(self, small: int = HOST.numpy_elements, by_numpy: bool | None = None) -> None:
         self.small = small
         self.by_numpy = not is_available() if by_numpy is None else by_numpy
         self.native: dict[Instruction, bool] = {}

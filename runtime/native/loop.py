@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from ...codegen.native.run_loop import code
+from ...cost.host import HOST
 from ...ir.time_limit import check_time
 from ..plan.interpreter import Frame, Interpreter, Step
 from ..plan.steps import WhileStep, free_unused
 from .addresses import address
-from .control import PIECE, Loop, NotNative, Run, array_of, is_native
+from .control import Loop, NotNative, Run, array_of, is_native
 from .workers import run_all
 
 Array = np.ndarray[Any, Any]
-_SMALL = 1 << 16  # bytes of state, which take less time to copy than code to make
 
 
 def native_loop(step: WhileStep) -> Step:
@@ -42,8 +42,8 @@ class LoopStep(WhileStep):
         while going:
             check_time()
             for loop in going:
-                loop.run.left[0] = PIECE
-            run_all(code("loop").run, [address(loop.block) for loop in going], PIECE * len(going))
+                loop.run.left[0] = HOST.pause
+            run_all(code("loop").run, [address(loop.block) for loop in going], HOST.pause * len(going))
             going = [loop for loop in going if not loop.block[0]]
             if interpreter.fabric.needs_progress:
                 interpreter.fabric.progress()
@@ -53,7 +53,7 @@ class LoopStep(WhileStep):
     def _loop(self, frame: Frame, interpreter: Interpreter) -> Loop:
         """Returns the loop of a device before its first trip. Raises NotNative."""
         given, run = [array_of(frame[buffer]) for buffer in self.reads], Run(interpreter, frame[0])
-        if sum(x.nbytes for x in given) > _SMALL:
+        if sum(x.nbytes for x in given) > HOST.copied_state:
             return Loop.of(self, given, run)
         # One that does not come to its end, as at a limit of time, is not there for the next run.
         loop = self._kept(interpreter).pop(frame[0], None)

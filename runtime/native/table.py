@@ -19,6 +19,7 @@ import numpy as np
 
 from ...codegen.native.run_table import table_loop
 from ...codegen.native.step import Layout, NativeStep
+from ...cost.host import HOST
 from ...ir.brief import brief
 from ...ir.diagnostics import InternalError
 from ...ir.graph.instruction import Instruction
@@ -28,7 +29,6 @@ from .arena import ALIGNMENT, Arena
 from .workers import run_all
 
 Array = np.ndarray[Any, Any]
-_PIECE = 1 << 20  # bytes that the steps of a piece touch at least: a tenth of a millisecond, products more
 ARENA = 0  # the root of arrays in the arena; others are buffers of the frame
 
 
@@ -268,7 +268,7 @@ def pieces(touched: Sequence[int]) -> list[tuple[int, int]]:
     first = size = 0
     for number, more in enumerate(touched, 1):
         size += more
-        if size >= _PIECE or number == len(touched):
+        if size >= HOST.piece or number == len(touched):
             found.append((first, number))
             first, size = number, 0
     return found

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from ...codegen.native.products.blas import blas
-
-WORTHWHILE = 1 << 20  # bytes that all tables touch together, below which starting threads takes longer
+from ...cost.host import HOST
 
 
 def run_all(run: Callable[[int], None], tables: Sequence[int], touched: int) -> None:
@@ -22,7 +21,7 @@ def run_all(run: Callable[[int], None], tables: Sequence[int], touched: int) -> 
     that they read and write.
     """
     workers = min(cores(), len(tables))
-    if workers < 2 or touched < WORTHWHILE:
+    if workers < 2 or touched < HOST.threads:
         for table in tables:
             run(table)
         return

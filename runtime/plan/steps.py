@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cost.host import HOST
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Kernel, NotEvaluable, Value
 from ...ir.ops.calls.behaviour import CustomCallAttributes
@@ -18,8 +19,6 @@ from ..fabric.collective import Collective
 from .interpreter import NO_DEVICE, Frame, Interpreter, Plan, Step
 from .kernels import StackedKernel
 from .limits import TripLimit, most_trips
-
-_STACKED = 1 << 13  # elements of an operand, up to which devices call a kernel together
 
 Tree = Any  # a buffer number, or the tuple of the trees of a tuple's elements
 
@@ -56,7 +55,7 @@ class ComputeStep(Step):
         than the work.
         """
         first = dict(zip(reversed(keys), reversed(frames), strict=True))
-        if len(first) < 2 or any(frames[0][i].size > _STACKED for i in self.reads):
+        if len(first) < 2 or any(frames[0][i].size > HOST.stacked_elements for i in self.reads):
             return {}
         found = self.kernel(*[_stack([frame[i] for frame in first.values()]) for i in self.reads])
         return dict(zip(first, found, strict=True))

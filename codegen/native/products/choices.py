@@ -6,20 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
+from ....cost.host import HOST
 from .stages import Matrix, Method, Multiply, Place
 from .terms import Kind, Term
 
-# Estimated times in ns, of one core: they only have to order the choices.
-CALL = 90.0  # of BLAS
-ENTRY = 5.0  # of plain loops
-MULTIPLY = 0.02  # of a multiply-add in BLAS
-PLAIN = 1.0  # of one in plain loops
-PACK = 0.25  # of an element of the matrices
-TILE = 30.0  # of starting tiles
-TILED = 0.018  # of a multiply-add in tiles
-TOUCHED = 0.05  # of an element of the left matrix and the result
-COPIED, TURNED, SCATTERED = 0.1, 0.25, 1.0  # of an element of a panel: copied by rows, by columns, one by one
-
+COSTS = HOST.products
 LANES = 16  # columns are multiplied in groups of at most this many
 
 _NONE = Term(1, 0, 0, 0)
@@ -44,16 +35,18 @@ def choices(terms: Sequence[Term], places: Places, by_blas: bool) -> Iterator[Mu
 
 def estimate(row: int, column: int, inner: int) -> float:
     """Returns the least time that one product of matrices is estimated to take."""
-    return min(_blas(row, column, inner), _tiles(row, column, inner, COPIED))
+    return min(_blas(row, column, inner), _tiles(row, column, inner, COSTS.panel_rows))
 
 
 def _blas(row: int, column: int, inner: int) -> float:
-    return CALL + MULTIPLY * row * column * inner + PACK * (row * inner + inner * column + row * column)
+    packed = row * inner + inner * column + row * column
+    return COSTS.blas_call + COSTS.blas_multiply * row * column * inner + COSTS.blas_pack * packed
 
 
 def _tiles(row: int, column: int, inner: int, copied: float) -> float:
     column = -(-column // LANES) * LANES
-    return TILE + TILED * row * column * inner + copied * inner * column + TOUCHED * row * (inner + column)
+    touched = COSTS.tile_element * row * (inner + column)
+    return COSTS.tile_start + COSTS.tile_multiply * row * column * inner + copied * inner * column + touched
 
 
 def plain(terms: Sequence[Term], places: Places, is_empty: bool = False) -> Multiply:
@@ -64,7 +57,7 @@ def plain(terms: Sequence[Term], places: Places, is_empty: bool = False) -> Mult
 
     row, column, inner = largest(Kind.ROW), largest(Kind.COLUMN), largest(Kind.INNER)
     loops = _outside(terms, (row, column, inner))
-    cost = ENTRY * math.prod(t.size for t in loops) + PLAIN * math.prod(t.size for t in terms)
+    cost = COSTS.loop_entry * math.prod(t.size for t in loops) + COSTS.loop_multiply * math.prod(t.size for t in terms)
     inner = Term(0, 0, 0, 0) if is_empty else inner
     return Multiply(Method.PLAIN, *places, row, column, inner, loops, None, cost)
 
@@ -90,7 +83,7 @@ def _by_tiles(
     if column.out != 1 or (by_blas and row.size == 1):
         return None
     loops = _outside(terms, chosen)
-    copied = COPIED if column.right == 1 else TURNED if inner.right == 1 else SCATTERED
+    copied = COSTS.panel_rows if column.right == 1 else COSTS.panel_columns if inner.right == 1 else COSTS.panel_single
     cost = _tiles(row.size, column.size, inner.size, copied) * math.prod(t.size for t in loops)
     return Multiply(Method.TILES, *places, row, column, inner, loops, _matrices(row, column, inner), cost)
 

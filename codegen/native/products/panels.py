@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from ....cost.host import HOST
 from .assembly import Assembly
 from .vectors import Vectors, fetch
 
 AHEAD = 8  # rows to fetch before they are copied
-BLOCK = 512  # rows of a panel at most, so that it stays in the second cache
 WIDEST, LANES = 64, 16  # columns of a panel, and of a vector, on any processor
 
 
 def panel_size(columns: int, inner: int) -> int:
     """Returns how many elements of scratch the panels of a matrix take at most, one after the other."""
     width = min(-(-columns // LANES) * LANES, WIDEST)
-    return width * -(-min(inner, BLOCK) // LANES) * LANES
+    return width * -(-min(inner, HOST.panel_rows) // LANES) * LANES
 
 
 def packed(v: Vectors) -> str:

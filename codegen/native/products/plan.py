@@ -10,17 +10,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from ....cost.host import HOST
 from .choices import choices, estimate, plain
 from .panels import panel_size
 from .stages import OPERANDS, SCRATCH, Copy, Method, Plan, Repeat, Stage
 from .terms import Kind, Term, merged
 
-# Estimated times in ns of a copied element.
-MOVE = 0.3
-SCATTERED = 1.0  # more, where neighbours in the source are not neighbours in the copy
-FAR = 0.6  # more, where the copy does not fit into the cache
-CACHE = 1 << 16  # elements
-COPY = 20.0  # of starting a copy
+COSTS = HOST.products
 GOOD = 1.2  # a plan within this factor of the best imaginable one is taken
 LINE = 16  # elements: scratch arrays begin at multiples
 MOST = 1 << 26  # elements of scratch, if there is another way
@@ -77,7 +73,7 @@ def _copying(terms: Sequence[Term], copied: Sequence[int], scratch: int, by_blas
         else:
             before.append(Copy(OPERANDS[number], now[number], tuple(moved)))
         scratch += -(-size // LINE) * LINE
-        cost += COPY + size * _copy_cost(moved, size)
+        cost += COSTS.copy_start + size * _copy_cost(moved, size)
     left, right, out = now
     best = min(choices(merged(terms), (left, right, out), by_blas), key=lambda m: m.cost)
     if best.method is Method.TILES:
@@ -89,7 +85,8 @@ def _copying(terms: Sequence[Term], copied: Sequence[int], scratch: int, by_blas
 def _copy_cost(terms: Iterable[Term], size: int) -> float:
     if size > MOST:
         return math.inf
-    return MOVE + (0 if any(t.left == 1 == t.out for t in terms) else SCATTERED) + (FAR if size > CACHE else 0)
+    scattered = 0.0 if any(t.left == 1 == t.out for t in terms) else COSTS.copy_scattered
+    return COSTS.copy_element + scattered + (COSTS.copy_far if size > HOST.cached_elements else 0.0)
 
 
 def _dense(terms: Sequence[Term], number: int) -> tuple[list[Term], int]:

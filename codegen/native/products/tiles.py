@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....cost.host import HOST
 from .arithmetic import Arithmetic
 from .assembly import Assembly
-from .panels import BLOCK, packed
+from .panels import packed
 from .vectors import Vectors, fetch, least
 
-ROWS = 1020  # of the left matrix, which stay in the third cache
 STEP = 16  # of the inner index, between which rows ahead are fetched
 WORDS = 9  # of a product
 FEW = 24  # rows, for which it does not pay to copy the right matrix
@@ -141,8 +141,9 @@ def _blocks(v: Vectors, shape: Tile, name: str, arguments: str) -> str:
     columns = shape.columns(v.arithmetic.bits)
     are_rows, is_low = f.value(f"icmp eq i64 {b_column}, {v.size}"), f.value(f"icmp slt i64 {m}, {FEW}")
     may_stay, panel = f.both(are_rows, is_low), f.at("%scratch", offset)
-    with f.loop(m, by=ROWS) as i, f.loop(k, by=BLOCK) as p:
-        height, length = least(f, f.integer("sub", m, i), str(ROWS)), least(f, f.integer("sub", k, p), str(BLOCK))
+    with f.loop(m, by=HOST.left_rows) as i, f.loop(k, by=HOST.panel_rows) as p:
+        height = least(f, f.integer("sub", m, i), str(HOST.left_rows))
+        length = least(f, f.integer("sub", k, p), str(HOST.panel_rows))
         left, right = f.cell("%a", (i, row), (p, inner)), f.step("%b", p, b_inner)
         add = f.value(f"or i1 %add, {f.value(f'icmp sgt i64 {p}, 0')}")
         with f.loop(n, by=columns) as j:

@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
+from ....cost.host import HOST
 from ....ir.graph.op import OpCall
 from ....ir.ops.convolution import ConvolutionAttributes
 from ..step import Layout
 from .axes import Axis
-from .plan import CACHE, FAR, LINE, MOST, MOVE, plan, repeated
+from .plan import COSTS, LINE, MOST, plan, repeated
 from .stages import SCRATCH, Copy, Place, Plan, Repeat, Stage, Zero, flat
 from .terms import Kind, Term, merged
 
@@ -98,7 +99,7 @@ def _padded(
     copy = _copy(axes, inside, grid)
     if copy is not None:
         body.insert(0, copy)
-    cost = found.cost + size * (MOVE + (FAR if size > CACHE else 0))
+    cost = found.cost + size * (COSTS.copy_element + (COSTS.copy_far if size > HOST.cached_elements else 0))
     loop = repeated(outer, Plan(tuple(body), found.scratch, cost))
     return replace(loop, stages=(Zero((SCRATCH, 0), size), *loop.stages))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import hloom
 import numpy as np
 import pytest
 from hloom.codegen.native.compile_llvm import is_available
+from hloom.cost.host import HOST
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.dce import DeadCodeElimination
@@ -166,7 +168,7 @@ def test_unknown_masks_leave_products_whole(mask: str) -> None:
 def test_large_products_are_cut_along_a_batch(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     module = hloom.parse(attention(50, 50, "given", batch=7))
     before = hloom.live_memory(fused(module)[0]).temporary
-    monkeypatch.setattr(blocks, "LARGE", 1)
+    monkeypatch.setattr(blocks, "HOST", replace(HOST, streamed=1))
     result, _ = fused(module)
     assert products(result)[0] == (1, 3, 50, 50)
     assert hloom.live_memory(result).temporary < before / 2
@@ -175,7 +177,7 @@ def test_large_products_are_cut_along_a_batch(native: bool, monkeypatch: pytest.
 
 @pytest.mark.parametrize("native", [False, NATIVE])
 def test_large_products_without_batch_are_cut_along_rows(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "LARGE", 1)
+    monkeypatch.setattr(blocks, "HOST", replace(HOST, streamed=1))
     module = hloom.parse("""HloModule m
     ENTRY e { a = f32[100,9] parameter(0)  b = f32[9,33] parameter(1)  c = f32[5,33] parameter(2)
       s = f32[100,33] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}  t = f32[100,33] tanh(s)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import hloom
 import numpy as np
 import pytest
+from hloom.cost.host import HOST
 from hloom.driver.backend import Backend
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.fabric.local import LocalFabric
@@ -170,7 +172,7 @@ def test_devices_on_threads_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) 
     inputs = make_inputs([p.shape for p in module.entry.parameters])
     program = SimulatedProgram(Backend("native").prepared(hloom.partition(module).module), NativeKernels(0))
     alone = program.simulate(inputs).outputs
-    monkeypatch.setattr(workers, "WORTHWHILE", 0)
+    monkeypatch.setattr(workers, "HOST", replace(HOST, threads=0))
     monkeypatch.setattr(workers, "cores", lambda: 4)
     started: list[int] = []
     single = workers.single_threaded_products
