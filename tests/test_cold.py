@@ -6,11 +6,15 @@ program then, and its numbers are right.
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import hloom
+import hloom.jax
 import hloom.runtime
 import pytest
+from hloom import builder
 from support.command_line import ROOT
 from support.nursery import cold
 
@@ -125,11 +129,86 @@ JAX_USES = {
     "jit": "np.testing.assert_array_equal(it(lambda x: x + 1)(np.ones(4, np.float32)), np.full(4, 2))",
     "Lowered": "assert isinstance(hloom.jax.jit(lambda x: x + 1).lower(np.ones(4, np.float32)), it)",
     "Compiled": "assert isinstance(hloom.jax.jit(lambda x: x + 1).lower(np.ones(4, np.float32)).compile(), it)",
+    "filter_jit": "np.testing.assert_array_equal(it(lambda t: t['x'] * 2)({'x': np.ones(4), 'n': 'a'}), np.full(4, 2))",
+    "nnx_jit": "assert callable(it(lambda model: model)) or jax",
+    "Hook": "with hloom.jax.passes('cse') as hook:\n    pass\nassert isinstance(hook, it)",
+    "Transformed": "assert it('a').changed == ()",
     "passes": "with it('cse'):\n    jax.jit(lambda x: x + 1)(np.ones(4, np.float32))",
 }
 
+# How names of the builder are used in a function of x = f32[4,4], n = s32[4,4] and p = pred[4,4].
+BUILDER = {
+    "it(x)": "abs absolute arcsin arcsinh arctanh arccos arccosh cbrt ceil cos cosh erf exp expm1 floor imag "
+             "isfinite isnan log log1p logistic negative real rint round_half_away rsqrt sign sin sinh sqrt square tan "
+             "tanh all any argsort max mean min prod sum sort flip ones_like "
+             "zeros_like squeeze transpose replicate barrier asarray",
+    "it(n)": "bitwise_not invert count_leading_zeros population_count",
+    "it(p)": "logical_not",
+    "it(x, x + 1)": "add arctan2 divide equal floor_divide fmod greater greater_equal less less_equal maximum minimum "
+                    "multiply not_equal power remainder subtract dot matmul make_complex",
+    "it(n, n + 1)": "bitwise_and bitwise_or bitwise_xor left_shift right_shift right_shift_arithmetic "
+                    "right_shift_logical multiply_high",
+    "it(p, x > 0)": "logical_and logical_or logical_xor",
+    "it(x, 1)": "argmax argmin cumprod cumsum cummax expand_dims", "it(x, 1, 0)": "roll",
+    "hb.sin(x) + isinstance(x, it)": "Array", "it(x, 2)": "top_k", "it(x, 0, 1)": "clip moveaxis swapaxes",
+    "it(x, 'f16')": "astype", "it(p, x, 0.0)": "where", "it('ij,jk->ik', x, x)": "einsum",
+    "it(hb.add, x, 0.0)": "reduce", "it(x, (2, 8))": "reshape", "it(x, (3, 4, 4))": "broadcast_to",
+    "it(x, x[:1])": "broadcast_arrays", "it([x, x])": "concatenate stack",
+    "it(x, (n[0, 0], 0), (2, 2))": "dynamic_slice",
+    "it(x, x[:2], (n[0, 0], 0))": "dynamic_update_slice", "it(x, 1.0)": "full_like", "it((2,), 1.0)": "full",
+    "it(4) + n[0]": "arange", "it((4, 4), 0)": "iota", "it((4,))": "ones zeros", "it(x, ((1, 1), (0, 0)))": "pad",
+    "it(x, n[0], 1)": "take", "it(x, n, 1)": "take_along_axis", "it(x, ('x', None))": "shard", "it(x, 0, 2)": "split",
+    "it(x, hb.shard(x, ('x', None)))": "shard_like", "it(x, x + 1)[0]": "shard_as",
+    "it(x, hloom.Mesh.of(x=2, y=2), [0, -1])": "mesh_split",
+    "it(p[0, 0], hb.sin, hb.cos, x)": "cond", "it(n[0, 0], [hb.sin, hb.cos], x)": "switch",
+    "it(0, 3, lambda i, y: y + 1, x)": "fori_loop", "it(lambda c, y: (c + y, c), x[0], x)": "scan",
+    "it(lambda y: y.sum() < 9, lambda y: y + 1, x)": "while_loop",
+    "it(lambda t: t + 1, in_specs=(('x',),), out_specs=('x',))(x)": "shard_map",
+    **{f"hb.shard_map(lambda t: {use}, in_specs=(('x',),), out_specs={out})(x)": names for use, out, names in (
+        ("it(t, 'x')", "()", "psum pmax pmin pmean"), ("it(t, 'x', tiled=True)", "()", "all_gather"),
+        ("it(t, 'x', tiled=True)", "('x',)", "psum_scatter"), ("it(t, 'x', 1, 0, tiled=True)", "('x',)", "all_to_all"),
+        ("it(t, 'x', [(0, 1)])", "('x',)", "ppermute"), ("t + it('x').astype('f32')", "('x',)", "axis_index"),
+        ("t * it('x')", "('x',)", "axis_size"),
+    )},
+    "it('exponential', x)": "op", "it([x, (n, p)])": "flatten", "it([x, n], [0, 1])": "unflatten",
+}  # fmt: skip
+AROUND = {
+    "trace": "print(it(hb.sin, 'f32[4]').to_text())",
+    "use_mesh": "with it(hloom.Mesh.of(x=2)):\n    print(hb.trace(hb.sin, 'f32[4]').to_text())",
+    "named_scope": "def f(x):\n    with it('a'):\n        return hb.sin(x)\nprint(hb.trace(f, 'f32[4]').to_text())",
+    "Program": "with it('p') as program:\n    program.returns(hb.parameter('x', (4,), 'f32'))\n"
+               "print(program.module.to_text())",
+    "parameter": "with hb.Program('p') as program:\n    program.returns(it('x', (4,), 'f32'))\n"
+                 "print(program.module.to_text())",
+    "Spec": "print(it)",
+}  # fmt: skip
+
+
+def _of_builder() -> dict[str, str]:
+    """The code that uses each name of the builder first, and prints a program."""
+    begin = "import hloom\nit = hloom.builder.{}\nfrom hloom import builder as hb\n"
+    traced = ("def f(x, n, p):\n    return {}\nwith hb.use_mesh(hloom.Mesh.of(x=2, y=2)):\n"
+              "    print(hb.trace(f, 'f32[4,4]', 's32[4,4]', 'pred[4,4]').to_text())")  # fmt: skip
+    inside = {name: traced.format(use) for use, names in BUILDER.items() for name in names.split()}
+    return {name: begin.format(name) + code for name, code in (inside | AROUND).items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _of_builder())
+def test_name_of_the_builder_comes_first(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = _of_builder()[name]
+    ended = cold(code, ROOT)
+    assert (ended.code, ended.err) == (0, "")
+    exec(compile(code, "<cold>", "exec"), {"__name__": "__main__"})
+    assert ended.out == capsys.readouterr().out
+
+
 def test_names_are_all_here() -> None:
     assert USES.keys() == set(hloom.__all__)
+    exported = {alias.name for node in ast.walk(ast.parse(Path(str(builder.__file__)).read_text()))
+                if isinstance(node, ast.ImportFrom) for alias in node.names}  # fmt: skip
+    assert _of_builder().keys() == exported
+    assert JAX_USES.keys() == set(hloom.jax.__all__)
     assert set(hloom.runtime.__all__) - {"KernelProvider", "NumpyKernels"} <= USES.keys()
 
 

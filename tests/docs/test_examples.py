@@ -13,10 +13,10 @@ from support.nursery import cold
 _BLOCK = re.compile(r"^## ([^\n]*)\n|^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def examples() -> list[tuple[str, str]]:
+def examples(pages: str = "docs/*.md") -> list[tuple[str, str]]:
     """Page and heading of each fenced block of Python, and its text."""
     found: list[tuple[str, str]] = []
-    for page in sorted((ROOT / "docs").glob("*.md")):
+    for page in sorted(ROOT.glob(pages)):
         heading = ""
         for match in _BLOCK.finditer(page.read_text()):
             heading = match[1] or heading
@@ -27,7 +27,8 @@ def examples() -> list[tuple[str, str]]:
 
 def _all() -> list[tuple[str, str]]:
     needs_jax = find_spec("jax") is None
-    return [(p, e) for p, e in examples() if not needs_jax or not ("jax" in e or "stablehlo" in e)]
+    found = [*examples("README.md"), *examples()]
+    return [(p, e) for p, e in found if not needs_jax or not ("jax" in e or "stablehlo" in e)]
 
 
 @pytest.mark.parametrize(("place", "example"), examples(), ids=[place for place, _ in examples()])
@@ -48,13 +49,15 @@ def test_example_in_a_cold_process(place: str, example: str) -> None:
 
 
 def _runs_cold(example: str) -> None:
-    ended = cold(example, ROOT)
+    on_path = "import sys\nsys.path.append('examples')\n" if "from models" in example else ""  # as the page says
+    ended = cold(on_path + example, ROOT)
     assert ended.code == 0, ended.err
 
 
 def test_examples_are_found_and_short() -> None:
     editing = [text for place, text in examples() if place.startswith("editing.md")]
     assert len(editing) >= 7
+    assert len(examples("README.md")) == 1
     assert max(len(text.splitlines()) for text in editing) <= 17
 
 
