@@ -26,6 +26,9 @@ from .backend import NATIVE, Backend, has_native_code
 Array = np.ndarray[Any, Any]
 
 
+_COMPILED = ("unpartitioned", "simulated")  # cached properties, which a copy compiles for itself
+
+
 @dataclass(frozen=True, slots=True)
 class NativeMemory:
     """The memory of a native run on a device, in bytes. `arena` holds all temporary values, and `bound` is the least
@@ -51,6 +54,9 @@ class Program:
     backend: Backend = field(default_factory=Backend)
     machine: Machine = DEFAULT
     diagnostics: tuple[Diagnostic, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in _COMPILED}
 
     @property
     def devices(self) -> int:

@@ -76,7 +76,7 @@ def test_names() -> None:
         "local_forms", "Pass", "PassContext", "PIPELINE", "Partitioned", "export", "run_on_xla",
         "prove", "Verdict", "relate", "Relations", "parse_machine", "Contraction", "contractions",
         "LiveBuffer", "LiveMemory", "live_memory", "Timeline", "timeline", "find_deadlocks",
-        "builder", "InternalError", "Algebra", "jax", "Attributes", "ShapeError",
+        "builder", "InternalError", "Algebra", "jax", "Attributes", "ShapeError", "compile", "Program", "NativeMemory",
     }  # fmt: skip
     assert set(hloom.__all__) == wanted
 

@@ -72,6 +72,11 @@ class PassContext:
             fail(f"forms lacks the local forms of {', '.join(missing)}",
                  help="begin with hloom.local_forms() and override those that differ")
 
+    @property
+    def has_own_forms(self) -> bool:
+        """Whether some local form is not Hloom's."""
+        return self.forms.entries != local_forms().entries
+
     def answer(self, reason: str, location: Location | None) -> None:
         """Notes what a pass decided about the instruction that `explain` names, as a remark."""
         self.answers += 1

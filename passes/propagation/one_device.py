@@ -18,7 +18,8 @@ from .devices import num_devices
 def is_undivided(module: Module, context: PassContext) -> bool:
     """Whether a GLOBAL module is for one device, and says nothing of devices."""
     said = any(i.annotation is not None or is_region_boundary(i) for computation in module for i in computation)
-    return not said and not is_per_device(module) and num_devices(module, context) == 1
+    taken = said or is_per_device(module) or context.has_own_forms
+    return not taken and num_devices(module, context) == 1
 
 
 @dataclass(frozen=True)

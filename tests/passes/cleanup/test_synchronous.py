@@ -81,7 +81,7 @@ w {{
   ROOT both = ((f32[], u32[], token[]), (f32[], u32[], token[])) tuple(s, r)
 }}
 ENTRY e {{
-  x = f32[] parameter(0)
+  x = f32[] parameter(0), sharding={{replicated}}
   t = token[] after-all()
   b = ((f32[], token[]), ((f32[], u32[], token[]), (f32[], u32[], token[])), s32[]) async-start(x, t), calls=w
   d = ((f32[], u32[], token[]), (f32[], u32[], token[])) async-done(b)
