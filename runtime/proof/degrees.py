@@ -20,7 +20,9 @@ from ...ir.graph.op import Algebra, Role
 from ...ir.ops.comparison import Select
 from ...ir.ops.elementwise import Elementwise
 from ...ir.ops.fft import FftAttributes
+from ...ir.ops.gather import Gather
 from ...ir.ops.numerics import numpy_type
+from ...ir.ops.reduce import Reduce
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.time_limit import check_time
 from ...ir.tools.trip_count import trip_count
@@ -43,7 +45,7 @@ def largest_degree(module: Module, on_terms: bool = False) -> int | None:
     """The largest degree of a value of a program; None if it is not known. On terms integers and predicates are
     polynomials too, and choices between values are products.
     """
-    found = _DegreesOnTerms() if on_terms else _Degrees()
+    found = (_DegreesOnTerms if on_terms else _Degrees)(module)
     entry = module.entry
     try:
         found.of(entry, [[1] * p.shape.num_leaves for p in entry.parameters])
@@ -54,17 +56,19 @@ def largest_degree(module: Module, on_terms: bool = False) -> int | None:
 
 def chance(made: Counts, outputs: int, degree: int) -> float:
     """The probability that a trial on random elements misses a difference, at most: that two different arguments of
-    functions, or two different elements of results, are equal; that a divisor is a count.
+    functions, or two different elements of results, are equal; that a divisor is a count; that an element is taken for
+    a number.
     """
     collisions = (made.pairs + outputs) * degree / PRIME
-    return min(1.0, collisions + made.inverted / 2**UNCOUNTED_BITS)
+    return min(1.0, collisions + made.inverted / 2**UNCOUNTED_BITS + made.coincidence)
 
 
 class _Degrees:
     """Finds the degrees of one program. `largest` is the largest so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: Module) -> None:
         self.largest = 1
+        self._devices = module.num_partitions * module.replica_count
         self._steps = 0
 
     def of(self, computation: Computation, arguments: Sequence[Degrees]) -> Degrees:
@@ -153,7 +157,15 @@ class _Degrees:
         monoid, highest = reduction_monoid(getattr(i.attributes, i.op.folds_by)), max(degrees)
         if monoid is None:
             return self._closed(i, highest)
-        return highest * max(o.shape.num_elements for o in i.operands) if monoid is Monoid.MULTIPLY else highest
+        return highest * self._combined(i) if monoid is Monoid.MULTIPLY else highest
+
+    def _combined(self, i: Instruction) -> int:
+        """The most elements that are combined to one, the initial one included."""
+        if i.op.is_collective:
+            return self._devices
+        count = max(o.shape.num_elements for o in i.operands)
+        leaf = next(i.shape.leaves())
+        return 1 + (count // max(1, leaf.num_elements) if isinstance(i.op, Reduce) else count)
 
     def _closed(self, i: Instruction, highest: int) -> int:
         """The degree of what an op makes that applies computations again and again, none of which raises it."""
@@ -192,11 +204,17 @@ class _DegreesOnTerms(_Degrees):
             if function in _PRODUCTS:
                 return sum(degrees) + 1
             return max(degrees) + 1 if function in _SUMS else degrees[0] + 2 if function is np.divide else 2
-        return sum(degrees) if i.op.algebra_of(i.call) is Algebra.BILINEAR else max(degrees) + 2
+        match i.op.algebra_of(i.call):
+            case Algebra.BILINEAR:
+                return sum(degrees)
+            case Algebra.MOVE:
+                return max(degrees) + isinstance(i.op, Gather)
+            case _:
+                return max(degrees) + 2
 
     def _applied(self, i: Instruction, degrees: list[int]) -> int:
         found = getattr(i.attributes, i.op.folds_by, None)
         monoid = reduction_monoid(found) if isinstance(found, Computation) else None
         if monoid in (Monoid.AND, Monoid.OR, Monoid.MULTIPLY):
-            return max(degrees) * max(o.shape.num_elements for o in i.operands)
+            return max(degrees) * self._combined(i)
         return max(degrees)  # what another computation makes is not known: new elements

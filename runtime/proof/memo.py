@@ -1,4 +1,4 @@
-"""Functions on 64-bit numbers that are made up as they are asked, and sets of random elements."""
+"""Sets of elements, and functions on 64-bit numbers that are made up as they are asked."""
 
 from __future__ import annotations
 
@@ -9,88 +9,117 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-_FEWEST = 10  # bits of random elements that number their places in a table, at first
-_SPARSE = 16  # places per element
+_FEWEST = 10  # bits of a place in a table, at first
+_SPARSE = 4  # places of a table per element, at least
+_MIXING = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
+
+
+class Rows:
+    """An array that grows at its end."""
+
+    def __init__(self, *dims: int) -> None:
+        self._array = np.zeros((0, *dims), np.uint64)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def all(self) -> Array:
+        """Returns the rows so far."""
+        return self._array[: self._count]
+
+    def append(self, rows: Array) -> None:
+        """Adds copies of these rows."""
+        end = self._count + len(rows)
+        if end > len(self._array):
+            grown = np.empty((max(end, 2 * self._count), *self._array.shape[1:]), np.uint64)
+            grown[: self._count] = self.all()
+            self._array = grown
+        self._array[self._count : end] = rows
+        self._count = end
+
+
+class Elements:
+    """A growing set of 64-bit numbers, which it numbers from 0 on.
+
+    A hash table with linear probing holds the numbers; each round of a search looks at the next place of those elements
+    whose place another one has.
+    """
+
+    def __init__(self) -> None:
+        self._keys = Rows()
+        self._table = np.full(1 << _FEWEST, -1, np.int32)
+
+    def has(self, x: Array) -> Array:
+        """Where an array holds an element of the set."""
+        return self.find(x) >= 0
+
+    def find(self, x: Array) -> Array:
+        """Returns the numbers of elements, -1 for others."""
+        flat, keys = x.reshape(-1), self._keys.all()
+        place = self._places(flat)
+        found = self._table[place]
+        at = np.flatnonzero(found >= 0)
+        while at.size:
+            at = at[keys[found[at]] != flat[at]]
+            place[at] = (place[at] + 1) & (self._table.size - 1)
+            found[at] = self._table[place[at]]
+            at = at[found[at] >= 0]
+        return found.reshape(x.shape)
+
+    def add(self, x: Array) -> Array:
+        """Adds the elements of an array. Returns where in the flat array the new ones are, in the order of their
+        numbers. One that is there twice has two numbers, of which the first is found.
+        """
+        flat = x.reshape(-1)
+        new = np.flatnonzero(self.find(flat) < 0)
+        count = len(self._keys)
+        self._keys.append(flat[new])
+        if _SPARSE * len(self._keys) > self._table.size:
+            self._table = np.full(1 << (_SPARSE * len(self._keys)).bit_length(), -1, np.int32)
+            count = 0
+        self._insert(np.arange(count, len(self._keys), dtype=np.int32)[::-1])
+        return new
+
+    def _insert(self, numbers: Array) -> None:
+        keys, table = self._keys.all(), self._table
+        place = self._places(keys[numbers])
+        while numbers.size:
+            free = table[place] < 0
+            table[place[free]] = numbers[free]  # of several with one place, the last stays
+            left = np.flatnonzero(keys[table[place]] != keys[numbers])
+            numbers, place = numbers[left], (place[left] + 1) & (table.size - 1)
+
+    def _places(self, x: Array) -> Array:
+        bits = self._table.size.bit_length() - 1
+        return ((x * _MIXING) >> np.uint64(64 - bits)).astype(np.int64)
 
 
 class Memo:
     """A function that keeps the first value that it is given at each place."""
 
     def __init__(self) -> None:
-        self._places = np.zeros(0, np.uint64)  # in ascending order
-        self._values = np.zeros(0, np.uint64)
+        self._places = Elements()
+        self._values = Rows()
 
     def values(self, places: Array, make: Callable[[Array], Array]) -> Array:
         """The values at these places; `make` gives those at new ones."""
-        distinct, back = np.unique(places.reshape(-1), return_inverse=True)
-        new = distinct[~self.has(distinct)]
+        new = np.unique(places[~self.has(places)])
         if new.size:
             self.keep(new, make(new))
-        found = self._values[np.searchsorted(self._places, distinct)] if distinct.size else distinct
-        return found[back].reshape(places.shape)
+        return self._values.all()[self._places.find(places)]
 
     def keep(self, places: Array, values: Array) -> None:
         """Sets values at places that have none."""
-        places, first = np.unique(places, return_index=True)
-        is_new = ~self.has(places)
-        both = np.concatenate([self._places, places[is_new]])
-        order = np.argsort(both, kind="stable")
-        self._places = both[order]
-        self._values = np.concatenate([self._values, values[first][is_new]])[order]
+        self._values.append(values.reshape(-1)[self._places.add(places)])
 
     def may_be(self, places: Array, values: Array) -> Array:
         """Where a place has no other value than this one."""
-        found = self.has(places)
-        found[found] = self._values[np.searchsorted(self._places, places[found])] != values[found]
+        number = self._places.find(places)
+        found = number >= 0
+        found[found] = self._values.all()[number[found]] != values[found]
         return ~found
 
     def has(self, places: Array) -> Array:
         """Where a place has a value."""
-        if not self._places.size:
-            return np.zeros(places.shape, np.bool_)
-        at = np.minimum(np.searchsorted(self._places, places), self._places.size - 1)
-        return np.asarray(self._places[at] == places)
-
-
-class Elements:
-    """A growing set of random elements.
-
-    A table has a mark for all that begin with the same bits, and at least `_SPARSE` marks per element. Elements whose
-    place is marked are looked up in sorted arrays, each at least twice as long as the next one.
-    """
-
-    def __init__(self) -> None:
-        self._marks = np.zeros(1 << _FEWEST, np.bool_)
-        self._sorted: list[Array] = []
-
-    def add(self, x: Array) -> None:
-        """Adds the elements of an array."""
-        new = np.sort(x[~self.has(x)])
-        while self._sorted and self._sorted[-1].size < 2 * new.size:
-            new = np.sort(np.concatenate([self._sorted.pop(), new]))
-        self._sorted.append(new)
-        places = _SPARSE * sum(part.size for part in self._sorted)
-        if places <= self._marks.size:
-            self._marks[self._place(new)] = True
-            return
-        self._marks = np.zeros(1 << places.bit_length(), np.bool_)
-        for part in self._sorted:
-            self._marks[self._place(part)] = True
-
-    def has(self, x: Array) -> Array:
-        """Where an array holds an element of the set."""
-        flat = x.reshape(-1)
-        found = self._marks[self._place(flat)]
-        asked = np.flatnonzero(found)
-        if asked.size:
-            known = np.zeros(asked.size, np.bool_)
-            for some in self._sorted:
-                if some.size:
-                    at = np.minimum(np.searchsorted(some, flat[asked]), some.size - 1)
-                    known |= some[at] == flat[asked]
-            found[asked] = known
-        return found.reshape(x.shape)
-
-    def _place(self, x: Array) -> Array:
-        bits = self._marks.size.bit_length() - 1
-        return (x >> np.uint64(61 - bits)) & np.uint64(self._marks.size - 1)
+        return self._places.has(places)

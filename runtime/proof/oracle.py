@@ -41,13 +41,16 @@ class Counts:
     """
 
     hashed: Counter[str] = field(default_factory=Counter[str])
+    cases: Counter[int] = field(default_factory=Counter[int])  # of each of so many functions
     inverted: int = 0
     compared: int = 0
+    coincidence: float = 0.0  # the chance that an element that was looked at is a number that it does not stand for
 
     @property
     def pairs(self) -> float:
         """The number of pairs of values of one function, which may have the same argument."""
-        return sum(n * n / 2 for n in self.hashed.values())
+        of_cases = sum(count * n * n / 2 for count, n in self.cases.items())
+        return of_cases + sum(n * n / 2 for n in self.hashed.values())
 
 
 class Oracle:
@@ -71,28 +74,41 @@ class Oracle:
         self._shift = np.uint64(words[3]) if zero is None else _PLACES[zero]
         self._inverse = np.uint64(pow(words[2], -1, PRIME))
         self._memos: dict[tuple[str, ...], Memo] = {}
-        self._roundings: dict[str, Elements] = {}  # by type
+        self._sets: dict[str, Elements] = {}
         self._fresh = 0
 
     def memo(self, *name: str) -> Memo:
         """A function of this name that is made up as it is asked."""
         return self._memos.setdefault(name, Memo())
 
+    def set(self, name: str) -> Elements:
+        """A growing set of this name."""
+        if name not in self._sets:
+            self._sets[name] = Elements()
+        return self._sets[name]
+
+    @property
+    def has_made_up(self) -> bool:
+        """Whether there are elements of which nothing is known."""
+        return self._fresh > 0
+
     def value(self, name: str, *arguments: Array) -> Array:
         """A random function of this name: field elements; UNDEFINED where an argument is."""
+        found = self.uncounted(name, *arguments)
+        self.made.hashed[name] += found.size
+        return found
+
+    def uncounted(self, name: str, *arguments: Array) -> Array:
+        """The same, for whoever counts the values."""
         native = native_field()
         if native is not None and len(arguments) <= len(native.values):
-            found = native.values[len(arguments) - 1](self._added, self._factor, _number(name), *arguments)
-            self.made.hashed[name] += found.size
-            return found
+            return native.values[len(arguments) - 1](self._added, self._factor, _number(name), *arguments)
         state: Any = _number(name)
         undefined: Any = False
         for argument in arguments:
             undefined = undefined | (argument == UNDEFINED)
             state = self._mixed(state ^ self._mixed(argument))
-        found = np.where(undefined, UNDEFINED, reduced(state >> np.uint64(3)))
-        self.made.hashed[name] += found.size
-        return found
+        return np.where(undefined, UNDEFINED, reduced(state >> np.uint64(3)))
 
     def fresh(self, dims: tuple[int, ...]) -> Array:
         """New elements, of which nothing is known."""
@@ -140,7 +156,7 @@ class Oracle:
 
     def rounded(self, element: ElementType, x: Array) -> Array:
         """A random rounding to a type: rounding twice is rounding once, and short numbers of the type stay."""
-        known = self._roundings.setdefault(element.name, Elements())
+        known = self.set(f"rounded to {element}")
         stays = is_special(x) | held(x, numpy_type(element)) | known.has(x)
         found = np.where(stays, x, self.value(f"round to {element}", x))
         known.add(found[~stays])

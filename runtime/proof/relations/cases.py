@@ -3,44 +3,57 @@
 Let c be an integer between two constants, and d(k) be 1 where c = k and 0 elsewhere. A value that is v(k) where c = k
 is the sum of d(k) v(k). As one of the d(k) is 1 and the others are 0, any function of that value is the sum of d(k)
 times the function of v(k). On terms the d(k) are random elements whose sum is 1.
+
+Many elements have the same cases of different integers, as the elements of a column that is looked up. So cases are
+held and computed once for all of these: in columns, one per list of cases, with the column of each element.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..embedding import embed
-from ..field import ONE, ZERO, add, is_element, is_special, multiply, subtract
+from ..field import ONE, ZERO, P, add, is_special, multiply, subtract
+from ..field_native import native_field
+from ..memo import Elements, Rows
 from ..oracle import Oracle
+from ..sums import total
 
 Array = np.ndarray[Any, Any]
 
-MOST = 1 << 22  # cases of all elements of an array
+MOST = 1 << 22  # numbers in all columns of an array
+MOST_TERMS = 1 << 26  # products that are added up to the elements of an array
+_TOGETHER = 1 << 18  # products that are made at once
+_MIXING = np.uint64(0xD6E8FEB86659FD93)
 
 
-@dataclass
+class Split(NamedTuple):
+    """The integers that the elements of an array depend on, the number of the column of each, and the columns: those of
+    the values that it is made of, with the cases in the first dimension.
+    """
+
+    integers: Array
+    column: Array
+    values: Sequence[Array]
+
+
 class _Known:
-    """The codes that have so many cases, in order; the integer that each depends on, and its cases."""
+    """The codes that have so many cases; the integer and the column of each."""
 
-    codes: Array = field(default_factory=lambda: np.zeros(0, np.uint64))
-    integers: Array = field(default_factory=lambda: np.zeros(0, np.uint64))
-    cases: list[Array] = field(default_factory=list[Array])
-    rows: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # of each code in `cases`
+    def __init__(self, count: int) -> None:
+        self.codes = Elements()
+        self.integers, self.column = Rows(), Rows()
+        self.columns = Rows(count)
 
-    def table(self) -> Array:
-        """The cases of all codes, in one array."""
-        if len(self.cases) > 1:
-            self.cases = [np.concatenate(self.cases, 1)]
-        return self.cases[0]
-
-    def find(self, codes: Array) -> tuple[Array, Array]:
-        """Where codes have cases, and the place of each."""
-        at = np.minimum(np.searchsorted(self.codes, codes), self.codes.size - 1)
-        return self.codes[at] == codes, at
+    def keep(self, codes: Array, integers: Array, column: Array, columns: Array) -> None:
+        """Notes the cases of codes, unless they are known."""
+        new = self.codes.add(codes)
+        self.integers.append(integers[new])
+        self.column.append(column[new].astype(np.uint64) + np.uint64(len(self.columns)))
+        self.columns.append(columns.T)
 
 
 class Cases:
@@ -50,66 +63,94 @@ class Cases:
         self._oracle = oracle
         self._known: dict[int, _Known] = {}  # by the number of cases
 
-    def clamped(self, element: str, x: Array, low: int, high: int) -> tuple[Array, Array]:
-        """The integer that x of a type is when clamped between two numbers, and its cases in a new first dimension."""
-        integers = self._oracle.value(f"{element} clamped between {low} and {high}", x)
-        numbers = embed(np.arange(low, high + 1)).reshape(-1, *(1,) * x.ndim)
-        return integers, np.broadcast_to(numbers, (high + 1 - low, *x.shape))
+    def forget(self) -> None:
+        """Begins another run."""
+        self._known.clear()
 
-    def joined(self, integers: Array, cases: Array) -> Array:
-        """The codes of values that depend on these integers, given their cases in the first dimension."""
-        first = cases[0]
-        alike = (cases == first).all(0)
-        if alike.all():
-            return first
+    def clamped(self, element: str, x: Array, low: int, high: int) -> Split:
+        """The integer that x of a type is when clamped between two numbers."""
+        integers = self._oracle.value(f"{element} clamped between {low} and {high}", x)
+        return Split(integers, np.zeros(x.shape, np.int64), [embed(np.arange(low, high + 1)).reshape(-1, 1)])
+
+    def joined(self, integers: Array, column: Array, cases: Array) -> Array:
+        """The codes of values that depend on these integers, given their columns of cases."""
+        alike = (cases == cases[0]).all(0)
+        found, depends = np.asarray(cases[0][column]), np.asarray(~alike[column])
+        if depends.any():
+            kept = np.cumsum(~alike) - 1  # numbers the columns whose cases differ
+            integers, column, cases = np.asarray(integers)[depends], kept[column[depends]], cases[:, ~alike]
+            found[depends] = sums = self._summed(integers, column, cases)
+            self._known.setdefault(len(cases), _Known(len(cases))).keep(sums, integers, column, cases)
+        return found
+
+    def _summed(self, integers: Array, column: Array, cases: Array) -> Array:
         special = is_special(cases)
         plain = np.where(special, ZERO, cases)
         # The last d(k) is 1 less all others.
-        total = plain[-1]
-        for k in range(len(cases) - 1):
-            is_k = self._oracle.value(f"is case {k} of {len(cases)}", integers)
-            total = add(total, multiply(is_k, subtract(plain[k], plain[-1])))
+        sums = add(plain[-1][column], self._products(integers, column, subtract(plain[:-1], plain[-1:])))
         # Nothing is known of a sum with an undefined or infinite case, but the cases are.
-        found = np.where(alike, first, np.where(special.any(0), self._oracle.fresh(first.shape), total))
-        known = ~alike & is_element(found)
-        self._keep(found[known], integers[known], cases[:, known])
+        unknown: Array = np.logical_or.reduce(special)[column]
+        sums[unknown] = self._oracle.fresh((int(np.count_nonzero(unknown)),))
+        return sums
+
+    def _products(self, integers: Array, column: Array, values: Array) -> Array:
+        """The sums of the products of d(k) of each integer and a column of values."""
+        native, count = native_field(), len(values) + 1
+        distinct, row = np.unique(integers, return_inverse=True)
+        self._oracle.made.cases[count - 1] += distinct.size
+        as_matrix = native is not None and distinct.size * values.shape[1] <= 2 * row.size
+        found: Array = np.zeros(row.shape, np.uint64)
+        step = max(1, _TOGETHER // (distinct.size if as_matrix else row.size))
+        for first in range(0, count - 1, step):
+            some = values[first : first + step]
+            numbers = np.arange(first, first + len(some), dtype=np.uint64)
+            if native is not None and as_matrix:
+                are = self._oracle.uncounted(f"is case of {count}", distinct[:, None], numbers)
+                found = add(found, native.matmul(are, some)[row, column])
+            else:
+                are = self._oracle.uncounted(f"is case of {count}", distinct, numbers[:, None])
+                found = add(found, total(multiply(are[:, row], some[:, column]), (0,)))
         return found
 
-    def split(self, arrays: Sequence[Array], deciding: int | None = None) -> tuple[Array, list[Array]] | None:
-        """The integers that elements of some arrays depend on, and the cases of each array. None if the `deciding`
-        first arrays have none. Where two elements depend on different integers, the second counts as one without cases.
+    def split(self, arrays: Sequence[Array], deciding: int | None = None) -> Split | None:
+        """The cases that elements of some arrays have together. None if the `deciding` first arrays have none, and for
+        too many. Where two elements depend on different integers, the second counts as one without cases.
         """
         shape = np.broadcast_shapes(*(x.shape for x in arrays))
         for count, known in self._known.items():
-            if count * int(np.prod(shape)) > MOST:
+            numbers = [np.broadcast_to(known.codes.find(x), shape) for x in arrays]
+            if count * numbers[0].size > MOST_TERMS or not any((n >= 0).any() for n in numbers[:deciding]):
                 continue
-            places = [known.find(np.broadcast_to(x, shape)) for x in arrays]
-            if not any(found.any() for found, _ in places[:deciding]):
+            integers, columns = known.integers.all(), known.column.all()
+            shared, taken = np.zeros(shape, np.uint64), np.zeros(shape, np.bool_)
+            for n in numbers:
+                shared = np.where((n >= 0) & ~taken, integers[n], shared)
+                taken |= n >= 0
+            own = [(n >= 0) & (integers[n] == shared) for n in numbers]
+            # No element is one of the numbers from p on that stand for columns.
+            labels = [np.where(o, columns[n] + P, x) for o, n, x in zip(own, numbers, arrays, strict=True)]
+            first, column = _distinct([np.ravel(label) for label in labels])
+            if count * first.size > MOST:
                 continue
-            integers, taken = np.zeros(shape, np.uint64), np.zeros(shape, np.bool_)
-            for found, at in places:
-                integers = np.where(found & ~taken, known.integers[at], integers)
-                taken = taken | found
-            all_cases = known.table()
-            split: list[Array] = []
-            for x, (found, at) in zip(arrays, places, strict=True):
-                own = found & (known.integers[at] == integers)
-                split.append(np.where(own, all_cases[:, known.rows[at]], np.broadcast_to(x, shape)))
-            return integers, split
+            values: list[Array] = []
+            for o, n, x in zip(own, numbers, arrays, strict=True):
+                has, at, one = (np.ravel(part)[first] for part in (o, n, np.broadcast_to(x, shape)))
+                values.append(np.where(has[:, None], known.columns.all()[columns[at].astype(np.int64)], one[:, None]).T)
+            return Split(shared, column.reshape(shape), values)
         return None
 
-    def _keep(self, codes: Array, integers: Array, cases: Array) -> None:
-        known = self._known.setdefault(len(cases), _Known())
-        codes, first = np.unique(codes, return_index=True)
-        is_new = ~known.find(codes)[0] if known.codes.size else np.ones(codes.shape, np.bool_)
-        first = first[is_new]
-        start = sum(part.shape[1] for part in known.cases)
-        known.cases.append(cases[:, first])
-        together = np.concatenate([known.codes, codes[is_new]])
-        order = np.argsort(together)
-        known.codes = together[order]
-        known.integers = np.concatenate([known.integers, integers[first]])[order]
-        known.rows = np.concatenate([known.rows, start + np.arange(first.size)])[order]
+
+def _distinct(labels: Sequence[Array]) -> tuple[Array, Array]:
+    """Where each different tuple of labels is first, and the number of the tuple at each place."""
+    mixed = np.zeros(labels[0].shape, np.uint64)
+    for label in labels:
+        mixed = (mixed ^ label) * _MIXING
+        mixed ^= mixed >> np.uint64(32)
+    _, first, back = np.unique(mixed, return_index=True, return_inverse=True)
+    if all((label[first][back] == label).all() for label in labels):
+        return first, back
+    every = np.arange(mixed.size)  # two have been mixed to one
+    return every, every
 
 
 def times(weight: Array, x: Array) -> Array:

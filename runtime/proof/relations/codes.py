@@ -24,7 +24,7 @@ def code(x: Any) -> Array:
 
 def is_exact(x: Array, shape: Shape) -> Array:
     """Where a code stands for a small integer of the type of a shape."""
-    return is_small(x, _bits(shape))
+    return is_small(x, bits(shape))
 
 
 def number(x: Array, shape: Shape) -> Array:
@@ -34,8 +34,8 @@ def number(x: Array, shape: Shape) -> Array:
 
 def coincidence(count: int, shape: Shape) -> float:
     """The probability that one of so many codes stands for a small integer by chance, at most."""
-    return count * 2.0 ** (_bits(shape) + 1) / PRIME
+    return count * 2.0 ** (bits(shape) + 1) / PRIME
 
 
-def _bits(shape: Shape) -> int:
+def bits(shape: Shape) -> int:
     return 1 if shape.element.kind is Kind.PRED else min(shape.element.bits, _EXACT)

@@ -28,7 +28,6 @@ class Extremes:
         self._oracle = oracle
         self._name = name
         self._least, self._greatest = (LEAST, GREATEST) if name == "maximum" else (GREATEST, LEAST)
-        self._sums = Elements()  # terms that are extremes
 
     def of_two(self, a: Array, b: Array) -> Array:
         """The extreme of two terms at each place."""
@@ -59,6 +58,11 @@ class Extremes:
         return np.where(
             count(UNDEFINED) > ZERO, UNDEFINED, np.where(count(self._greatest) > ZERO, self._greatest, found)
         )
+
+    @property
+    def _sums(self) -> Elements:
+        """The terms that are extremes."""
+        return self._oracle.set(self._name)
 
     def _summand(self, x: Array) -> Array:
         added = np.where(self._sums.has(x), x, self._oracle.value(f"term of {self._name}", x))

@@ -9,6 +9,7 @@ numbers. On terms e is a random function of integers of a type. As these wrap ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,7 @@ from ..embedding import embed
 from ..field import ONE, ZERO, has_special
 from ..field_native import native_field
 from ..oracle import Oracle
-from .cases import MOST, Cases, times
+from .cases import MOST, MOST_TERMS, Cases, times
 from .codes import is_exact, number
 
 Array = np.ndarray[Any, Any]
@@ -43,20 +44,39 @@ def looked_up(
         return None
     last = operand.dims[a.start_index_map[0]] - a.slice_sizes[a.start_index_map[0]]
     limit = min(last, indices.element.greatest)
-    found = cases.split([index])
-    if found is not None:
-        integers, (numbers,) = found
-    else:
-        integers, numbers = cases.clamped(str(indices.element), index, 0, limit)
-    if len(numbers) * max(call.shape.num_elements, index.size) > MOST or not is_exact(numbers, indices).all():
+    integers, column, (numbers,) = cases.split([index]) or cases.clamped(str(indices.element), index, 0, limit)
+    dims = call.shape.dims
+    batch = [n for d, n in enumerate(dims) if d not in a.offset_dims]
+    window = [dims[d] for d in a.offset_dims]
+    if a.operand_batching_dims:  # a window depends on the place of its index, too
+        numbers, column = numbers[:, column.reshape(-1)], np.arange(column.size)
+    count, columns = numbers.shape
+    if count * columns * math.prod(window) > MOST or count * call.shape.num_elements > MOST_TERMS:
         return None
-    results = kernel(_in_all_cases(call, len(numbers)))(x, number(numbers, indices))
-    batch = integers.reshape([n for d, n in enumerate(indices.dims) if d != a.index_vector_dim])
-    of_windows = np.broadcast_to(np.expand_dims(batch, tuple(a.offset_dims)), call.shape.dims)
-    return cases.joined(of_windows, results)
+    if not is_exact(numbers, indices).all():
+        return None
+    wider = _batched(call, count) if a.operand_batching_dims else _in_rows(call, count, columns, window)
+    results: Array = kernel(wider)(x, number(numbers, indices).reshape(wider.operands[1].dims))
+    behind = range(len(batch), len(dims))
+    if a.operand_batching_dims:
+        results = np.moveaxis(results, [1 + d for d in a.offset_dims], [1 + d for d in behind])
+    results = results.reshape(count, -1)
+    each: Array = np.arange(len(results[0]))
+    of_windows = each.reshape([columns, *window])[column.reshape(batch)]
+    of_elements = np.broadcast_to(np.expand_dims(integers.reshape(batch), tuple(a.offset_dims)), dims)
+    return cases.joined(of_elements, np.moveaxis(of_windows, behind, a.offset_dims), results)
 
 
-def _in_all_cases(call: OpCall[GatherAttributes], count: int) -> OpCall[GatherAttributes]:
+def _in_rows(call: OpCall[GatherAttributes], count: int, columns: int, window: list[int]) -> OpCall[GatherAttributes]:
+    """The gather at indices in columns of cases; the windows come last."""
+    operand, indices = call.operands
+    behind = tuple(range(2, 2 + len(window)))
+    attributes = replace(call.attributes, index_vector_dim=2, offset_dims=behind)
+    result = array(call.shape.element, (count, columns, *window))
+    return OpCall((operand, array(indices.element, (count, columns, 1))), attributes, result)
+
+
+def _batched(call: OpCall[GatherAttributes], count: int) -> OpCall[GatherAttributes]:
     """The gather at indices that have cases in a new first dimension, as the result then has."""
     a, (operand, indices) = call.attributes, call.operands
     attributes = replace(

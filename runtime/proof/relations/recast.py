@@ -25,9 +25,9 @@ def recast(kernel: Kernel, call: OpCall[Any], oracle: Oracle) -> Kernel:
         raise NotEvaluable("not known")
     from_float = operand.element.is_float
     names = [s.element.name for s in (operand, result)]
-    there, back = (oracle.memo("bits", *way) for way in (names, reversed(names)))
 
     def run(x: Any) -> Array:
+        there, back = (oracle.memo("bits", *way) for way in (names, reversed(names)))
         codes = code(x)
         own = numbers(codes, numpy_type(operand.element)) if from_float else number(codes, operand)
         known = (embed(own) == codes) if from_float else is_exact(codes, operand)

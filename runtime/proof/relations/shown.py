@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,47 +33,49 @@ _MOST_RUNS = 4  # whose chances multiply
 _SMALL = 1e-6  # a chance that needs no further run
 
 
-@dataclass
 class _Terms:
-    """Both programs, ready to run on terms, and their inputs."""
+    """Both programs, ready to run on terms, and the inputs of a run. Raises CompileError or NotEvaluable for programs
+    that cannot run on terms.
+    """
 
-    whole: UnpartitionedProgram
-    divided: SimulatedProgram
-    inputs: list[Array]
-    oracle: Oracle
-    kernels: Sequence[SymbolicKernels]
+    def __init__(self, original: Module, local: Module, seed: int) -> None:
+        self._seed = seed
+        self.oracle = Oracle(np.random.SeedSequence(seed))
+        self._kernels = [SymbolicKernels(module, self.oracle) for module in (original, local)]
+        self.whole = UnpartitionedProgram(original, self._kernels[0])
+        self.divided = SimulatedProgram(local, self._kernels[1])
+        self._leaves = [leaf for p in original.entry.parameters for leaf in p.shape.leaves() if leaf.is_array]
+        self.draw(0)
 
-    @classmethod
-    def of(cls, original: Module, local: Module, seed: int, number: int = 0) -> _Terms:
-        """Raises CompileError or NotEvaluable for programs that cannot run on terms."""
-        of_oracle, of_inputs = np.random.SeedSequence((seed, 1 + number)).spawn(2)
-        oracle, generator = Oracle(of_oracle), np.random.Generator(np.random.PCG64(of_inputs))
-        kernels = [SymbolicKernels(module, oracle) for module in (original, local)]
-        whole, divided = UnpartitionedProgram(original, kernels[0]), SimulatedProgram(local, kernels[1])
-        leaves = [leaf for p in original.entry.parameters for leaf in p.shape.leaves() if leaf.is_array]
-        inputs = [generator.integers(0, PRIME, leaf.dims, np.uint64) for leaf in leaves]
-        return cls(whole, divided, inputs, oracle, kernels)
+    def draw(self, number: int) -> None:
+        """Draws the inputs and the functions of a run."""
+        of_oracle, of_inputs = np.random.SeedSequence((self._seed, 1 + number)).spawn(2)
+        self.oracle.begin(of_oracle)
+        for kernels in self._kernels:
+            kernels.begin()
+        generator = np.random.Generator(np.random.PCG64(of_inputs))
+        self.inputs = [generator.integers(0, PRIME, leaf.dims, np.uint64) for leaf in self._leaves]
 
-    @cached_property
     def expected(self) -> list[Array]:
-        """The results of the original."""
+        """Runs the original."""
         return self.whole.run(self.inputs)
 
-    def known(self) -> list[bool]:
+    def known(self, expected: Sequence[Array]) -> list[bool]:
         """Says of which results of the original all elements follow from inputs: those that are the same where other
         elements are drawn for what is not known.
         """
-        expected, kernels = self.expected, self.kernels[0]
-        made, coincidence = deepcopy(self.oracle.made), kernels.coincidence
-        again = self.whole.run(self.inputs)
-        self.oracle.made, kernels.coincidence = made, coincidence  # as after one run
+        if not self.oracle.has_made_up:
+            return [_same(x, x) for x in expected]
+        made = deepcopy(self.oracle.made)
+        again = self.expected()
+        self.oracle.made = made  # as after one run
         return [_same(*both) for both in zip(expected, again, strict=True)]
 
-    def outputs(self) -> list[bool]:
+    def outputs(self, expected: Sequence[Array]) -> list[bool]:
         """Says of which results all elements are those of the original."""
         found = self.divided.per_device(self.inputs, poison=True)
         places = enumerate(p for p in self.divided.results if p.shape.is_array)
-        return [_same(want, self._joined(found, *place)) for want, place in zip(self.expected, places, strict=True)]
+        return [_same(want, self._joined(found, *place)) for want, place in zip(expected, places, strict=True)]
 
     def _joined(self, found: Sequence[Sequence[Array]], number: int, place: Placement) -> Array | None:
         """A global result; None where the devices that hold an element disagree."""
@@ -84,11 +84,6 @@ class _Terms:
             return join_outputs([[r[number]] for r in found], [place], program.grid, program.executable.kernels)[0]
         return None
 
-    def chance(self, degree: int, outputs: int) -> float:
-        """The probability that a wrong result counts as the original's after one run, at most."""
-        missed = chance(self.oracle.made, outputs, degree)
-        return min(1.0, missed + sum(k.coincidence for k in self.kernels))
-
 
 def on_terms(original: Module, local: Module, asked: Sequence[bool], seed: int = 0) -> OnTerms | None:
     """The results that are shown for all inputs; None if the programs cannot run on terms, or if none of those that are
@@ -96,28 +91,31 @@ def on_terms(original: Module, local: Module, asked: Sequence[bool], seed: int =
     """
     degrees = [largest_degree(module, on_terms=True) for module in (original, local)]
     elements = sum(leaf.num_elements for leaf in original.entry.root.shape.leaves() if leaf.is_array)
-    shown, missed = [True], 1.0
-    for number in range(_MOST_RUNS):
-        if missed <= _SMALL:
-            break
-        try:
-            terms = _Terms.of(original, local, seed, number)
-            if not number and not any(a and b for a, b in zip(asked, terms.known(), strict=True)):
+    if None in degrees:
+        return None
+    shown, missed = list(asked), 1.0
+    try:
+        terms = _Terms(original, local, seed)
+        for number in range(_MOST_RUNS):
+            terms.draw(number)
+            expected = terms.expected()
+            if not number:
+                shown = terms.known(expected)
+            if not any(a and b for a, b in zip(asked, shown, strict=True)):
                 return None
-            found = terms.outputs()
-        except (CompileError, NotEvaluable):
-            return None
-        shown = found if not number else [a and b for a, b in zip(shown, found, strict=True)]
-        if None in degrees or not any(shown):
-            return OnTerms((False,) * len(shown), 0.0)
-        missed *= terms.chance(sum(d or 0 for d in degrees), elements)
+            shown = [a and b for a, b in zip(shown, terms.outputs(expected), strict=True)]
+            missed *= chance(terms.oracle.made, elements, sum(d or 0 for d in degrees))
+            if missed <= _SMALL:
+                break
+    except (CompileError, NotEvaluable):
+        return None
     return OnTerms(tuple(shown), missed)
 
 
 def shown(original: Module, local: Module, seed: int = 0) -> Shown | None:
     """Counts the outputs and values that are shown for all inputs; None if the programs cannot run on terms."""
     try:
-        terms = _Terms.of(original, local, seed)
+        terms = _Terms(original, local, seed)
         found = related(terms.whole, terms.divided, terms.inputs, None)
     except (CompileError, NotEvaluable):
         return None

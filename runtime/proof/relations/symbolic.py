@@ -28,7 +28,7 @@ from ....ir.ops.comparison import Clamp, Select
 from ....ir.ops.control import Conditional
 from ....ir.ops.conversion import Convert
 from ....ir.ops.dot import Dot
-from ....ir.ops.elementwise import Elementwise
+from ....ir.ops.elementwise import Elementwise, no_computation
 from ....ir.ops.gather import Gather
 from ....ir.ops.reduce import Reduce
 from ....ir.ops.scatter import Scatter
@@ -46,8 +46,8 @@ from ..opaque import opaque
 from ..oracle import Oracle
 from ..pairs import ELEMENTS
 from ..sums import bilinear, fold
-from .cases import MOST, Cases
-from .codes import code, coincidence, is_exact, number
+from .cases import MOST_TERMS, Cases
+from .codes import bits, code, coincidence, is_exact, number
 from .extremes import Extremes
 from .lookups import looked_up, scattered
 from .recast import recast
@@ -73,17 +73,20 @@ _INDICES: tuple[tuple[type[Any], tuple[int, ...]], ...] = ((Scatter, (1,)), (Red
 
 
 class SymbolicKernels:
-    """A kernel provider. `coincidence` bounds the probability that one of the codes that were looked at stands for a
-    small integer by chance.
-    """
+    """A kernel provider."""
 
     def __init__(self, module: Module, oracle: Oracle) -> None:
         self.oracle = oracle
         self._field = FieldKernels(module, oracle)
         self._extremes = {m: Extremes(oracle, m.value) for m in (Monoid.MAXIMUM, Monoid.MINIMUM)}
         self._cases = Cases(oracle)
-        self.coincidence = 0.0
         self._ends: set[Instruction] = set()  # that say whether loops go on
+        self._known: dict[tuple[AnyOp, OpCall[Any]], Kernel] = {}
+
+    def begin(self) -> None:
+        """Begins another run, when all kernels are made."""
+        self._known.clear()
+        self._cases.forget()
 
     def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:
         return ELEMENTS.numpy if element.numpy is not None else None
@@ -102,10 +105,15 @@ class SymbolicKernels:
                     raise NotEvaluable("the end of a loop is not known")
                 self._ends.add(root)
             return None
-        try:
-            kernel = self._meaning(instruction, compile)
-        except NotEvaluable:
-            kernel = self._unknown(instruction)
+        use = op, instruction.call
+        kernel = self._known.get(use)
+        if kernel is None:
+            try:
+                kernel = self._meaning(instruction, compile)
+            except NotEvaluable:
+                kernel = self._unknown(instruction)
+            if not instruction.called():
+                self._known[use] = kernel
         return self._ending(kernel, instruction.shape) if instruction in self._ends else kernel
 
     # -- what each op is
@@ -129,8 +137,7 @@ class SymbolicKernels:
             raise NotEvaluable("not known")
         if algebra is Algebra.MADE:
             made = embed(op.kernel(call, compile)())
-            nan = self.oracle.value("nan", np.zeros(made.shape, np.uint64))
-            return partial(_same, np.where(made == UNDEFINED, nan, made))
+            return partial(self._without_nan, made) if (made == UNDEFINED).any() else partial(_same, made)
         if isinstance(op, Select):
             return partial(self._by_cases, call, self._select, 1)
         if algebra is Algebra.MOVE and not op.applies_calls:
@@ -148,13 +155,16 @@ class SymbolicKernels:
             return bilinear(op, replace(call, operands=wide, shape=call.shape.with_element(_F64)), compile)
         raise NotEvaluable("not known")
 
+    def _without_nan(self, made: Array) -> Array:
+        return np.where(made == UNDEFINED, self.oracle.value("nan", np.zeros(made.shape, np.uint64)), made)
+
     def _moved(self, op: AnyOp, call: OpCall[Any], compile: Compile, sources: list[int]) -> Kernel:
         if not sources:
             raise NotEvaluable("it does not say which operands it moves")
         operands = tuple(s.with_element(ELEMENTS) if n in sources else s for n, s in enumerate(call.operands))
         on_codes = replace(call, operands=operands, shape=call.shape.with_element(ELEMENTS))
         run = op.kernel(on_codes, compile)
-        make = partial(op.kernel, compile=compile)
+        make = partial(op.kernel, compile=no_computation)
         symbolic = partial(looked_up, make, on_codes, self._cases) if isinstance(op, Gather) else None
         return self._indexed(run, call, sources, symbolic)
 
@@ -235,7 +245,9 @@ class SymbolicKernels:
         codes = [code(x) for x in operands]
         is_known = all(map(np.all, map(self._is_exact, codes[:deciding], call.operands)))
         found = None if is_known else self._cases.split(codes, deciding)
-        return function(*codes) if found is None else self._cases.joined(found[0], function(*found[1]))
+        if found is None:
+            return function(*codes)
+        return self._cases.joined(found.integers, found.column, function(*found.values))
 
     def _law(self, instruction: Instruction) -> Kernel:
         op, call = instruction.op, instruction.call
@@ -264,8 +276,9 @@ class SymbolicKernels:
         ends = [np.unique(as_integers(part)) for part in (least, greatest) if is_exact(part, call.shape).all()]
         if len(ends) == 2 and all(part.size == 1 for part in ends):
             low, high = (int(part[0]) for part in ends)
-            if low <= high and (high + 1 - low) * x.size <= MOST:
-                return self._cases.joined(*self._cases.clamped(str(call.shape.element), x, low, high))
+            if low <= high and (high + 1 - low) * x.size <= MOST_TERMS:
+                found = self._cases.clamped(str(call.shape.element), x, low, high)
+                return self._cases.joined(found.integers, found.column, found.values[0])
         return self._function(call, "clamp")(least, x, greatest)
 
     def _select(self, p: Array, a: Array, b: Array) -> Array:
@@ -280,7 +293,9 @@ class SymbolicKernels:
 
     def _is_exact(self, x: Array, shape: Shape) -> Array:
         found = is_exact(x, shape)
-        self.coincidence += coincidence(found.size - int(np.count_nonzero(found)), shape)
+        if not found.all():
+            looked_at = self.oracle.set(f"looked at for {bits(shape)} bits")
+            self.oracle.made.coincidence += coincidence(looked_at.add(x[~found]).size, shape)
         return found
 
     # -- what is not known

@@ -38,13 +38,34 @@ ENTRY e {{ x = f32[8] parameter(0), sharding={{devices=[4]<=[4]}}  y = f32[8] pa
     ("f32[8] exponential(x)", 1),
     ("f32[8] dot(x, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}", 2),
     ("f32[] reduce(x, o), dimensions={0}, to_apply=add", 1),
-    ("f32[] reduce(x, o), dimensions={0}, to_apply=mul", 8),
+    ("f32[] reduce(x, o), dimensions={0}, to_apply=mul", 9),
     ("f32[] reduce(x, o), dimensions={0}, to_apply=odd", None),
     ("f32[] reduce(x, o), dimensions={0}, to_apply=last", 1),
     ("(s32[], f32[8]) while(s), condition=more, body=body", 8),
 ])  # fmt: skip
 def test_degrees(root: str, degree: int | None) -> None:
     assert largest_degree(hloom.parse(PROGRAM.format(root))) == degree
+
+
+@pytest.mark.parametrize(("root", "degree"), [
+    ("pred[8] reduce(p, t), dimensions={1}, to_apply=and", 7),  # of one element each
+    ("pred[1] reduce(p, t), dimensions={0}, to_apply=and", 28),  # of eight
+    ("pred[8] reshape(q)", 3),
+    ("pred[8] and(q, q)", 7),
+])  # fmt: skip
+def test_degrees_on_terms(root: str, degree: int) -> None:
+    module = hloom.parse(f"""HloModule m
+and {{ a = pred[] parameter(0)  b = pred[] parameter(1)  ROOT c = pred[] and(a, b) }}
+ENTRY e {{ x = f32[8] parameter(0)  y = f32[8] parameter(1)  q = pred[8] compare(x, y), direction=LT
+  p = pred[8,1] reshape(q)  t = pred[] constant(true)  ROOT r = {root} }}""")
+    assert largest_degree(module, on_terms=True) == degree
+
+
+def test_products_of_devices_raise_degrees() -> None:
+    module = hloom.parse("""HloModule m, num_partitions=8
+mul { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] multiply(a, b) }
+ENTRY e { x = f32[2] parameter(0)  ROOT y = f32[2] all-reduce(x), to_apply=mul, replica_groups={}, channel_id=1 }""")
+    assert largest_degree(module) == 8
 
 
 def test_collisions_grow_with_the_square_of_the_hashes() -> None:

@@ -52,12 +52,12 @@ def test_a_proof_keeps_few_values(no_collector: None) -> None:
     assert tracemalloc.get_traced_memory()[1] < 40 * BYTES
 
 
-def test_look_ups_in_large_tables_are_not_tried_row_by_row(no_collector: None) -> None:
+def test_look_ups_in_large_tables_are_shown_without_all_cases(no_collector: None) -> None:
     module = hloom.parse("""HloModule m
 ENTRY e { x = f32[8192,2] parameter(0), sharding={devices=[4,1]<=[4]}  i = s32[4096,1] parameter(1)
   ROOT y = f32[4096,2] gather(x, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0},
     index_vector_dim=1, slice_sizes={1,2} }""")
     local = hloom.partition(module)
     tracemalloc.start()
-    hloom.prove(module, local, trials=2)
-    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    assert hloom.prove(module, local, trials=2).is_equal
+    assert tracemalloc.get_traced_memory()[1] < 50_000_000
