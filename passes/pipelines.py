@@ -53,7 +53,6 @@ from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
 from .schedule.rewrites.sink_all_reduces import SinkAllReduces
 from .schedule.schedule import Overlap, ScheduleCollectives
 from .schedule.sizes import Bytes
-from .spmd.local_forms import local_forms
 from .spmd.partition import SpmdPartition
 from .spmd.sort_prefix import SortPrefix
 
@@ -175,7 +174,7 @@ def propagate(module: Module, context: PassContext | None = None) -> Module:
 def partition(module: Module, context: PassContext | None = None) -> Module:
     """GLOBAL or SHARDED to LOCAL, in place; returns the module. Raises CompileError."""
     context = context or PassContext()
-    if module.stage is Stage.GLOBAL and context.forms is local_forms() and is_undivided(module, context):
+    if module.stage is Stage.GLOBAL and is_undivided(module, context):
         run_pipeline(WHOLE, module, context)
         return module
     if module.stage is Stage.GLOBAL:
