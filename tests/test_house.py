@@ -112,6 +112,13 @@ ABOUT_OPCODES = {
     "ir/tools/pattern.py": "a pattern names opcodes",
 }
 
+# Late names that lead to a higher room: (importer, imported).
+UPWARD: dict[tuple[str, str], str] = {
+    ("ir/graph/module.py", "ir/tools/printer.py"): "`Module.to_text`",
+    ("ir/graph/module.py", "frontends/proto/__init__.py"): "`Module.to_proto`",
+    ("ir/graph/module.py", "frontends/stablehlo/__init__.py"): "`Module.to_stablehlo`",
+}
+
 # Distributions that the package may import, and those it may import only inside functions.
 ANYWHERE = {"numpy", "ml_dtypes"}
 LATE = {"lark", "llvmlite", "mpi4py", "networkx"}
@@ -159,11 +166,12 @@ def _at_import_time(tree: ast.Module) -> ast.Module:
 def test_imports_go_in_one_direction() -> None:
     wrong: list[str] = []
     seen: set[tuple[str, str]] = set()
+    upward = {(file, other.split("/")[0]) for file, other in UPWARD}
     for path in SOURCES:
         part = path.relative_to(ROOT).parts[0].removesuffix(".py")
         for line, (imported, *_) in own_imports(path):
             seen.add((part, imported))
-            if imported != part and imported not in MAY_IMPORT[part]:
+            if imported != part and imported not in MAY_IMPORT[part] and (name_of(path), imported) not in upward:
                 wrong.append(f"{name_of(path)}:{line}: {part} imports {imported}")
     assert wrong == []
     assert {("passes", "ir"), ("runtime", "ir"), ("cli", "passes"), ("__main__", "cli")} <= seen
@@ -180,8 +188,9 @@ def test_all_but_the_machine_ask_the_machine() -> None:
 
 def test_rooms_import_in_one_direction() -> None:
     files = import_graph(SOURCES)
-    assert [arrow for arrow in REGISTERING if arrow[1] not in files[arrow[0]]] == [], "these are gone by now"
-    graph = rooms(without(files, REGISTERING))
+    declared = REGISTERING | UPWARD
+    assert [arrow for arrow in declared if arrow[1] not in files[arrow[0]]] == [], "these are gone by now"
+    graph = rooms(without(files, declared))
     parts = {room.partition("/")[0] for room in ROOMS}
     assert {room for room in graph if room.partition("/")[0] in parts} == set(ROOMS)
     wrong = [
@@ -198,7 +207,8 @@ def test_files_import_in_no_circle() -> None:
     graph = import_graph(SOURCES)
     assert [arrow for arrow in CLOSING if arrow[1] not in graph[arrow[0]]] == [], "these are gone by now"
     inside = tuple(f"{folder}/" for folder in WITHOUT_CIRCLES)
-    assert [found for found in circles(without(graph, CLOSING)) if any(name.startswith(inside) for name in found)] == []
+    found = circles(without(graph, CLOSING | UPWARD))
+    assert [circle for circle in found if any(name.startswith(inside) for name in circle)] == []
 
 
 def test_circles_are_found() -> None:

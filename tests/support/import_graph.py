@@ -1,8 +1,11 @@
-"""Which source file of the package imports which, whatever the time: on import, in a function, or for type checkers."""
+"""Which source file of the package imports which, whatever the time: on import, in a function, by a late name, or for type
+checkers.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +15,7 @@ from hloom.ir.gc_pause import paused_collector
 
 ROOT = Path(__file__).parents[2]
 
+LATE_NAME = re.compile(r"[a-z_]+(\.[a-z_0-9]+)*:[A-Za-z_]\w*")
 Graph = Mapping[str, frozenset[str]]  # path of a file, as `ir/graph/op.py`, to those it imports
 
 
@@ -36,8 +40,19 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
 
 @cache
 def own_imports(path: Path) -> tuple[tuple[int, tuple[str, ...]], ...]:
-    """Line and parts of each module that a relative import may mean: `from .op import A` is `op`, or `op.A`."""
-    return tuple((line, parts) for line, _, parts in _own_names(path))
+    """Line and parts of each module that a relative import may mean: `from .op import A` is `op`, or `op.A`. Late names
+    (`ir/late.py`) are imports, too.
+    """
+    return (*((line, parts) for line, _, parts in _own_names(path)), *_late_names(path))
+
+
+def _late_names(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
+    for node in nodes_of(path):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and LATE_NAME.fullmatch(node.value):
+            module, _, name = node.value.partition(":")
+            parts = (*module.replace("jax.", "with_jax.").split("."), name)
+            if (ROOT / parts[0]).is_dir():
+                yield node.lineno, parts
 
 
 def _own_names(path: Path) -> Iterator[tuple[int, str, tuple[str, ...]]]:
