@@ -68,6 +68,13 @@ ENTRY e { x = f32[2] parameter(0)  ROOT y = f32[2] all-reduce(x), to_apply=mul, 
     assert largest_degree(module) == 8
 
 
+def test_barriers_keep_degrees() -> None:
+    """Of each leaf its own."""
+    pair = "(f32[8], f32[8]) tuple(x, y)\n  both = (f32[8], f32[8]) opt-barrier(z)\n  b = f32[8] get-tuple-element(both)"
+    text = PROGRAM.format(f"{pair}, index=1\n  a = f32[8] multiply(b, b)").replace("ROOT z", "z")
+    assert largest_degree(hloom.parse(text.replace("  a =", "  ROOT a ="))) == 2
+
+
 def test_collisions_grow_with_the_square_of_the_hashes() -> None:
     made = Counts(Counter(f=600, g=400))
     assert chance(made, 10, 3) == (600**2 / 2 + 400**2 / 2 + 10) * 3 / PRIME
