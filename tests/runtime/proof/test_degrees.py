@@ -70,9 +70,10 @@ ENTRY e { x = f32[2] parameter(0)  ROOT y = f32[2] all-reduce(x), to_apply=mul, 
 
 def test_barriers_keep_degrees() -> None:
     """Of each leaf its own."""
-    pair = "(f32[8], f32[8]) tuple(x, y)\n  both = (f32[8], f32[8]) opt-barrier(z)\n  b = f32[8] get-tuple-element(both)"
-    text = PROGRAM.format(f"{pair}, index=1\n  a = f32[8] multiply(b, b)").replace("ROOT z", "z")
-    assert largest_degree(hloom.parse(text.replace("  a =", "  ROOT a ="))) == 2
+    module = hloom.parse("""HloModule m
+ENTRY e { x = f32[8] parameter(0)  z = f32[8] multiply(x, x)  t = (f32[8], f32[8]) tuple(x, z)
+  w = (f32[8], f32[8]) opt-barrier(t)  y = f32[8] get-tuple-element(w), index=0  ROOT r = f32[8] multiply(y, z) }""")
+    assert largest_degree(module) == 3
 
 
 def test_collisions_grow_with_the_square_of_the_hashes() -> None:
