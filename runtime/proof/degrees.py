@@ -101,6 +101,8 @@ class _Degrees:
                 return [max(leaf) for leaf in zip(*found, strict=True)]
             case Role.LOOP:
                 return self._after(i, operands[0])
+            case _ if i.op.forwards_leaves and i.op.algebra is None:  # as barriers do
+                return [d for operand in operands for d in operand][: i.shape.num_leaves]
             case _:
                 return [self._made_by(i, operands)] * i.shape.num_leaves
 

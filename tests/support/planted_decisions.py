@@ -5,9 +5,7 @@ Where a mistake can be made at several places of an instruction, the choice depe
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from hloom.ir.graph.attributes import Pairs
@@ -15,12 +13,23 @@ from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.op import Role
 from hloom.ir.ops.comparison import ComparisonDirection as Direction
-from hloom.ir.sharding.replica_groups import ExplicitGroups, Groups, enumerate_groups
 from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.ir.types.literal import Literal
-from support.planted_edits import Fits, Plant, attributes_of, change, literal_of
+from support.planted_edits import (
+    Fits,
+    Plant,
+    attributes_of,
+    change,
+    chosen,
+    groups_of,
+    has_groups,
+    has_order,
+    is_one_of,
+    literal_of,
+    replace_value,
+    set_groups,
+)
 
-T = TypeVar("T")
 _OPPOSITE = {
     Direction.LT: Direction.GE, Direction.GE: Direction.LT, Direction.GT: Direction.LE, Direction.LE: Direction.GT,
     Direction.EQ: Direction.NE, Direction.NE: Direction.EQ,
@@ -29,23 +38,6 @@ _REVERSED = {
     Direction.LT: Direction.GT, Direction.GT: Direction.LT, Direction.LE: Direction.GE, Direction.GE: Direction.LE,
 }  # fmt: skip
 _NARROWER = {"f64": "f32", "f32": "bf16", "s64": "s16", "s32": "s8", "u32": "u8", "s16": "s8", "c128": "c64"}
-
-
-def chosen(i: Instruction, choices: list[T]) -> T:
-    return random.Random(f"{i.opcode} {i.name}").choice(choices)
-
-
-def replace_value(computation: Computation, i: Instruction, make: Callable[[Instruction], Instruction]) -> None:
-    """Lets all users of a value see another one, which may be made from it."""
-    users, was_root = list(i.users), computation.root is i
-    made = make(i)
-    for user in users:
-        for index, operand in enumerate(list(user.operands)):
-            if operand is i:
-                computation.set_operand(user, index, made)
-    if was_root:
-        computation.root = made
-    computation.sort()
 
 
 def constant_like(computation: Computation, i: Instruction, array: Any) -> Instruction:
@@ -218,59 +210,35 @@ def _narrowed(computation: Computation, i: Instruction) -> None:
 # -- groups
 
 
-def _groups(i: Instruction) -> Groups | None:
-    found = getattr(i.attributes, "replica_groups", None)
-    module = i.parent.parent if i.parent else None
-    return None if found is None or module is None else enumerate_groups(found, module.num_partitions)
-
-
-def _many(i: Instruction) -> bool:
-    groups = _groups(i)
-    return groups is not None and len(groups) > 1 and len(groups[0]) > 1
-
-
-def _with_groups(i: Instruction, groups: Any) -> None:
-    change(i, replica_groups=ExplicitGroups(tuple(map(tuple, groups))))
-
-
 def _next_devices(_: Computation, i: Instruction) -> None:
     """Each device takes the place of the one before it."""
-    groups = [list(g) for g in _groups(i) or ()]
+    groups = groups_of(i)
     count = sum(map(len, groups))
-    _with_groups(i, [[(d + 1) % count for d in g] for g in groups])
+    set_groups(i, [[(d + 1) % count for d in g] for g in groups])
 
 
 def _transposed_groups(_: Computation, i: Instruction) -> None:
     """The first members of all groups make a group, and so on, as on the other axis of a mesh."""
-    groups = [list(g) for g in _groups(i) or ()]
-    _with_groups(i, zip(*groups, strict=True))
+    groups = groups_of(i)
+    set_groups(i, zip(*groups, strict=True))
 
 
 def _is_square(i: Instruction) -> bool:
-    groups = _groups(i)
-    return _many(i) and groups is not None and len(groups) == len(groups[0])
+    groups = groups_of(i)
+    return has_groups(i) and len(groups) == len(groups[0])
 
 
 def _swapped_members(_: Computation, i: Instruction) -> None:
     """Two members of the first group change places."""
-    groups = [list(g) for g in _groups(i) or ()]
+    groups = groups_of(i)
     groups[0][0], groups[0][1] = groups[0][1], groups[0][0]
-    _with_groups(i, groups)
-
-
-def _has_order(i: Instruction) -> bool:
-    groups = _groups(i)
-    return i.opcode in ("all-gather", "all-to-all", "reduce-scatter") and bool(groups and len(groups[0]) > 1)
+    set_groups(i, groups)
 
 
 def _other_way(_: Computation, i: Instruction) -> None:
     """Data goes from targets to sources."""
     pairs: Pairs = attributes_of(i).source_target_pairs
     change(i, source_target_pairs=tuple((t, s) for s, t in pairs))
-
-
-def _is(*opcodes: str) -> Fits:
-    return lambda i: i.opcode in opcodes
 
 
 DECISIONS: list[tuple[str, Fits, Plant]] = [
@@ -281,17 +249,17 @@ DECISIONS: list[tuple[str, Fits, Plant]] = [
     ("bound of a clamp", _has_narrow_clamp, _narrow_clamp),
     ("opposite predicate", lambda i: i.opcode == "compare", _opposite),
     ("reversed comparison", lambda i: i.opcode == "compare" and attributes_of(i).direction in _REVERSED, _reversed),
-    ("always the first", _is("select"), _first_choice),
-    ("always the second", _is("select"), _second_choice),
+    ("always the first", is_one_of("select"), _first_choice),
+    ("always the second", is_one_of("select"), _second_choice),
     ("lost term of a mask", _is_logic, _lost_term),
     ("turned branches", _can_turn_branches, _turned_branches),
-    ("other end of an order", _is("topk"), _other_end),
+    ("other end of an order", is_one_of("topk"), _other_end),
     ("equal keys in another order", _compares_in_sort, _unstable),
     ("turned order of keys", _compares_in_sort, _turned_keys),
     ("other initial value", _has_start, _other_start),
     ("narrower type", _can_narrow, _narrowed),
-    ("next devices", _many, _next_devices),
+    ("next devices", has_groups, _next_devices),
     ("groups of the other axis", _is_square, _transposed_groups),
-    ("swapped members", _has_order, _swapped_members),
-    ("other way", _is("collective-permute"), _other_way),
+    ("swapped members", has_order, _swapped_members),
+    ("other way", is_one_of("collective-permute"), _other_way),
 ]

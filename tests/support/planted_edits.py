@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from hloom.ir.errors import ShapeError
@@ -20,8 +20,10 @@ from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.ops.comparison import ComparisonDirection
 from hloom.ir.ops.shaping import IotaAttributes
+from hloom.ir.sharding.replica_groups import ExplicitGroups, enumerate_groups
 from hloom.ir.types.literal import Literal
 
+T = TypeVar("T")
 Fits = Callable[[Instruction], bool]
 Plant = Callable[[Computation, Instruction], None]
 _SMALL = 1e-6
@@ -48,8 +50,49 @@ def literal_of(instruction: Instruction) -> Any:
     return attributes_of(instruction).literal.array if instruction.opcode == "constant" else None
 
 
-def _chosen(instruction: Instruction, choices: list[Any]) -> Any:
+def chosen(instruction: Instruction, choices: list[T]) -> T:
+    """Chooses by names only, so that it is the same choice in every run."""
     return random.Random(f"{instruction.opcode} {instruction.name}").choice(choices)
+
+
+def replace_value(computation: Computation, i: Instruction, make: Callable[[Instruction], Instruction]) -> None:
+    """Lets all users of a value see another one, which may be made from it."""
+    users, was_root = list(i.users), computation.root is i
+    made = make(i)
+    for user in users:
+        for index, operand in enumerate(list(user.operands)):
+            if operand is i:
+                computation.set_operand(user, index, made)
+    if was_root:
+        computation.root = made
+    computation.sort()
+
+
+def groups_of(instruction: Instruction) -> list[list[int]]:
+    """Lists the devices of each group of a collective."""
+    found = getattr(instruction.attributes, "replica_groups", None)
+    module = instruction.parent.parent if instruction.parent else None
+    return [] if found is None or module is None else list(map(list, enumerate_groups(found, module.num_partitions)))
+
+
+def has_groups(instruction: Instruction) -> bool:
+    """Whether a collective has several groups of several devices."""
+    groups = groups_of(instruction)
+    return len(groups) > 1 and len(groups[0]) > 1
+
+
+def has_order(instruction: Instruction) -> bool:
+    """Whether a collective counts the devices of its groups."""
+    groups = groups_of(instruction)
+    return instruction.opcode in ("all-gather", "all-to-all", "reduce-scatter") and bool(groups and len(groups[0]) > 1)
+
+
+def is_one_of(*opcodes: str) -> Fits:
+    return lambda instruction: instruction.opcode in opcodes
+
+
+def set_groups(instruction: Instruction, groups: Iterable[Iterable[int]]) -> None:
+    change(instruction, replica_groups=ExplicitGroups(tuple(map(tuple, groups))))
 
 
 # -- collectives
@@ -62,7 +105,7 @@ def _pairs(instruction: Instruction) -> Any:
 def _swapped_targets(_: Computation, instruction: Instruction) -> None:
     """Two targets change places."""
     pairs = [list(pair) for pair in _pairs(instruction)]
-    first, second = _chosen(instruction, list(itertools.combinations(range(len(pairs)), 2)))
+    first, second = chosen(instruction, list(itertools.combinations(range(len(pairs)), 2)))
     pairs[first][1], pairs[second][1] = pairs[second][1], pairs[first][1]
     change(instruction, source_target_pairs=tuple(map(tuple, pairs)))
 
@@ -81,13 +124,13 @@ def _moved_slices(instruction: Instruction) -> list[SliceDims]:
 
 
 def _moved_slice(_: Computation, instruction: Instruction) -> None:
-    change(instruction, slice=_chosen(instruction, _moved_slices(instruction)))
+    change(instruction, slice=chosen(instruction, _moved_slices(instruction)))
 
 
 def _moved_padding(_: Computation, instruction: Instruction) -> None:
     """There is one more element before and one fewer behind, in one dimension."""
     dims = list(attributes_of(instruction).padding.dims)
-    n = _chosen(instruction, list(range(len(dims))))
+    n = chosen(instruction, list(range(len(dims))))
     dims[n] = PadDim(dims[n].low + 1, dims[n].high - 1, dims[n].interior)
     change(instruction, padding=PaddingConfig(tuple(dims)))
 
@@ -122,7 +165,7 @@ def _is_table(instruction: Instruction) -> bool:
 def _wrong_entry(_: Computation, instruction: Instruction) -> None:
     """One entry of a table is too large by one."""
     array = np.array(literal_of(instruction))
-    place = _chosen(instruction, list(range(array.size)))
+    place = chosen(instruction, list(range(array.size)))
     array.reshape(-1)[place : place + 1] += 1
     change(instruction, literal=Literal(array))
 
@@ -173,7 +216,7 @@ def _substitutes(instruction: Instruction) -> list[tuple[int, Instruction]]:
 
 
 def _another_value(computation: Computation, instruction: Instruction) -> None:
-    number, other = _chosen(instruction, _substitutes(instruction))
+    number, other = chosen(instruction, _substitutes(instruction))
     computation.set_operand(instruction, number, other)
 
 
@@ -232,7 +275,7 @@ def _keeps_shape(instruction: Instruction, changes: dict[str, Any]) -> bool:
 
 
 def _another_dimension(_: Computation, instruction: Instruction) -> None:
-    change(instruction, **_chosen(instruction, _other_dimensions(instruction)))
+    change(instruction, **chosen(instruction, _other_dimensions(instruction)))
 
 
 def _is_strict(instruction: Instruction) -> bool:

@@ -8,7 +8,7 @@ Whether a mistake shows in the results is for the caller to find out (a mask may
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,22 @@ from hloom.ir.graph.attributes import Pairs, SliceDim, SliceDims
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module, clone_module
-from hloom.ir.sharding.replica_groups import ExplicitGroups, Groups, enumerate_groups
 from hloom.ir.types.literal import Literal
 from support.planted_decisions import DECISIONS
-from support.planted_edits import EDITS, Fits, Plant, attributes_of, change, literal_of
+from support.planted_edits import (
+    EDITS,
+    Fits,
+    Plant,
+    attributes_of,
+    change,
+    groups_of,
+    has_groups,
+    has_order,
+    is_one_of,
+    literal_of,
+    replace_value,
+    set_groups,
+)
 
 SCALE = 1e-6
 
@@ -77,36 +89,16 @@ def some(found: Sequence[Fault], each: int) -> list[Fault]:
 # -- collectives
 
 
-def _groups(instruction: Instruction) -> Groups | None:
-    found = getattr(instruction.attributes, "replica_groups", None)
-    module = instruction.parent.parent if instruction.parent else None
-    return None if found is None or module is None else enumerate_groups(found, module.num_partitions)
-
-
-def _has_groups(instruction: Instruction) -> bool:
-    groups = _groups(instruction)
-    return groups is not None and len(groups) > 1 and len(groups[0]) > 1
-
-
-def _in_a_ring(instruction: Instruction) -> bool:
-    groups = _groups(instruction)
-    return instruction.opcode in ("all-gather", "all-to-all", "reduce-scatter") and bool(groups and len(groups[0]) > 1)
-
-
-def _with_groups(instruction: Instruction, groups: Any) -> None:
-    change(instruction, replica_groups=ExplicitGroups(tuple(map(tuple, groups))))
-
-
 def _wrong_groups(_: Computation, instruction: Instruction) -> None:
     """The last devices of the first two groups change places."""
-    groups = [list(g) for g in _groups(instruction) or ()]
+    groups = groups_of(instruction)
     groups[0][-1], groups[1][-1] = groups[1][-1], groups[0][-1]
-    _with_groups(instruction, groups)
+    set_groups(instruction, groups)
 
 
 def _turned_groups(_: Computation, instruction: Instruction) -> None:
     """The members of each group are counted from the second one on."""
-    _with_groups(instruction, [[*g[1:], g[0]] for g in _groups(instruction) or ()])
+    set_groups(instruction, [[*g[1:], g[0]] for g in groups_of(instruction)])
 
 
 def _lost_collective(computation: Computation, instruction: Instruction) -> None:
@@ -128,7 +120,7 @@ def _wrong_monoid(_: Computation, instruction: Instruction) -> None:
 
 
 def _counted_twice(computation: Computation, instruction: Instruction) -> None:
-    _after(computation, instruction, lambda x: computation.build("add", x, x))
+    replace_value(computation, instruction, lambda x: computation.build("add", x, x))
 
 
 def _lost_pair(_: Computation, instruction: Instruction) -> None:
@@ -191,20 +183,6 @@ def _shifted_slice(_: Computation, instruction: Instruction) -> None:
 # -- numbers
 
 
-def _after(computation: Computation, instruction: Instruction, change: Callable[[Instruction], Instruction]) -> None:
-    """Lets all users see a changed value instead."""
-    users = list(instruction.users)
-    was_root = computation.root is instruction
-    made = change(instruction)
-    for user in users:
-        for index, operand in enumerate(list(user.operands)):
-            if operand is instruction:
-                computation.set_operand(user, index, made)
-    if was_root:
-        computation.root = made
-    computation.sort()
-
-
 def _is_float(instruction: Instruction) -> bool:
     shape = instruction.shape
     computed = instruction.opcode in ("add", "multiply", "dot", "divide", "subtract", "reduce", "tanh", "exponential")
@@ -218,7 +196,7 @@ def _scaled(computation: Computation, instruction: Instruction) -> None:
             factor = computation.build("broadcast", factor, shape=x.shape.without_layout(), dimensions=())
         return computation.build("multiply", x, factor)
 
-    _after(computation, instruction, change)
+    replace_value(computation, instruction, change)
 
 
 def _lost_element(computation: Computation, instruction: Instruction) -> None:
@@ -232,11 +210,7 @@ def _lost_element(computation: Computation, instruction: Instruction) -> None:
         places = [computation.constant(n - 1) for n in x.shape.dims]
         return computation.build("dynamic-update-slice", x, last, *places)
 
-    _after(computation, instruction, change)
-
-
-def _of(*opcodes: str) -> Callable[[Instruction], bool]:
-    return lambda instruction: instruction.opcode in opcodes
+    replace_value(computation, instruction, change)
 
 
 def _keeps_shape(instruction: Instruction) -> bool:
@@ -244,14 +218,14 @@ def _keeps_shape(instruction: Instruction) -> bool:
 
 
 _KINDS: list[tuple[str, Fits, Plant]] = [
-    ("wrong groups", _has_groups, _wrong_groups),
-    ("turned groups", _in_a_ring, _turned_groups),
+    ("wrong groups", has_groups, _wrong_groups),
+    ("turned groups", has_order, _turned_groups),
     ("lost collective", _keeps_shape, _lost_collective),
     ("wrong monoid", _is_sum, _wrong_monoid),
     ("counted twice", _is_sum, _counted_twice),
-    ("lost pair", _of("collective-permute"), _lost_pair),
-    ("turned pairs", _of("collective-permute"), _turned_pairs),
-    ("forgotten mask", _of("select"), _forgotten_mask),
+    ("lost pair", is_one_of("collective-permute"), _lost_pair),
+    ("turned pairs", is_one_of("collective-permute"), _turned_pairs),
+    ("forgotten mask", is_one_of("select"), _forgotten_mask),
     ("off by one", _is_offset, _off_by_one),
     ("wrong constant", _is_scale, _wrong_scale),
     ("shifted halo", _is_halo, _shifted_slice),

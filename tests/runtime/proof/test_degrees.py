@@ -68,6 +68,14 @@ ENTRY e { x = f32[2] parameter(0)  ROOT y = f32[2] all-reduce(x), to_apply=mul, 
     assert largest_degree(module) == 8
 
 
+def test_barriers_keep_degrees() -> None:
+    """Of each leaf its own."""
+    module = hloom.parse("""HloModule m
+ENTRY e { x = f32[8] parameter(0)  z = f32[8] multiply(x, x)  t = (f32[8], f32[8]) tuple(x, z)
+  w = (f32[8], f32[8]) opt-barrier(t)  y = f32[8] get-tuple-element(w), index=0  ROOT r = f32[8] multiply(y, z) }""")
+    assert largest_degree(module) == 3
+
+
 def test_collisions_grow_with_the_square_of_the_hashes() -> None:
     made = Counts(Counter(f=600, g=400))
     assert chance(made, 10, 3) == (600**2 / 2 + 400**2 / 2 + 10) * 3 / PRIME
