@@ -16,6 +16,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.monoid import common_shape
 from ...ir.graph.op import Algebra, AnyOp, Compile, Kernel, NotEvaluable, OpCall, Role
+from ...ir.ops.async_ops import AsyncStartComputation
 from ...ir.ops.sort_keys import Ordering
 from ...ir.tools import mixed_precision
 from ...ir.types.element_type import ElementType, Kind, from_numpy
@@ -145,7 +146,7 @@ def _run(module: Module, conditions: bool = False) -> frozenset[Computation]:
         if computation not in found:
             found.add(computation)
             for i in computation:
-                if i.op.role in (Role.CALL, Role.FUSION, Role.BRANCH):
+                if i.op.role in (Role.CALL, Role.FUSION, Role.BRANCH) or isinstance(i.op, AsyncStartComputation):
                     work += i.called()
                 elif i.op.role is Role.LOOP:
                     work += i.called() if conditions else i.called()[1:]

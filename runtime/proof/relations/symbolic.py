@@ -11,6 +11,7 @@ a random function, but for a few laws. An op that is not known here makes new ra
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -324,7 +325,7 @@ class SymbolicKernels:
 def _combined(combine: Kernel, dims: tuple[int, ...], x: Array, start: Array) -> Array:
     """Predicates along dimensions, and one more, combined."""
     kept = tuple(n for d, n in enumerate(x.shape) if d not in dims)
-    rows = np.moveaxis(x, dims, range(len(dims))).reshape(-1, *kept)
+    rows = np.moveaxis(x, dims, range(len(dims))).reshape(math.prod(x.shape[d] for d in dims), *kept)
     found = np.broadcast_to(start, kept)
     for row in rows:
         found = combine(found, row)

@@ -106,3 +106,14 @@ def test_one_computation_as_several_branches_is_no_other_decision() -> None:
     module = hloom.parse(SEVERAL)
     verdict = prove(module, hloom.partition(module))
     assert verdict.outcome == "agrees", verdict
+
+
+def test_comparisons_of_asynchronous_computations_are_those_of_the_program() -> None:
+    """Devices run them as a part of it, so that a comparison may have any answer on both sides."""
+    module = hloom.parse("""HloModule m
+t { p = f32[3] parameter(0)  i = f32[3] iota(), iota_dimension=0  one = f32[] constant(1)
+  b = f32[3] broadcast(one), dimensions={}  q = pred[3] compare(b, i), direction=LT  n = f32[3] negate(p)
+  ROOT s = f32[3] select(q, n, p) }
+ENTRY e { p = f32[3] parameter(0), sharding={devices=[2]<=[2]}
+  a = ((f32[3]), f32[3]) async-start(p), calls=t  ROOT d = f32[3] async-done(a) }""")
+    assert all(prove(module, hloom.partition(module), trials=4, seed=seed).is_equal for seed in range(4))

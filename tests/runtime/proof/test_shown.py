@@ -213,6 +213,15 @@ ENTRY e {{ x = f32[14,3] parameter(0), sharding={{devices=[4,1]<=[4]}}  y = f32[
     assert wrong.outputs == 0
 
 
+def test_reductions_of_no_predicates_are_shown() -> None:
+    found = shown_of("""HloModule m
+f { a = pred[] parameter(0)  b = pred[] parameter(1)  ROOT c = pred[] and(a, b) }
+ENTRY e { x = pred[5,0] parameter(0), sharding={devices=[2,1]<=[2]}  z = pred[] constant(true)
+  ROOT r = pred[0] reduce(x, z), dimensions={0}, to_apply=f }""")
+    assert found is not None
+    assert found.outputs == 1
+
+
 def test_nan_in_place_of_a_value_is_shown() -> None:
     text = """HloModule m
 ENTRY e { x = f32[10] parameter(0), sharding={devices=[4]<=[4]}  p = pred[10] parameter(1)  n = f32[] constant(nan)
