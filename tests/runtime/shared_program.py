@@ -1,4 +1,4 @@
-"""What the ranks of the tests of shared memory run: `shared_program.py CASE`, started by support/on_ranks.py."""
+"""What the ranks of the tests of shared memory run: `shared_program.py CASE ..`, started by support/on_ranks.py."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -67,6 +68,19 @@ ENTRY e {
 }"""
 
 
+@contextmanager
+def patched(owner: Any, **values: Any) -> Iterator[None]:
+    """Sets attributes for a while: other cases follow in the same process."""
+    normal = {name: getattr(owner, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name, value in normal.items():
+            setattr(owner, name, value)
+
+
 def same(module: Module, inputs: list[list[Any]], shares: bool = True) -> None:
     """The results of this rank's devices are those of the simulator, to the bit, whether through shared memory."""
     expected = run_devices(module, inputs)
@@ -97,7 +111,6 @@ def kinds() -> int:
 
 def in_flight() -> int:
     """More collectives are in flight than entries and room: ranks complete some early, and ends come in reverse."""
-    sharing._AHEAD = sharing._IN_FLIGHT = 0  # pyright: ignore
     early: list[int] = []
     plain = ranks.RanksFabric._finish_open  # pyright: ignore
 
@@ -105,7 +118,6 @@ def in_flight() -> int:
         early.append(len(fabric._open))  # pyright: ignore
         plain(fabric)
 
-    ranks.RanksFabric._finish_open = counted  # pyright: ignore
     n, pairs = 3000, ("{0,1},{1,2},{2,3},{3,0}", "{0,2},{2,0}")
     lines: list[str] = []
     for i in range(COUNT):
@@ -121,7 +133,8 @@ def in_flight() -> int:
     done = ", ".join(f"d{i}" for i in range(COUNT))
     module = parse(FLIGHT.format(n=n, lines="\n  ".join(lines), shapes=", ".join([f"f32[{n}]"] * COUNT), dones=done))
     x = np.random.default_rng(0).normal(size=(4, n)).astype(np.float32)
-    same(module, [[row] for row in x])
+    with patched(sharing, _AHEAD=0, _IN_FLIGHT=0), patched(ranks.RanksFabric, _finish_open=counted):
+        same(module, [[row] for row in x])
     assert max(early) > 0
     return 0
 
@@ -242,9 +255,9 @@ def other_paths() -> int:
 
 def little_room() -> int:
     """Small collectives go through shared memory, large ones through MPI."""
-    window.free_bytes = lambda: 2 * world().size * (100_000 + (1 << 16))  # pyright: ignore
     module = parse(mpi_program.COLLECTIVES.format(t="s32", op="add", n=2500, n2=5000, n4=10000, half=1250))
-    same(module, [[x] for x in make_inputs([module.entry.parameters[0].shape] * 4)])
+    with patched(window, free_bytes=lambda: 2 * world().size * (100_000 + (1 << 16))):
+        same(module, [[x] for x in make_inputs([module.entry.parameters[0].shape] * 4)])
     return 0
 
 
@@ -256,16 +269,8 @@ def small_folder() -> int:
     return 0
 
 
-def no_room() -> None:
-    window.free_bytes = lambda: 1000  # pyright: ignore
-
-
-def no_pages() -> None:
-    if world().rank == 1:
-        window._populate = lambda _: False  # pyright: ignore
-
-
-def refused() -> None:
+def refusing() -> Any:
+    """The MPI library, but that it shares no memory."""
     library = load_mpi()
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -273,27 +278,28 @@ def refused() -> None:
 
     fake = SimpleNamespace(**{name: getattr(library, name) for name in dir(library)})
     fake.Win = SimpleNamespace(Allocate_shared=refuse)
-    mpi.load_mpi = lambda: fake  # pyright: ignore
+    return fake
 
 
 def none_shared() -> int:
     """Ranks have no shared memory, for one reason after the other."""
-    normal = window.free_bytes, window._populate, mpi.load_mpi  # pyright: ignore
-    for prepare in (no_room, no_pages, refused):
-        prepare()
-        every_kind(shares=False, sizes=(2,))
-        window.free_bytes, window._populate, mpi.load_mpi = normal  # pyright: ignore
+    fake, pages = refusing(), {"_populate": lambda _: False} if world().rank == 1 else {}  # pyright: ignore
+    for lack in (
+        patched(window, free_bytes=lambda: 1000), patched(window, **pages), patched(mpi, load_mpi=lambda: fake)
+    ):  # fmt: skip
+        with lack:
+            every_kind(shares=False, sizes=(2,))
         sharing._reported.clear()  # pyright: ignore
     return 0
 
 
 def demanded() -> int:
-    window.free_bytes = lambda: 1000  # pyright: ignore
-    try:
-        MpiProgram(parse(mpi_program.REDUCE), world(), collectives="shared")
-    except CompileError as error:
-        return 65 if "collectives cannot go through shared memory: " in str(error) else 2
-    return 2
+    with patched(window, free_bytes=lambda: 1000):
+        try:
+            MpiProgram(parse(mpi_program.REDUCE), world(), collectives="shared")
+        except CompileError as error:
+            return 0 if "collectives cannot go through shared memory: " in str(error) else 2
+    return 3
 
 
 def two_nodes() -> int:
@@ -303,11 +309,10 @@ def two_nodes() -> int:
         rank, count = watch.comm.rank, watch.comm.size
         return Placing(rank, rank_of, [r // 2 for r in range(count)]), watch.comm.Split(rank // 2, rank)
 
-    ranks.place_ranks = placed
-    shared._DIRECT_BYTES = 100  # pyright: ignore
     module = parse(mpi_program.COLLECTIVES.format(t="s32", op="add", n=2500, n2=5000, n4=10000, half=1250))
-    same(module, [[x] for x in make_inputs([module.entry.parameters[0].shape] * 4)])
-    return mpi_program.loops() or mpi_program.slices() or mpi_program.asynchronous()
+    with patched(ranks, place_ranks=placed), patched(shared, _DIRECT_BYTES=100):
+        same(module, [[x] for x in make_inputs([module.entry.parameters[0].shape] * 4)])
+        return mpi_program.loops() or mpi_program.slices() or mpi_program.asynchronous()
 
 
 CASES: dict[str, Callable[[], int]] = {
@@ -318,5 +323,11 @@ CASES: dict[str, Callable[[], int]] = {
     )
 }  # fmt: skip
 
+
+def all_cases() -> int:
+    """Runs the cases that the command line names, in turn; the first that fails ends it."""
+    return next((code for case in sys.argv[1:] if (code := CASES[case]())), 0)
+
+
 if __name__ == "__main__":
-    sys.exit(finish_rank(CASES[sys.argv[1]]))
+    sys.exit(finish_rank(all_cases))

@@ -1,4 +1,7 @@
-"""Collectives through memory that ranks share: the bits of the simulator, late and dead ranks, refused memory."""
+"""Collectives through memory that ranks share: the bits of the simulator, late and dead ranks, refused memory.
+
+Cases that need as many ranks run in turn in one job, since most of a job's time is that of its start.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ SHARED = Path("/dev/shm")
 slow = pytest.mark.slow
 
 
-def outcome(case: str, ranks: int, *before: str, **variables: str) -> tuple[int, str]:
+def outcome(cases: str, ranks: int, *before: str, **variables: str) -> tuple[int, str]:
     pytest.importorskip("mpi4py")
     try:
         launch.find_mpiexec()
@@ -36,7 +39,7 @@ def outcome(case: str, ranks: int, *before: str, **variables: str) -> tuple[int,
         pytest.skip("there is no mpiexec")
     variables = {"PYTHONPATH": os.pathsep.join(map(str, PATH)), "HLOOM_TIMEOUT": f"{PATIENCE}", **variables}
     done = subprocess.run(
-        [*before, sys.executable, str(LAUNCHER), str(PROGRAM), str(ranks), case],
+        [*before, sys.executable, str(LAUNCHER), str(PROGRAM), str(ranks), *cases.split()],
         env=environment(**variables), capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     return done.returncode, done.stderr
@@ -47,77 +50,52 @@ def test_every_kind_gives_the_bits_of_the_simulator(ranks: int) -> None:
     assert outcome("kinds", ranks, HLOOM_COLLECTIVES="shared") == (0, "")
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=slow), pytest.param(3, marks=slow), 4])
-def test_more_collectives_in_flight_than_there_is_room(ranks: int) -> None:
-    assert outcome("in_flight", ranks, HLOOM_COLLECTIVES="shared") == (0, "")
-
-
-@pytest.mark.parametrize(("ranks", "trips"), [(2, 400), pytest.param(4, 10_000, marks=slow)])
-def test_repeated_collectives_take_no_more_memory(ranks: int, trips: int) -> None:
-    assert outcome("repeated", ranks, HLOOM_COLLECTIVES="shared", TRIPS=str(trips)) == (0, "")
+@pytest.mark.parametrize(
+    ("ranks", "cases"),
+    [pytest.param(2, "in_flight", marks=slow), pytest.param(3, "in_flight", marks=slow), (4, "in_flight two_nodes")],
+)
+def test_more_collectives_in_flight_than_there_is_room_and_ranks_on_several_nodes(ranks: int, cases: str) -> None:
+    assert outcome(cases, ranks, HLOOM_COLLECTIVES="shared") == (0, "")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads memory as Linux tells it")
-@pytest.mark.parametrize("steps", [200, pytest.param(10_000, marks=slow)])
-def test_steps_on_native_kernels_take_no_more_memory(steps: int) -> None:
-    assert outcome("native_steps", 2, HLOOM_COLLECTIVES="shared", TRIPS=str(steps)) == (0, "")
-
-
-def test_a_rank_killed_in_native_training() -> None:
-    code, errors = outcome("killed_in_training", 2, HLOOM_COLLECTIVES="shared")
-    assert code == 75
-    assert "rank 1" in errors
-
-
-def test_ranks_on_several_nodes() -> None:
-    assert outcome("two_nodes", 4, HLOOM_COLLECTIVES="shared") == (0, "")
+@pytest.mark.parametrize(
+    ("ranks", "cases", "trips"),
+    [
+        (2, "repeated native_steps failing other_paths", 400), pytest.param(4, "repeated", 10_000, marks=slow),
+        pytest.param(2, "native_steps", 10_000, marks=slow),
+    ],
+)  # fmt: skip
+def test_repetition_takes_no_more_memory_and_errors_release_it(ranks: int, cases: str, trips: int) -> None:
+    """Of collectives, and of steps on native kernels; after it, ranks that come to different collectives are named."""
+    assert outcome(cases, ranks, HLOOM_COLLECTIVES="shared", TRIPS=str(trips)) == (0, "")
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="looks at the folder of shared memory")
-def test_a_killed_rank_leaves_no_memory_behind() -> None:
+@pytest.mark.parametrize("case", [pytest.param("killed", marks=slow), "killed_in_training"])
+def test_a_killed_rank_is_named_and_leaves_no_memory_behind(case: str) -> None:
     def windows() -> set[str]:
         return {path.name for path in SHARED.iterdir() if "osc" in path.name}
 
     before = windows()
-    code, errors = outcome("killed", 2, HLOOM_COLLECTIVES="shared")
+    code, errors = outcome(case, 2, HLOOM_COLLECTIVES="shared")
     assert code == 75
     assert "rank 1" in errors
     assert windows() <= before
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="frees memory as Linux does")
-def test_memory_is_released_after_errors() -> None:
-    code, errors = outcome("failing", 2, HLOOM_COLLECTIVES="shared")
-    assert code == 0, errors
-
-
-def test_ranks_that_come_to_different_collectives_are_named() -> None:
-    assert outcome("other_paths", 2, HLOOM_COLLECTIVES="shared") == (0, "")
-
-
 REMARK = "hloom: remark: {}collectives go through MPI, not shared memory: {}"
 
 
-def test_without_shared_memory_mpi_does_all() -> None:
-    code, errors = outcome("none_shared", 2)
+def test_mpi_does_what_shared_memory_has_no_room_for_unless_that_is_demanded() -> None:
+    code, errors = outcome("demanded none_shared little_room", 2)
     assert code == 0, errors
-    problems = (
-        "the largest needs 256 bytes per rank, there are 0", "there are no 8,192 bytes of shared memory",
-        "MPI shares no memory: ",
+    remarks = (
+        ("", "the largest needs 256 bytes per rank, there are 0"), ("", "there are no 8,192 bytes of shared memory"),
+        ("", "MPI shares no memory: "), ("some ", "the largest needs 160,128 bytes per rank"),
     )  # fmt: skip
-    for line, problem in zip(errors.splitlines(), problems, strict=True):  # each once
-        assert line.startswith(REMARK.format("", problem))
-
-
-def test_with_little_shared_memory_mpi_does_the_rest() -> None:
-    code, errors = outcome("little_room", 3)
-    assert code == 0, errors
-    assert errors.startswith(REMARK.format("some ", "the largest needs 320,256 bytes per rank"))
-    assert errors.count("\n") == 1  # once
-
-
-def test_demanding_shared_memory_that_is_not_there_is_an_error() -> None:
-    assert outcome("demanded", 2) == (65, "")
+    for line, remark in zip(errors.splitlines(), remarks, strict=True):  # each once
+        assert line.startswith(REMARK.format(*remark))
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="mounts a small folder of shared memory")
