@@ -86,7 +86,7 @@ def _is_combinable(instruction: Instruction) -> bool:
 
 
 def _attributes(instruction: Instruction) -> Hashable:
-    """Returns what combined collectives have in common. Groups `{}` leave the size of a group to the shapes."""
+    """Returns a key that combined collectives must share. Groups `{}` leave the size of a group to the shapes."""
     attributes = instruction.attributes_as(CollectiveAttributes)
     scale = instruction.shape.num_elements / instruction.operands[0].shape.num_elements
     return replace(attributes, channel_id=None), attributes.channel_id is None, scale

@@ -71,8 +71,8 @@ def is_combinable(instruction: Instruction) -> bool:
 
 
 def key_of(instruction: Instruction, form: Form) -> Hashable:
-    """Returns what collectives must have in common to be combined: kind, groups, reducer, and the factor by which the
-    array grows; in the flat form the element type, too. One that cannot be combined has a key of its own.
+    """Returns the key that collectives must share to be combined: kind, groups, reducer, and the factor by which
+    the array grows; in the flat form the element type, too. One that cannot be combined has a key of its own.
     """
     if not is_combinable(instruction):
         return instruction

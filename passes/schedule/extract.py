@@ -1,8 +1,8 @@
-"""Reads the scheduling problem of a computation off its instructions.
+"""Extracts the scheduling problem of a computation.
 
-The main part, in a given order, is cut into segments: before the first user of each gather, and behind what each
-reduction needs. Seconds come from the machine, memory from the values that live at each instruction, without those
-that gathers make and reductions take, which the problem counts.
+The main part, in a given order, is cut into segments: before the first user of each gather, and after the last operand
+of each reduction. The machine gives the seconds of a segment. Its memory is that of the live values, except for
+gathered values and operands of reductions, which the problem counts.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .search.problem import NEVER, Outcome, Problem, Tensor, simulate
 @brief
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """A problem, and what its numbers stand for: instructions of the segments, of the gathers, of the reductions.
+    """A problem, and the instructions of its segments, gathers and reductions.
 
-    `offset` are the bytes that live at each segment beside what the problem counts.
+    `offset` are the live bytes at each segment that the problem does not count.
     """
 
     computation: Computation

@@ -112,8 +112,8 @@ def _source(value: Instruction) -> Instruction:
 
 
 def _packed(gather: Instruction) -> Sequence[Instruction]:
-    """Returns the values that a bucket gathers, as operands or in a concatenation for it alone; none of what is no
-    bucket.
+    """Returns the values that a bucket gathers, as operands or in a concatenation with no other user; none if the
+    gather is no bucket.
     """
     if not isinstance(gather.op, AllGather) or gather.annotation is not None:
         return ()

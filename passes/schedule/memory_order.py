@@ -1,7 +1,6 @@
 """Orders a program for little memory: the best of some orders by the live memory of the whole program.
 
-The orders are those of the text, of the bytes that each step frees, of the operands of the root one after the other,
-and of what can be computed soonest.
+The candidates are the text's order, `by_memory`, `depth_first`, and `soon` (see `orders`).
 """
 
 from __future__ import annotations

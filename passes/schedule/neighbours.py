@@ -1,8 +1,8 @@
-"""Combines collectives that keep their place: those of one key that nothing but a little computation stands between.
+"""Combines collectives that keep their place: those of one key with little computation between them.
 
-Of two such collectives, the first waits for what the second one needs. That pays where this takes less time than the
-latency of a message. The level of a collective is the most others on a path that leads to it: those of one level do
-not need each other, and combining them makes no circle.
+The first of two such collectives then waits for the operands of the second. That pays if it takes less time than the
+latency of a message. The level of a collective is the largest number of collectives on a path to it: those of one level
+do not depend on each other, so combining them makes no cycle.
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ _RESIDENT = (Role.PARAMETER, Role.CONSTANT)
 
 
 def dependences(order: Sequence[Instruction]) -> dict[Instruction, list[Instruction]]:
-    """Returns what must come before each instruction: operands, control predecessors, effects before an effect."""
+    """Returns the dependences of each instruction: operands, control predecessors, and for an effect the previous
+    effect.
+    """
     found: dict[Instruction, list[Instruction]] = {}
     last: Instruction | None = None
     for i in order:
@@ -104,7 +106,7 @@ class Emission:
         return list(self._found)
 
     def emit(self, instructions: Iterable[Instruction]) -> None:
-        """Appends instructions that are not there yet, each after what it needs."""
+        """Appends instructions that are not there yet, each after its dependences."""
         found, needs = self._found, self._needs
         for instruction in instructions:
             stack = [instruction] if instruction not in found else []

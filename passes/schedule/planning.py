@@ -43,7 +43,7 @@ class State:
     exposed: float = math.inf
 
     def rank(self, limit: float) -> tuple[bool, float, float]:
-        """Returns what is compared of programs under a limit on memory; less is better."""
+        """Returns a program's key for comparison under a memory limit; less is better."""
         within = self.peak <= limit
         return not within, self.seconds if within else self.peak, self.peak
 
@@ -56,9 +56,9 @@ def forecast(module: Module, clock: Clock, done: str = "") -> State:
 @brief
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """How programs are planned: by what, on which machine, in which form of combined collectives. Where `reorders`, the
-    main part may be computed as soon as possible instead of in the order of the text. Where `combines`, collectives
-    that keep their place are combined with close ones.
+    """Options of planning: the planner, the machine, and the form of combined collectives. Where `reorders`, the
+    main part may be computed as soon as possible instead of in the order of the text. Where `combines`, adjacent
+    collectives that keep their place are combined.
     """
 
     planner: Planner
@@ -74,8 +74,8 @@ class Planning:
         return self.prepare(module, clock, edits=True).written(limit, {})
 
     def prepare(self, module: Module, clock: Clock, peak: int | None = None, edits: bool = False) -> Prepared:
-        """Returns what all plans of a program have in common, with neighbours combined: in the program if that may be
-        edited, else in a copy. `peak` is that of its memory if it is known.
+        """Analyses a program once for all memory limits, after combining adjacent collectives: in place if
+        `edits`, else in a copy. `peak` is that of its memory if it is known.
         """
         found = Prepared(self, module, clock, frame_of(module, peak))
         clock.serial(module.entry)  # callers take the times of what they call as the program is, in whatever order

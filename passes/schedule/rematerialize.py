@@ -154,7 +154,9 @@ class _Scan:
                     yield _Again(value, steps, late, sum(self.clock.parts(s).total for s in steps))
 
     def _steps(self, value: Instruction, place: int) -> list[Instruction] | None:
-        """Returns the instructions that make a value from what lives at a place; None if there are too many."""
+        """Returns the instructions that recompute a value from the values that live at a place; None if there
+        are too many.
+        """
         found, stack = {value}, [value]
         while stack:
             for operand in stack.pop().operands:
@@ -182,7 +184,9 @@ def _can_repeat(instruction: Instruction) -> bool:
 
 
 def _behind_barrier(computation: Computation, found: _Again, reader: Instruction) -> dict[Instruction, Instruction]:
-    """Returns what a value is made of, as it is read behind a barrier that waits for an operand of its reader."""
+    """Passes a value's inputs through an opt-barrier that waits for an operand of its reader, and maps them to its
+    results.
+    """
     needed = sorted(found.needed, key=lambda v: v.name)
     inputs = [v for v in needed if v.shape.is_array and v.op.role is not Role.CONSTANT]
     if not inputs:

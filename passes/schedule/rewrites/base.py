@@ -136,7 +136,7 @@ class MatchingRewrite(Rewrite, Generic[M]):
 
 
 class Edits:
-    """New instructions of one computation, each placed before an existing one, and removal of what they replace."""
+    """Edits one computation: places new instructions before existing ones, and removes replaced ones."""
 
     def __init__(self, computation: Computation) -> None:
         self.computation = computation

@@ -1,12 +1,12 @@
-"""Hoists all-gathers out of loops where memory allows: what no trip changes is gathered once, before the loop.
+"""Hoists all-gathers of loop-invariant values out of loops, as far as memory allows.
 
     before:  body:  g = all-gather(slice(stack, i))        after:  first: all = all-gather(stack)
                                                                    body:  g = slice(all, i)
 
-That holds for a gather of what the loop does not change, and for one of a layer of stacked weights: the whole stack is
-gathered, and each trip takes its layer from it. A loop sends the same bytes for stacked weights, but forward and
-backward loops then share one gather, which halves them. In return all layers live as long as the loops: the smallest
-gathers are hoisted first, as long as all together add no more than `growth` to the memory peak of the program.
+It hoists a gather of a loop-invariant value, and one of a layer of stacked weights: the whole stack is gathered, and
+each trip slices its layer from it. A loop sends the same bytes for stacked weights, but forward and backward loops then
+share one gather, which halves them. In return all layers live as long as the loops: the smallest gathers are hoisted
+first, as long as all together add no more than `growth` to the memory peak of the program.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class _Loop:
         return found
 
     def _before(self, value: Instruction) -> Instruction:
-        """Returns what an element of the state is before the loop; other values are themselves."""
+        """Maps an element of the state to its initial value; returns other values unchanged."""
         number, (start,) = state_index(body_of(self.loop), value), self.loop.operands
         return start.operands[number] if number is not None and start.operands else value
 

@@ -109,8 +109,8 @@ def copy_values(
     program: Program, target: Computation, source: Computation, values: Sequence[Instruction],
     given: Mapping[Instruction, Instruction],
 ) -> list[Instruction]:
-    """Appends copies of `values`, and of what they are computed from, to `target`. `given` maps instructions of
-    `source` to what stands for them. Computations of control flow are copied as well; collectives get channels of
+    """Appends copies of `values`, and of the instructions they depend on, to `target`. `given` maps instructions of
+    `source` to their substitutes. Computations of control flow are copied as well; collectives get channels of
     their own.
     """
     copies = dict(given)
@@ -146,7 +146,7 @@ def one_trip(
     results: Sequence[Instruction], known: Mapping[Instruction, Instruction] | None = None,
 ) -> list[Instruction]:
     """Appends one trip of a loop's body, which begins with `state`, to another computation. Returns its `results`,
-    values of the body. `known` maps values of the body to what stands for them.
+    values of the body. `known` maps values of the body to their substitutes.
     """
     given = dict(known or {})
     for i in body:

@@ -1,13 +1,13 @@
-"""Prefetches all-gathers across the trips of a loop: each trip starts to gather what the next one needs.
+"""Prefetches all-gathers across the trips of a loop: each trip starts the gather of the next trip's operand.
 
     before:  body:  g = all-gather(slice(stack, i))              after:  first: g0 = all-gather(slice(stack, 0))
                     y = dot(x, g)                                body:   next = all-gather(slice(stack, i + 1))
                                                                          y = dot(x, carried)   -- returns next
 
 A loop over layers whose weights are divided gathers the weights of each layer just before they are used. Here a gather
-runs beside the computation of a whole trip: it starts at the top of the body and is awaited at its end, where it
-becomes a new element of the state. This needs operands that follow from the counter and from what the loop does not
-change, as slices of stacked weights do, forwards (i) or backwards (n - 1 - i). The state grows by the gathered values.
+overlaps the computation of a whole trip: it starts at the top of the body and is awaited at its end, where it becomes a
+new element of the state. Its operands must depend on the counter and loop-invariant values alone, as slices of stacked
+weights do, forwards (i) or backwards (n - 1 - i). The state grows by the gathered values.
 
 The last trip has nothing to prefetch. With `peel` it runs after the loop, by itself, if the loop's limit is a constant;
 otherwise it gathers once more than needed, at an index past the end, and nobody reads the result.

@@ -159,8 +159,8 @@ def _accumulated(program: Program, loop: Instruction, value: Instruction, groups
 
 
 def _beyond(program: Program, found: _Sum) -> tuple[int, int]:
-    """Returns the trips of all loops that a sum can sink out of, one after the other, and the bytes of what is reduced
-    then. (Gradients that a loop over layers stacks are added up by a loop over micro-batches.)
+    """Returns the product of the trip counts of all nested loops that a sum can sink out of, and the bytes that it
+    then reduces. (A loop over micro-batches adds up gradients that a loop over layers stacks.)
     """
     loops = {body_of(i): (c, i) for c in program.module for i in c if isinstance(i.attributes, WhileAttributes)}
     count = 1

@@ -125,5 +125,5 @@ def best_of(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def rank(o: Outcome) -> tuple[float, float, float]:
-    """Returns what is compared of outcomes; less is better."""
+    """Returns an outcome's key for comparison; less is better."""
     return o.excess, o.seconds, o.peak

@@ -142,7 +142,7 @@ class Problem:
         return self._gradients[end] - self._gradients[first]
 
     def fits(self, size: float, segment: int) -> bool:
-        """Whether this many bytes fit beside what lives while a segment runs."""
+        """Whether this many bytes fit into a segment's limit."""
         return size <= self.limits[segment]
 
 
