@@ -1,4 +1,5 @@
-"""Says what holds for all inputs: the results, and the values, that are the original's when both programs run on terms.
+"""Shows, for all inputs, which results and values equal the original's: those that agree when both programs run on
+terms.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class _Terms:
         return self.whole.run(self.inputs)
 
     def known(self) -> list[bool]:
-        """Says of which results of the original all elements follow from inputs: those that are the same where other
-        elements are drawn for what is not known.
+        """Returns, per result of the original, whether inputs determine all its elements: whether it stays the
+        same when unknown elements are drawn anew.
         """
         expected, kernels = self.expected, self.kernels[0]
         made, coincidence = deepcopy(self.oracle.made), kernels.coincidence
