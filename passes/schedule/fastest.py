@@ -72,7 +72,7 @@ class Fastest(Pass):
 
 @dataclass(slots=True)
 class _Try:
-    """An alternative: the passes before the schedule, and the result with its forecast or the error."""
+    """An alternative: the passes before the schedule, and their result with its forecast, or the error."""
 
     passes: tuple[Pass, ...]
     module: Module

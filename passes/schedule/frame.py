@@ -1,4 +1,4 @@
-"""The memory around each computation of a program: what its callers hold while it runs, and what it calls takes."""
+"""The memory around each computation of a program: the live bytes of its callers, and the peaks of its callees."""
 
 from __future__ import annotations
 

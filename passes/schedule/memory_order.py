@@ -22,7 +22,7 @@ ORDERS: dict[str, Callable[[Computation], Order]] = {"by bytes freed": by_memory
 
 @dataclass(frozen=True)
 class MemoryOrder(Pass):
-    """Gives all computations the order with the least peak of memory; that of the text where none needs less."""
+    """Orders all computations for the least memory peak; keeps the text's order where none needs less."""
 
     name: ClassVar[str] = "memory-order"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL, Stage.SCHEDULED})

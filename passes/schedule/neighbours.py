@@ -21,14 +21,14 @@ from .roles import Roles, before
 @brief
 @dataclass(slots=True)
 class _Group:
-    """Collectives to combine, and the time at which the order comes to the first."""
+    """Collectives to combine, and the time at which the first is reached in order."""
 
     start: float
     members: list[Instruction] = field(default_factory=list[Instruction])
 
 
 def neighbours(computation: Computation, roles: Roles, clock: Clock, form: Form) -> list[list[Instruction]]:
-    """Returns the collectives of the main part that stand close together, by the new one that each becomes."""
+    """Groups adjacent collectives of the main part that should be combined."""
     others = {*roles.gathers, *roles.reductions, *roles.tail}
     levels: dict[Instruction, int] = {}
     open_groups: dict[Hashable, _Group] = {}
