@@ -29,7 +29,7 @@ from .groups import are_equal, device_groups
 
 @dataclass(frozen=True)
 class ReassociateAllReduces(MatchingRewrite["_Match"]):
-    """Makes one all-reduce of two whose results are combined as they were."""
+    """Merges two all-reduces whose results their own reduction op combines."""
 
     name: ClassVar[str] = "reassociate-all-reduces"
     stays: ClassVar[str] = "its operands stay two all-reduces"
