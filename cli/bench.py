@@ -71,7 +71,7 @@ def bench(args: argparse.Namespace) -> int:
 
 
 def _kept(job: Job) -> str:
-    """Tells what the times of making a program leave out."""
+    """Notes that compile times exclude kernels loaded from the cache of machine code; empty if nothing is cached."""
     keeps = job.program.backend.name == NATIVE and folder() is not None
     return "; machine code of kernels is kept from earlier runs, all else is made anew" if keeps else ""
 

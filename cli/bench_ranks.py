@@ -1,4 +1,4 @@
-"""Implements `hloom bench --ranks N`: runs a program repeatedly on MPI ranks, and prints who waits, and for what."""
+"""Implements `hloom bench --ranks N`: runs a program repeatedly on MPI ranks, and prints which ranks wait, and why."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def chosen(found: Sequence[Diagnostic], shown: str) -> tuple[list[Diagnostic], i
 
 
 def _kind(diagnostic: Diagnostic) -> tuple[object, ...]:
-    """Returns what equal diagnostics share: all but the numbers in names, and the place."""
+    """Returns a key that equal diagnostics share: it ignores the numbers in names, and the location."""
     message, help = (_NUMBER.sub("", text or "") for text in (diagnostic.message, diagnostic.help))
     return diagnostic.severity, diagnostic.category, message, help
 

@@ -62,9 +62,7 @@ def message_width() -> int:
 
 
 def tell(text: str) -> None:
-    """Prints a message on standard error if possible, in colours on a terminal, with escapes for what a terminal could
-    act on.
-    """
+    """Prints a message on standard error if possible, in colours on a terminal, with control characters escaped."""
     text = visible(text)
     try:
         print(_SEVERITY.sub(_styled, text) if has_colors(sys.stderr) else text, file=sys.stderr, flush=True)

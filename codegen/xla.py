@@ -85,10 +85,11 @@ def manual_module(local: Module) -> Module:
 
 
 def _mark_control(computation: Computation) -> None:
-    """Marks the values that enter control flow as manual, and those that a computation of it returns, by a custom-call.
+    """Marks values that enter control flow as manual, and those that its computations return, by a custom-call.
 
-    XLA requires that the values of a loop have one sharding, and infers that of the loop from them. But its conversion
-    from StableHLO merges reshapes with what is before them, and drops their shardings; a custom-call it keeps.
+    XLA requires that the values of a loop have one sharding, and infers the loop's sharding from them. But its
+    conversion from StableHLO merges reshapes with their operands, and drops their shardings; it keeps a
+    custom-call.
     """
     values = [o for i in computation if i.op.is_control for o in i.operands]
     if any(i.sharding is MANUAL for i in computation.parameters):  # not the entry, whose root is global

@@ -1,4 +1,4 @@
-"""Makes a machine file of what was measured on a machine."""
+"""Makes a machine file from measurements."""
 
 from __future__ import annotations
 

@@ -50,7 +50,9 @@ def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> Line:
 
 
 def _best_ratio(x: Numbers, t: Numbers) -> float:
-    """Returns the logarithm of the ratio of what grows to what does not, in the line that is off alike everywhere."""
+    """Returns the logarithm of the ratio of slope to intercept, for the line with the least variance of logarithmic
+    errors.
+    """
     low, high = -_STEEPEST, _STEEPEST
     while high - low > _CLOSE:
         ratios = np.linspace(low, high, _TRIED)
@@ -60,7 +62,7 @@ def _best_ratio(x: Numbers, t: Numbers) -> float:
 
 
 def _shares(ratios: Numbers) -> Numbers:
-    """Returns the shares of what grows, by such logarithms; exactly 1 at the steepest."""
+    """Returns slope / (slope + intercept) for logarithms of slope / intercept; exactly 1 at the steepest."""
     return 1 / (1 + np.exp(-ratios))
 
 

@@ -91,7 +91,7 @@ Pairs = Sequence[tuple[int, int]]
 
 
 def lives_of(computation: Computation, called: Mapping[Computation, Lives], pairs: Pairs) -> Lives:
-    """Returns the buffers of a computation, given those of what it calls."""
+    """Returns the buffers of a computation, given those of its callees."""
     work = _Scan(computation, called, {c: lives.results for c, lives in called.items()})
     work.find_contents()
     work.find_buffers(pairs)

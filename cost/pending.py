@@ -42,7 +42,7 @@ class InFlight(Generic[T]):
         return [one for operand in instruction.operands for one in self._by_leaf.get(operand, {}).values()]
 
     def _passed(self, instruction: Instruction) -> dict[int, T]:
-        """Returns what the leaves of an instruction's value wait for, by the leaves of its operands."""
+        """Maps leaves of an instruction's value to their pending starts, taken from the leaves of its operands."""
         attributes = instruction.attributes
         if isinstance(attributes, GetTupleElementAttributes):  # one of perhaps many: looks at its own leaves alone
             (operand,) = instruction.operands

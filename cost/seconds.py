@@ -33,7 +33,7 @@ from .work import is_contraction, multiply_adds
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Seconds of one device by what it spends them on: collectives, memory traffic, contractions, launches of ops."""
+    """Seconds of one device by kind: collectives, memory traffic, contractions, launches of ops."""
 
     collectives: float = 0.0
     memory: float = 0.0
@@ -185,7 +185,7 @@ class Clock:
         return found
 
     def _spent(self, instruction: Instruction) -> list[tuple[int, Seconds]]:
-        """Returns what is executed at an instruction, and how often."""
+        """Returns the costs that an instruction incurs, each with its number of executions."""
         if not instruction.op.is_control:
             return [(1, self.parts(instruction))]
         called = [self.serial(c) for c in instruction.called()]

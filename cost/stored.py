@@ -1,9 +1,8 @@
-"""Says which values of a program lie in memory, and which a compiler computes where they are read.
+"""Decides which values of a program are materialized in memory, and which a compiler fuses into their readers.
 
-A program without fusions should cost what it costs when a compiler has fused it. So a value that loops over elements
-compute needs no memory where one op reads it and loops compute that op too, and neither does one that every reader
-makes anew from next to nothing: a broadcast, a counter, a mask made of these. The time of such a value is that of what
-it reads.
+A program without fusions should cost as much as its fused form. So the result of an element-wise op needs no memory
+where one element-wise op reads it, and neither does a value that each reader recomputes from next to nothing: a
+broadcast, a counter, a mask made of these. Such a value costs the time of reading its operands.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def _computes_operands(reader: Instruction, value: Instruction) -> bool:
 
 
 def _readers(value: Instruction) -> dict[tuple[Instruction, Instruction], None] | None:
-    """Returns the ops that read a value or a view of it, each with what it reads; None if a root does."""
+    """Returns the ops that read a value or a view of it, each paired with the operand it reads; None if a root does."""
     found: dict[tuple[Instruction, Instruction], None] = {}
     stack = [value]
     while stack:

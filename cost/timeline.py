@@ -81,7 +81,7 @@ class Event:
 
 
 def state_of(hidden: float) -> str:
-    """Returns what a collective is of which this share delays nothing: `hidden`, `partial` or `exposed`."""
+    """Classifies a collective by the share of its time that is overlapped: `hidden`, `partial` or `exposed`."""
     return "hidden" if hidden >= HIDDEN else "exposed" if hidden <= EXPOSED else "partial"
 
 

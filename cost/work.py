@@ -58,7 +58,7 @@ def contractions(module: Module) -> list[Contraction]:
 
 
 def is_contraction(instruction: Instruction) -> bool:
-    """Whether an instruction sums products, so that its work may matter more than what it reads and writes."""
+    """Whether an instruction sums products, so that its arithmetic may cost more than its memory traffic."""
     return algebra(instruction) is Algebra.BILINEAR
 
 

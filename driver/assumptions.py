@@ -1,4 +1,4 @@
-"""Remarks, before a run, on what the run assumes."""
+"""Remarks on a run's assumptions before it starts."""
 
 from __future__ import annotations
 

@@ -134,5 +134,5 @@ class Ranks:
 
 
 def trace_facts(local: Module, backend: Backend, seconds: Sequence[float]) -> dict[str, Any]:
-    """Returns what a trace says beside its events: the traced run is the last one."""
+    """Returns the metadata of a trace; the traced run is the last one."""
     return {"program": local.name, "backend": backend.name, "runs": len(seconds), "seconds": seconds[-1]}

@@ -1,4 +1,4 @@
-"""Imports packages of the extra `xla`, which Hloom does without unless it is asked for what they alone can do."""
+"""Imports packages of the extra `xla` on demand: Hloom runs without them until a feature needs them."""
 
 from __future__ import annotations
 

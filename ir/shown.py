@@ -43,7 +43,7 @@ def shortened(text: str, most: int) -> str:
 
 def excerpt(line: str, column: int, width: int, most: int) -> tuple[str, str]:
     """Returns the part of a line around `width` characters from `column` (counted from 0) on, in at most `most`
-    characters, and the line of carets below it. `...` stand for what is left out.
+    characters, and the line of carets below it. `...` marks omitted text.
     """
     begin, end = _window(len(line), column, width, most - 6)
     lead, shown, rest = (visible(line[i:j]) for i, j in _parts(begin, column, column + width, end))

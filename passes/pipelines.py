@@ -205,8 +205,8 @@ def require_local(module: Module) -> None:
 
 
 def steps_of(passes: str | Sequence[Pass]) -> list[Pass]:
-    """Returns passes that are given as text or one by one. Raises CompileError for broken order, TypeError for what is
-    no pass.
+    """Returns the passes of a pipeline given as text or one by one. Raises CompileError for broken order, TypeError
+    for an item that is no pass.
     """
     if isinstance(passes, str):
         return parse_pipeline(passes)

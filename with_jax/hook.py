@@ -96,8 +96,8 @@ class Hook:
 
 
 def _require_valid(module: Module, before: bytes) -> None:
-    """Raises CompileError for what is wrong in a module and was right before; XLA allows more than Hloom in places,
-    such as one channel for several collectives.
+    """Raises CompileError for violations in a module that were not there before. XLA allows more than Hloom in
+    places, such as one channel for several collectives.
     """
     try:
         check(module)

@@ -23,7 +23,7 @@ _ROOMS = ("passes.result", "passes.resharding.base", "frontends.proto", "cost") 
 
 
 def kept(program: Program, make: Callable[[], Partitioned]) -> Partitioned:
-    """Returns what `make` makes of a program, or has made of it in an earlier process."""
+    """Loads the result that an earlier process stored for a program, or returns `make()`."""
     key = _key_of(program)
     for value in keeping.load(key, _ROOMS) or ():
         if isinstance(value, Partitioned) and _is_current(value):

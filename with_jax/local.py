@@ -47,13 +47,13 @@ def _of_collective(instruction: Instruction) -> list[int]:
 
 
 class Before:
-    """A program before passes, with what XLA has decided and passes know nothing of: which values share memory, and in
-    which layouts arrays lie.
+    """A program before passes, with decisions of XLA that passes do not know: which values share memory, and the
+    layouts of arrays.
 
-    XLA has already inserted the copies that keep values apart, by the dependences that it found. Changes are safe that
-    keep these dependences: collectives are replaced by new instructions, which read what the old ones read, and on
-    which everything depends that depended on the old ones. Anything else is refused: of two equal values that a loop
-    updates, for example, one would overwrite the other.
+    XLA has already inserted the copies that keep values apart, by the dependences that it found. Changes are safe
+    that keep these dependences: new instructions replace collectives, read the same operands, and precede
+    everything that depended on the old ones. Anything else is refused: of two equal values that a loop updates, for
+    example, one would overwrite the other.
     """
 
     def __init__(self, module: Module) -> None:

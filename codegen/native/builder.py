@@ -97,7 +97,7 @@ class Builder:
         return result
 
     def end_row(self) -> None:
-        """Closes the values of the row, so that stores of them come before what follows."""
+        """Closes the steps of the row, so that its stores precede later steps."""
         if self._row or self._row_stores:
             self._steps.append(Row(tuple(self._row), tuple(self._row_stores)))
             self._row, self._row_stores = [], []

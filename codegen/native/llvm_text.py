@@ -340,7 +340,7 @@ class _Printer(Text):
         self.lines.append(f"{name} = and i1 {test}, true")
 
     def combined(self, nest: Nest, store: Store, value: str, old: str) -> str:
-        """Returns a value combined with what the place of its store holds, if an earlier row stored there."""
+        """Combines a value with the current content of its store's address, if an earlier row stored there."""
         assert store.do is not None
         lane, kind = store.value.lane, vector(store.value.lane)
         later = "false"

@@ -163,7 +163,7 @@ class Node:
     uniform: bool = False
 
     def place_and_mask(self) -> tuple[Node | None, Node | None]:
-        """Returns what a load adds to its place, and its mask."""
+        """Returns the offset operand of a load, and its mask."""
         found = list(self.operands)
         at = found.pop(0) if self.do is Do.LOAD_AT else None
         return at, found[0] if found else None
@@ -172,8 +172,8 @@ class Node:
 @brief
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Stores a value; `at`, a uniform i64, is added to the place. With `do` the value is combined with what earlier
-    rows stored in its place; before the first of them, the place holds the number with the bits `identity`.
+    """Stores a value. `at`, a uniform i64, is added to the address. With `do` it combines the value with the one
+    that earlier rows stored there; the first of them combines it with the number whose bits are `identity`.
     """
 
     access: Access

@@ -55,7 +55,7 @@ class Lowerings:
 
 
 def _once(known: dict[_Layouts, _Made | NotEvaluable], key: _Layouts, make: Callable[[], _Made]) -> _Made:
-    """Returns what was made for a key before, or raises what was raised."""
+    """Memoizes `make`: returns the earlier result for a key, or raises the earlier error."""
     found = known.get(key)
     if found is None:
         try:

@@ -313,7 +313,7 @@ class NestLowering:
     # -- reductions and results
 
     def folded(self, key: Key) -> Traced:
-        """Returns what a strip makes of a reduction over the columns."""
+        """Emits a strip's part of a reduction over the columns."""
         (operand, _), i = self.parts(key), key[0]
         free = {axis for part in operand[1] for axis, _ in part.terms} - {a for part in key[1] for a, _ in part.terms}
         if self.space.is_merged and not free <= self.space.columns:

@@ -1,9 +1,9 @@
 """Lowers reductions by computations that are no known monoid, of one array or of several at once, as an argmax is.
 
-The results, or scratch arrays, hold what elements so far have been combined to. A nest takes the elements in their
-order, for many results at a time where these lie side by side. Where they do not and rows are long, a row is cut into
-16 pieces of neighbours: lanes combine the elements of a piece each, then the pieces are combined in their order, and
-with what is left of the row. So computations need not commute.
+Accumulators, in the results or in scratch, hold the elements combined so far. A nest takes the elements in order, for
+many results at a time where these are contiguous. Where they are not and rows are long, a row is cut into 16 contiguous
+pieces: each lane reduces one piece, then the pieces are combined in order, and then the rest of the row. So
+computations need not commute.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ SHORT = 2 * LANES  # rows below this length are not cut into pieces
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """A loop, and the distances of neighbours in each array and in what holds the results. `reduces` says whether it
-    combines elements.
-    """
+    """A loop with its strides in each array and in the accumulators. `reduces` says whether it combines elements."""
 
     size: int
     arrays: tuple[int, ...]
@@ -53,8 +51,8 @@ class _Begin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Elements to combine: their buffers and types, the places of the first ones, and the loops over them. `held` are
-    the buffers of what they are combined to.
+    """Elements to combine: their buffers, types and offsets, and the loops over them. `held` are the buffers of the
+    accumulators.
     """
 
     begin: _Begin

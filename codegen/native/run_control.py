@@ -50,9 +50,9 @@ def _sequence() -> str:
 
 
 def _loop() -> str:
-    """Words: whether it has ended, which of two states is current, whether a trip has begun, the address of what all
-    loops of this run may still do, what a trip takes of that, then of both states the sequence of the condition, its
-    result, and the sequence of the body, which makes the other state.
+    """Runs a loop. Words of its block: whether it has ended, which of two states is current, whether a trip has
+    begun, the address of the budget that all loops of this run share, and the cost of a trip. Then, for each state,
+    the sequence of the condition, its result, and the sequence of the body, which writes the other state.
     """
     f = Assembly("define void @loop(ptr %block)")
     going, state, begun = f.value("alloca i1"), f.at("%block", 8), f.at("%block", 16)

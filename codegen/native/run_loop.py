@@ -31,9 +31,9 @@ def put_words(
     strides: tuple[Sequence[int], Sequence[int]],
     indices: Sequence[tuple[int, int, int, int]] = (),
 ) -> list[int]:
-    """Returns the words of `put` behind the addresses of a part and of what it is put into. The part has these sizes,
-    and both have these strides, in bytes. `indices` are, per dimension, the address of the first place of the part, how
-    that is stored, the greatest one, and the stride; places are clamped.
+    """Returns the arguments of `put` that follow the two addresses, of a part and of its destination. The part has
+    these sizes, and both have these strides, in bytes. `indices` have, per dimension, the address of the start
+    index of the part, its storage type, its maximum, and the stride; start indices are clamped.
     """
     inner, rank = itemsize, len(part)
     while rank and (part[rank - 1] == 1 or all(s[rank - 1] == inner for s in strides)):

@@ -108,7 +108,7 @@ def _place(
     b: Builder, i: Instruction, found: Updates, strides: Sequence[int], buffers: Sequence[int],
     layouts: Sequence[Layout], rows: Sequence[_Loop],
 ) -> tuple[Node, Node | None]:  # fmt: skip
-    """Returns what the indices of a row add to the place in the array, and whether the window lies inside of it."""
+    """Returns the offset in the array that a row's indices add, and whether the window lies inside of the array."""
     at, inside = b.constant(0, Lane.I64), None
     for start in found.starts:
         element = i.operands[start.operand].shape.element

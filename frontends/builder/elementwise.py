@@ -139,7 +139,7 @@ def floor_divide(x: ArrayLike, y: ArrayLike) -> Array:
 
 @public
 def remainder(x: ArrayLike, y: ArrayLike) -> Array:
-    """Returns what the division x / y, rounded down, leaves; it has the sign of y."""
+    """Returns the remainder of the division x / y, rounded down; it has the sign of y."""
     return wrap(m.floor_divmod("remainder", x, y)[1])
 
 

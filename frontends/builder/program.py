@@ -170,7 +170,8 @@ def _new_parameter(path: str, shape: Shape, placement: Placement | None) -> Arra
 
 @public
 def op(opcode: str, *operands: Any, shape: str | None = None, **attributes: Any) -> Any:
-    """Returns the result of any HLO op, for what has no function here; a tuple of arrays if it has several results.
+    """Emits any HLO op, in particular those without a function here; returns a tuple of arrays if it has several
+    results.
 
         op("convolution", x, w, window=[{"size": 3, "low": 1, "high": 1}], dim_labels="b0f_0io->b0f")
 

@@ -87,7 +87,9 @@ class Scope:
     parameters: int = 0
 
     def capture(self, outer: Instruction) -> Instruction:
-        """Returns what stands here for a value of the parent. Raises CompileError: here nothing does."""
+        """Returns the local value that represents a value of the parent. Raises CompileError: this computation
+        has none.
+        """
         fail(f"{self.title} can only use its own values, not {outer.name}")
 
     def parameter(self, shape: Shape, name: str) -> Instruction:

@@ -84,7 +84,7 @@ _NAMES = {
 
 
 def _expected(names: set[str] | None, found: str) -> str | None:
-    """Returns what the grammar expected there; only the nearest word if a word is misspelt."""
+    """Returns the help for a syntax error: the expected tokens, or only the nearest word if a word is misspelt."""
     if not names:
         return None
     texts = sorted(_name(n) for n in names)

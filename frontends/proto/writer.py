@@ -37,8 +37,8 @@ from .wire import Record, encode
 class ProtoExtras:
     """Protobuf fields of an instruction or a module that HLO text cannot express, as they were read.
 
-    `rest` are whole fields. `fields` are messages with unknown parts, each with what the writer makes of the field
-    without them: they are used again only if the instruction still says the same there.
+    `rest` are whole fields. `fields` are messages with unknown parts, each paired with the writer's output for its
+    known parts: a message is written again only if that output is unchanged.
     """
 
     rest: bytes = b""

@@ -70,13 +70,13 @@ def read_binary(data: bytes, filename: str = "<bytes>", *, verify: bool = True) 
 
 
 def write_text(module: Module) -> str:
-    """Returns the program in StableHLO. Raises CompileError for what StableHLO cannot express."""
+    """Returns the program in StableHLO. Raises CompileError if StableHLO cannot express it."""
     return mlir.text_of(_converted(module))
 
 
 def write_bytecode(module: Module) -> bytes:
-    """Returns the program as a portable artifact of StableHLO, for `jax.export` and other readers of later versions.
-    Raises CompileError for what StableHLO cannot express.
+    """Returns the program as a portable artifact of StableHLO, for `jax.export` and other readers of later
+    versions. Raises CompileError if StableHLO cannot express it.
     """
     return mlir.portable_artifact(_converted(module))
 

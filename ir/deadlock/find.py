@@ -36,8 +36,8 @@ _CATEGORY = "deadlock"
 
 @checked
 def find_deadlocks(module: Module) -> list[Diagnostic]:
-    """Returns what is wrong with the collectives of a per-device program (LOCAL, SCHEDULED, or another compiler's), and
-    as warnings what cannot be shown to be right. Other programs have no findings.
+    """Finds errors in the collectives of a per-device program (LOCAL, SCHEDULED, or another compiler's), and as
+    warnings parts that cannot be shown to be right. Other programs have no findings.
     """
     return (in_flight_problems(module) if is_per_device(module) else []) or find_waits(module)
 

@@ -103,7 +103,7 @@ class Known:
         return branch_selector(selector.shape, len(instruction.operands) - 1)(self.value(selector, frame))
 
     def _called(self, caller: Instruction, argument: int, frame: Frame) -> Frame:
-        """Returns the frame of what an instruction calls, with one of its operands as argument, or with all (-1)."""
+        """Returns the frame of an instruction's callee, with one of its operands as argument, or with all (-1)."""
         key = caller, argument, frame
         if key not in self._frames:
             passed = caller.operands if argument < 0 else caller.operands[argument : argument + 1]

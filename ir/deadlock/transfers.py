@@ -1,9 +1,9 @@
-"""Checks sends and receives: each channel has both ends, and no device waits for what it would cause itself later.
+"""Checks sends and receives: each channel has both ends, and no device waits for an event that it causes itself later.
 
 A send or a receive begins where it stands, and its done waits: a receive's done for the send of its source, a send's
-done for the receive of its target, a collective for all its members. The pairs of devices are in the frontend
-attribute `_xla_send_recv_source_target_pairs`. The instructions of a computation are run in step, only to see who
-waits; what nobody can pass any more is a deadlock.
+done for the receive of its target, a collective for all its members. The pairs of devices are in the frontend attribute
+`_xla_send_recv_source_target_pairs`. The check steps through the instructions of a computation, only to see who waits;
+instructions that no device can ever pass are a deadlock.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def key_of(*parts: str | bytes) -> tuple[str, ...] | None:
-    """Returns the key of what is made of these parts alone; None if nothing is kept."""
+    """Returns the cache key of a result that depends on these parts alone; None if nothing is kept."""
     if folder() is None:
         return None
     environment = {name: value for name, value in os.environ.items() if name.startswith("HLOOM_")}

@@ -169,13 +169,13 @@ class Module:
         return clone_module(self)  # a computation belongs to one module
 
     def to_stablehlo(self) -> str:
-        """Returns the module in StableHLO (extra `xla`). Raises CompileError for what StableHLO cannot express."""
+        """Returns the module in StableHLO (extra `xla`). Raises CompileError if StableHLO cannot express it."""
         text: str = late(_WRITERS["stablehlo"])(self)
         return text
 
     def to_stablehlo_bytecode(self) -> bytes:
-        """Returns the module as a portable artifact of StableHLO, which later versions read too (extra `xla`). Raises
-        CompileError for what StableHLO cannot express.
+        """Returns the module as a portable artifact of StableHLO, which later versions read too (extra `xla`).
+        Raises CompileError if StableHLO cannot express it.
         """
         data: bytes = late(_WRITERS["stablehlo bytecode"])(self)
         return data

@@ -15,7 +15,7 @@ from .sharding_checks import sharding_problem
 
 
 def flat_layout_problems(module: Module) -> Iterator[str]:
-    """Yields what is wrong with the flat layout of a module; nothing if it has none."""
+    """Yields the violations of a module's flat layout; nothing if it has none."""
     layout = module.flat_layout
     if layout is None:
         return

@@ -104,7 +104,7 @@ def _channels(module: Module) -> Iterator[Diagnostic]:
 
 
 def _meaning(instruction: Instruction) -> Any:
-    """Returns what the collectives of a channel have in common."""
+    """Returns a key that the collectives of a channel must share."""
     attributes: Any = instruction.attributes
     op = instruction.op.unwrap(attributes)[0] if isinstance(instruction.op, AsyncStart) else instruction.op
     where = getattr(attributes, "replica_groups", None), getattr(attributes, "source_target_pairs", None)

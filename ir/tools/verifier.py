@@ -25,7 +25,7 @@ LOCAL and SCHEDULED, also:
 16. A flat layout names every parameter and result once, or members that fill it.
 `find_deadlocks` (ir/deadlock) shows more of such programs, also of those that other compilers made:
 17. Every device that comes to a collective is in one of its groups, and all devices of a group come to it alike. What
-    cannot be shown is a warning. Sends have receives, which do not wait for what comes after them.
+    cannot be shown is a warning. Sends have receives, which do not wait for later events.
 
 `verify` returns the violations, `check` raises them. Diagnostics have both values and the location of the instruction.
 """

@@ -206,7 +206,7 @@ def _annotate(value: Instruction, sharding: Sharding) -> None:
 
 
 def _annotate_result(value: Instruction, state: Instruction, sharding: Sharding) -> None:
-    """Annotates the instructions that only repeat a new value for its result, in place of what they say."""
+    """Replaces the annotations of a new value and of the copies and annotations that forward it."""
     while value.annotation is not None and value is not state:
         _annotate(value, sharding)
         if not (is_annotation(value) or isinstance(value.op, Copy)):

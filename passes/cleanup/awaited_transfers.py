@@ -47,7 +47,7 @@ def _is_taken_apart(value: Instruction) -> bool:
 
 
 def _completed(computation: Computation, transfer: Instruction) -> Instruction:
-    """Waits for a transfer, and returns a context with what it brought."""
+    """Awaits a transfer, and returns a context with the received value."""
     done = computation.add(_DONES[type(transfer.op)], (transfer,), transfer.attributes, like=transfer)
     done.frontend_attributes = transfer.frontend_attributes
 

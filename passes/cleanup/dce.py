@@ -31,7 +31,7 @@ class DeadCodeElimination(Pass):
 
 
 def live(computation: Computation) -> set[Instruction]:
-    """Returns what the root and effects depend on, and the parameters."""
+    """Returns live instructions: the parameters, and those that the root and effects depend on."""
     found: set[Instruction] = set()
     stack = [i for i in computation if i is computation.root or i.op.role is Role.PARAMETER or i.has_effect()]
     while stack:

@@ -140,7 +140,7 @@ class Block:
         return computation.build(monoid.value, found, rest, like=member)
 
     def _with_rest(self, found: Instruction, value: Instruction, sums: Sums) -> Instruction:
-        """Returns the last product's result with what the other columns add to it."""
+        """Adds the contribution of the other columns to the last product's result."""
         assert self.columns is not None
         computation, side = computation_of(self.chain), self.chain.side
         factor = self._spread(value, side, found)

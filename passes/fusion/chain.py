@@ -1,4 +1,4 @@
-"""Chains: a product, ops on rows of its result, and a product of what these make.
+"""Chains: a product, ops on rows of its result, and a product that reads their results.
 
     s = f32[8,512,512] dot(q, k)
     p = f32[8,512,512] ...            a softmax of s

@@ -85,7 +85,7 @@ def _in_blocks(computation: Computation, is_scheduled: bool, context: PassContex
 
 
 def _added(computation: Computation, places: Container[Instruction]) -> Iterator[Instruction]:
-    """Yields what has been added since the instructions got their places."""
+    """Yields the instructions added since the places were numbered, the last one first."""
     return itertools.takewhile(lambda instruction: instruction not in places, reversed(computation))
 
 

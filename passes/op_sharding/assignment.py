@@ -93,7 +93,7 @@ class OpSharding:
 
     @property
     def is_contraction(self) -> bool:
-        """Whether the op sums products, so that its work may matter more than what it reads and writes."""
+        """Whether the op sums products, so that its arithmetic may cost more than its memory traffic."""
         return self.use.op.algebra_of(self.call) is Algebra.BILINEAR
 
     @property

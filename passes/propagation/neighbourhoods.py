@@ -54,7 +54,7 @@ class Surroundings:
         return dict(zip(self._leaves, self._graph.fingerprints(self._states, self._radius), strict=True))
 
     def _kind(self, relation: Relation) -> int:
-        """Returns a hash of what a relation costs between given leaves."""
+        """Returns a hash of the inputs of a relation's cost model, except for its leaves."""
         use = self._traffic.use(relation)
         tie = relation.rule if use is None else use
         fused = self._traffic.fused(relation)
@@ -90,7 +90,7 @@ class Neighbourhoods:
         self._closed = np.array(closed, bool)
 
     def fingerprints(self, states: Hashes, radius: int) -> list[int]:
-        """Returns a fingerprint per leaf. `states` are hashes of what a leaf is by itself."""
+        """Returns a fingerprint per leaf. `states` are hashes of each leaf without its neighbourhood."""
         found = _mixed(states)
         for distance in range(radius):
             ends = np.zeros_like(self._kinds)

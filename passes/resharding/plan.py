@@ -250,7 +250,7 @@ def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tup
     """Yields the exchange for parts of large target tiles with the all-gathers after it, and the exchange for whole
     tiles.
 
-    Devices that want the same tile receive a part each, of about the size of what they send.
+    Devices that want the same tile receive a part each, of about the size that each sends.
     """
     dims, transfer = problem.dims, problem.machine.collective("collective-permute", None)
     latency = transfer.latency / (transfer.per_byte * problem.size)

@@ -1,1 +1,3 @@
-"""Schedules: the collectives of a per-device program bucketed, ordered and kept within a limit of memory."""
+"""Schedules the collectives of a per-device program: combines them in buckets, orders them, and respects a memory
+limit.
+"""

@@ -1,7 +1,7 @@
 """A lower bound on the time of every schedule of a program.
 
-No order takes less than the computation of all ops, nor less than any engine of collectives needs for the bytes of its
-own, with one latency per kind and groups of devices in each computation.
+No order takes less than the computation of all ops. Nor does it take less than any engine needs for the bytes of its
+collectives, plus one latency per kind and replica groups in each computation.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ...ir.graph.op import Role
 
 
 def program_bound(module: Module, clock: Clock) -> float:
-    """Returns seconds that no order and combination of this program's instructions undercuts."""
+    """Returns a lower bound, in seconds, over all orders and combinations of this program's instructions."""
     return max([clock.serial(module.entry).compute, *_engines(module.entry, clock, {}).values()])
 
 
 def _engines(
     computation: Computation, clock: Clock, known: dict[Computation, dict[str, float]]
 ) -> dict[str, float]:
-    """Returns the least seconds that each engine works for one execution of a computation."""
+    """Returns a lower bound of each engine's busy seconds in one execution of a computation."""
     if computation in known:
         return known[computation]
     found: dict[str, float] = {}

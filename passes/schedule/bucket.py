@@ -103,7 +103,7 @@ def _of_plan(plan: Plan) -> Buckets:
 
 
 def _remark(e: Extract, buckets: Buckets) -> str:
-    """Returns what became of the collectives of a computation, and what stopped more from being combined."""
+    """Reports how the collectives of a computation were combined, and why more were not."""
     parts: list[str] = []
     for what, tensors, ends in (("gather", e.problem.gathers, buckets.gathers),
                                 ("reduction", e.problem.reductions, buckets.reductions)):  # fmt: skip

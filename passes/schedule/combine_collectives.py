@@ -1,7 +1,7 @@
 """Combines collectives: one with many operands in place of many that could run at the same time.
 
-Each collective costs all its devices a rendezvous, whatever its size. Equal collectives of which none needs another
-become one, as long as their values stay below `most_bytes`.
+Each collective costs all its devices a rendezvous, whatever its size. Equal, independent collectives become one, as
+long as their values stay below `most_bytes`.
 
     before:  g = f32[8,4] all-gather(v), dimensions={0}, replica_groups={{0,1}}
              h = f32[6]   all-gather(w), dimensions={0}, replica_groups={{0,1}}
@@ -9,8 +9,8 @@ become one, as long as their values stay below `most_bytes`.
              g = f32[8,4] get-tuple-element(all), index=0
              h = f32[6]   get-tuple-element(all), index=1
 
-The level of an instruction is the most combinable collectives on a path that leads to it. Those of one level do not
-depend on each other, and a dependence between combined ones leads to a higher level, so combining makes no circle.
+The level of an instruction is the largest number of combinable collectives on a path to it. Those of one level do not
+depend on each other, and a dependence between combined ones leads to a higher level, so combining makes no cycle.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _is_combinable(instruction: Instruction) -> bool:
 
 
 def _attributes(instruction: Instruction) -> Hashable:
-    """Returns what combined collectives have in common. Groups `{}` leave the size of a group to the shapes."""
+    """Returns a key that combined collectives must share. Groups `{}` leave the size of a group to the shapes."""
     attributes = instruction.attributes_as(CollectiveAttributes)
     scale = instruction.shape.num_elements / instruction.operands[0].shape.num_elements
     return replace(attributes, channel_id=None), attributes.channel_id is None, scale

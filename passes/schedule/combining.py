@@ -1,14 +1,14 @@
-"""Makes one collective of several: in one instruction with many operands, or of one packed array.
+"""Combines several collectives into one: an instruction with many operands, or one of a packed array.
 
     before:    g = f32[8,4] all-gather(v), dimensions={0}
                h = f32[6]   all-gather(w), dimensions={0}
     variadic:  all = (f32[1,8,4], f32[1,6,1]) all-gather(reshape(v), reshape(w)), dimensions={1}
     flat:      all = f32[2,22] all-gather(f32[1,22] concatenate(reshape(v), reshape(w))), dimensions={0}
 
-An array that is gathered or scattered along a dimension is one of three dimensions to the collective: those before it,
-itself, and those behind it. So members of any ranks and dimensions fit into one instruction; the reshapes are views.
-The variadic form copies nothing. The flat form moves the divided dimension to the front, and copies what does not lie
-so; XLA runs only this form of reduce-scatters, all-to-alls and permutes.
+To the collective, an array that is gathered or scattered along a dimension has three dimensions: those before it,
+itself, and those after it. So members of any ranks and dimensions fit into one instruction; the reshapes are views. The
+variadic form copies nothing. The flat form moves the divided dimension to the front, and copies arrays that are not
+laid out so; XLA runs only this form of reduce-scatters, all-to-alls and permutes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _COMBINABLE = (*_ALONG, AllReduce, CollectivePermute)
 
 
 def is_movable(instruction: Instruction) -> bool:
-    """Whether the place of an instruction may change because it is a collective without ties."""
+    """Whether an instruction is a collective that may be reordered."""
     return instruction.op.is_collective and not instruction.control_predecessors and instruction.annotation is None
 
 
@@ -71,8 +71,8 @@ def is_combinable(instruction: Instruction) -> bool:
 
 
 def key_of(instruction: Instruction, form: Form) -> Hashable:
-    """Returns what collectives must have in common to be combined: kind, groups, reducer, and the factor by which the
-    array grows; in the flat form the element type, too. One that cannot be combined has a key of its own.
+    """Returns the key that collectives must share to be combined: kind, groups, reducer, and the factor by which
+    the array grows; in the flat form the element type, too. One that cannot be combined has a key of its own.
     """
     if not is_combinable(instruction):
         return instruction
@@ -108,13 +108,13 @@ def _dimension(instruction: Instruction) -> tuple[int, ...]:
 
 
 def _split(instruction: Instruction, shape: Shape) -> Shape:
-    """Returns an operand's or result's shape as three dimensions: before the divided one, itself, and behind it."""
+    """Returns an operand's or result's shape as three dimensions: before the divided one, itself, and after it."""
     (dim,) = _dimension(instruction)
     return shape.with_dims((math.prod(shape.dims[:dim]), shape.dims[dim], math.prod(shape.dims[dim + 1 :])))
 
 
 def _rows_of(instruction: Instruction, shape: Shape) -> int:
-    """Returns the parts, one per device of a group, of which an operand or result of this shape consists."""
+    """Returns the number of parts, one per device of a group, in an operand or result of this shape."""
     if isinstance(instruction.op, AllToAll):
         return known_group_size(instruction.attributes_as(GroupAttributes).replica_groups) or 1
     sizes = instruction.shape.num_elements, instruction.operands[0].shape.num_elements
@@ -122,7 +122,7 @@ def _rows_of(instruction: Instruction, shape: Shape) -> int:
 
 
 def _is_plain(instruction: Instruction) -> bool:
-    """Whether the arrays lie in row-major order, so that reshapes are views."""
+    """Whether the arrays are row-major, so that reshapes are views."""
     shapes = (instruction.shape, instruction.operands[0].shape)
     return all(tuple(s.minor_to_major) == tuple(reversed(range(s.rank))) for s in shapes)
 
@@ -130,8 +130,8 @@ def _is_plain(instruction: Instruction) -> bool:
 @brief
 @dataclass(slots=True)
 class Combined:
-    """The instructions that a bucket became: those before the collective, itself, those behind it; and its members'
-    values in their order.
+    """The instructions that replace a bucket: those before the collective, itself, those after it; and its members'
+    values in order.
     """
 
     collective: Instruction
@@ -141,7 +141,7 @@ class Combined:
 
 
 def combine(computation: Computation, members: Sequence[Instruction], form: Form) -> Combined:
-    """Puts one collective in the place of several with equal keys, at the end of the computation; the caller orders."""
+    """Replaces several collectives with equal keys by one at the end of the computation; the caller sorts it."""
     work = _Builder(computation, members)
     if form_of(members[0], form) is Form.FLAT:
         work.flat()

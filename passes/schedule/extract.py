@@ -1,8 +1,8 @@
-"""Reads the scheduling problem of a computation off its instructions.
+"""Extracts the scheduling problem of a computation.
 
-The main part, in a given order, is cut into segments: before the first user of each gather, and behind what each
-reduction needs. Seconds come from the machine, memory from the values that live at each instruction, without those
-that gathers make and reductions take, which the problem counts.
+The main part, in a given order, is cut into segments: before the first user of each gather, and after the last operand
+of each reduction. The machine gives the seconds of a segment. Its memory is that of the live values, except for
+gathered values and operands of reductions, which the problem counts.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .search.problem import NEVER, Outcome, Problem, Tensor, simulate
 @brief
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """A problem, and what its numbers stand for: instructions of the segments, of the gathers, of the reductions.
+    """A problem, and the instructions of its segments, gathers and reductions.
 
-    `offset` are the bytes that live at each segment beside what the problem counts.
+    `offset` are the live bytes at each segment that the problem does not count.
     """
 
     computation: Computation
@@ -41,8 +41,8 @@ class Extract:
     offset: Sequence[float]
 
     def within(self, limit: float) -> Extract:
-        """Returns the same with a limit on the bytes that the computation takes. Where even the tensors that a segment
-        cannot do without exceed it, there is room for these alone.
+        """Returns a copy with a limit on the computation's bytes. If even the tensors that a segment needs
+        exceed it, the segment gets just enough room for these.
         """
         p = self.problem
         least = (p.held(s, p.needed[s]) + p.in_bucket(p.made[max(s - 1, 0)], p.made[s + 1])
@@ -51,14 +51,14 @@ class Extract:
         return replace(self, problem=replace(p, room=room))
 
     def excess(self, found: Outcome, limit: float) -> float:
-        """Returns the bytes by which the computation exceeds a limit with a plan, whose outcome is known."""
+        """Returns the bytes by which the computation exceeds a limit under the plan of this outcome."""
         room = tuple(limit - offset for offset in self.offset)
         if room == self.problem.room:
             return found.excess
         return simulate(replace(self.problem, room=room), found.plan).excess
 
     def of_copy(self, copies: Mapping[Instruction, Instruction]) -> Extract:
-        """Returns the same of a copy of the computation, given the copy of each instruction."""
+        """Returns the extract of a copy of the computation, given the copy of each instruction."""
 
         def of(instructions: Iterable[Instruction]) -> list[Instruction]:
             return [copies[i] for i in instructions]
@@ -71,8 +71,8 @@ class Extract:
                        gathers=gathers, reductions=reductions)  # fmt: skip
 
     def grouped(self, gathers: Sequence[object], reductions: Sequence[object]) -> Extract:
-        """Returns the same with tensors of one label next to each other: gathered when the first of them is needed,
-        reduced when the last of them is made.
+        """Returns a copy with tensors of one label adjacent: gathered when the first of them is needed, reduced
+        when the last of them is made.
         """
         g = _together(self.gathers, self.problem.gathers, gathers, min)
         r = _together(self.reductions, self.problem.reductions, reductions, max)
@@ -86,7 +86,9 @@ def _together(
     labels: Sequence[object],
     choose: Callable[[Iterable[int]], int],
 ) -> tuple[list[Instruction], tuple[Tensor, ...]]:
-    """Returns instructions and tensors by the places of their labels: the chosen one of those of all members."""
+    """Sorts tensors so that those with one label are adjacent, at the position that `choose` picks among the
+    members.
+    """
     places: dict[object, list[int]] = {}
     for label, tensor in zip(labels, tensors, strict=True):
         places.setdefault(label, []).append(tensor.at)
@@ -104,8 +106,8 @@ def extract(
     form: Form,
     inner: Mapping[Instruction, int],
 ) -> Extract:
-    """Returns the problem of a computation whose main part has this order, without a limit on memory. `inner` are the
-    bytes that called computations take.
+    """Returns the problem of a computation whose main part has this order, without a memory limit. `inner` are the
+    peak bytes of callees.
     """
     apart = {*roles.gathers, *roles.reductions, *roles.early, *roles.tail}
     main = [i for i in order if i not in apart and i.op.role is not Role.PARAMETER]
@@ -151,7 +153,9 @@ def extract(
 
 
 def _readers(value: Instruction, place: Mapping[Instruction, int]) -> tuple[list[int], bool]:
-    """Returns the places in the main part that read a value, in order, and whether it is read elsewhere, too."""
+    """Returns the places in the main part that read a value, in order, and whether other instructions or the root
+    read it.
+    """
     found: list[int] = []
     stack, elsewhere = [value], False
     root = value.parent.root if value.parent is not None else None
@@ -169,7 +173,7 @@ def _readers(value: Instruction, place: Mapping[Instruction, int]) -> tuple[list
 
 
 def _seconds(instruction: Instruction, clock: Clock) -> float:
-    """Returns the seconds of an instruction of the main part, whose collectives hide nothing."""
+    """Returns the seconds of an instruction of the main part; nothing overlaps its collectives."""
     if not instruction.op.is_control:
         return clock.parts(instruction).total
     called = [clock.serial(c).total for c in instruction.called()]

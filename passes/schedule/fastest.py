@@ -1,8 +1,8 @@
 """Chooses among rewrites by the schedules that they allow.
 
-Whether a loop should gather ahead, or reduce once behind it, depends on what hides the collectives inside, so no
-rewrite can tell by itself. Each alternative is scheduled, and the timeline decides. An alternative that changes nothing
-costs no search.
+Whether a loop should prefetch its gathers, or reduce once after it, depends on the overlap inside, so no rewrite can
+tell by itself. Each alternative is scheduled, and the timeline decides. An alternative that changes nothing costs no
+search.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Fastest(Pass):
 
 @dataclass(slots=True)
 class _Try:
-    """An alternative: the passes before the schedule, and the result with its forecast or the error."""
+    """An alternative: the passes before the schedule, and their result with its forecast, or the error."""
 
     passes: tuple[Pass, ...]
     module: Module

@@ -5,11 +5,11 @@
              w and u of all devices are slices of its columns
 
 Parameters are members of one buffer if the same buckets gather them, they have one type, and either all or none of them
-lie in the memory of a result. In that case these results are joined, too: the values that a step computes for its
-weights are the weights of the next one. What else reads a member reads a slice. `Module.flat_layout` says where the
-arrays are, so that those who run the program give and get them one by one.
+alias a result. If they do, these results are joined, too: the weights that a step computes are the parameters of the
+next one. Other readers of a member read a slice. `Module.flat_layout` records the offsets of the arrays, so that
+callers pass and receive them one by one.
 
-A bucket of a kind that combines its operands in a concatenation (`bucket{form=flat}`) has the buffer in its place.
+The buffer also replaces the concatenation of a flat bucket (`bucket{form=flat}`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class FlatParameters(Pass):
 @brief
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Parameters that become one, by number, and where each begins; the results that lie in their memory, if any."""
+    """Parameters that are joined, by number, with their offsets; and the results that alias them, if any."""
 
     gathers: tuple[Instruction, ...]
     members: list[int]
@@ -100,7 +100,7 @@ class _Group:
 
 
 def _one_row_each(devices: int) -> Sharding:
-    """Returns the sharding of an array of two dimensions of which each device has its own row."""
+    """Returns the sharding of a two-dimensional array that gives each device one row."""
     return Sharding.on_own_mesh(Tiling(((Digit(devices, 1),), ())), devices)
 
 
@@ -112,8 +112,8 @@ def _source(value: Instruction) -> Instruction:
 
 
 def _packed(gather: Instruction) -> Sequence[Instruction]:
-    """Returns the values that a bucket gathers, as operands or in a concatenation for it alone; none of what is no
-    bucket.
+    """Returns the values that a bucket gathers, as operands or in a concatenation with no other user; none if the
+    gather is no bucket.
     """
     if not isinstance(gather.op, AllGather) or gather.annotation is not None:
         return ()
@@ -211,7 +211,7 @@ class _Work:
         Interface(parameters, [results[r] for r in left] + flat_results, aliases, donors).install(self.module)
 
     def _joined_results(self, group: _Group, results: Sequence[Port]) -> Port:
-        """Appends the array of the results of a group, behind the last of them."""
+        """Appends the joined array of a group's results, after the last of them."""
         entry = self.module.entry
         values = [results[r].value for r in group.results]
         order = {i: n for n, i in enumerate(entry)}

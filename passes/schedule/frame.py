@@ -1,4 +1,4 @@
-"""The memory around each computation of a program: what its callers hold while it runs, and what it calls takes."""
+"""The memory around each computation of a program: the live bytes of its callers, and the peaks of its callees."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from .orders import live_bytes
 @brief
 @dataclass(slots=True)
 class Frame:
-    """Bytes by the orders that a program has now: `inner` of what an instruction calls, at its peak; `outside` of what
-    lives while a computation runs, beside its own values; `peak` of the whole program.
+    """Bytes under the program's current orders. `inner` maps an instruction to the peak of its callees. `outside`
+    maps a computation to the bytes that live while it runs, without its own values. `peak` is that of the whole
+    program.
     """
 
     inner: dict[Instruction, int] = field(default_factory=dict[Instruction, int])

@@ -1,7 +1,7 @@
-"""Names the tensors that collectives move, after the parameters they belong to: by layer, or by a user's patterns.
+"""Labels the tensors that collectives move, after the parameters they belong to: by layer, or by a user's patterns.
 
-A gather belongs to the parameter that it reads. A reduction belongs to the parameter of as many elements that an
-update reads beside it. The layer of a parameter is the first number in its name: `w['q3']`, `layers[3].query`.
+A gather belongs to the parameter that it reads. A reduction belongs to the parameter with as many elements that is an
+operand of the same update. The layer of a parameter is the first number in its name: `w['q3']`, `layers[3].query`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def layer(names: Sequence[str]) -> str:
 
 
 def in_patterns(many: Sequence[tuple[str, ...]], patterns: Sequence[str]) -> Iterator[object]:
-    """Yields the first pattern that fits each tensor; one of its own for a tensor that none fits."""
+    """Yields the first pattern that matches each tensor; a label of its own if none does."""
     compiled = [(text, name_pattern(text)) for text in patterns]
     for number, names in enumerate(many):
         yield next((text for text, pattern in compiled if fits(pattern, names)), number)

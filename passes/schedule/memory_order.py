@@ -1,7 +1,6 @@
 """Orders a program for little memory: the best of some orders by the live memory of the whole program.
 
-The orders are those of the text, of the bytes that each step frees, of the operands of the root one after the other,
-and of what can be computed soonest.
+The candidates are the text's order, `by_memory`, `depth_first`, and `soon` (see `orders`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ ORDERS: dict[str, Callable[[Computation], Order]] = {"by bytes freed": by_memory
 
 @dataclass(frozen=True)
 class MemoryOrder(Pass):
-    """Gives all computations the order with the least peak of memory; that of the text where none needs less."""
+    """Orders all computations for the least memory peak; keeps the text's order where none needs less."""
 
     name: ClassVar[str] = "memory-order"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL, Stage.SCHEDULED})

@@ -1,8 +1,8 @@
-"""Combines collectives that keep their place: those of one key that nothing but a little computation stands between.
+"""Combines collectives that keep their place: those of one key with little computation between them.
 
-Of two such collectives, the first waits for what the second one needs. That pays where this takes less time than the
-latency of a message. The level of a collective is the most others on a path that leads to it: those of one level do
-not need each other, and combining them makes no circle.
+The first of two such collectives then waits for the operands of the second. That pays if it takes less time than the
+latency of a message. The level of a collective is the largest number of collectives on a path to it: those of one level
+do not depend on each other, so combining them makes no cycle.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .roles import Roles, before
 @brief
 @dataclass(slots=True)
 class _Group:
-    """Collectives to combine, and the time at which the order comes to the first."""
+    """Collectives to combine, and the time at which the first is reached in order."""
 
     start: float
     members: list[Instruction] = field(default_factory=list[Instruction])
 
 
 def neighbours(computation: Computation, roles: Roles, clock: Clock, form: Form) -> list[list[Instruction]]:
-    """Returns the collectives of the main part that stand close together, by the new one that each becomes."""
+    """Groups adjacent collectives of the main part that should be combined."""
     others = {*roles.gathers, *roles.reductions, *roles.tail}
     levels: dict[Instruction, int] = {}
     open_groups: dict[Hashable, _Group] = {}

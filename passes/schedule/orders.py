@@ -1,9 +1,9 @@
-"""Orders of the instructions of a computation, operands before users, and the bytes that live in them.
+"""Orders of the instructions of a computation, operands before users, and the live bytes along them.
 
-- `soon`: each instruction as early as it could run if nothing else ran, so that a gradient follows what it is made of.
-  Instructions that need no contraction come just before their first user.
-- `by_memory`: of the instructions that can run, the one that frees most bytes, then the one with most users.
-- `depth_first`: the operands of the root, one after the other, each with all it needs.
+- `soon`: as soon as possible, assuming unlimited parallelism, so that a gradient follows its operands. Instructions
+  that need no contraction come just before their first user.
+- `by_memory`: of the ready instructions, the one that frees most bytes, then the one with most users.
+- `depth_first`: the operands of the root, one after the other, each with all its dependences.
 
 Instructions with effects keep their order.
 """
@@ -26,7 +26,9 @@ _RESIDENT = (Role.PARAMETER, Role.CONSTANT)
 
 
 def dependences(order: Sequence[Instruction]) -> dict[Instruction, list[Instruction]]:
-    """Returns what must come before each instruction: operands, control predecessors, effects before an effect."""
+    """Returns the dependences of each instruction: operands, control predecessors, and for an effect the previous
+    effect.
+    """
     found: dict[Instruction, list[Instruction]] = {}
     last: Instruction | None = None
     for i in order:
@@ -60,7 +62,7 @@ def soon(computation: Computation, clock: Clock, free: Iterable[Instruction] = (
 
 
 def by_memory(computation: Computation) -> Order:
-    """Returns the order in which each step frees most bytes, of those possible then."""
+    """List scheduling: always takes the ready instruction that frees most bytes."""
     order = list(computation)
     owners = _owners(order)
     left: dict[Instruction, int] = {}
@@ -85,14 +87,14 @@ def by_memory(computation: Computation) -> Order:
 
 
 def depth_first(computation: Computation) -> Order:
-    """Returns the order in which each operand of the root comes with all that it needs, one after the other."""
+    """Returns the order that visits the operands of the root one after the other, each after its dependences."""
     work = Emission(list(computation))
     work.emit([computation.root, *computation])
     return work.order
 
 
 class Emission:
-    """An order in the making, which begins with the parameters."""
+    """An order under construction, which begins with the parameters."""
 
     def __init__(self, instructions: Sequence[Instruction], needs: Needs | None = None) -> None:
         self._needs = dependences(instructions) if needs is None else needs
@@ -104,7 +106,7 @@ class Emission:
         return list(self._found)
 
     def emit(self, instructions: Iterable[Instruction]) -> None:
-        """Appends instructions that are not there yet, each after what it needs."""
+        """Appends instructions that are not there yet, each after its dependences."""
         found, needs = self._found, self._needs
         for instruction in instructions:
             stack = [instruction] if instruction not in found else []
@@ -116,11 +118,11 @@ class Emission:
                     found[stack.pop()] = None
 
     def is_ready(self, instruction: Instruction) -> bool:
-        """Whether all that an instruction needs is there."""
+        """Whether all dependences of an instruction are in the order."""
         return all(map(self._found.__contains__, self._needs[instruction]))
 
     def emit_ready(self, instructions: Iterable[Instruction]) -> list[Instruction]:
-        """Appends those instructions that need nothing that is not there, and returns the others."""
+        """Appends the instructions whose dependences are in the order, and returns the others."""
         found, needs, others = self._found, self._needs, list[Instruction]()
         for instruction in instructions:
             if all(map(found.__contains__, needs[instruction])):
@@ -136,8 +138,8 @@ def _listed(
     key: Callable[[Instruction, int], Any],
     done: Callable[[Instruction], Iterable[Instruction]] = lambda _: (),
 ) -> Order:
-    """Returns an order: always the instruction with the least key, of those that can run. `done` names the instructions
-    whose keys a step has changed.
+    """List scheduling: always takes the ready instruction with the least key. `done` names the instructions whose
+    keys a step has changed.
     """
     number = {i: n for n, i in enumerate(order)}
     waiting = {i: len(needs[i]) for i in order}
@@ -165,7 +167,7 @@ def _listed(
 
 
 def _owners(order: Sequence[Instruction]) -> dict[Instruction, tuple[Instruction, ...]]:
-    """Returns for each value the instructions whose memory it is."""
+    """Maps each value to the instructions whose memory it occupies."""
     found: dict[Instruction, tuple[Instruction, ...]] = {}
     for i in order:
         if passes_on(i) or i.op.role is Role.LOOP:
@@ -185,11 +187,10 @@ def live_bytes(
     inner: Mapping[Instruction, int],
     apart: Iterable[Instruction] = (),
 ) -> list[int]:
-    """Returns the bytes that live at each instruction of an order, without parameters, constants and those `apart`.
+    """Returns the live bytes at each instruction of an order, without parameters, constants and values `apart`.
 
-    Every value has its own memory, from the instruction that makes it to the last one that reads it; the state of a
-    loop stays where it is, and a collective holds its operands until its result is first read. `inner` are the bytes of
-    called computations.
+    Every value has its own memory, from its definition to its last use. The state of a loop is updated in place,
+    and a collective keeps its operands alive until its result is first read. `inner` are the peak bytes of callees.
     """
     owners, without, places = _owners(order), set(apart), {i: place for place, i in enumerate(order)}
     last: dict[Instruction, int] = {}

@@ -29,8 +29,8 @@ Planner = Callable[[Extract], tuple[Extract, Outcome]]
 
 @dataclass(slots=True)
 class State:
-    """A program with its forecast and the peak of its memory. `buckets` are the sizes of its new collectives, `again`
-    the values that it gathers again, `exposed` the largest share by which the planned collectives of a computation
+    """A program with its forecast and its memory peak. `buckets` are the sizes of its new collectives, `again` the
+    number of repeated gathers, `exposed` the largest share by which the planned collectives of a computation
     prolong it.
     """
 
@@ -43,7 +43,7 @@ class State:
     exposed: float = math.inf
 
     def rank(self, limit: float) -> tuple[bool, float, float]:
-        """Returns what is compared of programs under a limit on memory; less is better."""
+        """Returns a program's key for comparison under a memory limit; less is better."""
         within = self.peak <= limit
         return not within, self.seconds if within else self.peak, self.peak
 
@@ -56,9 +56,9 @@ def forecast(module: Module, clock: Clock, done: str = "") -> State:
 @brief
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """How programs are planned: by what, on which machine, in which form of combined collectives. Where `reorders`, the
-    main part may be computed as soon as possible instead of in the order of the text. Where `combines`, collectives
-    that keep their place are combined with close ones.
+    """Options of planning: the planner, the machine, and the form of combined collectives. Where `reorders`, the
+    main part may be computed as soon as possible instead of in the order of the text. Where `combines`, adjacent
+    collectives that keep their place are combined.
     """
 
     planner: Planner
@@ -68,14 +68,14 @@ class Planning:
     combines: bool = True
 
     def plan(self, module: Module, clock: Clock, limit: float) -> State | None:
-        """Plans a program, in place; None if nothing in it can move. `clock` has the times of the program, afterwards
-        those of the new one.
+        """Plans a program, in place; None if nothing in it can move. `clock` has the times of the program,
+        afterwards those of the planned one.
         """
         return self.prepare(module, clock, edits=True).written(limit, {})
 
     def prepare(self, module: Module, clock: Clock, peak: int | None = None, edits: bool = False) -> Prepared:
-        """Returns what all plans of a program have in common, with neighbours combined: in the program if that may be
-        edited, else in a copy. `peak` is that of its memory if it is known.
+        """Analyses a program once for all memory limits, after combining adjacent collectives: in place if
+        `edits`, else in a copy. `peak` is that of its memory if it is known.
         """
         found = Prepared(self, module, clock, frame_of(module, peak))
         clock.serial(module.entry)  # callers take the times of what they call as the program is, in whatever order
@@ -96,7 +96,7 @@ class Planning:
         return found
 
     def _problems(self, computation: Computation, roles: Roles, clock: Clock, frame: Frame) -> Iterator[Extract]:
-        """Yields the problems of a computation, without a limit on memory, by the orders of its main part."""
+        """Yields the problems of a computation for each order of its main part, without a memory limit."""
         for order in self._orders(computation, clock, roles):
             yield extract(computation, roles, order, clock, self.form, frame.inner)
 
@@ -109,8 +109,8 @@ class Planning:
 @brief
 @dataclass(slots=True)
 class _Part:
-    """A computation to plan: its problems with different orders, of which `known` ones were read off, and its plans by
-    the bytes that these may take.
+    """A computation to plan: its problems under different orders, of which `known` ones are extracted, and its
+    solutions by memory limit.
     """
 
     computation: Computation
@@ -128,8 +128,8 @@ class _Part:
 @brief
 @dataclass(slots=True)
 class Prepared:
-    """A program, of which plans for several limits on memory can be made: its times, the memory around its
-    computations, the sizes of neighbours that are combined, and the problems of the computations with more to plan.
+    """A program analysed for plans under several memory limits: its times, the memory around its computations, the
+    sizes of combined neighbours, and the problems of the computations with more to plan.
     """
 
     planning: Planning
@@ -155,8 +155,8 @@ class Prepared:
         return True
 
     def written(self, limit: float, copies: Mapping[Instruction, Instruction]) -> State | None:
-        """Writes the plan for a limit into the program. `copies` are its instructions by those of the problems, where
-        it is a copy.
+        """Writes the plan for a limit into the program. `copies` maps the instructions of the problems to it,
+        if it is a copy.
         """
         if not self.parts and not self.sizes:
             return None
@@ -174,7 +174,7 @@ class Prepared:
         return best
 
     def _ordered(self, written: Sequence[Written], limit: float) -> State:
-        """Gives the written computations the faster of their orders, or that with less memory if it does not fit."""
+        """Gives the planned computations their faster order, or the one with less memory if that does not fit."""
         chosen: list[Order] = []
         found: list[tuple[float, list[Order]]] = []
         for tail_last in (False, True) if written else (False,):

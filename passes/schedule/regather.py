@@ -5,8 +5,8 @@
 
 Weights that a forward pass gathers are needed again in the backward pass. Kept, all of them live at once in between;
 gathered again, only those of a few layers do, for one more gather each (ZeRO's third stage; Rajbhandari et al., "ZeRO:
-Memory optimizations toward training trillion parameter models", 2020). The users of a value are divided where the
-computation between two of them is longest.
+Memory optimizations toward training trillion parameter models", 2020). The users of a value are split at its longest
+gap between uses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LEAST_GAP = 0.05  # of a computation's instructions, between the users that are
 
 
 def regather(module: Module, clock: Clock, share: float) -> int:
-    """Gathers values again, in place: those that take most memory for longest, up to this share of the bytes of all.
+    """Repeats gathers, in place: the largest with the longest gaps first, up to this share of the gathered bytes.
     Returns their number.
     """
     channel = max((_channel(i) or 0 for c in module for i in c), default=0)
@@ -59,8 +59,8 @@ def _channel(instruction: Instruction) -> int | None:
 
 
 def _divided(gather: Instruction, computation: Computation) -> tuple[float, Instruction, set[Instruction]] | None:
-    """Returns a gather's bytes times the length of the longest row of instructions between its users, itself, and the
-    users behind that row; None if no row is long.
+    """Scores a gather by bytes times its longest gap between uses, and returns it with the uses after the gap; None
+    if all gaps are short.
     """
     place = {i: n for n, i in enumerate(computation)}
     readers = sorted(readers_of(gather), key=place.__getitem__)
@@ -86,7 +86,7 @@ def readers_of(value: Instruction) -> set[Instruction]:
 
 
 def divert(computation: Computation, old: Instruction, new: Instruction, late: Collection[Instruction]) -> None:
-    """Lets the late readers of a value read another one, through copies of its views."""
+    """Redirects the late readers of a value to another one, through copies of its views."""
     for user in list(old.users):
         if _hands_on(user):
             if not readers_of(user).isdisjoint(late):

@@ -1,18 +1,18 @@
-"""Computes values again for their late readers, in place of keeping them through the peak of memory.
+"""Rematerializes values for their late readers, in place of keeping them through the memory peak.
 
     before:  t = tanh(h)   y = dot(t, w)   ..   d = multiply(e, t)
     after:   t = tanh(h)   y = dot(t, w)   ..   t.1 = tanh(h)   d = multiply(e, t.1)
 
-A value that lives at the peak and is next read behind it can be made again there, from parameters and from values that
-are kept for others anyway. What that takes are the seconds of all instructions in between. Of such values, those come
-first that free most bytes per second, until the peak is within the limit (Korthikanti et al., "Reducing activation
-recomputation in large transformer models", 2022). Another peak may then be the highest: the search goes on there, for
-as long as peaks get lower. Collectives, control flow and effects are never repeated (`regather` repeats gathers).
+A value that lives at the peak and is next read after it can be recomputed there, from parameters and from values that
+stay alive for others anyway. The cost is the seconds of all recomputed instructions. Values that free most bytes per
+second come first, until the peak is within the limit (Korthikanti et al., "Reducing activation recomputation in large
+transformer models", 2022). Another peak may then be the highest: the search continues there, for as long as peaks get
+lower. Collectives, control flow and effects are never repeated (`regather` repeats gathers).
 
-XLA merges equal expressions, and would keep the value after all. For it, what is computed again reads through a barrier
-together with another operand of the late reader: it differs from all others, and cannot come before that operand.
+XLA merges equal expressions, and would keep the value after all. For it, recomputed instructions read through a barrier
+together with another operand of the late reader: they differ from all others, and cannot precede that operand.
 
-The instructions of the program keep their order. Only the entry is looked at.
+The instructions of the program keep their order. The pass works on the entry alone.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _RESIDENT = (Role.PARAMETER, Role.CONSTANT)
 
 @dataclass(frozen=True)
 class Rematerialize(Pass):
-    """Computes values again until the program takes at most `memory` on a device (0: what the machine has), or as far
-    as that is possible; behind `barriers` if XLA is to run it.
+    """Rematerializes values until the program takes at most `memory` on a device (0: the machine's capacity), or as
+    far as possible; after `barriers` if XLA is to run it.
     """
 
     name: ClassVar[str] = "rematerialize"
@@ -69,7 +69,7 @@ class Rematerialize(Pass):
 
 
 def rematerialize(module: Module, clock: Clock, limit: float, barriers: bool = False) -> int:
-    """Computes values of the entry again, in place, until the peak of memory is at most `limit` or gets no lower; with
+    """Rematerializes values of the entry, in place, until the memory peak is at most `limit` or gets no lower; with
     `barriers`, so that XLA does not merge them. Returns their number. `clock` has the times of the program before.
     """
     count, memory = 0, live_memory(module)
@@ -89,7 +89,7 @@ def rematerialize(module: Module, clock: Clock, limit: float, barriers: bool = F
 @brief
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """A value that can be made again: the instructions that do so in order, its late readers, and what it takes."""
+    """A value to rematerialize: the instructions that recompute it, in order, its late readers, and the cost."""
 
     value: Instruction
     steps: list[Instruction]
@@ -98,7 +98,7 @@ class _Again:
 
     @property
     def needed(self) -> set[Instruction]:
-        """The values that live on where it is made again."""
+        """The values whose live ranges extend to the recomputation."""
         return {o for s in self.steps for o in s.operands}.difference(self.steps)
 
     @property
@@ -108,7 +108,7 @@ class _Again:
 
 
 def _round(computation: Computation, clock: Clock, memory: LiveMemory, excess: float, barriers: bool) -> int:
-    """Makes values again that live at the peak, until this many bytes are freed there. Returns their number."""
+    """Rematerializes values that live at the peak, until this many bytes are freed there. Returns their number."""
     scan = _Scan(computation, clock, memory)
     count = 0
     for found in sorted(scan.candidates(memory.peak * _LEAST_BYTES), key=lambda f: f.rank):
@@ -127,7 +127,7 @@ def _round(computation: Computation, clock: Clock, memory: LiveMemory, excess: f
 @brief
 @dataclass(slots=True)
 class _Scan:
-    """Where values are read. `kept` must live on for values that are made again, `gone` are those made again."""
+    """The uses of values. `kept` must stay alive for rematerialized values, `gone` are rematerialized."""
 
     computation: Computation
     clock: Clock
@@ -142,7 +142,7 @@ class _Scan:
         self.readers = {i: readers_of(i) for i in self.place}
 
     def candidates(self, least: float) -> Iterator[_Again]:
-        """Yields the values of at least this size that are kept through the peak and can be made again behind it."""
+        """Yields values of at least this size that live through the peak and can be rematerialized after it."""
         peak = next(n for i, n in self.place.items() if i.name == self.memory.at)
         for value, place in self.place.items():
             if place >= peak or not _can_repeat(value) or passes_on(value) or value.shape.byte_size < least:
@@ -154,7 +154,9 @@ class _Scan:
                     yield _Again(value, steps, late, sum(self.clock.parts(s).total for s in steps))
 
     def _steps(self, value: Instruction, place: int) -> list[Instruction] | None:
-        """Returns the instructions that make a value from what lives at a place; None if there are too many."""
+        """Returns the instructions that recompute a value from the values that live at a place; None if there
+        are too many.
+        """
         found, stack = {value}, [value]
         while stack:
             for operand in stack.pop().operands:
@@ -173,7 +175,7 @@ class _Scan:
 
 
 def _can_repeat(instruction: Instruction) -> bool:
-    """Whether an instruction gives the same array whenever it runs, on each device by itself."""
+    """Whether an instruction is deterministic and local to a device."""
     op = instruction.op
     if op.is_collective or op.is_control or op.role in _RESIDENT or instruction.control_predecessors:
         return False
@@ -182,7 +184,9 @@ def _can_repeat(instruction: Instruction) -> bool:
 
 
 def _behind_barrier(computation: Computation, found: _Again, reader: Instruction) -> dict[Instruction, Instruction]:
-    """Returns what a value is made of, as it is read behind a barrier that waits for an operand of its reader."""
+    """Passes a value's inputs through an opt-barrier that waits for an operand of its reader, and maps them to its
+    results.
+    """
     needed = sorted(found.needed, key=lambda v: v.name)
     inputs = [v for v in needed if v.shape.is_array and v.op.role is not Role.CONSTANT]
     if not inputs:
@@ -195,7 +199,7 @@ def _behind_barrier(computation: Computation, found: _Again, reader: Instruction
 
 
 def _emit(computation: Computation, found: _Again, place: dict[Instruction, int], barriers: bool) -> None:
-    """Makes a value again just before its first late reader."""
+    """Recomputes a value just before its first late reader."""
     order = list(computation)
     old = set(order)
     first = min(found.late, key=place.__getitem__)

@@ -1,9 +1,9 @@
-"""Tells the parts that the instructions of a computation play in its schedule.
+"""Classifies the instructions of a computation by their role in its schedule.
 
-A *gather* is a collective whose operand is there early: it needs no contraction, no loop and no other collective, as
-the shards of parameters do not. A *reduction* is one whose result is needed late: no contraction and no loop reads
-what follows from it, as with the gradients for an optimizer. What leads to gathers is *early*, what follows from
-reductions is the *tail*; everything else is the *main* part, whose other collectives keep their place in its order.
+A *gather* is a collective whose operand is available early: it depends on no contraction, no loop and no other
+collective, as the shards of parameters do not. A *reduction* is one whose result is needed late: no contraction and no
+loop depends on it, as with the gradients for an optimizer. Instructions that lead to gathers are *early*, users of
+reductions are the *tail*; everything else is the *main* part, whose other collectives keep their place in its order.
 
 Gathers do not depend on each other, nor do reductions, so that any of them can be combined and moved.
 """
@@ -24,7 +24,7 @@ from .combining import is_movable
 @brief
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The parts of a computation's instructions: gathers and reductions in the order of the text; the rest as sets."""
+    """The instructions of a computation by role: gathers and reductions in the order of the text; the rest as sets."""
 
     gathers: Sequence[Instruction]
     reductions: Sequence[Instruction]
@@ -61,7 +61,9 @@ def roles_of(computation: Computation, clock: Clock) -> Roles:
 
 
 def is_anchored(instruction: Instruction) -> bool:
-    """Whether an instruction must keep its place among others of its kind: it has an effect, or draws numbers."""
+    """Whether an instruction must keep its order among others of its kind: it has an effect, or draws random
+    numbers.
+    """
     op = instruction.op
     if op.is_control:
         return instruction.has_effect() or any(is_anchored(i) for c in instruction.called() for i in c)
@@ -76,13 +78,13 @@ def before(instruction: Instruction) -> Sequence[Instruction]:
 
 
 def passes_on(instruction: Instruction) -> bool:
-    """Whether an instruction hands its operands on, so that they are read where its value is."""
+    """Whether an instruction forwards its operands, so that readers of its value read them."""
     op = instruction.op
     return bool(instruction.operands) and (op.shares_memory or op.is_view or op.role is Role.ELEMENT)
 
 
 def _calm(order: Sequence[Instruction], heavy: set[Instruction]) -> set[Instruction]:
-    """Returns the instructions with nothing heavy among themselves and all that follows."""
+    """Returns the instructions that are not heavy and lead to no heavy instruction."""
     found: set[Instruction] = set()
     needed: set[Instruction] = set()  # by a control dependence of something that is not calm
     for i in reversed(order):
@@ -94,7 +96,7 @@ def _calm(order: Sequence[Instruction], heavy: set[Instruction]) -> set[Instruct
 
 
 def _ancestors(start: Sequence[Instruction]) -> set[Instruction]:
-    """Returns instructions and everything that they need."""
+    """Returns instructions and all their transitive operands."""
     found = set(start)
     stack = list(start)
     while stack:

@@ -3,12 +3,11 @@
     before:  g = all-gather(v)   x = dot(a, g)   h = all-gather(w)   y = dot(x, h)
     after:   g = all-gather(v)   h = all-gather(w)   x = dot(a, g)   y = dot(x, h)
 
-The pass `schedule` takes each computation with collectives that can move, solves its problem in numbers (`search`) for
-the order of the text and for one that computes everything as soon as possible, and writes the better plan. Then the
-timeline and the live memory of the whole program decide. The program keeps the order that it had if that is as fast.
-Where the plan needs more memory than it may, plans are made for less, with values that are gathered again, and with
-values that are computed again; the fastest that fits is taken. What cannot be brought below the limit is an error.
-`overlap` does the same without combining anything.
+The pass `schedule` takes each computation with movable collectives and solves its problem in numbers (`search`), for
+the order of the text and for one that computes everything as soon as possible. It writes the better plan. Then the
+timeline and the live memory of the whole program decide. The program keeps its old order if that is as fast. If the
+plan exceeds the memory limit, the pass tries plans for less memory, with repeated gathers, and with rematerialized
+values; it takes the fastest that fits. It is an error if none does. `overlap` does the same without combining anything.
 
 The module's attributes `hloom.schedule` record the forecast, the peak and the lower bound (`bound`).
 """
@@ -121,7 +120,7 @@ def form_named(text: str) -> Form:
 @brief
 @dataclass(slots=True)
 class _Choice:
-    """One run of a pass: the choice among the program as it is and plans of it."""
+    """One run of a pass: it chooses among the program and its plans."""
 
     name: str
     planning: Planning
@@ -158,8 +157,8 @@ class _Choice:
         return is_new
 
     def _unasked(self, plans: _Plans, usual: float, limit: float) -> State:
-        """Returns the best program where the user gave no limit: one within the usual memory, unless one that takes
-        more is worth it.
+        """Returns the best program where the user gave no limit: one within the usual memory, unless a larger
+        one is much faster.
         """
         if plans.fits(limit, usual) and (best := self._best(plans, limit)).peak <= usual:
             return best
@@ -171,7 +170,7 @@ class _Choice:
         return frugal if frugal.peak <= usual and frugal.seconds * share < best.seconds else best
 
     def _best(self, plans: _Plans, limit: float) -> State:
-        """Returns the best program within a limit, or what comes closest."""
+        """Returns the best program within a limit, or the closest to it."""
         best = plans.old
         for new in self._candidates(plans, limit):
             faster = new.seconds < best.seconds * _BETTER or best.peak > limit
@@ -180,8 +179,8 @@ class _Choice:
         return best
 
     def _candidates(self, plans: _Plans, limit: float) -> Iterator[State]:
-        """Yields programs to choose from: the plan without a limit; unless that fits, plans with ever less memory for
-        buckets, such plans of programs that gather again what they need late, orders for little memory.
+        """Yields candidates: the plan without a limit; unless that fits, plans with ever less memory for
+        buckets, the same with repeated gathers, and memory orders.
         """
         old, self.is_tight = plans.old, False
         if limit < (free := old.peak * _GROWTH):  # the plan without a limit may need less than it is allowed
@@ -213,7 +212,7 @@ class _Choice:
                 yield forecast(module, Clock.of(module, self.planning.machine), f"the order {name}")
 
     def _computed_again(self, best: Module, limit: float) -> Iterator[State]:
-        """Yields programs that compute values again: the best one so far, the old one, and a plan of that."""
+        """Yields programs with rematerialized values: the best one so far, the old one, and a plan of that."""
         machine, barriers = self.planning.machine, self.planning.form is Form.XLA
         for base, plans in ((best, False), (self.module, False), (self.module, True)):
             module = clone_module(base)
@@ -258,7 +257,7 @@ _Program = tuple[Prepared, int]
 @brief
 @dataclass(slots=True)
 class _Plans:
-    """Plans of a program within limits on memory. `clock` has the times of the program; nothing is analysed twice."""
+    """Plans of a program by memory limit. `clock` has the times of the program; each analysis runs once."""
 
     planning: Planning
     old: State
@@ -271,8 +270,8 @@ class _Plans:
         return found is not None and found[0].fits(limit, usual)
 
     def within(self, limit: float, share: float = 0.0) -> State | None:
-        """Returns the plan for a limit of a program that gathers this share of the bytes again; None if there is
-        nothing to plan, or to gather again.
+        """Returns the plan for a limit of a program that repeats gathers of this share of the bytes; None if
+        there is nothing to plan, or to repeat.
         """
         found = self._prepared(share)
         new = found[0].plan(limit) if found is not None else None

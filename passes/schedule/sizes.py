@@ -11,7 +11,7 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 class Bytes(int):
-    """A number of bytes; made of a number or a text. Raises ValueError for another text."""
+    """A number of bytes, from a number or a text. Raises ValueError for another text."""
 
     def __new__(cls, value: int | str = 0) -> Bytes:
         if isinstance(value, int):

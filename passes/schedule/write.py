@@ -1,7 +1,7 @@
 """Writes a plan into a computation: combines the buckets, and orders the instructions.
 
-A bucket of several keys becomes a collective for each. Before a bucket of reductions starts, what follows from earlier
-ones is computed, which awaits them; or all of that comes at the end (`tail_last`).
+A bucket of several keys becomes a collective for each. Before a bucket of reductions starts, the users of earlier ones
+are computed, which awaits them; or all of these come at the end (`tail_last`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Bucket = list[Instruction]
 
 
 class Written:
-    """A computation whose buckets are combined, and the orders that a plan can have there."""
+    """A computation with combined buckets, and the orders that a plan can have there."""
 
     def __init__(self, extract: Extract, plan: Plan) -> None:
         self.extract = extract
@@ -41,7 +41,7 @@ class Written:
         self.needs = dependences(list(self.computation))
 
     def _combined(self, members: Iterable[Instruction]) -> Bucket:
-        """Makes one collective of the members of each key."""
+        """Combines the members of each key into one collective."""
         groups: dict[Hashable, list[Instruction]] = {}
         for member in members:
             groups.setdefault(key_of(member, self.extract.form), []).append(member)
@@ -56,7 +56,7 @@ class Written:
         return found
 
     def _ranks(self) -> dict[Instruction, int]:
-        """Returns the last bucket of reductions that each instruction of the tail needs, by number."""
+        """Maps each instruction of the tail to the number of the last bucket of reductions that it depends on."""
         rank = {i: number for number, bucket in enumerate(self.reductions) for i in bucket}
         for i in self._tail():
             rank[i] = max((rank[o] for o in before(i) if o in rank), default=0)
@@ -69,8 +69,8 @@ class Written:
         return [i for i in self.computation if i in self.extract.roles.tail]
 
     def _combine_tail(self) -> None:
-        """Combines collectives of the tail that the same bucket of reductions leads to, such as gathers of updated
-        parameters.
+        """Combines collectives of the tail that depend on the same last bucket of reductions, such as gathers
+        of updated parameters.
         """
         level: dict[Instruction, int] = {}
         groups: dict[Hashable, list[Instruction]] = {}

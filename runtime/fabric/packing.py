@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Buffers:
-    """Memory for what is sent, kept for the next message of the same size."""
+    """A pool of send buffers, reused by messages of the same size."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[Array]] = {}

@@ -146,7 +146,7 @@ class RanksFabric:
         route = self._sends[collective]
 
         def pieces(sends: tuple[Send, ...]) -> list[Operands]:
-            """Returns what is sent; on the target only, arrays like that."""
+            """Returns the pieces to send; on the target only, arrays of their shapes."""
             ends = [arrived[source if source in arrived else target] for source, target, _ in sends]
             return [outgoing_pieces(collective, own, send[2]) for own, send in zip(ends, sends, strict=True)]
 

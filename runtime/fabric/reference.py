@@ -38,7 +38,7 @@ def perform(collective: Collective, members: list[Operands], wanted: Sequence[in
 
 
 def outgoing_pieces(collective: Collective, operands: Operands, slot: int) -> Operands:
-    """Returns what the source of a permute sends over its pair number `slot`."""
+    """Returns the arrays that the source of a permute sends over its pair number `slot`."""
     return cut_slices(collective.instruction, operands, slot) if collective.is_in_place else operands
 
 

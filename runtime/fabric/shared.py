@@ -166,8 +166,9 @@ class SharedMemory:
         return exchanges
 
     def _take(self, layouts: list[_Layout]) -> tuple[int, Uses]:
-        """Takes a place for what this rank has to send. While there is none, others have to read what was sent before:
-        they do when they have completed as much as this rank, which therefore completes all that it has started.
+        """Allocates memory for this rank's messages. While there is none, other ranks must first read earlier
+        messages. They do so once they have completed as much as this rank, so this rank completes all that it
+        has started.
         """
         size = sum(layout.size for layout in layouts)
         found = self._try_to_take(layouts, size)

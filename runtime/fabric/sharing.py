@@ -1,9 +1,9 @@
 """Decides which collectives go through shared memory, and opens that memory, the same on all ranks.
 
-A set of ranks on one node shares memory unless a collective is too large for the segments. They have room for what the
-program has in flight at a time, up to `_IN_FLIGHT` beside the largest collective, and for one more up to `_AHEAD`, so
-that a rank can post it while others read the last ones. If the node has less, the collectives that do not fit go
-through MPI; if memory is refused, all do.
+A set of ranks on one node shares memory unless a collective is too large for the segments. They hold the program's
+collectives in flight, up to `_IN_FLIGHT` in addition to the largest one, and one more up to `_AHEAD`, so that a rank
+can post it while others read the last ones. If the node has less, the collectives that do not fit go through MPI; if
+memory is refused, all do.
 """
 
 from __future__ import annotations

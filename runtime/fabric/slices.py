@@ -42,7 +42,7 @@ def _region(start: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
 
 
 def cut_slices(instruction: Instruction, operands: Operands, slot: int) -> Operands:
-    """Returns what a source sends over its pair number `slot`: a slice of each buffer."""
+    """Returns a slice of each buffer that a source sends over its pair number `slot`."""
     buffers, parts = _parts(instruction, operands, 0)
     return [buffers[b][_region(start, size)] for b, number, start, size in parts if number == slot]
 

@@ -45,10 +45,10 @@ def _runs(step: Step) -> bool:
 
 
 def _updated(plan: Plan) -> dict[int, int] | None:
-    """Returns the numbers of the parameters in whose arrays a plan puts slices, by the buffers of what it makes so.
+    """Maps each buffer that is updated in place to the loop-state index it aliases; None if some step has no
+    machine code.
 
-    None if a step neither runs in machine code nor is such a put, or if such an array is not the next state of the same
-    number.
+    An update also needs to return its buffer as the next state of the same index.
     """
     numbers = {buffer: n for n, buffer in enumerate(plan.parameters)}
     found: dict[int, int] = {}
@@ -66,7 +66,7 @@ def _updated(plan: Plan) -> dict[int, int] | None:
 
 @dataclass(slots=True)
 class Run:
-    """The run of one device, and the word for what its loops may still do before they pause (bytes)."""
+    """The run of one device. `left` is the budget (bytes) that its loops may spend before they pause."""
 
     interpreter: Interpreter
     device: int
@@ -80,7 +80,7 @@ class Run:
 
 @dataclass(slots=True)
 class _Code:
-    """The steps of a plan, with what they refer to: functions and blocks, and arrays that must stay."""
+    """The steps of a plan as table entries: code and blocks, and the arrays that must stay alive."""
 
     run: Run
     plan: Plan
@@ -88,8 +88,8 @@ class _Code:
     kept: list[Any] = field(default_factory=list[Any])
 
     def results(self, state: Sequence[Array], made: dict[int, Array], is_real: bool = True) -> list[Array]:
-        """Adds the steps of the plan for a state, with these arrays for what it makes; returns its results. Unless
-        `is_real`, only finds where these lie.
+        """Adds the steps of the plan for a state, with the arrays of `made` for its buffers, and returns its
+        results. Unless `is_real`, only finds their addresses.
         """
         frame, updated = self.plan.frame(self.run.device, list(state)), _updated(self.plan) or {}
         changing = [state[n] for n in updated.values()]

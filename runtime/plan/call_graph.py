@@ -89,7 +89,7 @@ def callees_first(
 
 
 def live_in(computation: Computation) -> Iterator[Instruction]:
-    """Yields what may run when the computation does, in it and in all that it calls."""
+    """Yields the instructions that may run when the computation does, in it and in its callees."""
     return (instruction for callee in callees_first(computation) for instruction in live_instructions(callee))
 
 

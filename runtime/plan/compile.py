@@ -313,7 +313,7 @@ class _Builder:
         return result
 
     def push(self, step: Step) -> None:
-        """Appends a step, after the waits for what it reads."""
+        """Appends a step, after the waits for its operands."""
         for buffer in step.reads:
             self.arrive(buffer)
         self.plan.steps.append(step)

@@ -51,7 +51,7 @@ Sites = dict[str, list[Plan]]
 
 
 def _sites(plan: Plan) -> Sites:
-    """Returns what runs from a place with a name, once for each such place."""
+    """Groups the callees of a plan by the name of their call site."""
     found: Sites = {}
     for name, callee, _ in _callees(plan):
         found.setdefault(name, []).append(callee)
@@ -84,7 +84,9 @@ def _runs(program: Plan, plans: Sequence[Plan], devices: int) -> list[int]:
 
 
 def _callees(plan: Plan) -> Iterator[tuple[str, Plan, bool]]:
-    """Yields what steps run, and what runs inside of that, with names; for branches and loop bodies True."""
+    """Yields the callees of steps, nested ones included: a name, the plan, and whether it is a branch or a loop
+    body.
+    """
     for step in plan.steps:
         for number, callee in enumerate(step.plans()):
             match step.instruction.op.role, number:

@@ -118,7 +118,7 @@ class _Degrees:
         return state
 
     def _made_by(self, i: Instruction, operands: list[Degrees]) -> int:
-        """The degree of what an op makes of its operands."""
+        """Returns the degree of an op's result."""
         leaves = [leaf for operand in i.operands for leaf in operand.shape.leaves()]
         flat = [d for operand in operands for d in operand]
         degrees = [d for leaf, d in zip(leaves, flat, strict=True) if leaf.element.is_float or leaf.element.is_complex]
@@ -170,7 +170,9 @@ class _Degrees:
         return 1 + (count // max(1, leaf.num_elements) if isinstance(i.op, Reduce) else count)
 
     def _closed(self, i: Instruction, highest: int) -> int:
-        """The degree of what an op makes that applies computations again and again, none of which raises it."""
+        """Returns the degree of an op that applies its computations repeatedly; raises NoBound if one of them
+        raises the degree.
+        """
         for computation in i.called():
             found = self.of(computation, [[highest] * p.shape.num_leaves for p in computation.parameters])
             if max(found, default=1) > highest:

@@ -1,8 +1,8 @@
 """Arithmetic modulo the prime p = 2^61 - 1 on uint64 arrays.
 
-Larger numbers are no field elements. Three of them stand for what floats have and fields lack: UNDEFINED (NaN, and
-the padding of inputs), LEAST and GREATEST (the infinities). Operations with these give the infinities
-where that is sure, else UNDEFINED.
+Larger numbers are no field elements. Three of them stand for floats that a field lacks: UNDEFINED (NaN, and the padding
+of inputs), LEAST and GREATEST (the infinities). Operations with these give the infinities where that is sure, else
+UNDEFINED.
 """
 
 from __future__ import annotations

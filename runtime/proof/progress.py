@@ -39,7 +39,7 @@ class Progress:
         return Verdict("undecided", outputs, self._ended, 1.0, None, "", (), (), (), unfinished=unfinished)
 
     def unfinished(self) -> Unfinished | None:
-        """Returns what the limit of time has ended; None if it has not."""
+        """Returns the part that the time limit interrupted; None if there was no interruption."""
         if self.limit is None:
             return None
         return Unfinished(self._seconds, self._during, tuple(reversed(self.limit.where)))

@@ -99,7 +99,7 @@ class Tested:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """Says what was running when the time was up: the part of the proof, and the instructions, the outermost first."""
+    """A proof that ran out of time: the part that was running, and its instructions, the outermost first."""
 
     seconds: float
     during: str

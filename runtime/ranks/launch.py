@@ -227,7 +227,7 @@ def world(expected: int | None = None) -> Any:
 
 
 def left_for_ranks() -> bytes:
-    """Returns what the process that started the ranks left for them; nothing on another host, or without Hloom's
+    """Returns the data that the launching process stored for the ranks; nothing on another host, or without Hloom's
     launcher.
     """
     path = os.environ.get(_LEFT, "")

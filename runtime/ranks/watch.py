@@ -90,7 +90,8 @@ class RankWatch:
             self.place = Place(where)
 
     def wait_until(self, ready: Callable[[], bool], where: Instruction | str, members: tuple[int, ...]) -> None:
-        """Waits for what the ranks `members` do in shared memory: spins, then yields, then sleeps. Raises RankFailed.
+        """Waits until ranks `members` make `ready` true in shared memory: spins, then yields, then sleeps.
+        Raises RankFailed.
         """
         if self._failure is not None:
             raise self._failure

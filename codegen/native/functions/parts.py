@@ -36,7 +36,7 @@ def product_of_parts(b: Builder, x: Parts, y: Parts) -> Parts:
 
 
 def quotient(b: Builder, x: Parts, y: Parts) -> Parts:
-    """Returns x / y as rounded, and most of what it lacks."""
+    """Returns x / y rounded, and most of its rounding error."""
     inverse = b.div(b.like(y[0], 1.0), y[0])
     result = b.mul(x[0], inverse)
     minus = b.negate(result)

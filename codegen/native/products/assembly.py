@@ -25,7 +25,7 @@ class Assembly:
         return name
 
     def integer(self, verb: str, x: str, y: int | str) -> str:
-        """Returns what an instruction on two integers gives."""
+        """Emits a binary i64 instruction and returns its value."""
         return self.value(f"{verb} i64 {x}, {y}")
 
     def both(self, x: str, y: str) -> str:

@@ -45,7 +45,7 @@ class Axis:
 
     @property
     def start(self) -> int:
-        """The offset in the kernel of what element 0 of a window is multiplied with."""
+        """The offset in the kernel of the element that multiplies element 0 of a window."""
         return self.first + ((self.window.size - 1) * self.kernel if self.window.reversal else 0)
 
     def phases(self) -> list[Axis]:

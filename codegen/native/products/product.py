@@ -36,7 +36,7 @@ def is_product(op: AnyOp) -> bool:
 def product_plan(
     op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], result: Layout, by_blas: bool = True
 ) -> Plan | None:
-    """Returns the plan of a dot or a convolution; None for other ops, and for what plans cannot do."""
+    """Plans a dot or a convolution; None for other ops and unsupported cases."""
     if not is_product(op) or len(call.operands) != 2:
         return None
     layouts = (*operands, result)
@@ -50,10 +50,10 @@ def product_plan(
 
 
 def product_step(op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], result: Layout) -> NativeStep | None:
-    """Returns a step that computes a dot or a convolution whose operands and result all have one type of an arithmetic.
+    """Returns a step that computes a dot or a convolution whose operands and result share a supported element type.
 
-    The step takes both operands and the result, at their layouts. It copies to scratch what BLAS cannot read or write
-    in place. None for other ops and types, for what plans cannot do, and where nothing is provided.
+    The step takes both operands and the result, at their layouts. It copies operands that BLAS cannot access in
+    place to scratch. None for other ops and types, unsupported cases, and without BLAS or a compiler.
     """
     element = call.shape.element
     if not is_product(op) or arithmetic_of(element) is None or not is_provided():

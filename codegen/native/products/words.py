@@ -62,7 +62,7 @@ def _multiply(stage: Multiply, library: Blas, arithmetic: Arithmetic) -> list[in
 
 
 def _gemm(stage: Multiply, library: Blas, arithmetic: Arithmetic) -> list[int]:
-    """Returns what BLAS takes of a product; nothing it can call if it has none of it."""
+    """Returns the gemm arguments of a product; zeros if BLAS has no routine for it."""
     m, n, k = stage.row.size, stage.column.size, stage.inner.size
     if stage.matrices is None or not arithmetic.is_float:
         return [0] * 9
@@ -91,7 +91,7 @@ def _words(leaf: int, arrays: Iterable[Place], loops: Iterable[Term], words: Ite
 
 
 def _stored(matrix: Matrix, rows: int, columns: int) -> list[int]:
-    """Returns what BLAS takes of a matrix that it multiplies with a vector."""
+    """Returns the gemv arguments that describe the matrix."""
     sizes = (columns, rows) if matrix.is_transposed else (rows, columns)
     return [_CODES[matrix.is_transposed], *sizes, matrix.distance]
 

@@ -1,4 +1,4 @@
-"""The attributes of custom-calls, and the base class of what is known of their targets."""
+"""The attributes of custom-calls, and the base class of the behaviours of known targets."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Rewrites of collectives in per-device programs: other kinds, fewer of them, outside of loops."""
+"""Rewrites the collectives of per-device programs: changes their kinds, merges them, and moves them out of loops."""

@@ -1,7 +1,7 @@
-"""The base of rewrites of collectives: what they may look at, how they edit, how they report.
+"""The base of rewrites of collectives: the program they analyse, their edits, and their remarks.
 
-A rewrite first finds where it applies (a match, or the reason against one), then emits. New instructions are placed
-before an existing one, so that collectives start where the replaced ones did; a computation is ordered once.
+A rewrite first matches (a match, or the reason against one), then emits. New instructions are placed before an existing
+one, so that collectives start where the replaced ones did; a computation is ordered once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .per_device import PerDevice
 @brief
 @dataclass
 class Program:
-    """A per-device program that a rewrite works on, and what all its edits share."""
+    """A per-device program under rewrite, and the state that its edits share."""
 
     module: Module
     context: PassContext
@@ -108,7 +108,8 @@ class Rewrite(Pass):
 
 
 class MatchingRewrite(Rewrite, Generic[M]):
-    """Base of rewrites that look at one instruction at a time. `stays` begins the remark on one that is left as it is.
+    """Base of rewrites that match one instruction at a time. `stays` begins the remark on an instruction left
+    unchanged.
     """
 
     stays: ClassVar[str]
@@ -128,15 +129,15 @@ class MatchingRewrite(Rewrite, Generic[M]):
 
     @abstractmethod
     def match(self, program: Program, instruction: Instruction) -> M | str | None:
-        """Returns where the rewrite applies, why it does not, or None for instructions that it is not about."""
+        """Returns the match, the reason against one, or None for instructions that the rewrite is not about."""
 
     @abstractmethod
     def emit(self, program: Program, edits: Edits, instruction: Instruction, found: M) -> None:
-        """Emits what a match becomes."""
+        """Emits the replacement of a match."""
 
 
 class Edits:
-    """New instructions of one computation, each placed before an existing one, and removal of what they replace."""
+    """Edits one computation: places new instructions before existing ones, and removes replaced ones."""
 
     def __init__(self, computation: Computation) -> None:
         self.computation = computation
@@ -147,7 +148,7 @@ class Edits:
 
     @contextmanager
     def before(self, place: Instruction) -> Generator[Computation]:
-        """Places what is appended within the `with` statement before an instruction."""
+        """Places instructions appended within the `with` statement before an instruction."""
         start = len(self.computation)
         yield self.computation
         new = list(islice(reversed(self.computation), len(self.computation) - start))[::-1]
@@ -155,25 +156,25 @@ class Edits:
 
     @contextmanager
     def after(self, place: Instruction) -> Generator[Computation]:
-        """Places what is appended within the `with` statement after an instruction."""
+        """Places instructions appended within the `with` statement after an instruction."""
         start = len(self.computation)
         yield self.computation
         new = list(islice(reversed(self.computation), len(self.computation) - start))[::-1]
         self._behind.setdefault(place, []).extend(new)
 
     def replace(self, old: Instruction, new: Instruction) -> None:
-        """Lets `new` take the uses of `old`, its annotations, and its place as the root."""
+        """Replaces the uses of `old` by `new`, which takes over its annotations and its place as the root."""
         if old is self.computation.root:
             new.sharding, new.shardy = old.sharding, old.shardy
         self.computation.replace_all_uses(old, new)
         self._replaced.append(old)
 
     def unused(self, values: Iterable[Instruction]) -> None:
-        """Lets `finish` remove those of these values that nothing uses."""
+        """Marks values that `finish` removes if they are unused."""
         self._replaced += values
 
     def finish(self) -> None:
-        """Puts the computation in order and removes what nothing uses any more of the replaced values."""
+        """Sorts the computation, and removes replaced values without uses."""
         order: list[Instruction] = []
         placed = {i for lists in (self._placed, self._behind) for new in lists.values() for i in new}
         for instruction in self.computation:
@@ -193,7 +194,7 @@ class Edits:
 
 
 def remove_unused(computation: Computation, values: Iterable[Instruction]) -> None:
-    """Removes values that nothing uses, and what only they used. Parameters and effects stay."""
+    """Removes unused values, and operands that only they used. Parameters and effects stay."""
     stack = list(values)
     while stack:
         value = stack.pop()
@@ -227,7 +228,9 @@ def widens_floats(conversion: Instruction) -> bool:
 
 
 def only_user(value: Instruction) -> Instruction | None:
-    """Returns the one instruction that reads a value, once; None if there are more, none, or the value is the root."""
+    """Returns the single instruction that reads a value, once; None if there are more, none, or the value is the
+    root.
+    """
     if len(value.users) != 1 or (value.parent is not None and value is value.parent.root):
         return None
     (user, count), = value.users.items()

@@ -1,4 +1,4 @@
-"""Carries reduce-scatters into the next trip of a loop: what a trip computes is reduced beside the following one.
+"""Carries reduce-scatters into the next trip of a loop: the reduction overlaps the computation of the following trip.
 
     before:  body:  r = reduce-scatter(g)               after:  body:  r = reduce-scatter(carried)
                     b = update(a, r, i)                                b = update(a, r, carried i)   -- returns g, i
@@ -6,8 +6,8 @@
 
 The backward pass of a loop over layers reduces the gradient of each layer at the end of its trip, where it waits for
 the result. Carried, the reduction starts at the top of the next trip and is awaited at its end. It must end in an
-element of the state that nothing else reads: written into a part of it, or added to it; between lie only moves and
-conversions. All-reduces are carried in the same way. The state grows by the values before the reduction.
+element of the state with no other readers: written into a part of it, or added to it; only moves and conversions may
+lie between. All-reduces are carried in the same way. The state grows by the values before the reduction.
 
 The first trip has nothing to reduce. With `peel` it runs before the loop, by itself, if the loop's start and limit are
 constants; otherwise zeros are reduced, and written to where the first trip will write, or added.
@@ -49,7 +49,9 @@ from .loops import (
 
 @dataclass(frozen=True)
 class CarryReduceScatters(Rewrite):
-    """Reduces the results of each trip of a loop beside the next one. `most_bytes` limits what a loop carries."""
+    """Reduces the results of each trip of a loop during the next one. `most_bytes` limits the carried bytes of a
+    loop.
+    """
 
     name: ClassVar[str] = "carry-reduce-scatters"
     peel: bool = True
@@ -111,7 +113,7 @@ class _Update:
 
 
 def _match(loop: Instruction, collective: Instruction, foreseen: Foreseen) -> _Update | str:
-    """Returns how a loop keeps what is reduced, or why that cannot wait for the next trip."""
+    """Returns how a loop accumulates the reduced value, or why that cannot wait for the next trip."""
     attributes = loop.attributes_as(WhileAttributes)
     body = attributes.body
     if not is_plain_collective(collective):

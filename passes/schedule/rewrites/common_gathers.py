@@ -1,4 +1,4 @@
-"""Merges all-gathers that bring devices what they have, or get, already.
+"""Merges redundant all-gathers.
 
 - Equal gathers of one value become one, however their groups are written.
 - A gather of a gathered value becomes one gather in the groups of both, where these fit together. Along two dimensions
@@ -90,7 +90,7 @@ class _Gathers:
         return found
 
     def _of_slices(self, gather: Instruction) -> Instruction | None:
-        """Returns the value of which the devices of each group hold all parts, if it is the same on all of them."""
+        """Returns the uniform value that a gather reassembles from slices; None if there is none."""
         (part,), dim, groups = gather.operands, _dim(gather), self._groups(gather)
         place = positions(groups, self.program.devices)
         if not isinstance(part.op, DynamicSlice) or part.operands[0].shape.dims != gather.shape.dims or place is None:
@@ -110,7 +110,7 @@ class _Gathers:
         return part.operands[0]
 
     def _of_a_part(self, gather: Instruction) -> Instruction | None:
-        """Returns the slice of the gathered whole of a value, where the gather takes a slice of the value."""
+        """Returns a slice of the gathered whole, if the gather's operand is a slice of a value that is gathered."""
         (part,), dim = gather.operands, _dim(gather)
         if not isinstance(part.op, Slice):
             return None
@@ -125,7 +125,7 @@ class _Gathers:
             return computation.add(part.op, (whole,), SliceAttributes(kept), gather.shape, part.name, gather)
 
     def _chained(self, outer: Instruction) -> Instruction | None:
-        """Returns one gather in place of two, one after the other."""
+        """Merges two chained gathers into one."""
         (inner,) = outer.operands
         if not isinstance(inner.op, AllGather) or only_user(inner) is None or not is_plain_collective(inner):
             return None

@@ -1,7 +1,8 @@
-"""The groups of devices in which a collective communicates, and new collectives in other groups.
+"""Replica groups of collectives as device numbers, and groups for new collectives.
 
 Groups of HLO count devices, partitions or replicas, depending on attributes. `device_groups` returns devices in every
-case: number `replica * partitions + partition`. `Grouping` writes groups for new collectives in the way of the program.
+case: number `replica * partitions + partition`. `Grouping` writes groups for new collectives in the form of the
+program.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from ....ir.sharding.replica_groups import ExplicitGroups, Groups, IotaGroups, R
 
 
 def device_groups(instruction: Instruction, module: Module) -> Groups:
-    """Returns the groups of an all-gather, all-reduce or reduce-scatter as device numbers, in the order of each group.
+    """Returns the groups of an all-gather, all-reduce or reduce-scatter as device numbers, in the order of each
+    group.
 
-    Devices that are in no list are in no group.
+    Devices that no list names are in no group.
     """
     attributes = instruction.attributes_as(GroupAttributes)
     flat = bool(getattr(attributes, "use_global_device_ids", False))
@@ -102,8 +104,8 @@ def compact_groups(groups: Groups) -> ReplicaGroups:
 
 
 def chained_groups(first: Groups, second: Groups, devices: int) -> Groups | None:
-    """Returns the groups of one all-gather that gathers what two do, one after the other along one dimension. None if
-    devices that would be in one group get the parts in different orders, or one twice.
+    """Returns the groups of one all-gather equivalent to two chained ones along one dimension. None if devices that
+    would be in one group get the parts in different orders, or one twice.
     """
     if positions(first, devices) is None or positions(second, devices) is None:
         return None

@@ -1,16 +1,16 @@
-"""Hierarchical collectives: what would cross the slow links as a whole crosses them in parts.
+"""Splits a collective into one within each host and one across hosts on a shard of the data.
 
     before:  s = all-reduce(x)                           -- 4 hosts of 8 devices
     after:   r = reduce-scatter(x)                       -- in each host
              t = all-reduce(r)                           -- across hosts, an eighth of the bytes
              s = all-gather(t)                           -- in each host
 
-A device of a group sends its part across to the devices of its rank in the other hosts; the rest is done on the fast
-links of the host. An all-gather brings one part per host across and spreads them in the host; a reduce-scatter goes the
-other way. If the order of the group counts hosts first, the parts are also moved into place, which takes a copy.
+A device of a group sends its shard across to the devices of its rank in the other hosts; the fast links of the host do
+the rest. An all-gather brings one shard per host across and spreads them in the host; a reduce-scatter goes the other
+way. If the order of the group counts hosts first, the parts are also moved into place, which takes a copy.
 
 A level of the machine begins at a stride of the device number (`Machine.levels`). The groups must have as many devices
-in each host, and the times of the machine decide. An array that the devices of a host do not divide is padded.
+in each host, and the machine's times decide. An array that the devices of a host do not divide is padded.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ class HierarchicalCollectives(MatchingRewrite["_Levels"]):
 
 @dataclass(frozen=True, slots=True)
 class _Levels:
-    """The groups of a collective taken apart: `inner` within hosts, `outer` across, both in order. `hosts_first` says
-    that places in a group count hosts, then devices of a host (else the other way, or neither if `order` is False).
+    """The replica groups of a split collective: `inner` within hosts, `outer` across, both in order. `hosts_first`
+    says that places in a group count hosts, then devices of a host (else the other way, or neither if `order` is
+    False).
     """
 
     inner: Groups
@@ -76,7 +77,9 @@ class _Levels:
 
 
 def _best(program: Program, collective: Instruction) -> _Levels | str | None:
-    """Returns the best way to split a collective, or why there is none; None if it crosses no level, and for others."""
+    """Returns the best way to split a collective, or why there is none; None if it crosses no level, and for other
+    ops.
+    """
     if not isinstance(collective.op, AllReduce | AllGather | ReduceScatter):
         return None
     groups = device_groups(collective, program.module)

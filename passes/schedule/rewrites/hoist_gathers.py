@@ -1,12 +1,12 @@
-"""Hoists all-gathers out of loops where memory allows: what no trip changes is gathered once, before the loop.
+"""Hoists all-gathers of loop-invariant values out of loops, as far as memory allows.
 
     before:  body:  g = all-gather(slice(stack, i))        after:  first: all = all-gather(stack)
                                                                    body:  g = slice(all, i)
 
-That holds for a gather of what the loop does not change, and for one of a layer of stacked weights: the whole stack is
-gathered, and each trip takes its layer from it. A loop sends the same bytes for stacked weights, but forward and
-backward loops then share one gather, which halves them. In return all layers live as long as the loops: the smallest
-gathers are hoisted first, as long as all together add no more than `growth` to the memory peak of the program.
+It hoists a gather of a loop-invariant value, and one of a layer of stacked weights: the whole stack is gathered, and
+each trip slices its layer from it. A loop sends the same bytes for stacked weights, but forward and backward loops then
+share one gather, which halves them. In return all layers live as long as the loops: the smallest gathers are hoisted
+first, as long as all together add no more than `growth` to the memory peak of the program.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .loops import Foreseen, body_of, copy_values, editable_loops, needed_for, s
 
 @dataclass(frozen=True)
 class HoistGathers(Rewrite):
-    """Gathers once, before a loop, what each trip gathers. `growth` is the fraction of the program's peak of memory
-    that the gathered values may add.
+    """Hoists the gathers of each trip out of a loop. `growth` is the fraction of the program's memory peak that the
+    gathered values may add.
     """
 
     name: ClassVar[str] = "hoist-gathers"
@@ -70,8 +70,8 @@ class HoistGathers(Rewrite):
 
 @dataclass(frozen=True, slots=True)
 class _Hoist:
-    """A gather to hoist. `source` is what it gathers as the loop begins: the operand itself, or (`slice`) the stack
-    that it is a part of, along dimension `dim`.
+    """A gather to hoist. `source` is its operand before the loop: the operand itself, or (`slice`) the stack that
+    it is sliced from, along dimension `dim`.
     """
 
     loop: Instruction
@@ -84,13 +84,13 @@ class _Hoist:
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """A loop and what is known of its next trip."""
+    """A loop with the values of its next trip that are foreseen."""
 
     loop: Instruction
     foreseen: Foreseen
 
     def hoists(self, program: Program) -> list[_Hoist]:
-        """Returns the gathers that could be hoisted, and says why others cannot."""
+        """Returns the gathers that can be hoisted, and remarks on the others."""
         trips, body = trip_count(self.loop), body_of(self.loop)
         if trips is not None and trips < 2:
             return []
@@ -109,12 +109,12 @@ class _Loop:
         return found
 
     def _before(self, value: Instruction) -> Instruction:
-        """Returns what an element of the state is before the loop; other values are themselves."""
+        """Maps an element of the state to its initial value; returns other values unchanged."""
         number, (start,) = state_index(body_of(self.loop), value), self.loop.operands
         return start.operands[number] if number is not None and start.operands else value
 
     def _stacked(self, gather: Instruction, varying: set[Instruction]) -> _Hoist | str:
-        """Returns how a gather takes a part of a stack that the loop does not change, or what it takes instead."""
+        """Matches a gather of a slice of a loop-invariant stack. Returns the hoist, or why it fails."""
         value, dim = gather.operands[0], gather.attributes_as(AllGatherAttributes).dimensions[0]
         user = gather
         while isinstance(value.op, Reshape | Copy | Convert) and only_user(value) is user:
@@ -132,8 +132,8 @@ class _Loop:
 
 
 def _same_dim(dims: Dims, before: Dims, dim: int) -> int | None:
-    """Returns the dimension of an array of dimensions `before` that is dimension `dim` of its reshape, if only
-    dimensions of one element come or go.
+    """Maps dimension `dim` of a reshape to a dimension of its operand, whose dimensions are `before`; None unless
+    only dimensions of size 1 come or go.
     """
     if [n for n in dims if n != 1] != [n for n in before if n != 1] or dims[dim] == 1:
         return None
@@ -181,7 +181,7 @@ def _moves(body: Computation, hoist: _Hoist) -> list[Instruction]:
 
 
 def _gathered(program: Program, computation: Computation, hoist: _Hoist, stack: Instruction) -> Instruction:
-    """Appends the gather of a whole stack, converted before as its layers were."""
+    """Appends the gather of a whole stack, with the conversions of its layers."""
     for move in _moves(body_of(hoist.loop), hoist):
         if isinstance(move.op, Convert):
             shape = move.shape.with_dims(stack.shape.dims)
@@ -195,7 +195,7 @@ def _gathered(program: Program, computation: Computation, hoist: _Hoist, stack: 
 
 
 def _part(body: Computation, hoist: _Hoist, slice_: Instruction, stack: Instruction) -> Instruction:
-    """Appends the layer of a gathered stack, moved as it was before the gather."""
+    """Appends the slice of a gathered stack, with the moves of its layers."""
     dim = hoist.dim
     sizes = tuple(stack.shape.dims[d] if d == dim else n for d, n in enumerate(slice_.shape.dims))
     new = body.add(slice_.op, (stack, *slice_.operands[1:]), DynamicSliceAttributes(sizes), like=slice_)

@@ -1,4 +1,4 @@
-"""Loops taken apart: what a trip knows of the next one, copies of its instructions, its first or last trip alone."""
+"""Loop transformations: foreseen values of the next trip, copies of a body, peeling of the first or last trip."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def body_of(loop: Instruction) -> Computation:
 @brief
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """A trip's knowledge of the next one: `values` of the body, in order, that follow from constants, from state
-    that the body does not change, and from `counters`, elements of the state of which the same holds after the trip.
+    """The values of a body that are known one trip ahead: `values`, in order, depend only on constants,
+    loop-invariant state, and `counters`, elements of the state whose next values are known likewise.
     """
 
     values: dict[Instruction, None]
@@ -44,7 +44,7 @@ class Foreseen:
 
     @staticmethod
     def of(body: Computation) -> Foreseen:
-        """Finds the most counters: scalar integers whose next value is foreseen as well."""
+        """Finds the largest set of counters: scalar integers whose next value is foreseen as well."""
         root = body.root
         kept = {n for n, o in enumerate(root.operands) if o.shape.is_scalar and o.shape.element.is_integer}
         while True:
@@ -86,7 +86,7 @@ def _is_of_several(value: Instruction) -> bool:
 
 
 def state_index(body: Computation, value: Instruction) -> int | None:
-    """Returns the number of the element of the body's state that a value is; None for other values."""
+    """Returns the index of a value in the body's state; None if it is no element of the state."""
     attributes = value.attributes
     if isinstance(attributes, GetTupleElementAttributes) and value.operands[0].op.role is Role.PARAMETER:
         return attributes.index if value.operands[0].parent is body else None
@@ -94,7 +94,7 @@ def state_index(body: Computation, value: Instruction) -> int | None:
 
 
 def needed_for(values: Iterable[Instruction], known: Collection[Instruction]) -> set[Instruction]:
-    """Returns the values and all that they are computed from, but for `known` ones."""
+    """Returns the values and their transitive operands, except for `known` ones."""
     found: set[Instruction] = set()
     stack = list(values)
     while stack:
@@ -109,8 +109,8 @@ def copy_values(
     program: Program, target: Computation, source: Computation, values: Sequence[Instruction],
     given: Mapping[Instruction, Instruction],
 ) -> list[Instruction]:
-    """Appends copies of `values`, and of what they are computed from, to `target`. `given` maps instructions of
-    `source` to what stands for them. Computations of control flow are copied as well; collectives get channels of
+    """Appends copies of `values`, and of the instructions they depend on, to `target`. `given` maps instructions of
+    `source` to their substitutes. Computations of control flow are copied as well; collectives get channels of
     their own.
     """
     copies = dict(given)
@@ -146,7 +146,7 @@ def one_trip(
     results: Sequence[Instruction], known: Mapping[Instruction, Instruction] | None = None,
 ) -> list[Instruction]:
     """Appends one trip of a loop's body, which begins with `state`, to another computation. Returns its `results`,
-    values of the body. `known` maps values of the body to what stands for them.
+    values of the body. `known` maps values of the body to their substitutes.
     """
     given = dict(known or {})
     for i in body:
@@ -158,7 +158,7 @@ def one_trip(
 
 
 def adjustable_counter(loop: Instruction) -> Counter | None:
-    """Returns a loop's counter if the number of trips is known from constants that only the loop reads."""
+    """Returns a loop's counter if the trip count follows from constants that only the loop reads."""
     found = counter(loop)
     if found is None or found.trips is None or list(found.bound.users.values()) != [1]:
         return None
@@ -166,7 +166,7 @@ def adjustable_counter(loop: Instruction) -> Counter | None:
 
 
 def run_one_trip_less_at_the_end(loop: Instruction, found: Counter) -> None:
-    """Moves the limit of a loop's counter by one step."""
+    """Lowers the limit of a loop's counter by one step."""
     condition = loop.attributes_as(WhileAttributes).condition
     new = _constant_like(condition, found.bound, found.limit - found.step)
     condition.replace_all_uses(found.bound, new)
@@ -176,7 +176,7 @@ def run_one_trip_less_at_the_end(loop: Instruction, found: Counter) -> None:
 
 
 def start_one_trip_later(computation: Computation, loop: Instruction, found: Counter) -> Instruction:
-    """Returns a new start of a loop's counter, one step further."""
+    """Returns the start of a loop's counter advanced by one step."""
     like = loop.shape.elements[found.index]
     value = np.asarray(found.start + found.step).astype(like.element.numpy)
     _is_another(loop)
@@ -184,7 +184,7 @@ def start_one_trip_later(computation: Computation, loop: Instruction, found: Cou
 
 
 def _is_another(loop: Instruction) -> None:
-    """Lets nothing that is said of a loop by name, or of its number of trips, mean it any more."""
+    """Invalidates metadata of a loop: renames it and drops its known trip count."""
     loop.backend_config = None
     if loop.parent is not None:
         loop.parent.rename(loop, f"{loop.name}.rest")
@@ -196,7 +196,7 @@ def _constant_like(computation: Computation, old: Instruction, value: int) -> In
 
 
 def to_the_top(body: Computation, values: Iterable[Instruction]) -> None:
-    """Moves values to the top of a computation, with all that they are computed from, in their order."""
+    """Moves values to the top of a computation, with their transitive operands, in order."""
     body.sort()
     first = needed_for(values, ())
     order = list(body)

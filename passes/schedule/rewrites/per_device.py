@@ -1,7 +1,7 @@
-"""Values of scalar expressions on all devices: what `partition-id` makes of them, exactly.
+"""Evaluates scalar expressions of `partition-id` on all devices, exactly.
 
-The offset of a tile is arithmetic on the device number or an entry of a table. It has no other inputs, so each device's
-value is computed here by the ops' own kernels, and a rewrite is proved for every device.
+The offset of a tile is arithmetic on the device number or an entry of a table. It has no other inputs, so the ops' own
+kernels compute each device's value here, and a rewrite is proved for every device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST = 1 << 22  # elements of a value on all devices together
 
 
 class PerDevice:
-    """Evaluates values that depend on nothing but the device, once each. The module must not change them meanwhile."""
+    """Evaluates values that depend on the device alone, once each. The module must not change them meanwhile."""
 
     def __init__(self, module: Module) -> None:
         self.replicas, self.partitions = module.replica_count, module.num_partitions
@@ -75,7 +75,7 @@ def _no_calls(called: Any) -> Any:
 
 def clamped_starts(per: PerDevice, slice_: Instruction, first: int, sizes: tuple[int, ...]) -> Array | None:
     """Returns the starts [devices, rank] of a dynamic slice (or update) whose start indices are the operands from
-    `first` on, clamped as the op clamps them. None where a start is not known.
+    `first` on, clamped to the bounds. None where a start is not known.
     """
     whole = slice_.operands[0].shape.dims
     indices = slice_.operands[first:]

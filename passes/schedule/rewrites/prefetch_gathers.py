@@ -1,13 +1,13 @@
-"""Prefetches all-gathers across the trips of a loop: each trip starts to gather what the next one needs.
+"""Prefetches all-gathers across the trips of a loop: each trip starts the gather of the next trip's operand.
 
     before:  body:  g = all-gather(slice(stack, i))              after:  first: g0 = all-gather(slice(stack, 0))
                     y = dot(x, g)                                body:   next = all-gather(slice(stack, i + 1))
                                                                          y = dot(x, carried)   -- returns next
 
 A loop over layers whose weights are divided gathers the weights of each layer just before they are used. Here a gather
-runs beside the computation of a whole trip: it starts at the top of the body and is awaited at its end, where it
-becomes a new element of the state. This needs operands that follow from the counter and from what the loop does not
-change, as slices of stacked weights do, forwards (i) or backwards (n - 1 - i). The state grows by the gathered values.
+overlaps the computation of a whole trip: it starts at the top of the body and is awaited at its end, where it becomes a
+new element of the state. Its operands must depend on the counter and loop-invariant values alone, as slices of stacked
+weights do, forwards (i) or backwards (n - 1 - i). The state grows by the gathered values.
 
 The last trip has nothing to prefetch. With `peel` it runs after the loop, by itself, if the loop's limit is a constant;
 otherwise it gathers once more than needed, at an index past the end, and nobody reads the result.
@@ -42,7 +42,7 @@ from .loops import (
 
 @dataclass(frozen=True)
 class PrefetchGathers(Rewrite):
-    """Starts the all-gathers of a loop one trip ahead. `most_bytes` limits the gathered bytes that a loop carries."""
+    """Starts the all-gathers of a loop one trip ahead. `most_bytes` limits the carried bytes of a loop."""
 
     name: ClassVar[str] = "prefetch-gathers"
     peel: bool = True
@@ -91,7 +91,7 @@ class PrefetchGathers(Rewrite):
     def _chosen(
         self, program: Program, body: Computation, foreseen: Foreseen, gathers: Sequence[Instruction]
     ) -> list[Instruction]:
-        """Returns the gathers to prefetch, in their order, and says what keeps the others."""
+        """Returns the gathers to prefetch, in order, and remarks on the others."""
         varying, found, size = foreseen.varying(body), list[Instruction](), 0
         for gather in gathers:
             if gather not in foreseen.values:
@@ -111,12 +111,12 @@ class PrefetchGathers(Rewrite):
 
 
 def _arrays(gather: Instruction) -> list[Instruction]:
-    """Returns the arrays that a gather results in."""
+    """Returns the arrays in a gather's result."""
     return [gather] if gather.shape.is_array else [u for u in gather.users if u.op.role is Role.ELEMENT]
 
 
 def _is_last(gather: Instruction, foreseen: Foreseen) -> bool:
-    """Whether the loop needs a gather for more than other gathers that are foreseen."""
+    """Whether a gather has uses other than foreseen gathers."""
     stack, seen = list(gather.users), set[Instruction]()
     while stack:
         user = stack.pop()
@@ -132,7 +132,7 @@ def _start_next(
     program: Program, body: Computation, foreseen: Foreseen, values: Sequence[Instruction],
     carried: Sequence[Instruction], count: int,
 ) -> None:
-    """Lets the body use the carried values, and start those of the next trip at its top."""
+    """Replaces gathers in the body by carried values, and starts those of the next trip at its top."""
     varying = foreseen.varying(body)
     given = {i: i for i in foreseen.values if i not in varying}
     given |= {i: foreseen.counters[n] for i in foreseen.values
@@ -146,8 +146,7 @@ def _start_next(
 
 
 def _last_trip(program: Program, edits: Edits, loop: Instruction, count: int, carried: int) -> None:
-    """Appends the last trip after the loop; it takes the `carried` values at the end of the state and gathers nothing.
-    """
+    """Peels the last trip after the loop; it takes the `carried` values at the end of the state and gathers nothing."""
     body, computation = body_of(loop), edits.computation
     readers = {n: elements(loop, n) for n in range(count)}
     used = [n for n in range(count) if readers[n]]

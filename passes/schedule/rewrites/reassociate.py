@@ -29,7 +29,7 @@ from .groups import are_equal, device_groups
 
 @dataclass(frozen=True)
 class ReassociateAllReduces(MatchingRewrite["_Match"]):
-    """Makes one all-reduce of two whose results are combined as they were."""
+    """Merges two all-reduces whose results their own reduction op combines."""
 
     name: ClassVar[str] = "reassociate-all-reduces"
     stays: ClassVar[str] = "its operands stay two all-reduces"
@@ -54,7 +54,7 @@ class _Match:
 
 
 def _match(program: Program, instruction: Instruction) -> _Match | str | None:
-    """Returns what can be reassociated, why it cannot, or None for other instructions than ops on two all-reduces."""
+    """Matches an op on two all-reduces. Returns the match, or why it fails; None for other instructions."""
     if len(instruction.operands) != 2 or instruction.called():
         return None
     first, second = (_below_conversion(o) for o in instruction.operands)

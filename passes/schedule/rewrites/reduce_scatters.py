@@ -1,13 +1,13 @@
-"""All-reduces of which each device reads only its part become reduce-scatters.
+"""Turns all-reduces of which each device reads only its part into reduce-scatters.
 
     before:  s = f32[8,4] all-reduce(x), replica_groups={{0,1,2,3}}
              p = f32[2,4] dynamic-slice(s, 2 * partition-id, 0)
     after:   p = f32[2,4] reduce-scatter(x), replica_groups={{0,1,2,3}}, dimensions={0}
 
-It sends half of the bytes. The slice must be all that reads the sum, and every device must read the part of its place
-in its group: its offsets are computed for each device, tables and arithmetic on the device number alike. Parts in
-another order reorder the groups. A slice of several dimensions scatters the tiles in row-major order; padding at the
-end, which Hloom writes for uneven tiles, is added before the sum.
+It sends half of the bytes. The slice must be the only reader of the sum, and every device must read the part of its
+place in its group: its offsets are computed for each device, from tables and arithmetic on the device number alike.
+Parts in another order reorder the groups. A slice of several dimensions scatters the tiles in row-major order; padding
+at the end, which Hloom writes for uneven tiles, is added before the sum.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class _Match:
 
 
 def _match(program: Program, reduced: Instruction) -> _Match | str | None:
-    """Returns how an all-reduce is sliced, why it cannot become a reduce-scatter, or None if nothing slices it."""
+    """Matches an all-reduce with one slice. Returns the match, or why it cannot become a reduce-scatter; None
+    without slices.
+    """
     if not isinstance(reduced.op, AllReduce):
         return None
     user = only_user(reduced)
@@ -95,13 +97,13 @@ def _match(program: Program, reduced: Instruction) -> _Match | str | None:
 
 
 def _by_part(groups: Groups, number: np.ndarray[Any, Any]) -> Groups | None:
-    """Returns the groups with members in the order of the parts that they read; None unless each reads another."""
+    """Sorts the members of each group by the parts that they read; None unless each member reads another part."""
     found = tuple(tuple(sorted(group, key=lambda d: int(number[d]))) for group in groups)
     return found if all([int(number[d]) for d in g] == list(range(len(g))) for g in found) else None
 
 
 def _pads_neutrally(pad: Instruction, reduced: Instruction) -> bool:
-    """Whether the sum of padded arrays is the padded sum: combining the padding with itself does not change it."""
+    """Whether padding and summing commute: combining the padding with itself does not change it."""
     amounts = pad.attributes_as(PadAttributes).padding.dims
     value = pad.operands[1].attributes
     monoid = reduction_monoid(reduced.attributes_as(AllReduceAttributes).to_apply)

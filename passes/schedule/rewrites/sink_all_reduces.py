@@ -1,4 +1,4 @@
-"""Sinks all-reduces out of loops: devices add up their own parts, and reduce the total once, after the loop.
+"""Sinks all-reduces out of loops: devices accumulate locally, and reduce the total once, after the loop.
 
     before:  body:  r = all-reduce(x)              after:  body:  b = add(a, x)          -- a begins with zeros
                     b = add(a, r)                          after: t = all-reduce(total), add(start, t)
@@ -13,9 +13,9 @@ order, given that
 - an element that is only written into begins with zeros.
 
 An all-reduce never sinks through a scatter, whose indices may differ from device to device. Parts that are written into
-an array (the gradients of stacked layers) are reduced together: the bytes are the same, and what could run beside the
-body no longer does. So an all-reduce sinks only where that saves `least_gain` of the time that it takes in the loop, or
-in the loops around it as well, if it can sink out of these, too.
+an array (the gradients of stacked layers) are reduced together: the bytes are the same, but the overlap with the body
+is lost. So an all-reduce sinks only where that saves `least_gain` of its time in the loop, or in the loops around it as
+well, if it can sink out of these, too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from .uniform import Uniform
 
 @dataclass(frozen=True)
 class SinkAllReduces(Rewrite):
-    """Reduces what loops accumulate once, after them."""
+    """Reduces the accumulators of loops once, after them."""
 
     name: ClassVar[str] = "sink-all-reduces"
     least_gain: float = 0.1
@@ -126,7 +126,7 @@ class _Sum:
 
 
 def _match(program: Program, loop: Instruction, reduced: Instruction) -> _Sum | str | None:
-    """Returns how an all-reduce is accumulated, why it cannot sink, or None if its loop does not accumulate it."""
+    """Returns how an all-reduce is accumulated, or why it cannot sink; None if its loop does not accumulate it."""
     if not is_plain_collective(reduced):
         return "it has several arrays, or an annotation"
     if reduction_monoid(reduced.attributes_as(AllReduceAttributes).to_apply) is not Monoid.ADD:
@@ -135,7 +135,7 @@ def _match(program: Program, loop: Instruction, reduced: Instruction) -> _Sum | 
 
 
 def _accumulated(program: Program, loop: Instruction, value: Instruction, groups: Groups) -> _Sum | str:
-    """Returns how a loop accumulates a value of its body, which the devices of a group would add up."""
+    """Returns how a loop accumulates a reduced value of its body, or why its devices cannot accumulate it locally."""
     attributes = loop.attributes_as(WhileAttributes)
     found = _Sum(loop, value, groups)
     problem = _follow(attributes.body, found)
@@ -159,8 +159,8 @@ def _accumulated(program: Program, loop: Instruction, value: Instruction, groups
 
 
 def _beyond(program: Program, found: _Sum) -> tuple[int, int]:
-    """Returns the trips of all loops that a sum can sink out of, one after the other, and the bytes of what is reduced
-    then. (Gradients that a loop over layers stacks are added up by a loop over micro-batches.)
+    """Returns the product of the trip counts of all nested loops that a sum can sink out of, and the bytes that it
+    then reduces. (A loop over micro-batches adds up gradients that a loop over layers stacks.)
     """
     loops = {body_of(i): (c, i) for c in program.module for i in c if isinstance(i.attributes, WhileAttributes)}
     count = 1
@@ -179,7 +179,7 @@ def _beyond(program: Program, found: _Sum) -> tuple[int, int]:
 
 
 def _follow(body: Computation, found: _Sum) -> str | None:
-    """Follows the all-reduce to the state that it becomes. Returns what stands in the way."""
+    """Follows the all-reduce to its element of the next state. Returns the obstacle; None if there is none."""
     step, value, stop = _Walk(body, found), found.reduced, None
     while stop is None:
         user = only_user(value)
@@ -195,8 +195,8 @@ def _follow(body: Computation, found: _Sum) -> str | None:
 
 @dataclass
 class _Walk:
-    """The accumulation so far: `base` is the element of the state that it goes to, `part` a slice of it, to which was
-    added and which has to be written back.
+    """The accumulation so far: `base` is the element of the state that accumulates, `part` its slice that was added
+    to and must be written back.
     """
 
     body: Computation
@@ -210,7 +210,7 @@ class _Walk:
         return not self.free and self.part is None and self.base == place
 
     def through(self, user: Instruction, value: Instruction) -> str | None:
-        """Takes one step. Returns why that is not allowed."""
+        """Follows one user. Returns the obstacle; None if there is none."""
         if isinstance(user.op, Copy | Reshape) and (self.free or self.part is not None):
             return None
         if self.free and (isinstance(user.op, Transpose) or widens_floats(user)):
@@ -264,14 +264,14 @@ class _Walk:
         return None
 
     def _element(self, value: Instruction) -> int:
-        """Returns the number of the element of the state that a value is; -1 for others."""
+        """Returns the index of a value in the state; -1 for others."""
         attributes: Any = value.attributes
         is_element = isinstance(attributes, GetTupleElementAttributes) and value.operands[0] in self.body.parameters
         return attributes.index if is_element else -1
 
 
 def _start(loop: Instruction, index: int) -> Instruction | None:
-    """Returns the value with which an element of the state begins, if it has an instruction of its own."""
+    """Returns the initial value of an element of the state, if an instruction defines it."""
     (start,) = loop.operands
     return start.operands[index] if start.op.role is Role.TUPLE else None
 

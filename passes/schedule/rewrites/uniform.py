@@ -1,8 +1,8 @@
-"""Values that are the same on all devices of a group.
+"""Finds values that are the same on all devices of a group.
 
-Collectives that give all members the same result make such values, parameters that lie whole on every member are such,
-and ops keep them. An element of a loop's state is, if it begins so and every trip keeps it, assuming that all such
-elements are; so is nothing of a loop whose devices may run different numbers of trips.
+Collectives that give all members the same result make such values, parameters that are replicated on the members are
+such, and ops keep them. An element of a loop's state is uniform if it begins so and every trip keeps it, assuming that
+all such elements are; nothing of a loop is uniform whose devices may run different numbers of trips.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .groups import device_groups
 
 
 class Uniform:
-    """Tells which values of a module are the same, to the bit, on all members of each group. The module must not change
+    """Decides which values of a module are bitwise equal on all members of each group. The module must not change
     meanwhile.
     """
 
@@ -38,7 +38,9 @@ class Uniform:
         self._known: dict[Instruction, bool] = {}
 
     def holds(self, value: Instruction) -> bool:
-        """Whether the value is uniform. Tuples are asked for element by element, and are not."""
+        """Whether the value is uniform. Ask for a tuple's elements one by one; the tuple itself counts as not
+        uniform.
+        """
         for loop in reversed(self._around(value)):
             self._settle(loop)
         return self._value(value)
@@ -53,7 +55,7 @@ class Uniform:
         return found
 
     def _settle(self, loop: Instruction) -> None:
-        """Finds the uniform elements of a loop's state: the most that trips keep."""
+        """Finds the uniform elements of a loop's state: the largest set that trips keep."""
         if loop in self._states or not loop.shape.is_tuple:
             self._states.setdefault(loop, frozenset())
             return

@@ -1,1 +1,1 @@
-"""Problems of scheduling as numbers, without programs: exact search, greedy rules, lower bounds."""
+"""Solves scheduling problems in numbers, without programs: exact search, greedy rules, lower bounds."""

@@ -1,8 +1,8 @@
-"""Makes plans of buckets: when each starts.
+"""Plans buckets: decides when each starts.
 
-A bucket of gathers starts before the segment that needs it. Buckets after it start already while it is in use, as many
-as asked, where memory holds them. A bucket of reductions starts when its last tensor is made, or earlier where memory
-would not hold what is made next. Buckets that memory cannot hold are divided.
+A bucket of gathers starts before the segment that needs it. As many later buckets as asked are prefetched while it is
+in use, where memory holds them. A bucket of reductions starts when its last tensor is made, or earlier where memory
+would not hold the next ones. Buckets that memory cannot hold are divided.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Buckets:
 
 
 def arrange(problem: Problem, buckets: Buckets, ahead: int = 1) -> Outcome:
-    """Returns the plan with these buckets, of which up to `ahead` are gathered before the one in use is used up."""
+    """Returns the plan with these buckets, which prefetches up to `ahead` of them while one is in use."""
     run = _run(problem, buckets, ahead, None)
     assert run is not None
     return outcome(run)
 
 
 def arrange_better(problem: Problem, buckets: Buckets, ahead: int, than: Outcome) -> Outcome | None:
-    """Returns the same plan, or None as soon as it is clear that it is worse than another one."""
+    """Returns the same plan, or None as soon as it is provably worse than another one."""
     run = _run(problem, buckets, ahead, than)
     return None if run is None else outcome(run)
 
@@ -70,7 +70,7 @@ def _end_of(ends: Sequence[int], tensor: int) -> int:
 
 
 def _make_room(run: Simulation, segment: int) -> None:
-    """Reduces what is made if memory would not hold what the segment makes."""
+    """Starts pending reductions if memory would not hold those of the segment as well."""
     p, made = run.problem, run.problem.made[segment]
     growth = p.unreduced(segment + 1, run.reduced) - p.unreduced(segment, run.reduced)
     if growth and not p.fits(run.memory + growth, segment):

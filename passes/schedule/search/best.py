@@ -37,8 +37,8 @@ def best_schedule(
 ) -> Schedule:
     """Returns the best plan found. Labels of the tensors, such as their layers, suggest buckets.
 
-    The exact search sets at most about `budget` labels, and is left out where they would lead nowhere; `trials` limits
-    the plans that are tried otherwise.
+    The exact search sets at most about `budget` labels, and is skipped where they would not suffice; `trials`
+    limits the other plans.
     """
     work = Trials(problem, trials)
     work.try_all([per_tensor(problem), simplefsdp(problem), greedy(problem)])

@@ -1,6 +1,6 @@
 """Lower bounds on the time of every plan of a problem.
 
-Along the engines: the tensors that a segment needs must have come before it computes, everything from there on is
+Along the engines: the tensors that a segment needs must arrive before it computes, everything from there on is
 computed, and the tensors made at the end leave after that. The network carries all bytes, and pays at least one latency
 per key and per bucket that memory enforces.
 """
@@ -13,7 +13,7 @@ from .problem import Problem, Tensor
 
 
 def lower_bound(problem: Problem) -> float:
-    """Returns seconds that no plan of this problem undercuts."""
+    """Returns a lower bound, in seconds, over all plans of this problem."""
     found = max(_along_work(problem), _on_network(problem))
     if problem.overlap < 1:
         found = problem.overlap * found + (1 - problem.overlap) * (problem.work[-1] + _transfers(problem))
@@ -21,7 +21,7 @@ def lower_bound(problem: Problem) -> float:
 
 
 def _along_work(p: Problem) -> float:
-    """Returns the longest row: gathers up to a segment, computation from it to another one, reductions from there."""
+    """Returns the longest chain: gathers up to a segment, computation from it to another one, reductions from there."""
     best = heads = 0.0
     for segment in range(len(p.segments)):
         needed = p.needed[segment]
@@ -53,7 +53,7 @@ def _transfers(p: Problem) -> float:
 
 
 def _latencies(p: Problem, tensors: Sequence[Tensor], largest: float) -> float:
-    """Returns the latencies that are paid at least: no bucket is larger than memory, and one key takes no other's."""
+    """Returns a lower bound of the latencies: buckets fit into memory, and each has one key."""
     total = 0.0
     for key in {t.key for t in tensors}:
         count, filled = 1, 0.0

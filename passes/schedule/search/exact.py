@@ -1,12 +1,13 @@
-"""The best plan of a problem, by label setting.
+"""Finds the best plan of a problem by label setting.
 
-A state is what has been computed, gathered and reduced. A label of a state is one way to get there: when both engines
-are free, when gathered tensors that wait for their segment arrive, and when the last bucket of reductions is through.
-A label that another one of its state undercuts in all of these is dropped, and so is one whose lower bound reaches the
-best plan known. States are visited by segments, then reductions, then gathers, which every action leads onwards.
+A state counts the segments computed, tensors gathered and tensors reduced. A label of a state is one way to get there:
+when both engines are free, when gathered tensors that wait for their segment arrive, and when the last bucket of
+reductions completes. A label is dropped if another one of its state dominates it, or if its lower bound reaches the
+best known plan. States are visited by segments, then reductions, then gathers: every action leads onwards in this
+order.
 
 A budget limits the labels that leave each segment: beyond it those with the smallest bounds go on, and the result is
-the best plan found, not proven to be the best of all.
+the best plan found, not proven optimal.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _TOLERANCE = 1e-12
 
 @dataclass(slots=True, eq=False)
 class _Label:
-    """A way to a state. `arrivals` are those of the gathered tensors that are not needed yet, `path` the last action
-    and the label before it.
+    """A path to a state. `arrivals` are those of the gathered tensors that are not needed yet, `path` the last
+    action and the label before it.
     """
 
     compute: float
@@ -49,7 +50,7 @@ _State = tuple[int, int]  # tensors reduced and gathered
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The best plan found, and whether no plan is better. Without a plan there is none within memory, or, unless
+    """The best plan found, and whether it is proven optimal. Without a plan there is none within memory, or, unless
     proven, none was found.
     """
 
@@ -59,10 +60,10 @@ class Found:
 
 
 def exact(problem: Problem, known: Outcome | None = None, budget: int = 200_000, window: int = 12) -> Found:
-    """Returns the best plan, or the best that about `budget` labels lead to. `known` is a plan within memory to beat.
+    """Returns the best plan, or the best within about `budget` labels. `known` is a plan within memory to beat.
 
-    At most `window` tensors are gathered ahead of their segments, and as many wait for their reduction; a search that
-    this limits proves nothing. Where the engines slow each other nothing is searched.
+    At most `window` tensors are gathered ahead of their segments, and as many wait for their reduction; a search
+    that this limits proves nothing. Where the engines slow each other nothing is searched.
     """
     if problem.overlap < 1:
         return Found(known, False, 0)
@@ -107,7 +108,7 @@ class _Search:
         return kept
 
     def _segment(self, computed: int, states: dict[_State, list[_Label]]) -> dict[_State, list[_Label]]:
-        """Expands all states before a segment; returns those behind it."""
+        """Expands all states before a segment; returns those after it."""
         p, following = self.p, dict[_State, list[_Label]]()
         made, total = p.made[computed], len(p.gathers)
         first = p.needed[computed - 1] if computed else 0
@@ -145,7 +146,7 @@ class _Search:
                               (Action(Kind.REDUCE, end), label))  # fmt: skip
 
     def _step(self, states: dict[_State, list[_Label]], segment: int, reduced: int, gathered: int, old: _Label) -> None:
-        """Computes a segment, if what it needs is there and memory suffices."""
+        """Computes a segment, if its operands have been gathered and memory suffices."""
         p = self.p
         needed, due = p.needed[segment], p.due[segment]
         if gathered < needed or reduced < due:
@@ -186,7 +187,7 @@ class _Search:
         others.append(label)
 
     def _bound(self, label: _Label, computed: int, reduced: int, gathered: int) -> float:
-        """Returns a lower bound on the end of every plan that goes on from here."""
+        """Returns a lower bound on the end of every plan that continues from a label."""
         p, free = self.p, max(label.network, label.compute)
         ahead, last = self.gathers_left[gathered], self.reductions_left[reduced]
         bound = max(label.compute + p.work[-1] - p.work[computed], label.network)
@@ -202,7 +203,7 @@ class _Search:
         return bound
 
     def _normalize(self, label: _Label, computed: int, reduced: int, gathered: int) -> None:
-        """Raises times that cannot matter to the earliest at which they can, so that more labels compare."""
+        """Raises times to the earliest at which they matter, so that more labels are comparable."""
         p = self.p
         label.network, label.reduced_at = max(label.network, label.compute), max(label.reduced_at, label.compute)
         if not self.has_dues or label.reduced_at <= label.compute:
@@ -218,8 +219,8 @@ class _Search:
 
 
 def _gathers_left(p: Problem) -> list[tuple[float, float]]:
-    """Returns per number of gathered tensors: the time from the next gather to the end along the computation, and the
-    time of all gathers that are left.
+    """Returns, per number of gathered tensors, the time from the next gather to the end along the computation, and
+    the time of all remaining gathers.
     """
     found: list[tuple[float, float]] = []
     total = len(p.gathers)
@@ -235,7 +236,7 @@ def _gathers_left(p: Problem) -> list[tuple[float, float]]:
 
 
 def _reductions_left(p: Problem, first: int) -> tuple[float, float]:
-    """Returns the time of the last reduction alone, and of all that are left after the first ones."""
+    """Returns the time of the last reduction alone, and of all remaining ones after the first ones."""
     total = len(p.reductions)
     if first >= total:
         return 0.0, 0.0

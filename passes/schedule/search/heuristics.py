@@ -26,7 +26,7 @@ def per_tensor(problem: Problem) -> Buckets:
 
 
 def capped(problem: Problem, most: float, alone: bool = False) -> Buckets:
-    """Returns buckets of up to `most` bytes. With `alone`, larger tensors are combined with no other, as XLA does."""
+    """Returns buckets of up to `most` bytes. With `alone`, larger tensors stay uncombined, as in XLA."""
     return Buckets(_capped(problem.gathers, most, alone), _capped(problem.reductions, most, alone))
 
 
@@ -120,10 +120,10 @@ class _Greedy:
 
 
 def best_of(outcomes: Iterable[Outcome]) -> Outcome:
-    """Returns the fastest outcome within memory; if there is none, the fastest of those that exceed it least."""
+    """Returns the fastest outcome within memory; if there is none, the fastest of those with the least excess."""
     return min(outcomes, key=rank)
 
 
 def rank(o: Outcome) -> tuple[float, float, float]:
-    """Returns what is compared of outcomes; less is better."""
+    """Returns an outcome's key for comparison; less is better."""
     return o.excess, o.seconds, o.peak

@@ -1,15 +1,15 @@
 """The scheduling problem in numbers: computation in a fixed order, tensors to gather and to reduce, memory.
 
-A program is a row of segments of computation. A gathered tensor is needed by a segment and held until another one; a
-reduced tensor is made by a segment and may be needed by a later one. Transfers of tensors next to each other can be put
-in one bucket, which pays the latency once. Computation and communication are engines that each do one thing at a time,
-in the order in which the program starts them.
+A program is a sequence of segments of computation. A segment needs a gathered tensor, which is held until another one;
+a segment makes a reduced tensor, which a later one may need. Transfers of adjacent tensors can share a bucket, which
+pays the latency once. Computation and communication are engines that each do one thing at a time, in the order in which
+the program starts them.
 
-Computation may be slower while a transfer runs: where only a share `overlap` of both goes on at the same time, the time
-of a plan lies by this share between that of full overlap and that of none.
+Computation may be slower while a transfer runs: `overlap` interpolates the time of a plan between that without overlap
+and that with full overlap.
 
-A plan is the order of all starts. `simulate` gives its time. A segment waits for the tensors that it needs. The
-previous bucket of reductions is awaited before the next one starts, so that only one holds memory.
+A plan is the order of all starts. `simulate` gives its time. A segment waits for its gathered tensors. The previous
+bucket of reductions is awaited before the next one starts, so that only one holds memory.
 
 Seconds and bytes; nothing here knows programs.
 """
@@ -67,9 +67,9 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Problem:
-    """Segments in seconds; tensors to gather by first use; tensors to reduce in the order in which they are made; the
-    latency of each key; the bytes that tensors may take while each segment runs; the share of computation and
-    communication that goes on at the same time.
+    """Segments in seconds; tensors to gather by first use; tensors to reduce in order of definition; the latency of
+    each key; the bytes that tensors may take while each segment runs; the share of computation and communication
+    that overlaps.
     """
 
     segments: tuple[float, ...]
@@ -142,7 +142,7 @@ class Problem:
         return self._gradients[end] - self._gradients[first]
 
     def fits(self, size: float, segment: int) -> bool:
-        """Whether this many bytes fit beside what lives while a segment runs."""
+        """Whether this many bytes fit into a segment's limit."""
         return size <= self.limits[segment]
 
 
@@ -190,9 +190,9 @@ class Transfers:
 
 @dataclass(slots=True)
 class Simulation:
-    """A run of a plan as far as it has come: what is computed, gathered and reduced, when the engines are free, how
-    long the network was busy, when each gathered tensor arrives, and the last bucket of reductions with its bytes while
-    it is in flight.
+    """A plan executed up to some action: the numbers computed, gathered and reduced, when the engines are free, how
+    long the network was busy, when each gathered tensor arrives, and the last bucket of reductions with its bytes
+    while it is in flight.
     """
 
     problem: Problem
@@ -234,7 +234,7 @@ class Simulation:
         self._note(self.computed)
 
     def step(self) -> None:
-        """Computes the next segment. Raises ValueError if a tensor that it needs has not been sent for."""
+        """Computes the next segment. Raises ValueError if no gather of a needed tensor has started."""
         p, segment = self.problem, self.computed
         needed, due = p.needed[segment], p.due[segment]
         if needed > self.gathered or due > self.reduced:
@@ -271,7 +271,7 @@ class Simulation:
         return overlap * max(compute, network) + (1 - overlap) * alone
 
     def is_worse(self, than: Outcome) -> bool:
-        """Whether the plan will exceed another one, whatever comes: in memory, or else in time."""
+        """Whether the plan will certainly exceed another one: in memory, or else in time."""
         if self.excess != than.excess:
             return self.excess > than.excess
         p = self.problem

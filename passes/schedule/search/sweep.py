@@ -1,7 +1,7 @@
 """Searches buckets for large problems: limits on their size, then moves of their ends.
 
-One limit for all buckets is swept, then one for reductions apart from that for gathers. From the best of all buckets
-known, ends are moved, removed and added one by one as long as the plan gets better. Each trial is one simulation.
+One limit for all buckets is swept, then separate ones for reductions and gathers. From the best buckets found, ends are
+moved, removed and added one by one as long as the plan improves. Each trial is one simulation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reports contractions that several devices compute alike though they could divide them, with what either way costs.
+"""Reports contractions that several devices compute redundantly though they could divide them, with both costs.
 
 Repeating work can be the fastest way, since it sends less. That depends on the machine, and the user should know.
 """

@@ -92,7 +92,7 @@ class _Border:
         return self._with_copies(value, self.size - 1, ComparisonDirection.GT) if self.after else value
 
     def folded(self, value: Instruction, monoid: Monoid, nothing: Instruction) -> Instruction:
-        """Combines what has been given to copies with what the elements themselves have."""
+        """Combines the values scattered to copies beyond the borders with those of the border elements."""
         if self.before:
             value = self._with_given(value, 0, ComparisonDirection.LT, monoid, nothing)
         if self.after:

@@ -154,5 +154,5 @@ def _distinct(labels: Sequence[Array]) -> tuple[Array, Array]:
 
 
 def times(weight: Array, x: Array) -> Array:
-    """The product, 0 where the weight is 0 and x where it is 1, also of what is undefined."""
+    """The product. It is 0 where the weight is 0 and x where it is 1, even if the other factor is undefined."""
     return np.where(weight == ZERO, ZERO, np.where(weight == ONE, x, multiply(weight, x)))

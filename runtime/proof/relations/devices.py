@@ -20,7 +20,7 @@ _MOST_LISTED = 4  # groups in a text
 
 @dataclass(frozen=True)
 class Grouping:
-    """Devices in groups that exclude each other, and the name of what differs within one."""
+    """A partition of the devices into groups, named by the axes along which members of a group differ."""
 
     name: str
     groups: Groups

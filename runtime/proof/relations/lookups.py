@@ -3,8 +3,8 @@
 A gather clamps its index, so it looks up one of finitely many windows: the result has a case for each (see `cases`).
 
 A scatter drops an update whose window is not all in bounds. Where the index i is k the update goes to k: the result is
-the sum over all k in bounds of what the scatter makes of e(i - k) times the update, where e is 1 for 0 and 0 for other
-numbers. On terms e is a random function of integers of a type. As these wrap around, i - k is 0 where i is k alone.
+the sum, over all k in bounds, of the scatter of e(i - k) times the update, where e is 1 for 0 and 0 for other numbers.
+On terms e is a random function of integers of a type. As these wrap around, i - k is 0 where i is k alone.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ class _Terms:
         return self.whole.run(self.inputs)
 
     def known(self, expected: Sequence[Array]) -> list[bool]:
-        """Says of which results of the original all elements follow from inputs: those that are the same where other
-        elements are drawn for what is not known.
+        """Returns, per result of the original, whether inputs determine all its elements: whether it stays the
+        same when unknown elements are drawn anew.
         """
         if not self.oracle.has_made_up:
             return [_same(x, x) for x in expected]
