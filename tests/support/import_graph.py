@@ -1,6 +1,4 @@
-"""Which source file of the package imports which, whatever the time: on import, in a function, by a late name, or for type
-checkers.
-"""
+"""Which source file of the package imports which: on import, in a function, by a late name, or for type checkers."""
 
 from __future__ import annotations
 
